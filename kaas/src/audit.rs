@@ -1,4 +1,4 @@
-//! `kaas image audit`: what published advisories say about what images are made of.
+//! `kaas image audit`: compares the parts of images with published advisories.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,17 +15,17 @@ use crate::sources::Sources;
 
 /// The exit status with an open advisory.
 const OPEN: u8 = 3;
-/// The exit status without an open advisory, if something could not be checked.
+/// The exit status without an open advisory, if a part could not be checked.
 const UNCHECKED: u8 = 4;
 
 /// `kaas image audit`
 #[derive(Args)]
 #[command(after_help = "Example: `kaas image audit image/specs/control-plane.toml image/specs/tenant.toml`")]
 pub struct Audit {
-    /// Specs of the images. What several of them share is checked once.
+    /// Specs of the images. Parts that several images share are checked once
     #[arg(required = true)]
     specs: Vec<PathBuf>,
-    /// Check against pinned data only: Go modules. Expired judgements and components that are not built do not fail.
+    /// Check against pinned data only: Go modules. Expired judgements and components that are not built do not fail
     #[arg(long)]
     pinned: bool,
     /// Format of the output
@@ -38,7 +38,7 @@ pub struct Audit {
 /// Runs the command.
 ///
 /// # Errors
-/// When a spec or a judgement is wrong, a component is not built, or a database cannot be reached.
+/// A spec or a judgement is wrong, a component is not built, or a database cannot be reached.
 pub fn run(arguments: Audit, cache: &Cache) -> Result<ExitCode> {
     let progress = Progress::on_stderr();
     let Audit { specs, pinned, output, sources } = arguments;

@@ -1,5 +1,5 @@
-//! `kaas backup`: pulls a fresh snapshot of a cluster's store from one of its
-//! control nodes, over TLS, with the administrator's kubeconfig.
+//! `kaas backup`: pulls a fresh snapshot of a cluster's store from one of its control-plane nodes, over TLS, with the
+//! administrator's kubeconfig.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -13,30 +13,30 @@ use fleet::nodes::Client;
 
 use crate::recovery;
 
-/// What to pull from where.
+/// The options of `kaas backup`.
 #[derive(Args)]
 pub struct Backup {
-    /// Address of a control node; not the virtual IP, behind which the node may change.
+    /// Address of a control-plane node. Not the virtual IP: the node behind it may change
     #[arg(long, value_name = "ADDRESS")]
     node: Ipv4Addr,
-    /// The endpoint's port.
+    /// Port of the endpoint
     #[arg(long, default_value_t = ports::NODE, hide = true)]
     port: u16,
-    /// The cluster administrator's kubeconfig: its certificate is shown, its authority trusted.
+    /// Kubeconfig of a cluster administrator. Its certificate identifies the client, its CA verifies the node
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     kubeconfig: PathBuf,
-    /// Where to put the snapshot. It holds all that Kubernetes knows, Secrets encrypted.
+    /// File for the snapshot. The snapshot holds all objects of Kubernetes, with Secrets encrypted
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// How long the node may take for the snapshot, in minutes.
+    /// Minutes that the node may take for the snapshot
     #[arg(long, default_value_t = 10)]
     limit: u64,
 }
 
-/// Pulls the snapshot. The output is there whole and verified, or not at all.
+/// Pulls the snapshot. The output file is written only if it is complete and verified.
 ///
 /// # Errors
-/// The node cannot be reached or trusted, refuses, or what came is not what it sent.
+/// The node cannot be reached or trusted, it refuses, or the received snapshot has another checksum.
 pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let client = Client::of_kubeconfig(&arguments.kubeconfig)?;
     let limit = Duration::from_secs(arguments.limit * 60);

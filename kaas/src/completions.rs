@@ -1,18 +1,18 @@
-//! `kaas completions`: what a shell completes after `kaas`.
+//! `kaas completions`: the completion scripts of shells.
 
 use anyhow::Context;
 use clap::Args;
 use clap_complete::Shell;
 
-/// For which shell.
+/// The options of `kaas completions`.
 #[derive(Args)]
 pub struct Completions {
-    /// The shell. For bash: `kaas completions bash >/etc/bash_completion.d/kaas`.
+    /// Shell. For bash: `kaas completions bash >/etc/bash_completion.d/kaas`
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// Prints a script that the shell reads.
+/// Prints the completion script of a shell.
 pub fn run(arguments: &Completions) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::program(), "kaas", &mut script);
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_shell_has_a_script_that_names_what_there_is() {
+    fn each_shell_script_names_the_commands() {
         for shell in [Shell::Bash, Shell::Elvish, Shell::Fish, Shell::PowerShell, Shell::Zsh] {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut crate::program(), "kaas", &mut script);

@@ -1,5 +1,5 @@
-//! A question to whoever gave a command. It is waited for within [`LIMIT`], which is said: what it is about was looked at
-//! before, and may be something else later.
+//! Asks the operator a question. The question states the limit for the answer, [`LIMIT`]: the state that the operator confirms
+//! was read before and may change.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-/// How long an answer is waited for. vCenter ends a session that was not used for half an hour.
+/// How long to wait for an answer. vCenter ends a session that is idle for half an hour.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// No answer is longer, in bytes.
+/// The longest answer, in bytes.
 const LONGEST: u64 = 4096;
 
-/// Asks on standard error, for standard output may be a script's, and returns the line that was typed, without what is
-/// around it. Where standard error is no terminal and standard output is one, as with `2>log`, it is asked there: else nobody would
-/// see what is waited for. `instead` says how it is answered without one.
+/// Asks on standard error, because a script may read standard output. Returns the typed line without surrounding spaces. If
+/// only standard output is a terminal, as with `2>log`, the question goes there, so that the operator sees it. `instead` says
+/// which option replaces the answer.
 ///
 /// # Errors
-/// When nobody has answered within ten minutes, or there is nobody to ask.
+/// No answer came within ten minutes, or standard input is closed.
 pub fn ask(question: &str, instead: &str) -> anyhow::Result<String> {
     let from = || std::io::stdin().lock();
     match seen_on(std::io::stderr().is_terminal(), std::io::stdout().is_terminal()) {
@@ -27,22 +27,21 @@ pub fn ask(question: &str, instead: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Where a person sees a question.
+/// The stream on which the operator sees a question.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     OnStandardError,
     OnStandardOutput,
 }
 
-/// By which of the two are terminals.
 fn seen_on(is_error_terminal: bool, is_output_terminal: bool) -> Seen {
     if !is_error_terminal && is_output_terminal { Seen::OnStandardOutput } else { Seen::OnStandardError }
 }
 
-/// Confirms that a cluster is meant by its name, which was given, or is asked for.
+/// Confirms the cluster by its name. Asks for the name if it was not given.
 ///
 /// # Errors
-/// It is another name, or nobody is there to type one: nothing was changed.
+/// The name is another one, or `ask` failed. Nothing was changed.
 pub fn by_name(cluster: &str, given: Option<&str>, ask: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
     let confirmed = given.map_or_else(ask, |given| Ok(given.to_owned()))?;
     if confirmed != cluster {
@@ -62,7 +61,7 @@ fn asked<From: BufRead>(
     write!(to, "{question} (within {minutes} min): ").context("asking")?;
     to.flush().context("asking")?;
     let (says, said) = channel();
-    // Whoever does not answer keeps a thread, which ends with the command.
+    // Without an answer, this thread stays until the command ends.
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = from().take(LONGEST).read_line(&mut line);
@@ -70,11 +69,11 @@ fn asked<From: BufRead>(
     });
     let line = match said.recv_timeout(limit) {
         Ok(line) => line.context("reading the answer")?,
-        Err(RecvTimeoutError::Timeout) => bail!("nobody has answered within {minutes} min; nothing was changed"),
+        Err(RecvTimeoutError::Timeout) => bail!("no answer within {minutes} min; nothing was changed"),
         Err(RecvTimeoutError::Disconnected) => bail!("the answer cannot be read; nothing was changed"),
     };
     if line.is_empty() {
-        bail!("there is nobody to ask: {instead}; nothing was changed");
+        bail!("standard input is closed: {instead}; nothing was changed");
     }
     Ok(line.trim().to_owned())
 }
@@ -91,15 +90,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_the_answer_and_no_line_says_how_it_is_given_otherwise() {
+    fn missing_answer_names_the_option_to_give() {
         assert_eq!(answer(" yes \n").unwrap(), "yes");
         assert_eq!(answer("\n").unwrap(), "");
         let told = answer("").unwrap_err().to_string();
-        assert_eq!(told, "there is nobody to ask: give --yes; nothing was changed");
+        assert_eq!(told, "standard input is closed: give --yes; nothing was changed");
     }
 
     #[test]
-    fn a_question_is_asked_where_a_person_sees_it() {
+    fn question_goes_to_the_stream_with_a_terminal() {
         assert_eq!(seen_on(true, true), Seen::OnStandardError);
         assert_eq!(seen_on(true, false), Seen::OnStandardError);
         assert_eq!(seen_on(false, false), Seen::OnStandardError);
@@ -107,25 +106,25 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_not_waited_for_for_ever() {
+    fn question_without_an_answer_times_out() {
         let (silent, _keeps_it_open) = std::io::pipe().unwrap();
         let mut shown = Vec::new();
         let limit = Duration::from_millis(10);
         let told = asked("Sure?", "give --yes", limit, move || BufReader::new(silent), &mut shown).unwrap_err();
-        assert_eq!(told.to_string(), "nobody has answered within 1 min; nothing was changed");
+        assert_eq!(told.to_string(), "no answer within 1 min; nothing was changed");
         assert_eq!(String::from_utf8(shown).unwrap(), "Sure? (within 1 min): ");
     }
 
-    /// Whether this process only asks, for the one that has started it.
+    /// Set in the child process that only asks.
     const ASKS: &str = "KAAS_TEST_ASKS";
 
     #[test]
-    fn a_question_is_no_part_of_what_a_script_reads() {
+    fn question_is_not_on_standard_output() {
         if std::env::var_os(ASKS).is_some() {
             ask("Sure?", "give --yes").unwrap_err();
             return;
         }
-        let name = "confirm::tests::a_question_is_no_part_of_what_a_script_reads";
+        let name = "confirm::tests::question_is_not_on_standard_output";
         let mut asks = Command::new(std::env::current_exe().unwrap());
         asks.args(["--exact", name, "--nocapture"]).env(ASKS, "1").stdin(Stdio::null());
         let said = asks.output().unwrap();

@@ -1,6 +1,5 @@
-//! Whose home directory the command works with: behind sudo that of the user who called it, where `make` keeps caches and
-//! labs. sudo gives root's home or leaves the caller's. Everything below, compilers included, reads `HOME` and knows nothing
-//! of this.
+//! The home directory that the command works with. After sudo, `HOME` is root's or the caller's, depending on sudo's settings.
+//! The command uses the caller's, where `make` keeps caches and labs. All other code, compilers included, reads `HOME`.
 
 use std::convert::Infallible;
 use std::os::unix::process::CommandExt;
@@ -10,7 +9,7 @@ use std::process::Command;
 use anyhow::Context;
 use nix::unistd::{Uid, User};
 
-/// Starts the command anew with the caller's home directory, if it has root's behind sudo.
+/// Starts the command again with the caller's home directory, if sudo has set root's.
 pub fn settle() -> anyhow::Result<()> {
     let home = std::env::var_os("HOME").unwrap_or_default();
     let caller = std::env::var("SUDO_UID").ok().filter(|_| Uid::effective().is_root() && !is_in_a_shell_of_sudo());
@@ -20,29 +19,30 @@ pub fn settle() -> anyhow::Result<()> {
     }
 }
 
-/// Whether sudo was called for a shell, in which somebody works as root (`sudo -i`, `sudo -s`, `sudo su`): it leaves its
-/// variables there (sudo(8), ENVIRONMENT), and for how it was called `SUDO_COMMAND`.
+/// Whether sudo was called for a root shell (`sudo -i`, `sudo -s`, `sudo su`). sudo leaves its variables in that shell
+/// (sudo(8), ENVIRONMENT). `SUDO_COMMAND` says which command sudo was called for.
 fn is_in_a_shell_of_sudo() -> bool {
     let shells = std::fs::read_to_string("/etc/shells").unwrap_or_default();
     std::env::var("SUDO_COMMAND").is_ok_and(|called| is_shell(&called, &shells))
 }
 
-/// `shells` is the text of shells(5). sudo writes the program's path and, behind it, its arguments.
+/// `shells` is the text of shells(5). `called` is the program's path, followed by its arguments.
 fn is_shell(called: &str, shells: &str) -> bool {
     let (program, arguments) = called.split_once(' ').unwrap_or((called, ""));
     if ["/bin/su", "/usr/bin/su"].contains(&program) {
         return true;
     }
-    // With a command (`-c`, `-lc`) or a script it is no place to work in.
+    // With a command (`-c`, `-lc`) or a script, the shell is not interactive.
     let mut arguments = arguments.split(' ').filter(|argument| !argument.is_empty());
     let is_setting = |option: &str| option.starts_with("--") || option.starts_with('-') && !option.contains('c');
     shells.lines().any(|shell| shell.starts_with('/') && shell == program) && arguments.all(is_setting)
 }
 
-/// The home directory of whoever called sudo, if `home` is root's and not theirs, and it is there.
+/// The home directory of the user who called sudo. `None` if `home` is set and not root's, or if the user's own directory is
+/// missing or root's.
 fn callers_home(home: &Path, caller: Option<&str>, is_there: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let home_of = |user: u32| User::from_uid(Uid::from_raw(user)).ok().flatten().map(|user| user.dir);
-    // Some have none, such as nobody.
+    // Some users have no home directory, such as `nobody`.
     let callers = home_of(caller?.parse().ok()?).filter(|home| is_there(home))?;
     let is_roots = home.as_os_str().is_empty() || home_of(0).is_some_and(|roots| roots == home);
     (is_roots && callers != home).then_some(callers)
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_the_caller_is_found_behind_sudo_too() {
+    fn sudo_command_uses_the_callers_home() {
         let home_of = |user: u32| User::from_uid(Uid::from_raw(user)).unwrap().unwrap().dir;
         // Debian's user 2, bin, has a home that is not root's.
         let (roots, callers) = (home_of(0), home_of(2));
@@ -78,9 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn who_works_in_a_shell_of_sudos_is_root() {
+    fn interactive_sudo_shell_keeps_roots_home() {
         let shells = "# shells\n/bin/sh\n/bin/bash\n";
-        // The first is what make's `.ci/as-root` says.
+        // `.ci/as-root` of the Makefile uses the first one.
         for called in ["/bin/sh", "/bin/bash", "/bin/bash -l", "/bin/bash --login -i", "/usr/bin/su", "/usr/bin/su -"] {
             assert!(is_shell(called, shells), "{called}");
         }

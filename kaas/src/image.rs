@@ -20,75 +20,74 @@ use serde_json::json;
 use crate::sources::Sources;
 use crate::{output, reference};
 
-/// Builds appliance images from their specs.
+/// Build appliance images from their specs
 #[derive(Subcommand)]
 pub enum Image {
-    /// Builds an image and writes its OVA.
+    /// Build an image and write its OVA
     ///
-    /// Results are kept in the user's cache, so that a second build makes only what changed. An OVA of the same name
-    /// is replaced when the new one is whole.
+    /// Results are kept in the user's cache, so that a second build makes only the changed parts. An OVA of the same name is
+    /// replaced once the new one is complete.
     Build(Build),
-    /// Renews the lock files of specs: the newest packages that the archive has.
+    /// Renew the lock files of specs: the newest packages that the archive has
     ///
-    /// What a spec includes first is locked beside that file, and only what the spec adds beside the spec: give the specs
-    /// that share a file together. Says what changed. An index of the archive that is older than the one that a lock was
-    /// made from is refused.
+    /// The packages of an included file are locked next to that file. The spec's own lock has only the packages that the spec
+    /// adds. Give specs that share a file together. The changes are printed. An archive index that is older than the one of a
+    /// lock is refused.
     Lock(Lock),
-    /// Makes the tools tree, in which builds and the lab run their programs, and prints its directory.
+    /// Create the tools tree, in which builds and the lab run their programs, and print its directory
     Tools(Sources),
-    /// Fetches the Go that a spec's components are built with, if it is not there, and prints its directory or runs a command
-    /// with it.
+    /// Fetch the Go toolchain of a spec's components, and print its directory or run a command with it
     ///
-    /// The command runs as the user who called sudo, and `go` is that Go for it. Only until it ends does the Go stay for sure:
-    /// what no command uses may be cleaned away.
+    /// The command runs as the user who called sudo, and `go` is that Go toolchain. The toolchain is kept until the command
+    /// ends. Later, `kaas image clean` may remove it.
     Go(Go),
-    /// Prints the tables of the documentation that come from the code.
+    /// Print the tables of the documentation that are generated from the code
     Reference(Reference),
-    /// Compare what images are made of with published advisories.
+    /// Compare what images are made of with published advisories
     ///
     /// Go modules are compared with the Go vulnerability database at a pinned version: the names of the linked functions
     /// decide. Crates are compared by cargo-deny, Debian packages with the archive: a newer version in the release's own
     /// suites, and CVEs in changelogs of unstable.
     ///
-    /// image/audit/judged.toml holds the judgements. Exit status: 0 if each advisory is fixed or judged, 1 if the check
-    /// fails, 3 if an advisory is unjudged or expired or the pinned database is older than 45 days, 4 if none is open but a part is
+    /// image/audit/judged.toml holds the judgements. Exit status 0: each advisory is fixed or judged. 1: the check failed. 3:
+    /// an advisory is unjudged or expired, or the pinned database is older than 45 days. 4: no advisory is open, but a part is
     /// unchecked. With --pinned only an unjudged advisory gives 3, and 4 is not used.
     Audit(crate::audit::Audit),
-    /// Verifies an OVA of tenants' nodes and lays it on the vCenter of a Provider, where clusters find it as a NodeImage.
+    /// Verify an OVA of tenant nodes and import it to the vCenter of a Provider, as a NodeImage for clusters
     Push(Box<crate::push::Push>),
-    /// Removes from the cache what no build has used for a while.
+    /// Remove files that no build has used for a while from the cache
     ///
-    /// Results of the build's stages go, packages, sources of earlier versions, what checks dependencies and the trees of
-    /// bare machines, unless a running command or a lab uses them. What the lab has unpacked stays, and without `--all`
-    /// what Cargo builds and what Go has compiled of late.
+    /// Removed are results of build stages, packages, sources of earlier versions, tools that check dependencies, and trees of
+    /// bare machines. Files that a running command or a lab uses are kept, and the lab's unpacked OVAs. Without `--all`,
+    /// results of Cargo and recent results of Go are kept too.
     Clean(Clean),
 }
 
 /// `kaas image build`
 #[derive(Args)]
 pub struct Build {
-    /// The spec.
+    /// Spec
     spec: PathBuf,
-    /// Directory to write the OVA to.
+    /// Directory to write the OVA to
     #[arg(long, short, default_value = "build", value_name = "DIRECTORY")]
     output: PathBuf,
-    /// Version of the image, in place of the spec's.
+    /// Version of the image, in place of the spec's
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
-    /// Kubernetes components to carry in place of the spec's, the newest minor first; may be given several times.
+    /// Kubernetes component to carry in place of the spec's. Give the option several times, the newest minor version first
     #[arg(long, value_name = "COMPONENT")]
     kubernetes: Vec<String>,
-    /// Tree of another commit to take the agent, its contract and the units from, all else from the spec: an image of
-    /// then to try upgrades from.
+    /// Tree of another commit: the agent, its contract and the units come from it, the rest from the spec. Such an image is an
+    /// earlier one, to test upgrades from
     #[arg(long, value_name = "DIRECTORY")]
     agent_source: Option<PathBuf>,
-    /// Private key to sign with, in PEM. Without one the image calls itself a development image.
+    /// Private key to sign with, in PEM. Without it, the image is marked as a development image
     #[arg(long, requires = "sign_certificate", value_name = "FILE")]
     sign_key: Option<PathBuf>,
-    /// The key's certificate, followed by those that issued it, in PEM.
+    /// Certificate of the key, followed by those that issued it, in PEM
     #[arg(long, requires = "sign_key", value_name = "FILE")]
     sign_certificate: Option<PathBuf>,
-    /// What to print at the end.
+    /// Format of the final report
     #[arg(long, default_value = "text")]
     report: Report,
     #[command(flatten)]
@@ -98,13 +97,13 @@ pub struct Build {
 /// `kaas image lock`
 #[derive(Args)]
 pub struct Lock {
-    /// The specs.
+    /// Specs
     #[arg(required = true)]
     specs: Vec<PathBuf>,
-    /// Leave the lock files of included specs as they are, and lock only what these specs add.
+    /// Do not change the lock files of included specs, and lock only the packages that these specs add
     #[arg(long)]
     keep_included: bool,
-    /// What to print at the end.
+    /// Format of the final report
     #[arg(long, default_value = "text")]
     report: Report,
     #[command(flatten)]
@@ -114,9 +113,9 @@ pub struct Lock {
 /// `kaas image go`
 #[derive(Args)]
 pub struct Go {
-    /// The spec.
+    /// Spec
     spec: PathBuf,
-    /// The command and its arguments.
+    /// Command and its arguments
     #[arg(last = true)]
     command: Vec<OsString>,
 }
@@ -124,7 +123,7 @@ pub struct Go {
 /// `kaas image reference`
 #[derive(Args)]
 pub struct Reference {
-    /// Renew the tables in this document, between its `<!-- NAME:begin -->` and `<!-- NAME:end -->`, instead.
+    /// Instead, renew the tables in this document, between its `<!-- NAME:begin -->` and `<!-- NAME:end -->`
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
@@ -132,28 +131,28 @@ pub struct Reference {
 /// `kaas image clean`
 #[derive(Args)]
 pub struct Clean {
-    /// Keep what was used in so many days; 0 keeps nothing.
+    /// Keep files that were used in this number of days. 0 keeps nothing
     #[arg(long, default_value_t = 14)]
     days: u64,
-    /// Keep nothing, what Cargo and Go have compiled included: the next build takes as long as the first one, but for crates
-    /// and Go modules, which stay in the user's own directories.
+    /// Keep nothing, not even results of Cargo and Go. The next build takes as long as the first one, except for crates and Go
+    /// modules, which stay in the user's own directories
     #[arg(long, conflicts_with = "days")]
     all: bool,
-    /// Remove what Go has compiled of components, unless it is at work, and nothing else: all that is to be built with it is.
+    /// Remove only the results of Go for components, unless a build uses them. The next build compiles these components again
     #[arg(long, conflicts_with_all = ["days", "all"])]
     go_cache: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Report {
-    /// Lines for people.
+    /// Lines of text
     Text,
-    /// One JSON object.
+    /// One JSON object
     Json,
 }
 
-/// What root makes in the cache others read, whatever the caller's shell keeps from them: behind sudo compilers run as the
-/// user who called it, and trees have users of their own.
+/// Sets a umask with which all users can read the cache, whatever the caller's shell sets. After sudo, compilers run as the
+/// user who called it, and each tree has its own users.
 fn share() {
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
 }
@@ -161,7 +160,7 @@ fn share() {
 /// Runs one of the commands.
 ///
 /// # Errors
-/// What failed, by the command.
+/// As the command.
 pub fn run(command: Image) -> Result<ExitCode> {
     share();
     let done = |()| ExitCode::SUCCESS;
@@ -235,15 +234,15 @@ fn lock(arguments: Lock) -> Result<()> {
     Ok(())
 }
 
-/// The user's cache, of which nothing goes that a lab uses.
+/// The user's cache. It keeps files that a lab uses.
 fn cache() -> Result<Cache> {
     Cache::of_user(lab::tools_in_use)
 }
 
-/// The tools tree that this program was built with, made if it is not there.
+/// The tools tree of this program's build. It is created if it is missing.
 pub fn tools_tree() -> Result<ToolsTree> {
     share();
-    // The settings are those of the environment: the flags belong to the builder's commands.
+    // The settings come from the environment: only the builder's commands have the flags.
     ensure_tools(&Settings::of_environment())
 }
 
@@ -258,7 +257,7 @@ fn tools(sources: Sources) -> Result<()> {
 }
 
 fn go(arguments: &Go) -> Result<()> {
-    // It holds the Go as long as the command runs.
+    // The cache keeps the Go toolchain while the command runs.
     let cache = cache()?;
     let go = image::go(&arguments.spec, &cache, &Progress::on_stderr())?;
     let Some((program, rest)) = arguments.command.split_first() else {

@@ -20,90 +20,88 @@ use lab::{
 use crate::upgrade::advised;
 use crate::work::TakeOverArgs;
 
-/// Commands on labs.
+/// Commands on labs
 #[derive(Subcommand)]
 pub enum Lab {
-    /// Starts a control cluster and waits until its nodes are Ready.
+    /// Start a control cluster and wait until its nodes are Ready
     Up(UpArguments),
-    /// Says which VMs run and which nodes are Ready.
+    /// Show which VMs run and which nodes are Ready
     Status(LabArgs),
-    /// Ends a lab and removes all of it, disks included.
+    /// End a lab and remove all of it, disks included
     Down(LabArgs),
-    /// Runs kubectl as the cluster's administrator, on the lab's network.
+    /// Run kubectl as the cluster's administrator, on the lab's network
     Kubectl(Inside),
-    /// Runs a program inside a VM as root.
+    /// Run a program inside a VM as root
     Exec {
-        /// The VM.
+        /// Name of the VM
         vm: String,
         #[command(flatten)]
         inside: Inside,
     },
-    /// Powers a VM on.
+    /// Power a VM on
     On(OneVm),
-    /// Shuts a VM down.
+    /// Shut a VM down
     Off(OneVm),
-    /// Cuts a VM's power.
+    /// Cut a VM's power
     Cut(OneVm),
-    /// Prints a VM's console log.
+    /// Print a VM's console log
     Console(OneVm),
-    /// Makes a VM from an OVA beside those of a lab, powered off and without a data disk.
+    /// Create a VM from an OVA in a lab, powered off and without a data disk
     ///
-    /// It gets the properties of another VM's node: the one it is to take the place of. With that VM off,
-    /// `move-disk` hands the data disk over.
+    /// With `--like` it gets the properties of another VM's node, to replace that VM. Once that VM is off, `move-disk` moves
+    /// its data disk to the new one.
     Import(ImportArguments),
-    /// Hands the data disks of a VM that is off to another one that is off.
+    /// Move the data disks of a VM that is off to another VM that is off
     MoveDisk {
-        /// The VM that has them.
+        /// VM that has the disks
         from: String,
-        /// The VM that gets them.
+        /// VM that gets the disks
         to: String,
         #[command(flatten)]
         lab: LabArgs,
     },
-    /// Removes a VM that is off and has no data disk.
+    /// Remove a VM that is off and has no data disk
     Destroy(OneVm),
-    /// Tenant clusters beside a control cluster, on its network.
+    /// Run tenant clusters on the network of a lab's control cluster
     #[command(subcommand)]
     Tenant(tenant::Tenant),
-    /// A vCenter to try everything against, whose machines are system containers.
+    /// Run a vCenter for tests, whose machines are system containers
     #[command(subcommand, name = "vcenter")]
     VCenter(vcenter::VCenter),
-    /// Passes connections on from loopback to a lab's API; `up` starts it.
+    /// Forward connections from loopback to a lab's API. `up` starts it
     #[command(hide = true)]
     Door {
         #[command(flatten)]
         lab: LabArgs,
-        /// By which the process is found.
+        /// Mark by which the process is found
         mark: PathBuf,
     },
 }
 
-/// A lab by name.
 #[derive(Args)]
 pub struct LabArgs {
-    /// Name of the lab.
+    /// Name of the lab
     #[arg(long, default_value = "lab")]
     name: String,
 }
 
-/// A VM of a lab.
 #[derive(Args)]
 pub struct OneVm {
-    /// The VM.
+    /// Name of the VM
     vm: String,
     #[command(flatten)]
     lab: LabArgs,
 }
 
-/// A VM to be made beside others.
+/// A VM to create in a lab.
 #[derive(Args)]
 pub struct ImportArguments {
-    /// Name of the new VM: at most 24 characters.
+    /// Name of the new VM, at most 24 characters
     vm: String,
-    /// The OVA, or a directory with one.
+    /// OVA, or a directory with one
     #[arg(long, value_name = "FILE")]
     ova: PathBuf,
-    /// The control node whose properties it gets; without one its form stays as it comes.
+    /// Control-plane node whose properties the VM gets. Without it, the properties have the defaults of the OVA
     #[arg(long, value_name = "NODE")]
     like: Option<String>,
     #[command(flatten)]
@@ -115,22 +113,22 @@ pub struct ImportArguments {
 pub struct Inside {
     #[command(flatten)]
     lab: LabArgs,
-    /// The program's arguments, after `--`.
+    /// Arguments of the program, after `--`
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// What runs the VMs.
+/// The engine that runs the VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
-    /// The image's root tree in system containers: native speed.
+    /// The image's root tree in system containers, at native speed
     Container,
-    /// Virtual machines, under KVM where it works, else emulated.
+    /// Virtual machines, under KVM if it works, otherwise emulated
     Qemu,
 }
 
 impl Engine {
-    /// As a lab notes it. `say` is told why virtual machines are slow here, if they are.
+    /// The engine as a lab records it. Calls `say` if virtual machines are slow on this machine, with the reason.
     pub fn record(self, tools: &Tools, hardware: Hardware, say: &dyn Fn(&str)) -> anyhow::Result<EngineRecord> {
         Ok(match self {
             Self::Container => EngineRecord::Container,
@@ -139,47 +137,47 @@ impl Engine {
     }
 }
 
-/// What `lab up` is told.
+/// The options of `lab up`.
 #[derive(Args)]
 pub struct UpArguments {
     #[command(flatten)]
     lab: LabArgs,
     #[command(flatten)]
     over: TakeOverArgs,
-    /// The OVA, or a directory with one.
+    /// OVA, or a directory with one
     #[arg(long, value_name = "FILE", required_unless_present = "root_tree")]
     ova: Option<PathBuf>,
-    /// Root tree to run in place of an OVA's, in containers: for work on the agent.
+    /// Root tree to run in containers, in place of an OVA's: for work on the agent
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "ova")]
     root_tree: Option<PathBuf>,
-    /// Tools tree to use in place of the image builder's own.
+    /// Tools tree to use in place of the image builder's one
     #[arg(long, value_name = "DIRECTORY")]
     tools: Option<PathBuf>,
-    /// Give virtual machines vSphere's devices: pvscsi disks and a vmxnet3 network interface.
+    /// Give virtual machines vSphere's devices: pvscsi disks and a vmxnet3 network interface
     #[arg(long)]
     vsphere_hardware: bool,
-    /// Number of control nodes: 1 or 3.
+    /// Number of control-plane nodes: 1 or 3
     #[arg(long, default_value_t = 3)]
     nodes: usize,
-    /// What runs the VMs.
+    /// Engine that runs the VMs
     #[arg(long, value_enum, default_value = "container")]
     engine: Engine,
-    /// A property for all nodes; may be given several times.
+    /// Property of all nodes. Give the option several times for several properties
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     properties: Vec<(String, String)>,
-    /// File of properties for all nodes, as import tools take them.
+    /// File with properties of all nodes, in the format of import tools
     #[arg(long, value_name = "FILE")]
     options: Option<PathBuf>,
-    /// Memory of each VM in MiB.
+    /// Memory of each VM in MiB
     #[arg(long, default_value_t = 2048)]
     memory: u32,
-    /// Size of each data disk in MiB.
+    /// Size of each data disk in MiB
     #[arg(long, default_value_t = 8192)]
     data_disk: u64,
-    /// How long to wait for the nodes, in minutes.
+    /// Minutes to wait for the nodes
     #[arg(long, default_value_t = 15)]
     limit: u64,
-    /// Only make and power on the VMs.
+    /// Only create and power on the VMs
     #[arg(long)]
     no_wait: bool,
 }
@@ -187,7 +185,7 @@ pub struct UpArguments {
 /// Runs one command.
 ///
 /// # Errors
-/// Whatever the lab says.
+/// As the lab.
 pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
     let state = state_directory()?;
     let open = |lab: &LabArgs| OpenLab::open(&state, &lab.name);
@@ -198,7 +196,7 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
         Lab::Kubectl(inside) => become_program(open(&inside.lab)?.kubectl_command()?.args(&inside.arguments)),
         Lab::Exec { vm, inside } => {
             let arguments: Vec<&str> = inside.arguments.iter().map(String::as_str).collect();
-            // Output, errors and exit status are the program's own.
+            // Output, errors and exit status are those of the program.
             become_program(open(&inside.lab)?.command_inside(&vm, &arguments)?.stdin(Stdio::null()))
         }
         Lab::On(one) => open(&one.lab)?.power_on(&one.vm),
@@ -208,7 +206,7 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
         Lab::MoveDisk { from, to, lab } => move_disks(&open(&lab)?, &from, &to),
         Lab::Destroy(one) => open(&one.lab)?.destroy(&one.vm),
         Lab::Door { lab, .. } => open(&lab)?.serve_port_forward(),
-        // Only these may end with something still to do.
+        // Only these commands may end with work left to do.
         Lab::Tenant(command) => return tenant::run(&state, command),
         Lab::VCenter(command) => vcenter::run(&state, command),
         Lab::Console(one) => {
@@ -221,18 +219,18 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Starts the door in a process of its own and returns the kubeconfig that goes through it.
+/// Starts the port forward in a separate process. Returns the kubeconfig that uses it.
 pub fn open_port_forward(lab: &OpenLab) -> anyhow::Result<PathBuf> {
     let mut command = std::process::Command::new(std::env::current_exe().context("looking for this program")?);
     lab.open_port_forward(command.args(["lab", "door", "--name", lab.name()]).arg(lab.door_argument()))
 }
 
-/// Whether VMs run under KVM; says why not.
+/// Whether VMs run under KVM. If not, calls `say` with the reason.
 fn probe_kvm(tools: &Tools, say: &dyn Fn(&str)) -> anyhow::Result<bool> {
     let kvm = Kvm::probe(tools)?;
     match kvm {
         Kvm::Runs => {}
-        Kvm::RunsNone => say("KVM is there but runs no guests: the VMs are emulated and slow"),
+        Kvm::RunsNone => say("KVM exists but runs no guests: the VMs are emulated and slow"),
         Kvm::Absent => say("there is no KVM here: the VMs are emulated and slow"),
     }
     Ok(kvm.runs_guests())
@@ -272,7 +270,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         size,
         beside: None,
     };
-    // One that was killed half way is gone on with.
+    // A run that was killed is continued.
     let begun = OpenLab::open_incomplete(state, &up.spec.name)?.map(|lab| lab.resume(&up, &asking)).transpose();
     let lab = match begun.map_err(advised)?.flatten() {
         Some(lab) => lab,
@@ -313,7 +311,7 @@ fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
     })
 }
 
-/// What the lab fills in for a control node.
+/// The properties that the lab sets for a control-plane node.
 fn properties_of(lab: &OpenLab, node: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let nodes = &lab.plan().nodes;
     if let Some(planned) = nodes.iter().find(|planned| planned.name == node) {
@@ -354,7 +352,7 @@ fn status(lab: &OpenLab) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hands this process over to a program.
+/// Replaces this process by a program.
 fn become_program(command: &mut std::process::Command) -> anyhow::Result<()> {
     use std::os::unix::process::CommandExt;
     Err(command.exec()).with_context(|| format!("running {}", command.get_program().to_string_lossy()))
@@ -378,7 +376,7 @@ fn read_options(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
         let (Some(key), Some(value)) = (entry["Key"].as_str(), entry["Value"].as_str()) else {
             bail!("{}: each entry of PropertyMapping needs the texts Key and Value, not {entry}", path.display());
         };
-        // A field left empty in the form means "no wish", as in vCenter.
+        // An empty field of the form means "not set", as in vCenter.
         if !value.is_empty() {
             properties.insert(key.to_owned(), value.to_owned());
         }

@@ -29,22 +29,22 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Kubernetes clusters from virtual appliances.
+/// Kubernetes clusters from virtual appliances
 #[derive(Parser)]
 #[command(name = "kaas", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// Also shows what helps to find a fault, on standard error.
+    /// Also show debug messages, on standard error
     #[arg(long, global = true)]
     verbose: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Takes VMs that were imported by hand into a deployment, so that upgrades may change them.
+    /// Adopt VMs that were imported by hand, so that upgrades may change them
     Adopt(upgrade::Adopt),
-    /// Pulls a fresh snapshot of a cluster's store from a control node.
+    /// Pull a fresh snapshot of a cluster's store from a control-plane node
     Backup(backup::Backup),
     /// Renew the certificates of a control cluster's nodes
     #[command(subcommand)]
@@ -52,19 +52,19 @@ enum Command {
     /// Manage tenant clusters, which are objects of a control cluster
     #[command(subcommand)]
     Cluster(cluster::Cluster),
-    /// Prints what a shell completes after `kaas`.
+    /// Print the completion script of a shell
     Completions(completions::Completions),
-    /// Makes a control cluster from the file that describes it, or goes on with one.
+    /// Create a control cluster from the file that describes it, or continue its creation
     Deploy(deploy::Deploy),
-    /// Removes a control cluster; its data disks stay unless it is said otherwise.
+    /// Remove a control cluster. Its data disks are kept without `--data-disks`
     Destroy(deploy::Destroy),
-    /// Builds appliance images from their specs.
+    /// Build appliance images from their specs
     #[command(subcommand)]
     Image(image::Image),
-    /// Runs appliances on this machine, without a vCenter.
+    /// Run appliances on this machine, without a vCenter
     #[command(subcommand)]
     Lab(lab::Lab),
-    /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
+    /// Show and check OVAs, and convert disks to VMDKs and back
     #[command(subcommand)]
     Ova(ova::Ova),
     /// Manage the vCenters that tenant clusters run on
@@ -73,14 +73,14 @@ enum Command {
     /// Manage the keys that restore a cluster after all its control-plane nodes were lost
     #[command(subcommand)]
     Recovery(recovery::Recovery),
-    /// Says where a control cluster stands that `kaas deploy` has made.
+    /// Show the state of a control cluster that `kaas deploy` has created
     Status(deploy::ClusterFileArgs),
     /// Upgrade a control cluster
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),
 }
 
-/// The command line. The line of help of each group ends with the names of its commands.
+/// The command line. The help line of each group ends with the names of its commands.
 fn program() -> clap::Command {
     Arguments::command().mut_subcommands(|group| {
         let shown = group.get_subcommands().filter(|command| !command.is_hide_set());

@@ -1,6 +1,6 @@
-//! What the command writes. What only accompanies work is written if it can be: a full disk, a closed pipe or a terminal
-//! that is gone ends no work, least of all one that has a node away. What a script reads is written, or the command
-//! fails. Names of VMs, pods and products come from others: nothing of them moves, colours or hides what a terminal shows.
+//! The output of the commands. A failure to write progress is ignored: a full disk, a closed pipe or a lost terminal must not
+//! end a run. A failure to write a result is an error: scripts read it. Names of VMs, pods and products come from other
+//! systems, so control characters in them are replaced by spaces.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,22 +11,22 @@ use fleet::nodes::is_plain;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::Serialize;
 
-/// Says how far something is, or what has come of it, on standard output: as `println!`, if it can be written.
+/// Writes progress to standard output, as `println!`. Errors of the write are ignored.
 macro_rules! say {
     ($($text:tt)*) => { $crate::output::say(&format!($($text)*)) };
 }
 
-/// What a command prints.
+/// The format of a command's output
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Output {
-    /// Lines for people.
+    /// Lines of text
     Text,
-    /// One JSON object.
+    /// One JSON object
     Json,
 }
 
 impl Output {
-    /// Says how far something is: beside a JSON object, not in it.
+    /// Writes progress. With a JSON result, progress goes to standard error.
     pub fn tell(self, what: &str) {
         match self {
             Self::Text => say(what),
@@ -35,22 +35,22 @@ impl Output {
     }
 }
 
-/// Says how far something is, on standard output.
+/// Writes progress to standard output.
 pub fn say(text: &str) {
     accompany(&mut io::stdout().lock(), text);
 }
 
-/// Says what is wrong, or where something has come to otherwise than was wanted, on standard error.
+/// Writes a warning or an error to standard error.
 pub fn warn(text: &str) {
     accompany(&mut io::stderr().lock(), text);
 }
 
-/// Exit status of a command that is not at its end: the same command goes on.
+/// Exit status of a command that has not finished. The same command continues it.
 pub const PAUSED: u8 = 3;
-/// Exit status of a command that ended otherwise than was asked for.
+/// Exit status of a command that ended with another result than the requested one.
 pub const STOPPED: u8 = 4;
 
-/// Says where a run has come to, and gives its exit status.
+/// Writes the result of a run, and returns its exit status.
 pub fn ended(exit: u8, text: &str) -> ExitCode {
     match exit {
         0 => say(text),
@@ -60,28 +60,28 @@ pub fn ended(exit: u8, text: &str) -> ExitCode {
     ExitCode::from(exit)
 }
 
-/// Writes what was asked for, on standard output.
+/// Writes a result to standard output.
 ///
 /// # Errors
-/// When not all of it could be written.
+/// The result could not be written completely.
 pub fn result(text: &str) -> anyhow::Result<()> {
     hand_over(&mut io::stdout().lock(), &plain(text))
 }
 
-/// Writes what a script asked for, on standard output.
+/// Writes a result for scripts to standard output.
 ///
 /// # Errors
-/// When not all of it could be written.
+/// The result could not be written completely.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     hand_over(&mut io::stdout().lock(), &serde_json::to_string_pretty(value)?)
 }
 
-/// Lines, if they can be written.
+/// Writes lines. Errors are ignored.
 fn accompany(to: &mut impl Write, text: &str) {
     let _ = writeln!(to, "{}", plain(text)).and_then(|()| to.flush());
 }
 
-/// A text of lines without what does more than stand there.
+/// Replaces characters that could move, colour or hide text on a terminal by spaces. Removes line breaks at the end.
 fn plain(text: &str) -> String {
     let plain = |c| if is_plain(c) || matches!(c, '\n' | '\t') { c } else { ' ' };
     text.trim_end_matches('\n').chars().map(plain).collect()
@@ -92,12 +92,12 @@ fn hand_over(to: &mut impl Write, text: &str) -> anyhow::Result<()> {
     written.context("writing the result")
 }
 
-/// Shows what the crates log.
+/// Writes the log records of the project's own crates to standard error.
 struct Logger;
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Other people's crates log for those who develop with them.
+        // The records of other crates are for their developers.
         let room = metadata.target().split("::").next().unwrap_or_default();
         ["fleet", "image", "kaas", "lab", "ova", "vsphere"].contains(&room)
     }
@@ -114,7 +114,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// From now on, what is logged is shown on standard error; with `verbose`, what only those want who look for a fault, too.
+/// Installs the logger. With `verbose`, it also shows debug records.
 pub fn show_log(verbose: bool) {
     static LOGGER: Logger = Logger;
     if log::set_logger(&LOGGER).is_ok() {
@@ -126,7 +126,7 @@ pub fn show_log(verbose: bool) {
 mod tests {
     use super::*;
 
-    /// A disk that is full, or a pipe that nobody reads.
+    /// A full disk, or a pipe without a reader.
     struct Full;
 
     impl Write for Full {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_that_cannot_be_written_ends_nothing_and_a_result_that_cannot_be_is_an_error() {
+    fn unwritable_progress_is_ignored_but_a_result_fails() {
         accompany(&mut Full, "1/9 verify the OVA");
         assert_eq!(hand_over(&mut Full, "{}").unwrap_err().to_string(), "writing the result");
         let mut text = Vec::new();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_our_own_crates_log_is_shown_and_nothing_of_others() {
+    fn only_own_crates_log_records_are_shown() {
         let shown = |target| Logger.enabled(&Metadata::builder().level(Level::Warn).target(target).build());
         for own in ["vsphere::import::lease", "vsphere", "fleet::vcenter::power", "image", "kaas::deploy", "lab", "ova"]
         {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_from_somebody_else_does_nothing_to_the_terminal() {
+    fn control_characters_in_names_become_spaces() {
         let mut text = Vec::new();
         accompany(&mut text, "error: the VM web\u{1b}[2J\u{9b}8m\r\u{202e} is a copy\n  of two\n");
         assert_eq!(String::from_utf8(text).unwrap(), "error: the VM web [2J 8m   is a copy\n  of two\n");

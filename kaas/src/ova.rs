@@ -1,4 +1,4 @@
-//! `kaas ova …`: looks into OVAs, checks them, and turns disks into VMDKs and back.
+//! `kaas ova …`: shows and checks OVAs, and converts disks to VMDKs and back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,18 +41,18 @@ pub enum Ova {
         #[arg(long, default_value = "text")]
         output: Output,
     },
-    /// Compresses a raw disk into a streamOptimized VMDK.
+    /// Compress a raw disk into a streamOptimized VMDK
     Pack {
-        /// The raw disk: a file whose size is a multiple of 64 KiB.
+        /// Raw disk: a file whose size is a multiple of 64 KiB
         raw: PathBuf,
-        /// The VMDK to write; it appears when it is whole.
+        /// VMDK to write. It appears once it is complete
         vmdk: PathBuf,
     },
-    /// Turns a streamOptimized VMDK back into a raw disk.
+    /// Convert a streamOptimized VMDK back into a raw disk
     Unpack {
-        /// The VMDK.
+        /// VMDK
         vmdk: PathBuf,
-        /// The raw disk to write: a new, sparse file.
+        /// Raw disk to write: a new, sparse file
         raw: PathBuf,
     },
 }
@@ -82,7 +82,7 @@ fn warnings(warnings: &[Warning]) -> Value {
     warnings.iter().map(|warning| json!({ "code": warning.code, "message": warning.message })).collect()
 }
 
-/// What an archive says of itself.
+/// The facts that an archive states about itself.
 fn facts(archive: &LenientArchive, report: &Report) -> Value {
     let envelope = &report.envelope;
     let publisher = report.claimed_key.as_ref().map(|key| key.fingerprint().to_string());
@@ -126,7 +126,7 @@ fn facts(archive: &LenientArchive, report: &Report) -> Value {
 fn text(facts: &Value) -> String {
     let word = |value: &Value| clean(value.as_str().unwrap_or_default());
     let rows = |key: &str| facts[key].as_array().cloned().unwrap_or_default();
-    // What a descriptor of another vendor does not say.
+    // A descriptor of another vendor may leave numbers out.
     let number = |value: &Value| value.as_u64().map_or("-".to_owned(), |number| number.to_string());
     let mib = |value: &Value| number(&value.as_u64().map(|bytes| bytes >> 20).into());
     let mut text = format!("{} {} ({})\n", word(&facts["product"]), word(&facts["version"]), word(&facts["name"]));

@@ -1,4 +1,4 @@
-//! A publisher's key, as commands are given it: a certificate or a public key in PEM.
+//! Reads a publisher's key: a certificate or a public key in PEM.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::Context;
 /// The fingerprint of the key in a file.
 ///
 /// # Errors
-/// When it cannot be read, or holds no key.
+/// The file cannot be read, or it holds no key.
 pub fn fingerprint(file: &Path) -> anyhow::Result<String> {
     let pem = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let key = PublicKey::from_pem(&pem).with_context(|| format!("using {} as the publisher's key", file.display()))?;

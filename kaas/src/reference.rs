@@ -1,4 +1,4 @@
-//! The parts of the documentation that are made from the code's own tables, and a document's blocks that hold them.
+//! Generates the tables of the documentation from the code, and writes them into the blocks of a document.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use contract::{codes, paths, ports, properties};
 use fleet::{control_plane, upgrade, workers};
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 
-/// The generated parts, by the name of their block.
+/// The generated tables, each with the name of its block.
 pub fn parts() -> [(&'static str, String); 10] {
     [
         ("properties", properties::reference_markdown()),
@@ -23,10 +23,10 @@ pub fn parts() -> [(&'static str, String); 10] {
     ]
 }
 
-/// `document` with each part in its block, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+/// Returns `document` with each table in its block, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 ///
 /// # Errors
-/// The name of a part that has no such block.
+/// The name of a table that has no block.
 pub fn renew(document: &str) -> Result<String, &'static str> {
     parts().into_iter().try_fold(document.to_owned(), |document, (name, part)| {
         let (before, rest) = document.split_once(&format!("<!-- {name}:begin -->")).ok_or(name)?;
@@ -36,7 +36,7 @@ pub fn renew(document: &str) -> Result<String, &'static str> {
     })
 }
 
-/// Codes with their meaning.
+/// A table of codes with their meaning.
 fn table(codes: &[(&str, &str)]) -> String {
     let mut text = String::from("| Code | When |\n| --- | --- |\n");
     for (code, meaning) in codes {
@@ -45,7 +45,7 @@ fn table(codes: &[(&str, &str)]) -> String {
     text
 }
 
-/// What an account of a vCenter needs, by the object that it needs it on.
+/// The privileges of a vCenter account, each with the object that it is needed on.
 fn privileges() -> String {
     let mut text = String::from("| On | Privilege | For |\n| --- | --- | --- |\n");
     for Privilege { id, on, purpose } in PRIVILEGES.iter().chain(WISHED) {
@@ -63,7 +63,7 @@ fn privileges() -> String {
     text
 }
 
-/// Each command that does something, with its first line of help.
+/// Each visible command that is not a group, with the first line of its help.
 fn commands(program: &Command) -> String {
     let mut text = String::from("| Command | What it does |\n| --- | --- |\n");
     list(program, program.get_name(), &mut text);
@@ -87,13 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_says_what_the_code_says() {
+    fn reference_page_equals_the_generated_tables() {
         let reference = include_str!("../../docs/reference.md");
         let renewed = renew(reference).expect("a block for each part");
         assert!(renewed == reference, "docs/reference.md is behind the code: `make reference` renews it");
     }
 
-    /// Each call of `kaas` in a line of text that gives an option which its command has not.
+    /// The options in calls of `kaas` that the called command does not have.
     fn unknown_options(text: &str) -> Vec<String> {
         let program = crate::program();
         let begins =
@@ -111,7 +111,7 @@ mod tests {
                     .unwrap_or_default();
                 match (command.find_subcommand(word), option.strip_prefix("--")) {
                     (Some(below), _) => (command, path) = (below, format!("{path} {word}")),
-                    // A group has none: its commands do.
+                    // A group has no options. Its commands have.
                     (None, Some(option)) if !command.has_subcommands() && !["help", "verbose"].contains(&option) => {
                         let is_known = command.get_arguments().any(|argument| argument.get_long() == Some(option));
                         wrong.extend((!is_known).then(|| format!("{path} --{option}")));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_give_each_command_its_own_options() {
+    fn pages_use_only_options_that_commands_have() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
         for page in pages.chain([root.join("README.md")]).filter(|page| page.extension().is_some_and(|end| end == "md"))
@@ -138,12 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn a_document_without_a_block_is_refused() {
+    fn document_without_a_block_is_rejected() {
         assert_eq!(renew("nothing here"), Err("properties"));
     }
 
     #[test]
-    fn commands_are_those_that_do_something_and_are_shown() {
+    fn command_table_omits_groups_and_hidden_commands() {
         let hidden = Command::new("door").hide(true);
         let lab = Command::new("lab").subcommands([Command::new("up").about("Starts a lab"), hidden]);
         assert_eq!(

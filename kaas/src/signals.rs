@@ -1,5 +1,5 @@
-//! What ends a command, and what does not. One that may have a node away ends when it is asked to, at a moment at which
-//! it can be continued; a terminal or a session that goes away ends nothing.
+//! Signals that end a command. A command that may have a node powered off ends at a point from which it can be continued. A
+//! lost terminal or session does not end it.
 
 use anyhow::Context;
 use tokio::runtime::Runtime;
@@ -8,19 +8,19 @@ use tokio::sync::watch;
 
 use crate::output::warn;
 
-/// What is done when a command is asked to end.
+/// How a command reacts to a request to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalPolicy {
-    /// It only looks: it ends.
+    /// The command only reads: it ends at once.
     AtOnce,
-    /// It changes something: it ends where it can be continued; asked once more, it ends.
+    /// The command changes something: it ends where it can be continued. A second request ends it at once.
     WhereItCanBeContinued,
 }
 
-/// Does something, and ends as the command is asked to: then `give_back` is called, and this does not return.
+/// Runs `act`, and ends as signals demand. On a request to end now, `give_back` is called and the process exits.
 ///
 /// # Errors
-/// As `act`; or signals cannot be taken.
+/// As `act`; or the signal handlers cannot be installed.
 pub fn until_ended<T>(
     runtime: &Runtime,
     ending: SignalPolicy,
@@ -31,7 +31,7 @@ pub fn until_ended<T>(
     let ended = runtime.block_on(async {
         let signals = Signals::taken()?;
         anyhow::Ok(tokio::select! {
-            // Asked in the same moment in which it is done, a command ends: what it goes on with is not begun.
+            // If a signal and the end of `act` coincide, the signal wins: the command must not start the next part.
             biased;
             status = signals.ended(ending, &cancel) => Err(status),
             acted = act(cancelled) => Ok(acted),
@@ -39,12 +39,12 @@ pub fn until_ended<T>(
     })?;
     ended.unwrap_or_else(|status| {
         give_back();
-        // What is being done on other threads is not waited for.
+        // The exit does not wait for other threads.
         std::process::exit(status.into())
     })
 }
 
-/// The signals that a command is sent.
+/// The signals that a command handles.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -52,7 +52,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// Takes them from now on.
+    /// Installs the handlers.
     fn taken() -> anyhow::Result<Self> {
         let take = |kind| signal(kind).context("taking signals");
         Ok(Self {
@@ -62,7 +62,8 @@ impl Signals {
         })
     }
 
-    /// Returns when the command is to end now, with its exit status; asks it to end before, if that can be.
+    /// Returns the exit status once the command must end now. Before that, with [`SignalPolicy::WhereItCanBeContinued`], it
+    /// requests an end through `cancel`.
     async fn ended(mut self, ending: SignalPolicy, cancel: &watch::Sender<bool>) -> u8 {
         let status = self.asked(ending).await;
         if ending == SignalPolicy::AtOnce {
@@ -73,7 +74,7 @@ impl Signals {
         self.asked(ending).await
     }
 
-    /// The exit status that shells give to a process which this signal has ended.
+    /// Waits for a signal. Returns the exit status that shells report for a process which this signal has ended.
     async fn asked(&mut self, ending: SignalPolicy) -> u8 {
         loop {
             tokio::select! {
@@ -94,13 +95,13 @@ mod tests {
 
     use super::*;
 
-    /// Sends this process a signal, which it takes.
+    /// Sends a signal to this process. The process has a handler for it.
     fn send(signal: Signal) {
         nix::sys::signal::kill(Pid::this(), signal).unwrap();
     }
 
     #[test]
-    fn a_session_that_goes_away_ends_who_only_looks_and_term_ends_others_where_they_can_be_continued() {
+    fn hangup_ends_only_commands_that_just_look() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (cancel, mut cancelled) = watch::channel(false);

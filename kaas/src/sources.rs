@@ -1,20 +1,20 @@
-//! The options that say where Debian's packages come from.
+//! The options for the sources of Debian packages.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use image::debian::sources::Settings;
 
-/// Where Debian's packages come from, if not from where this host's come from.
+/// The sources of Debian packages. By default, those of this host.
 #[derive(Args, Clone)]
 pub struct Sources {
-    /// Mirror of Debian's release and updates.
+    /// Mirror of Debian's release and updates
     #[arg(long, env = "KAAS_DEBIAN_MIRROR", value_name = "URL")]
     mirror: Option<String>,
-    /// Mirror of Debian's security updates.
+    /// Mirror of Debian's security updates
     #[arg(long, env = "KAAS_DEBIAN_SECURITY_MIRROR", value_name = "URL")]
     security_mirror: Option<String>,
-    /// Keyring to check the archive's indexes with.
+    /// Keyring to check the archive's indexes with
     #[arg(long, env = "KAAS_DEBIAN_KEYRING", value_name = "FILE")]
     keyring: Option<PathBuf>,
 }

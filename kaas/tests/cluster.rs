@@ -464,7 +464,7 @@ fn vms_of_a_cluster_are_adopted_by_an_annotation_and_waited_for_until_it_is_note
 fn a_cluster_is_deleted_once_its_name_is_given_and_waited_for_until_it_is_gone() {
     let bed = with_shop();
     let (_, err) = bed.says(1, "cluster delete shop -n team-blue");
-    assert!(err.contains("2 workers with their VMs") && err.contains("there is nobody to ask"), "{err}");
+    assert!(err.contains("2 workers with their VMs") && err.contains("standard input is closed"), "{err}");
     let (_, err) = bed.says(1, "cluster delete shop -n team-blue --confirm shop-two");
     assert!(err.contains("not confirmed: the cluster is shop; nothing was changed"), "{err}");
     assert!(bed.kept().written().is_empty());

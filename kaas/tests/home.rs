@@ -1,4 +1,4 @@
-//! The program behind sudo.
+//! The program after sudo.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,8 +8,7 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, User, mkfifo};
 
-/// What the program's environment says of HOME when it has begun to work: it then reads a key from a pipe, which it does until
-/// the pipe is closed.
+/// The `HOME` in the program's environment once it works. It then reads a key from a pipe, until the pipe is closed.
 fn home_of(sudo: Option<&str>, called: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let (pipe, absent) = (directory.path().join("key.pem"), directory.path().join("absent"));
@@ -19,7 +18,7 @@ fn home_of(sudo: Option<&str>, called: &str) -> String {
     command.env("HOME", User::from_uid(Uid::from_raw(0)).unwrap().unwrap().dir);
     command.env_remove("SUDO_UID").envs(sudo.map(|user| ("SUDO_UID", user))).env("SUDO_COMMAND", called);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    // It cannot be opened for writing before somebody reads it (fifo(7)).
+    // The pipe cannot be opened for writing before a process reads it (fifo(7)).
     let writer = loop {
         match File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&pipe) {
             Ok(writer) => break writer,
@@ -36,7 +35,7 @@ fn home_of(sudo: Option<&str>, called: &str) -> String {
 }
 
 #[test]
-fn behind_sudo_the_command_works_with_the_callers_home_directory() {
+fn command_after_sudo_uses_the_callers_home_directory() {
     if !Uid::effective().is_root() {
         return;
     }
@@ -45,6 +44,6 @@ fn behind_sudo_the_command_works_with_the_callers_home_directory() {
     let command = "/usr/local/bin/kaas image build spec.toml";
     assert_eq!(home_of(Some("2"), command), of(2));
     assert_eq!(home_of(None, command), of(0));
-    // What `sudo -i` leaves in its shell.
+    // The command that `sudo -i` leaves in its shell.
     assert_eq!(home_of(Some("2"), "/bin/bash"), of(0));
 }

@@ -1,5 +1,5 @@
-//! The examples of how other tools import the OVA: each is what its tool reads, names nothing that its tool or the OVA has not, and
-//! fills in a form that a node accepts. The tools themselves are not run here.
+//! The examples of how other tools import the OVA. Each can be read by its tool and uses only names that the tool and the OVA
+//! have. Each fills in a form that a node accepts. The tools themselves are not run here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 const GOVC: &str = include_str!("../../docs/examples/cp1.json");
 const ANSIBLE: &str = include_str!("../../docs/examples/import.yml");
 const TERRAFORM: &str = include_str!("../../docs/examples/import.tf");
-/// What an image's OVA is made from.
+/// The spec from which an image's OVA is built.
 const IMAGE: &str = include_str!("../../image/specs/common.toml");
 
-/// As `openssl rand -hex 16` has drawn it once: no example has one.
+/// An output of `openssl rand -hex 16`. No example contains it.
 const SECRET: &str = "3769e064b33545f410344b0da3a41033";
 
 /// The form of one node.
@@ -42,7 +42,7 @@ fn texts(value: &Value) -> BTreeMap<String, String> {
     object(value).iter().map(|(key, value)| (key.clone(), text(value))).collect()
 }
 
-/// Fails unless a control node takes the form as it is.
+/// Fails unless a control-plane node accepts the form unchanged.
 fn is_accepted(form: &Form, tool: &str) {
     for key in form.keys() {
         let known = properties::find(key);
@@ -55,7 +55,7 @@ fn is_accepted(form: &Form, tool: &str) {
     assert!(said.is_empty(), "{tool}: {form:?}\n{}", said.join("\n"));
 }
 
-/// The same of all nodes of a cluster: each has its own form, and all name the same ones.
+/// The same for all nodes of a cluster: each has its own form, and all forms have the same list of nodes.
 fn are_accepted(forms: &[Form], tool: &str) {
     assert_eq!(forms.len(), 3, "{tool}");
     for key in [properties::NODE_NAME, properties::ADDRESS] {
@@ -68,9 +68,9 @@ fn are_accepted(forms: &[Form], tool: &str) {
 }
 
 #[test]
-fn a_node_accepts_what_govc_is_given() {
+fn node_accepts_the_form_from_govc() {
     let options: Value = serde_json::from_str(GOVC).unwrap();
-    // Of `importer.Options` in govmomi.
+    // The keys of `importer.Options` in govmomi.
     let known = ["Deployment", "DiskProvisioning", "NetworkMapping", "PropertyMapping"];
     assert!(object(&options).keys().all(|key| known.contains(&key.as_str())), "{options}");
     let networks = options["NetworkMapping"].as_array().unwrap();
@@ -111,12 +111,12 @@ const MODULE: [&str; 24] = [
     "validate_certs",
 ];
 
-/// How a playbook lists its nodes: what Ansible makes of this was seen when it was run, and is made here.
+/// The expression with which a playbook lists its nodes. This test computes the result that a run of Ansible has shown.
 const LIST: &str =
     "{{ nodes | map(attribute='name') | zip(nodes | map(attribute='address')) | map('join', '=') | join(',') }}";
 
 #[test]
-fn a_node_accepts_what_ansible_is_given() {
+fn node_accepts_the_form_from_ansible() {
     let plays: Value = serde_saphyr::from_str(ANSIBLE).unwrap();
     let [play] = plays.as_array().unwrap().as_slice() else { panic!("several plays") };
     let [task] = play["tasks"].as_array().unwrap().as_slice() else { panic!("several tasks") };
@@ -145,8 +145,8 @@ fn a_node_accepts_what_ansible_is_given() {
     );
 }
 
-/// What the documentation of the provider `vmware/vsphere` (version 2) lists of what the example uses: the arguments that must be
-/// given, and those that may be. A block within another is named after both.
+/// The arguments that the example uses, from the documentation of the provider `vmware/vsphere` (version 2): required ones,
+/// then optional ones. A block within another is named after both.
 const ARGUMENTS: [(&str, &[&str], &[&str]); 11] = [
     ("vsphere_datacenter", &[], &["name"]),
     ("vsphere_compute_cluster", &["name"], &["datacenter_id"]),
@@ -191,10 +191,10 @@ const OF_A_VM: [&str; 16] = [
     "annotation",
     "enable_disk_uuid",
 ];
-/// What Terraform itself knows in each resource.
+/// The arguments that Terraform itself knows in each resource.
 const OF_ANY: [&str; 5] = ["count", "depends_on", "for_each", "lifecycle", "provider"];
 
-/// What may be asked of what is looked up, beside its arguments and `id`.
+/// The attributes of looked-up objects, in addition to their arguments and `id`.
 const LOOKED_UP: [(&str, &[&str]); 2] = [
     ("vsphere_compute_cluster", &["resource_pool_id"]),
     (
@@ -216,7 +216,7 @@ fn attribute<'b>(body: &'b Body, key: &str) -> Option<&'b Expression> {
     body.attributes().find(|attribute| attribute.key() == key).map(|attribute| attribute.expr())
 }
 
-/// Fails unless all that a block and those in it are given is known, and all that must be given is.
+/// Fails unless all arguments of a block and of its inner blocks are known, and all required ones are given.
 fn is_known(name: &str, body: &Body) {
     let row = ARGUMENTS.iter().find(|(known, ..)| *known == name);
     let (_, required, optional) = row.unwrap_or_else(|| panic!("{name} is not in the provider's documentation"));
@@ -232,7 +232,7 @@ fn is_known(name: &str, body: &Body) {
 }
 
 #[test]
-fn terraforms_provider_knows_all_that_the_example_gives_it() {
+fn terraform_provider_has_the_examples_arguments() {
     let example: Body = hcl::parse(TERRAFORM).unwrap();
     let mut names = BTreeSet::new();
     for block in blocks(&example, "data").chain(blocks(&example, "resource")) {
@@ -240,7 +240,7 @@ fn terraforms_provider_knows_all_that_the_example_gives_it() {
         names.insert((label(block, 0), label(block, 1)));
     }
     assert!(names.len() > 6, "{names:?}");
-    // Whatever is looked up is declared, and has what is asked of it.
+    // Each looked-up object is declared, and has the used attributes.
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
     let words = TERRAFORM.split(|c: char| !is_part(c)).filter_map(|word| word.strip_prefix("data."));
     for word in words {
@@ -264,7 +264,7 @@ fn join(arguments: FuncArgs) -> Result<hcl::Value, String> {
 }
 
 #[test]
-fn a_node_accepts_what_terraform_is_given() {
+fn node_accepts_the_form_from_terraform() {
     let example: Body = hcl::parse(TERRAFORM).unwrap();
     let mut variables = hcl::Map::new();
     for variable in blocks(&example, "variable") {

@@ -1,4 +1,4 @@
-//! `kaas ova`: the real program on an OVA that is made here.
+//! `kaas ova`: the real program on an OVA that the test builds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn kaas(arguments: &[&str], files: &[&Path]) -> Output {
     program.expect("running kaas")
 }
 
-/// What it prints when it succeeds.
+/// The output of a successful command.
 #[track_caller]
 fn says(arguments: &[&str], files: &[&Path]) -> String {
     let output = kaas(arguments, files);
@@ -29,7 +29,7 @@ fn says(arguments: &[&str], files: &[&Path]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it says is wrong, with exit status 1 and nothing on standard output.
+/// The error of a failed command. Its exit status is 1, and standard output is empty.
 #[track_caller]
 fn refuses(arguments: &[&str], files: &[&Path]) -> String {
     let output = kaas(arguments, files);
@@ -134,7 +134,7 @@ fn publisher(made: &Made, name: &str) -> (Signer, PathBuf) {
 }
 
 #[test]
-fn a_disk_is_packed_and_comes_back_as_it_was() {
+fn packed_disk_unpacks_to_the_same_content() {
     let made = Made::new();
     let back = made.path("back.raw");
     let said = says(&["unpack"], &[&made.vmdk, &back]);
@@ -152,7 +152,7 @@ fn a_disk_is_packed_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn an_ova_is_described_in_words_and_as_json() {
+fn inspect_prints_text_and_json() {
     let made = Made::new();
     let ova = made.ova(None);
     let text = says(&["inspect"], &[&ova]);
@@ -177,7 +177,7 @@ fn an_ova_is_described_in_words_and_as_json() {
     let disk = serde_json::json!({"id": "data", "capacity": CAPACITY, "capacity_property": null, "file": null});
     assert_eq!(facts["disks"][1], disk);
     assert_eq!(facts["warnings"], serde_json::json!([]));
-    // Without deployment options.
+    // An OVA without deployment options.
     let mut fixed = made.descriptor();
     fixed.sizing = Sizing::Fixed(Size { cpus: 2, memory_mib: 4096 });
     fixed.hardware.disks[1].profiles.clear();
@@ -194,7 +194,7 @@ fn an_ova_is_described_in_words_and_as_json() {
 }
 
 #[test]
-fn an_ova_is_verified_against_itself_and_a_publisher() {
+fn ova_is_verified_against_its_manifest_and_publisher() {
     let made = Made::new();
     let ova = made.ova(None);
     let ((ours, our_file), (_, their_file)) = (publisher(&made, "ours.pem"), publisher(&made, "theirs.pem"));
@@ -219,9 +219,9 @@ fn an_ova_is_verified_against_itself_and_a_publisher() {
     assert!(refuses(&["verify"], &[&made.path("missing.ova")]).contains("missing.ova"));
 }
 
-/// An OVA that DSP0243 allows, and of which vSphere shows a wrong size.
+/// DSP0243 allows this OVA, but vSphere shows a wrong size for it.
 #[test]
-fn a_warning_is_printed_and_the_ova_is_accepted() {
+fn warning_is_printed_and_the_ova_is_accepted() {
     let made = Made::new();
     let ova = made.ova(None);
     let text = String::from_utf8_lossy(&fs::read(&ova).unwrap()).into_owned();
@@ -248,7 +248,7 @@ fn a_warning_is_printed_and_the_ova_is_accepted() {
 }
 
 #[test]
-fn the_list_of_parts_next_to_an_ova_has_the_publishers_signature() {
+fn list_of_parts_needs_the_publishers_signature() {
     let made = Made::new();
     let ((ours, our_file), (theirs, _)) = (publisher(&made, "ours.pem"), publisher(&made, "theirs.pem"));
     let signed = made.ova(Some(&ours));

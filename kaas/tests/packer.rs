@@ -1,4 +1,4 @@
-//! The Packer template: it is HCL, and what it runs are commands of `kaas`.
+//! The Packer template: it is valid HCL, and its commands are calls of `kaas`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ fn defaults(template: &Body) -> Map<String, Value> {
     variables.map(default).collect()
 }
 
-/// A list of strings of the one provisioner, as Packer hands it on: with the variables put in.
+/// A list of strings of the only provisioner, with the variables replaced, as Packer passes it.
 fn list(template: &Body, key: &str, values: &Map<String, Value>) -> Vec<String> {
     let build = template.blocks().find(|block| block.identifier() == "build").expect("a build");
     let provisioner = build.body().blocks().find(|block| block.identifier() == "provisioner").expect("a provisioner");
@@ -32,7 +32,7 @@ fn list(template: &Body, key: &str, values: &Map<String, Value>) -> Vec<String> 
     items.iter().map(|item| item.as_str().expect("a string").to_owned()).collect()
 }
 
-/// What the template runs: the arguments of each call of `kaas`. `values` differ from the defaults.
+/// The arguments of each call of `kaas` in the template. `values` differ from the defaults.
 fn runs(directory: &Path, values: &[(&str, &str)]) -> Vec<Vec<String>> {
     let template: Body = hcl::parse(TEMPLATE).expect("a template in HCL");
     let mut all = defaults(&template);
@@ -57,7 +57,7 @@ fn runs(directory: &Path, values: &[(&str, &str)]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_template_locks_what_the_site_adds_once_and_builds() {
+fn template_locks_the_sites_packages_once_and_builds() {
     let directory = tempfile::tempdir().unwrap();
     let spec = "packer/site/control-plane.toml";
     let lock = ["image", "lock", "--keep-included", spec].map(str::to_owned).to_vec();
@@ -68,9 +68,9 @@ fn the_template_locks_what_the_site_adds_once_and_builds() {
     assert_eq!(runs(directory.path(), &[]), [build]);
 }
 
-/// Both specs are read by a test of `image`.
+/// A test of `image` reads both specs.
 #[test]
-fn what_its_head_says_to_give_is_there_to_be_given() {
+fn commands_in_the_templates_header_are_valid() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let lines: Vec<&str> = TEMPLATE.lines().filter_map(|line| line.strip_prefix("#   packer build ")).collect();
     assert!(lines.len() > 1, "how it is called is said otherwise now");
@@ -86,7 +86,7 @@ fn what_its_head_says_to_give_is_there_to_be_given() {
 }
 
 #[test]
-fn kaas_knows_all_that_the_template_says() {
+fn kaas_accepts_all_arguments_of_the_template() {
     let directory = tempfile::tempdir().unwrap();
     let values = [
         ("spec", "my site.toml"),
@@ -100,7 +100,7 @@ fn kaas_knows_all_that_the_template_says() {
         "image build my site.toml --output out --version 1.2.3 --sign-key key.pem --sign-certificate our.pem";
     assert_eq!(calls.last().unwrap().join(" "), expected);
     for call in calls {
-        // It says what is wrong with the arguments before it gives its help.
+        // It reports wrong arguments before it prints its help.
         let known = Command::new(env!("CARGO_BIN_EXE_kaas")).args(&call).arg("--help").output().unwrap();
         assert!(known.status.success(), "{call:?}: {}", String::from_utf8_lossy(&known.stderr));
     }

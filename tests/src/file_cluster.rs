@@ -60,7 +60,7 @@ impl<'a> FileCluster<'a> {
     /// As [`Self::three`].
     pub fn one(site: &'a Site, ova: &Path) -> Self {
         Self::from_example(site, ova, |example| {
-            let [second, after] = ["\n[[node]]\nname = \"cp2\"", "\n# What all nodes are told"]
+            let [second, after] = ["\n[[node]]\nname = \"cp2\"", "\n# Properties of all nodes"]
                 .map(|begin| example.find(begin).unwrap_or_else(|| panic!("the example has no {begin:?}")));
             format!("{}{}", &example[..second], &example[after..])
         })

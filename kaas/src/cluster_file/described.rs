@@ -1,4 +1,4 @@
-//! What stands in a description, with its place in the file.
+//! The parts of a description, each with its place in the file.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,14 +11,14 @@ use super::source::Source;
 
 pub struct NodeTable {
     pub name: Located<String>,
-    /// Its address, with the prefix length of its subnet.
+    /// The node's address, with the prefix length of its subnet.
     pub address: Located<String>,
-    /// What it alone is told, by the properties' keys.
+    /// The properties of this node alone, by their keys.
     pub properties: BTreeMap<String, Located<Source>>,
 }
 
 impl NodeTable {
-    /// Its address; none if what stands there is none.
+    /// The node's address. `None` if the value is not a valid one.
     pub fn address(&self) -> Option<Ipv4Addr> {
         match properties::find(ADDRESS)?.parse(&self.address.value) {
             Ok(Value::AddressSource(AddressSource::Static(address))) => Some(address.addr()),
@@ -27,7 +27,7 @@ impl NodeTable {
     }
 }
 
-/// The file itself.
+/// The text of the file.
 pub struct Text {
     path: PathBuf,
     text: String,
@@ -38,16 +38,15 @@ impl Text {
         Self { path: path.to_owned(), text }
     }
 
-    /// A mistake at something that was read.
+    /// A mistake at a value of the file.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
         Document::new(&self.path, &self.text).mistake(at, message)
     }
 }
 
-/// What stands in the file of what is looked at on a site: mistakes are said where it stands.
+/// The parts of the file that a check of a site needs: it reports mistakes at their lines.
 #[derive(Clone, Copy)]
 pub struct FileContext<'a> {
-    /// The file itself.
     pub text: &'a Text,
     pub nodes: &'a [NodeTable],
 }

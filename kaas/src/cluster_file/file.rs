@@ -1,5 +1,5 @@
-//! The file that describes a cluster, read. Everything that is wrong with it by itself is said at once; what must agree with the
-//! rest or with the OVA is judged elsewhere.
+//! Reads the file that describes a cluster. Reports all mistakes at once. Other rooms judge what must agree with the rest of
+//! the file or with the OVA.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -18,9 +18,9 @@ use super::described::{FileContext, NodeTable, Text};
 use super::provider::DescribedProvider;
 use super::source::{NO_PLACE, Source};
 
-/// What is filled in by the rest of the file, and by which part.
+/// The properties that come from other parts of the file, each with that part.
 const FILLED_IN: &[(&str, &str)] = &[
-    (ROLE, "its nodes are control nodes"),
+    (ROLE, "its nodes are control-plane nodes"),
     (NODE_NAME, "give it as `name` of a [[node]]"),
     (ADDRESS, "give it as `address` of a [[node]]"),
     (CLUSTER_NAME, "give it as `name` of [cluster]"),
@@ -29,7 +29,7 @@ const FILLED_IN: &[(&str, &str)] = &[
     (DEPLOYER_PUBLIC_KEY, "it belongs to the key that `deployer-key` of [cluster] names"),
 ];
 
-/// Whether a property is filled in by the rest of the file.
+/// Whether a property comes from another part of the file.
 pub fn is_filled_in(property: &str) -> bool {
     FILLED_IN.iter().any(|(filled_in, _)| *filled_in == property)
 }
@@ -42,18 +42,18 @@ pub struct ClusterFile {
     pub ova: PathBuf,
     /// The publisher's certificate or public key, if the OVA must be signed with it.
     pub publisher: Option<Located<PathBuf>>,
-    /// Where the deployer's private key is, or will be.
+    /// The file of the deployer's private key. It may not exist yet.
     pub deployer_key: PathBuf,
-    /// Where the kubeconfig is put.
+    /// The file for the kubeconfig.
     pub kubeconfig: PathBuf,
-    /// The directory of etcd's snapshots, where the provider has no place for them.
+    /// The directory of etcd's snapshots, if the provider has no place for them.
     pub snapshots: PathBuf,
-    /// Where the deployment secret comes from. A file is made if it is not there.
+    /// The source of the deployment secret. A missing file is created.
     pub deployment_secret: Source,
-    /// How large VMs are.
+    /// The size of each VM.
     pub size: Size,
     pub nodes: Vec<NodeTable>,
-    /// What all of them are told, by the properties' keys.
+    /// The properties of all nodes, by their keys.
     pub properties: BTreeMap<String, Located<Source>>,
     pub provider: DescribedProvider,
 }
@@ -62,16 +62,16 @@ impl ClusterFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`Mistakes`] with everything that is wrong in it; another error when it cannot be read.
+    /// [`Mistakes`] with all mistakes of the file; another error if it cannot be read.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         Ok(Self::parse(path, text)?)
     }
 
-    /// The same of a file's text.
+    /// Parses the text of a file. `path` is for messages and relative paths.
     ///
     /// # Errors
-    /// [`Mistakes`] with everything that is wrong in it.
+    /// [`Mistakes`] with all mistakes of the file.
     pub fn parse(path: &Path, text: String) -> Result<Self, Mistakes> {
         let read = text.clone();
         Document::new(path, &read).read(|top| described(path, top, Text::of(path, text)))
@@ -81,17 +81,17 @@ impl ClusterFile {
         FileContext { text: &self.text, nodes: &self.nodes }
     }
 
-    /// A mistake at something that was read.
+    /// A mistake at a value of the file.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
         self.text.mistake(at, message)
     }
 
-    /// The control nodes' names and addresses, as far as they have some that are in order.
+    /// The names and addresses of the control-plane nodes that have a valid address.
     pub fn addresses(&self) -> Vec<(String, Ipv4Addr)> {
         self.nodes.iter().filter_map(|node| Some((node.name.value.clone(), node.address()?))).collect()
     }
 
-    /// Whether a person types something that VMs are made of.
+    /// Whether the operator must type a value that VMs are created from.
     pub fn needs_prompt(&self) -> bool {
         let all = self.nodes.iter().map(|node| &node.properties).chain([&self.properties]);
         all.flat_map(BTreeMap::values).any(|source| source.value.is_prompt())
@@ -132,7 +132,7 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
         let disk = table.number("data-disk-gib", "a size in GiB", 4..=63_488);
         Some(Size { processors: processors?, memory: memory?, data_disk: Some(u64::from(disk?) << 30) })
     });
-    let nodes = top.tables("node", "there are no control nodes: give one [[node]], or three", |table| {
+    let nodes = top.tables("node", "there are no control-plane nodes: give one [[node]], or three", |table| {
         let name = table.located("name", "the node's name", any);
         let address = table.located("address", "the node's address with the prefix length of its subnet", any);
         let properties = table.optional_table("properties", |table| properties_of(path, table)).unwrap_or_default();
@@ -163,8 +163,8 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
     })
 }
 
-/// A cluster's name. Files and directories are called after it before anything else of the description is judged: it is no way
-/// to other ones, nor what commands take for one of theirs.
+/// A cluster's name. Files and directories are named after it before the rest of the description is judged. It must not lead to
+/// other files, nor be a name that commands use themselves.
 fn cluster_name(text: &str) -> Result<String, String> {
     let parsed = properties::find(CLUSTER_NAME).map(|property| property.parse(text));
     if let Some(Err(findings)) = parsed {
@@ -189,7 +189,7 @@ fn properties_of(path: &Path, table: &Table<'_, '_>) -> BTreeMap<String, Located
                 table.mistake_at(&key, format!("is filled in from the rest of this file: {by}"))
             }
             (Some(property), None) if property.need(Role::ControlPlane).is_none() => {
-                table.mistake_at(&key, "is not used by control nodes of a control cluster");
+                table.mistake_at(&key, "is not used by control-plane nodes of a control cluster");
             }
             (Some(property), None) if matches!(&given, Source::Text(text) if property.betrays(text)) => {
                 table.mistake_at(&key, NO_PLACE);

@@ -1,9 +1,10 @@
-//! The file that describes a cluster, and what runs the cluster's VMs: what every command stands on that takes the file.
+//! The file that describes a cluster, and the provider that runs the cluster's VMs. Every command that takes the file uses this
+//! room.
 //!
-//! 1. [`ClusterFile`] reads the file; everything that is wrong with it by itself is said at once, each mistake with its line;
-//! 2. [`provider::Provider`] is what runs the VMs, as it is named: nothing is asked of it yet;
-//! 3. [`Site`] is the same once it answers: it is looked at, and says why a cluster cannot be made there;
-//! 4. [`Place`] is where one cluster's VMs are.
+//! 1. [`ClusterFile`] is the file. It reports all its mistakes at once, each with its line.
+//! 2. [`provider::Provider`] is the provider that the file names. It is not contacted yet.
+//! 3. [`Site`] is the provider once it answers. It checks whether a cluster can be created there.
+//! 4. [`ClusterBackend`] is the place of one cluster's VMs.
 
 mod described;
 mod file;

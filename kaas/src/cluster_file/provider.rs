@@ -1,4 +1,4 @@
-//! What runs a cluster's VMs, as its file names it: one table of `[provider]`. Knows nothing of commands.
+//! The provider of a cluster's VMs, as the file names it: one table of `[provider]`. Knows nothing of commands.
 
 mod lab;
 mod vcenter;
@@ -23,106 +23,105 @@ use self::lab::LabProvider;
 pub use self::lab::LabSite;
 use self::vcenter::VcenterProvider;
 
-/// What runs VMs, as it is described: nothing is asked of it.
+/// A provider as it is described. No method but `open` contacts it.
 pub trait Provider {
     fn words(&self) -> String;
 
     fn mistakes(&self, text: &Text, nodes: &[NodeTable]) -> Vec<Mistake>;
 
-    /// The networks that VMs are on, in the order of the image's.
+    /// The networks of the VMs, in the order of the image's adapters.
     fn networks(&self) -> Vec<String>;
 
-    /// Where VMs are put.
+    /// The placement of the VMs.
     fn placement(&self) -> Placement {
         Placement::default()
     }
 
-    /// Reaches it, for a cluster of this name. Its connections live in the runtime. `snapshots` is a directory of this
-    /// machine where those of etcd are kept, if it has no place for them itself.
+    /// Contacts the provider for a cluster of this name. Its connections live in the runtime. `snapshots` is a directory of
+    /// this machine for etcd's snapshots, if the provider has no place for them.
     ///
     /// # Errors
-    /// When it cannot be reached, or is not as it is described.
+    /// The provider cannot be reached, or differs from its description.
     fn open(&self, cluster: &str, snapshots: &Path, runtime: &Rc<Runtime>) -> anyhow::Result<Box<dyn Site>>;
 }
 
-/// What runs VMs, and answers.
+/// A provider that answers.
 pub trait Site {
     fn words(&self) -> String;
 
-    /// Looks whether the cluster can be made here; makes nothing. `written` is what the file says of it.
+    /// Checks whether the cluster can be created here. Changes nothing. `written` is the text of the file, for mistakes.
     fn check(&self, wanted: &DesiredState, written: FileContext<'_>) -> anyhow::Result<CheckReport>;
 
-    /// The cluster's place; none if it is not there.
+    /// The cluster's place. `None` if it does not exist.
     fn find(&self) -> anyhow::Result<Option<ClusterBackend>>;
 
-    /// The place, made if it is not there. Killed in the middle, it is made anew by the next call.
+    /// The place, created if it is missing. If a run is killed while it creates the place, the next run creates it again.
     fn make(&self, wanted: &DesiredState, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<ClusterBackend>;
 
-    /// Whether a cluster may be destroyed: nothing else stands on its place.
+    /// Checks that a cluster may be destroyed: no other cluster depends on its place.
     ///
     /// # Errors
-    /// What stands on it.
+    /// The names of those clusters.
     fn may_destroy(&self) -> anyhow::Result<()>;
 
-    /// What of the journal goes with the cluster, in words for people.
+    /// The part of the journal that is removed with the cluster, as text.
     fn journal(&self) -> String;
 
-    /// Templates, and halves of one, that were laid ready for the cluster and are there: they stay when it goes. By their paths among the
-    /// site's VMs.
+    /// The paths of the existing templates that were imported for the cluster, and of incomplete ones, among the site's VMs.
+    /// They remain when the cluster is removed.
     fn templates(&self) -> anyhow::Result<Vec<String>>;
 
-    /// How the cluster is reached from here where its own addresses do not lead there, in words for people.
+    /// How to reach the cluster from this machine if its own addresses are not reachable, as text.
     fn access_hints(&self) -> anyhow::Result<Vec<String>>;
 
-    /// What a node says on its console that must be corrected, and where that is kept.
+    /// Findings that a node shows on its console, and where the console's log is.
     fn complaints(&self, node: &str) -> Vec<String>;
 
-    /// The OVA that a path means for this site's VMs.
+    /// The OVA at a path, or in a directory, for VMs of this site.
     ///
     /// # Errors
-    /// When there is none, or more than one.
+    /// There is no OVA, or more than one.
     fn ova(&self, path: &Path) -> anyhow::Result<PathBuf>;
 
-    /// The name of the tenant that stands here; none if it is a control cluster.
+    /// The name of the tenant cluster in this site. `None` if it is a control cluster.
     fn tenant(&self) -> anyhow::Result<Option<String>>;
 
-    /// Gives back what is held open, such as a session.
+    /// Ends what is open, such as a session.
     fn close(&self);
 }
 
 #[derive(Debug, Default)]
 pub struct CheckReport {
-    /// Why the cluster cannot be made there.
+    /// Why the cluster cannot be created there.
     pub mistakes: Vec<Mistake>,
-    /// What is worth knowing, but stops nothing.
+    /// Notes that do not block the cluster.
     pub warnings: Vec<String>,
-    /// Whether there is something of the cluster already.
+    /// Whether a part of the cluster exists already.
     pub exists: bool,
-    /// What was found in order, for people.
+    /// The facts that the check confirmed, as text.
     pub found: Vec<String>,
-    /// What is made besides VMs, for people.
+    /// The objects to create in addition to VMs, as text.
     pub makes: Vec<String>,
 }
 
-/// Where a cluster's VMs are.
+/// The place of a cluster's VMs.
 pub struct ClusterBackend {
     pub hypervisor: Box<dyn Hypervisor>,
-    /// Where it is kept who may change them, and what was begun.
+    /// The store of the lease and the journal.
     pub store: Box<dyn Store>,
-    /// Where snapshots of etcd are kept.
+    /// The store of etcd's snapshots.
     pub snapshots: Box<dyn Snapshots>,
-    /// The network namespace that they are reached from; none for this process's own.
+    /// The network namespace from which the VMs are reached. `None` for that of this process.
     pub network: Option<PathBuf>,
-    /// The administrator's kubeconfig that the place itself keeps and renews, if it keeps one. It fails when it is about to end
-    /// and no node gives a new one.
+    /// The administrator's kubeconfig that the place itself keeps and renews, if it does. It fails if the kubeconfig is about
+    /// to expire and no node issues a new one.
     pub kubeconfig: Option<Arc<dyn Fn() -> anyhow::Result<PathBuf> + Send + Sync>>,
-    /// Removes the place, once no VM and no disk is in it, by whoever holds the deployment. What cannot be removed can be tried
-    /// again.
+    /// Removes the place once it has no VM and no disk. The caller holds the lease. A failed removal can be repeated.
     pub empties: Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>,
 }
 
 impl ClusterBackend {
-    /// Whoever has this key, as he reaches the VMs.
+    /// A client for the VMs with this deployer's key.
     pub fn deployer(&self, key: PrivateKey) -> anyhow::Result<Deployer> {
         match &self.network {
             Some(network) => Deployer::from_inside(key, network.clone()),
@@ -131,7 +130,7 @@ impl ClusterBackend {
     }
 }
 
-/// What runs the VMs, as the file describes it.
+/// The provider of the VMs, as the file describes it.
 #[derive(Clone, Debug)]
 pub enum DescribedProvider {
     /// A lab of this machine.
@@ -140,7 +139,7 @@ pub enum DescribedProvider {
 }
 
 impl DescribedProvider {
-    /// Reads `[provider]` of the document `path`: one table, named as what runs the VMs.
+    /// Reads `[provider]` of the document `path`: exactly one table, with the provider's name.
     pub(super) fn read(path: &Path, table: &Table<'_, '_>) -> Option<Self> {
         match (table.at("lab"), table.at("vsphere")) {
             (Some(_), None) => table.table("lab", |lab| LabProvider::read(lab)).map(Self::Lab),

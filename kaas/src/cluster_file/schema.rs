@@ -1,7 +1,7 @@
-//! The JSON Schema of the file, by which editors complete keys and underline mistakes: what keys there are, of which kinds, and
-//! what each is for. What the values mean together is judged by the commands themselves, which say more.
+//! The JSON Schema of the file, with which editors complete keys and mark mistakes. It has the keys, their types and
+//! descriptions. The commands check what the values mean together, with better messages.
 //!
-//! Source of the words: JSON Schema draft 7, which editors of TOML take.
+//! Source: JSON Schema draft 7, which editors of TOML support.
 
 use contract::properties;
 use contract::role::Role;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::file::is_filled_in;
 
-/// A key of a table, and whether it has to be there.
+/// A key of a table, and whether it is required.
 struct Key {
     name: &'static str,
     required: bool,
@@ -40,7 +40,7 @@ fn number(what: &str, least: u32, most: u32) -> Value {
     json!({ "type": "integer", "minimum": least, "maximum": most, "description": what })
 }
 
-/// A value that comes from elsewhere.
+/// A value that comes from another source.
 fn source(what: &str) -> Value {
     json!({ "$ref": "#/definitions/source", "description": what })
 }
@@ -53,7 +53,7 @@ fn table(what: &str, keys: Vec<Key>) -> Value {
     })
 }
 
-/// What nodes are told: the properties of a control node that the rest of the file does not say.
+/// The properties of a control-plane node that do not come from other parts of the file.
 fn told(what: &str) -> Value {
     let told = properties::table().iter();
     let told = told.filter(|property| property.need(Role::ControlPlane).is_some() && !is_filled_in(property.key));
@@ -67,7 +67,7 @@ fn told(what: &str) -> Value {
 
 fn cluster() -> Value {
     table(
-        "The cluster, and where what belongs to it is kept. Paths are relative to the file.",
+        "The cluster and its files. Paths are relative to the file.",
         vec![
             key(
                 "name",
@@ -75,17 +75,12 @@ fn cluster() -> Value {
             ),
             key("ova", text("The OVA that the VMs are made from, or a directory with one.")),
             may("publisher", text("The publisher's certificate or public key: the OVA must be signed with it.")),
-            may("deployer-key", text("Your private key, drawn when it is not there; NAME.key if it is not said.")),
-            may("kubeconfig", text("Where the kubeconfig is put; NAME.kubeconfig if it is not said.")),
-            may(
-                "snapshots",
-                text("The directory where upgrades keep snapshots of etcd; NAME.snapshots if it is not said."),
-            ),
+            may("deployer-key", text("Your private key, drawn if the file is missing. Default: NAME.key.")),
+            may("kubeconfig", text("The file for the kubeconfig. Default: NAME.kubeconfig.")),
+            may("snapshots", text("The directory where upgrades keep snapshots of etcd. Default: NAME.snapshots.")),
             may(
                 "deployment-secret",
-                source(
-                    "Proves to the control nodes that they belong together; the file NAME.secret if it is not said.",
-                ),
+                source("Proves to the control-plane nodes that they belong together. Default: the file NAME.secret."),
             ),
         ],
     )
@@ -93,7 +88,7 @@ fn cluster() -> Value {
 
 fn size() -> Value {
     table(
-        "How large each control node's VM is.",
+        "The size of each control-plane node's VM.",
         vec![
             key("processors", number("Virtual processors.", 1, 128)),
             key("memory-mib", number("Memory in MiB.", 1024, 4_194_304)),
@@ -104,38 +99,35 @@ fn size() -> Value {
 
 fn node() -> Value {
     table(
-        "A control node.",
+        "A control-plane node.",
         vec![
-            key("name", text("Its name, which is that of its VM, too.")),
+            key("name", text("The name of the node and of its VM.")),
             key("address", text("Its address with the prefix length of its subnet, such as 10.20.30.11/24.")),
-            may("properties", told("What this node alone is told, by the properties' keys.")),
+            may("properties", told("Properties of this node alone, by their keys.")),
         ],
     )
 }
 
 fn vsphere() -> Value {
     table(
-        "A vCenter. But for the data center, names are paths below it as vSphere Client shows them.",
+        "A vCenter. All names except the data center's are paths below it as vSphere Client shows them.",
         vec![
             key("server", text("Host name or address, with a port if it is not 443.")),
             may(
                 "ca-file",
-                text("The authorities, in PEM, by one of which the vCenter proves itself; not beside thumbprint."),
+                text("The CAs, in PEM, that verify the vCenter's certificate. Not together with thumbprint."),
             ),
-            may("thumbprint", text("SHA-256 of the vCenter's certificate; not beside ca-file.")),
-            key("user", text("The account; `kaas provider role` prints what it has to be permitted.")),
-            key("password", source("Where its password comes from.")),
+            may("thumbprint", text("SHA-256 of the vCenter's certificate. Not together with ca-file.")),
+            key("user", text("The account; `kaas provider role` prints the privileges that it needs.")),
+            key("password", source("The source of its password.")),
             key("datacenter", text("The data center: its name, or folder/name.")),
             key("cluster", text("The cluster that VMs run on.")),
-            may("resource-pool", text("A resource pool of the cluster; its topmost one if it is not said.")),
-            key("folder", text("The folder that VMs are put into; it has to be there.")),
+            may("resource-pool", text("A resource pool of the cluster. Default: its root resource pool.")),
+            key("folder", text("The folder of the VMs. It must exist.")),
             may("other-folders", texts("Folders that VMs of this cluster may be in as well.")),
-            may("templates-folder", text("Where the image's template is laid; beside the VMs if it is not said.")),
+            may("templates-folder", text("The folder of the image's template. Default: the folder of the VMs.")),
             key("datastore", text("The datastore of VMs; of a datastore cluster one of its datastores.")),
-            may(
-                "journal",
-                text("Where it is kept who may change the VMs; \"[DATASTORE] kaas/NAME\" if it is not said."),
-            ),
+            may("journal", text("The directory of lease and journal. Default: \"[DATASTORE] kaas/NAME\".")),
             key("networks", texts("The networks, in the order of the image's adapters.")),
             may(
                 "clones",
@@ -151,26 +143,26 @@ fn vsphere() -> Value {
             may(
                 "restart-priority",
                 one_of(
-                    "When vSphere HA starts the nodes after a host has failed; as the cluster says if it is not said.",
+                    "When vSphere HA starts the nodes after a host has failed. Default: the cluster's setting.",
                     &["low", "medium", "high", "highest"],
                 ),
             ),
             may("storage-policy", text("The storage policy of new VMs and of all their disks, by its name.")),
-            may("managed-by", text("The key of an extension of the vCenter, which is said to manage the VMs.")),
+            may(
+                "managed-by",
+                text("The key of an extension of the vCenter, which vSphere Client shows as the manager of the VMs."),
+            ),
             may(
                 "deployment",
-                json!({ "type": "string", "format": "uuid", "description": "The deployment that VMs carry in kaas.stamp, where vCenter was installed anew, or journal or folder were moved or renamed." }),
+                json!({ "type": "string", "format": "uuid", "description": "The deployment that VMs carry in kaas.stamp, if vCenter was installed again, or journal or folder were moved or renamed." }),
             ),
             may(
                 "limits",
                 table(
-                    "How much is asked of the vCenter.",
+                    "Limits of requests to the vCenter.",
                     vec![
-                        may("requests", number("Requests at once; 8 if it is not said.", 1, 64)),
-                        may(
-                            "task-minutes",
-                            number("How long one task may take, in minutes; 30 if it is not said.", 1, 1440),
-                        ),
+                        may("requests", number("Requests at once. Default: 8.", 1, 64)),
+                        may("task-minutes", number("How long one task may take, in minutes. Default: 30.", 1, 1440)),
                     ],
                 ),
             ),
@@ -183,8 +175,8 @@ fn lab() -> Value {
         "A lab of this machine.",
         vec![
             key("name", text("The lab's name.")),
-            may("engine", one_of("What runs its nodes; container if it is not said.", &["container", "qemu"])),
-            may("tools", text("A directory with programs of the lab, in place of its own.")),
+            may("engine", one_of("The engine that runs its nodes. Default: container.", &["container", "qemu"])),
+            may("tools", text("A directory with programs of the lab, in place of the default ones.")),
         ],
     )
 }
@@ -193,19 +185,20 @@ pub fn schema() -> Value {
     let of = |name: &str, what: &str| json!({ "type": "object", "properties": { name: text(what) }, "required": [name], "additionalProperties": false });
     let sources = [
         of("file", "A file that has the value."),
-        of("environment", "A variable of the environment that has the value."),
-        of("prompt", "What a person is asked, who types the value."),
+        of("environment", "An environment variable that has the value."),
+        of("prompt", "The text of the question for the operator, who types the value."),
     ];
-    let mut provider = table("What runs the VMs: one of them.", vec![may("vsphere", vsphere()), may("lab", lab())]);
+    let mut provider =
+        table("The provider that runs the VMs: one of them.", vec![may("vsphere", vsphere()), may("lab", lab())]);
     (provider["minProperties"], provider["maxProperties"]) = (json!(1), json!(1));
-    let nodes = json!({ "type": "array", "items": node(), "minItems": 1, "maxItems": 3, "description": "The control nodes, one or three." });
+    let nodes = json!({ "type": "array", "items": node(), "minItems": 1, "maxItems": 3, "description": "The control-plane nodes, one or three." });
     let mut top = table(
         "A control cluster, as `kaas deploy` makes it.",
         vec![
             key("cluster", cluster()),
             key("vm", size()),
             key("node", nodes),
-            may("properties", told("What all nodes are told, by the properties' keys.")),
+            may("properties", told("Properties of all nodes, by their keys.")),
             key("provider", provider),
         ],
     );

@@ -1,4 +1,4 @@
-//! A site for as long as one command works on it: one runtime, in which its connections live.
+//! A site for the duration of one command: one runtime, in which its connections live.
 
 use std::rc::Rc;
 
@@ -10,34 +10,34 @@ use super::file::ClusterFile;
 use super::provider::Site;
 use crate::signals::{SignalPolicy, until_ended};
 
-/// A site that answers. What it holds open is given back when the value goes.
+/// A site that answers. It is closed when the value is dropped.
 pub struct SiteSession {
     site: Box<dyn Site>,
     runtime: Rc<Runtime>,
 }
 
 impl SiteSession {
-    /// Reaches what runs the VMs of a cluster that is described.
+    /// Contacts the provider of a described cluster.
     ///
     /// # Errors
-    /// When it cannot be reached, or is not as it is described.
+    /// The provider cannot be reached, or differs from its description.
     pub fn of(file: &ClusterFile) -> anyhow::Result<Self> {
         Self::with(|runtime| file.provider.open(&file.name.value, &file.snapshots, runtime))
     }
 
-    /// The same of a site that needs no description.
+    /// Opens a site that needs no description.
     ///
     /// # Errors
-    /// When there is no runtime, or `open` fails.
+    /// The runtime cannot be started, or `open` fails.
     pub fn with(open: impl FnOnce(&Rc<Runtime>) -> anyhow::Result<Box<dyn Site>>) -> anyhow::Result<Self> {
         let runtime = Rc::new(Builder::new_current_thread().enable_all().build().context("starting a runtime")?);
         Ok(Self { site: open(&runtime)?, runtime })
     }
 
-    /// Does something, and ends as the command is asked to: then this does not return.
+    /// Runs `act`, and ends as signals demand. Then this does not return.
     ///
     /// # Errors
-    /// As `act`; or signals cannot be taken.
+    /// As `act`; or the signal handlers cannot be installed.
     pub fn run<T>(
         &self,
         ending: SignalPolicy,

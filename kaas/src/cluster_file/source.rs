@@ -1,4 +1,4 @@
-//! Where a value comes from that is not written down, or has no place in a file that people share.
+//! The sources of values that the file does not contain, such as secrets in a file that operators share.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,18 +14,18 @@ use zeroize::Zeroizing;
 pub enum Source {
     Text(String),
     File(PathBuf),
-    /// A variable of the environment has it.
+    /// The name of an environment variable.
     Environment(String),
-    /// A person types it, asked in these words.
+    /// The operator types the value. This is the text of the question.
     Prompt(String),
 }
 
-/// Why a value is refused that stands in the file itself.
+/// Why a value in the file itself is refused.
 pub const NO_PLACE: &str = "is, or may hold, a secret, which has no place in this file: give { file = \"…\" }, \
                             { environment = \"…\" } or { prompt = \"…\" }";
 
 impl Source {
-    /// Reads a value that is a string, or a table that says where it comes from. Files are beside `path`, the document.
+    /// Reads a value: a string, or a table that names a source. Files are relative to the directory of `path`, the document.
     pub fn read(path: &Path, table: &Table<'_, '_>, key: &str) -> Option<Self> {
         if !table.is_table(key) {
             return table.optional(key, |text| Ok(Self::Text(text.to_owned())));
@@ -45,10 +45,10 @@ impl Source {
         })?
     }
 
-    /// The value. Line ends inside it are written as the form of a VM has them.
+    /// The value. Line breaks in it are escaped as a VM's form requires.
     ///
     /// # Errors
-    /// When it cannot be had, or is empty.
+    /// The value cannot be read, or is empty.
     pub fn value(&self) -> anyhow::Result<Zeroizing<String>> {
         let text = match self {
             Self::Text(text) => return Ok(Zeroizing::new(text.clone())),
@@ -66,13 +66,13 @@ impl Source {
         Ok(text)
     }
 
-    /// Whether a person has to be there.
+    /// Whether the operator must type the value.
     pub fn is_prompt(&self) -> bool {
         matches!(self, Self::Prompt(_))
     }
 }
 
-/// For people, without the value.
+/// The source as text, without the value.
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -84,7 +84,7 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// What a person types on the terminal, which does not show it.
+/// Reads a line from the terminal, with echo off.
 fn asked(words: &str) -> anyhow::Result<Zeroizing<String>> {
     let mut terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").context("there is no terminal")?;
     write!(terminal, "{words}: ")?;
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_files_lines_are_one_of_the_form_and_what_is_empty_or_missing_is_said() {
+    fn file_value_has_escaped_lines_and_must_exist() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys");
         fs::write(&path, "one\r\ntwo\nthree\n").unwrap();

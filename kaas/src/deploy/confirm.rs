@@ -1,27 +1,27 @@
-//! The confirmation that a cluster is to go: its name, typed.
+//! The confirmation of a cluster's removal: its name, typed.
 
 use crate::cluster_file::Site;
 use crate::confirm::{ask, by_name};
 
 pub struct DestroyConfirmation {
     pub cluster: String,
-    /// Where it is, in words for people.
+    /// The place of the cluster, as text.
     pub place: String,
-    /// Where its journal is, in words for people.
+    /// The place of its journal, as text.
     pub journal: String,
-    /// Whether its data disks go with it.
+    /// Whether its data disks are removed too.
     pub disks: bool,
-    /// What says of each of these that no VM of the cluster holds which disk it is.
+    /// One line for each data disk to remove that no VM of the cluster holds.
     pub left: Vec<String>,
-    /// What says of each of these that is not there and is named no more which disk it is.
+    /// One line for each disk that is missing and is dropped from the journal.
     pub doubtful: Vec<String>,
-    /// What says of each of these that was to be removed before, and that a VM holds now, which disk and which VM it is.
+    /// One line for each disk that an earlier run was to remove and that a VM holds now.
     pub held: Vec<String>,
-    /// What says of each copy of a data disk, which stays, which it is.
+    /// One line for each copy of a data disk. Copies remain.
     pub copies: Vec<String>,
-    /// What says of each VM that goes as well which it is.
+    /// One line for each VM that is removed in addition.
     pub also: Vec<String>,
-    /// What is to say of the tenant clusters that it has; none if it has none.
+    /// The line on its tenant clusters. `None` if it has none.
     pub tenants: Option<String>,
 }
 
@@ -41,16 +41,16 @@ impl DestroyConfirmation {
         }
     }
 
-    /// All that stands in the question one by one.
+    /// All lines that the question lists.
     pub fn named(&self) -> impl Iterator<Item = &String> {
         let disks = self.left.iter().chain(&self.doubtful).chain(&self.held).chain(&self.copies);
         self.also.iter().chain(disks).chain(&self.tenants)
     }
 
-    /// Has a person type the cluster's name, unless it was given.
+    /// Asks for the cluster's name, unless it was given.
     ///
     /// # Errors
-    /// Another name was given or typed, or nobody is there to type one: nothing was changed.
+    /// Another name was given or typed, or standard input is closed. Nothing was changed.
     pub fn confirmed(&self, given: Option<&str>) -> anyhow::Result<()> {
         self.confirmed_by(given, |question| ask(question, "give the cluster's name with --confirm"))
     }
@@ -63,7 +63,7 @@ impl DestroyConfirmation {
         by_name(&self.cluster, given, || ask(&self.question()))
     }
 
-    /// What goes as well stands in it, and nowhere else: whoever sees the question sees that.
+    /// The text lists everything that is removed in addition. No other output does, so the operator cannot miss it.
     fn question(&self) -> String {
         let Self { cluster, place, journal, disks, left, doubtful: _, held: _, copies: _, also, tenants: _ } = self;
         let named: String = self.named().map(|named| format!("{named}\n")).collect();
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_clusters_name_confirms_and_what_goes_is_named() {
+    fn only_the_name_confirms_the_listed_removals() {
         let asked = |given: Option<&str>, answer: &str, disks| {
             let (place, journal) = ("a lab".to_owned(), "what is in [ds] kaas/control".to_owned());
             let left =

@@ -1,5 +1,5 @@
-//! What the description comes to: the properties of each VM, judged as the VM itself would. The same checks, the same
-//! words; nothing outside is asked but files, the environment and, where it says so, a person.
+//! Resolves the description to the properties of each VM, with the checks and messages of the VM itself. Reads only files, the
+//! environment and, for prompts, the terminal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,33 +23,34 @@ use zeroize::Zeroizing;
 use crate::cluster_file::{ClusterFile, NodeTable, Source};
 use crate::publisher;
 
-/// A description that is in order.
+/// A valid description.
 pub struct ResolvedFile {
     pub wanted: DesiredState,
-    /// The deployer's key; none if a new one would be drawn.
+    /// The deployer's key. `None` if a new one would be drawn.
     pub key: Option<PrivateKey>,
-    /// What is worth knowing, but stops nothing.
+    /// Notes that do not block the run.
     pub warnings: Vec<String>,
 }
 
-/// Whether files are made that are not there, and people asked.
+/// Whether missing files are created and the operator is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolve {
-    /// Everything is had: a cluster is made of it.
+    /// Resolve all values: a cluster is created from them.
     All,
-    /// Everything is had, and nothing is drawn: VMs were made with it before, and others are yet to be made.
+    /// Resolve all values, and draw none: VMs were created with them, and others are yet to be created.
     WhatWasBegunWith,
-    /// The same without the deployment secret: all VMs are there, and no other one is told it.
+    /// As `WhatWasBegunWith`, without the deployment secret: all VMs exist, so no new VM needs it.
     AllButTheSecret,
-    /// What is not there is left out: it is only judged.
+    /// Leave missing values out: the description is only judged.
     WhatIsThere,
 }
 
-/// What is had of a description where something was begun by it before, which is `kept`. `has_key` says whether the deployer's key is
-/// there, `vms` are the BIOS UUIDs of the VMs that are.
+/// Which values of a description to resolve after an earlier run. `kept` is its record. `has_key` says whether the deployer's
+/// key exists. `vms` are the BIOS UUIDs of the existing VMs.
 ///
 /// # Errors
-/// VMs were made with a key or a secret that is not there: another one would be of no use, and lie where that one belongs.
+/// VMs were created with a key or a secret that is missing. A new one would not work, and would take the file of the former
+/// one.
 pub(super) fn begun_with(
     file: &ClusterFile,
     has_key: bool,
@@ -63,7 +64,7 @@ pub(super) fn begun_with(
     ensure!(
         has_key,
         "deployer-key of [cluster]: there is no {key}, and the cluster {cluster} was begun with one: put that key \
-         there, for another one would not be let in"
+         there, for the nodes do not admit another one"
     );
     let is_there = |node: &Node| node.vm.is_some_and(|vm| vms.contains(&vm));
     if kept.formed || kept.nodes.iter().all(is_there) {
@@ -72,32 +73,32 @@ pub(super) fn begun_with(
     if let Source::File(path) = &file.deployment_secret {
         ensure!(
             path.try_exists().with_context(|| format!("looking for {}", path.display()))?,
-            "deployment-secret of [cluster]: there is no {}, VMs of the cluster {cluster} were told one, and others are yet to be \
-             made: put that secret there, or destroy the cluster and deploy it anew",
+            "deployment-secret of [cluster]: there is no {}, VMs of the cluster {cluster} have one, and others are yet to be \
+             created: put that secret there, or destroy the cluster and deploy it again",
             path.display()
         );
     }
     Ok(Resolve::WhatWasBegunWith)
 }
 
-/// What is worth knowing of the deployer's key that is there, where a cluster, of which `kept` is noted, has formed with another one. It may
-/// have been given to the nodes since.
+/// A warning if the given deployer's key is not the one that the cluster formed with, according to `kept`. The nodes may have
+/// been given the new key since.
 pub(super) fn another_key(key: Option<Fingerprint>, kept: &DeploymentRecord) -> Option<String> {
     let (given, noted) = (key?, kept.deployer?);
     let is_another = kept.goal == Lifecycle::Up && kept.formed && given != noted;
     is_another.then(|| {
         format!(
-            "the nodes of the cluster {} let in the deployer's key {noted} before, and the one that is there is {given}: they let that in \
+            "the nodes of the cluster {} admitted the deployer's key {noted} before, and the present one is {given}: they admit that \
              only if it was given to them since",
             kept.cluster
         )
     })
 }
 
-/// Judges all of a description, and the OVA with it.
+/// Judges all of a description, and its OVA.
 ///
 /// # Errors
-/// [`Mistakes`] with everything that is wrong; another error when something cannot be read.
+/// [`Mistakes`] with all mistakes; another error if a file cannot be read.
 pub fn judge(file: &ClusterFile, resolve: Resolve) -> anyhow::Result<ResolvedFile> {
     let ova = lab::find_ova(&file.ova)?;
     let target = Target::read(&ova)?;
@@ -105,7 +106,7 @@ pub fn judge(file: &ClusterFile, resolve: Resolve) -> anyhow::Result<ResolvedFil
     judge_with(file, resolve, target, &form)
 }
 
-/// The same with an OVA that was read: its image, and its form.
+/// As [`judge`], with the image and the form of an OVA that was read.
 pub(super) fn judge_with(
     file: &ClusterFile,
     resolve: Resolve,
@@ -133,7 +134,7 @@ pub(super) fn judge_with(
                 Severity::Warning => warnings.push(mistake.to_string()),
             }
         }
-        // What vCenter would refuse of the form.
+        // Checks that vCenter makes on the form.
         if let Err(refused) = environment::Properties::import(form, &told) {
             mistakes.push(file.mistake(&node.name, format!("{refused}")));
         }
@@ -155,7 +156,7 @@ pub(super) fn judge_with(
     warnings.dedup();
     let digests = match &key {
         Some(key) => key.digests().context("using the deployer's key")?,
-        // Nothing is kept of what is only judged.
+        // The digests of a description that is only judged are discarded.
         None => Digests::of(Uuid::new_v4().as_bytes()),
     };
     let wanted = DesiredState {
@@ -171,7 +172,7 @@ pub(super) fn judge_with(
     Ok(ResolvedFile { wanted, key, warnings })
 }
 
-/// Why an OVA is not taken from a publisher.
+/// Why an OVA is not accepted for this publisher.
 fn refuses(target: &Target, publisher: anyhow::Result<String>) -> Option<String> {
     let publisher = match publisher {
         Ok(publisher) => publisher,
@@ -226,7 +227,7 @@ fn resolved(
 }
 
 fn findings(told: &NodeProperties, minors: &[String]) -> Vec<Finding> {
-    // What is to be typed, or drawn, is judged once it is there.
+    // Values that are yet to be typed or drawn are judged later.
     let need = if told.contains_key(DEPLOYMENT_SECRET) { SecretNeed::Needed } else { SecretNeed::Erased };
     let (draft, mut findings) =
         form::read(&|property| Ok(told.get(property.key).map(String::as_str)), &Role::ControlPlane.into(), need);
@@ -234,7 +235,7 @@ fn findings(told: &NodeProperties, minors: &[String]) -> Vec<Finding> {
     findings.iter().cloned().collect()
 }
 
-/// A finding where the file says what it is about.
+/// A mistake at the line of the file that the finding is about.
 fn at(file: &ClusterFile, node: &NodeTable, finding: &Finding) -> Mistake {
     let key = finding.subject.as_str();
     let said = format!("{}. {} [{}]", finding.seen, finding.action, finding.code);
@@ -247,17 +248,17 @@ fn at(file: &ClusterFile, node: &NodeTable, finding: &Finding) -> Mistake {
     match key {
         ADDRESS => file.mistake(&node.address, said),
         NODE_NAME => file.mistake(&node.name, said),
-        // The cluster lacks it, or all of it is at fault.
+        // The finding is about the whole cluster, or about a missing key.
         _ => file.mistake(&file.name, format!("{key}: {said}")),
     }
 }
 
-/// The deployer's key; none if it is not there.
+/// The deployer's key. `None` if its file is missing.
 pub fn existing_deployer_key(path: &Path) -> anyhow::Result<Option<PrivateKey>> {
     deployer_key(path, Resolve::WhatIsThere)
 }
 
-/// The deployer's key; drawn where it is not there.
+/// The deployer's key. A new one is drawn with [`Resolve::All`] if its file is missing.
 fn deployer_key(path: &Path, resolve: Resolve) -> anyhow::Result<Option<PrivateKey>> {
     if path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
@@ -272,7 +273,7 @@ fn deployer_key(path: &Path, resolve: Resolve) -> anyhow::Result<Option<PrivateK
     Ok(Some(key))
 }
 
-/// The deployment secret; drawn into its file where that is not there.
+/// The deployment secret. A new one is drawn into its file with [`Resolve::All`] if that is missing.
 fn deployment_secret(source: &Source, resolve: Resolve) -> anyhow::Result<Option<Zeroizing<String>>> {
     if resolve == Resolve::AllButTheSecret || (resolve == Resolve::WhatIsThere && source.is_prompt()) {
         return Ok(None);

@@ -44,11 +44,10 @@ const ONE: &str = include_str!("examples/one.toml");
 const THREE: &str = include_str!("examples/three.toml");
 const VSPHERE: &str = include_str!("examples/vsphere.toml");
 
-/// `kaas deploy`. Exit statuses: 0 when the cluster runs, 3 when it waits for something, 4 when a person has to see to
-/// something.
+/// `kaas deploy`. Exit statuses: 0 if the cluster runs, 3 if it waits for something, 4 if the operator must act.
 ///
 /// # Errors
-/// Why it was refused or could not go on: all mistakes of the description at once.
+/// The run was refused or could not continue. Mistakes of the description are reported all at once.
 pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     match arguments.example {
         Some(Example::One) => return result(ONE).map(|()| ExitCode::SUCCESS),
@@ -60,7 +59,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
         None => {}
     }
     let file = ClusterFile::read(arguments.file.as_deref().context("give a description with --file")?)?;
-    // Judged as far as it is there, before a key is drawn, anybody is asked or anything is reached.
+    // Judges the existing parts, before a key is drawn, the operator is asked or the site is reached.
     let judged = judge(&file, Resolve::WhatIsThere)?;
     let site = SiteSession::of(&file)?;
     let mut checked = site.check(&judged.wanted, file.written())?;
@@ -94,17 +93,17 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
 /// `kaas destroy`. Exit statuses as of `deploy`.
 ///
 /// # Errors
-/// The cluster's name was not typed; or why it could not go on.
+/// The cluster's name was not confirmed, or the run could not continue.
 pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let site = SiteSession::of(&file)?;
     let Some(place) = site.find()? else {
-        bail!("{} is not there: there is nothing of the cluster {}", site.words(), file.name.value)
+        bail!("{} does not exist: there is nothing of the cluster {}", site.words(), file.name.value)
     };
     site.may_destroy()?;
     let (name, over) = (&file.name.value, arguments.work.over.take());
     let run = Run::working(&file, &site, "destroy", &arguments.work);
-    // Until the name is confirmed it only looks: who asks it to end now has not said that anything goes.
+    // Until the name is confirmed, the command only looks. A signal then ends it at once, before anything is removed.
     let looks = Run { ending: SignalPolicy::AtOnce, ..run };
     let also = looks.named(&place, &arguments.also_vm)?;
     let unheld = if arguments.data_disks {
@@ -113,7 +112,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         UnattachedDisk::default()
     };
     let copies = looks.with(&place, None, async |deploy| deploy.copies().await).map_err(advised)?;
-    // Looked for now: once the cluster is gone nothing keeps that from being said.
+    // Templates are looked up now: later, a failed lookup must not hide the result.
     let templates = looks.templates();
     let going = DestroyConfirmation {
         also: also.iter().map(words::goes_as_well).collect(),
@@ -126,18 +125,18 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     };
     let given = arguments.confirm.clone();
     if given.is_some() {
-        // Nobody is asked: what would stand in the question is told.
+        // Without a question, its parts are written as progress.
         going.named().for_each(|named| run.output.tell(named));
     }
-    // On a thread of its own: Ctrl-C is heard while it waits for the answer.
+    // On a separate thread, so that Ctrl-C works while the command waits for the answer.
     site.run(SignalPolicy::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
     let (disks, UnattachedDisk { goes, doubtful, held }) = (arguments.data_disks, &unheld);
     let wish = Goal::Destroy { cluster: name, disks, left: goes, doubtful, held, also: &also };
-    // One run: who asks it to end while it looks whether there is only the place has asked all of it.
+    // One run, so that a signal during the check for an empty place cancels all of it.
     let gone = run.with(&place, None, async |deploy| {
-        // A command that was killed may have made the place alone.
+        // A command that was killed may have created only the place.
         if deploy.remove_empty(over).await? { Ok(None) } else { deploy.go(wish, over).await.map(Some) }
     });
     match gone {
@@ -145,21 +144,21 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         Err(error) => Err(advised(error)),
         Ok(Some(gone)) => run.arrived(&gone, None, templates),
         Ok(None) => {
-            run.output.tell(&format!("there is nothing of the cluster {name} any more"));
+            run.output.tell(&format!("nothing of the cluster {name} is left"));
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-/// `kaas status`. Exit statuses: 0 when the cluster is as it is to be, 3 when it is not.
+/// `kaas status`. Exit statuses: 0 if the cluster has its wanted state, 3 if not.
 ///
 /// # Errors
-/// There is no such cluster, or it cannot be looked at.
+/// The cluster does not exist, or its state cannot be read.
 pub fn status(arguments: &ClusterFileArgs) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let name = &file.name.value;
     let site = SiteSession::of(&file)?;
-    let Some(place) = site.find()? else { bail!("{} is not there: `kaas deploy` makes it", site.words()) };
+    let Some(place) = site.find()? else { bail!("{} does not exist: `kaas deploy` creates it", site.words()) };
     let ending = SignalPolicy::AtOnce;
     let run =
         Run { file: &file, site: &site, what: "status", output: arguments.output, pause_limit: Duration::ZERO, ending };
@@ -173,18 +172,18 @@ pub fn status(arguments: &ClusterFileArgs) -> anyhow::Result<ExitCode> {
     Ok(if status.done { ExitCode::SUCCESS } else { ExitCode::from(PAUSED) })
 }
 
-/// How a command ends that was asked to before it had begun.
+/// The exit status of a command that was cancelled before the first change.
 fn asked_to_end(error: &anyhow::Error) -> ExitCode {
     warn(&format!("{error:#}"));
     ExitCode::from(PAUSED)
 }
 
-/// What a look at what was begun before has brought.
+/// The consequences of an earlier run for this one.
 struct FormerRun {
     resolve: Resolve,
-    /// That the cluster has formed with another deployer's key.
+    /// A warning that the cluster has formed with another deployer's key.
     another_key: Option<String>,
-    /// What is told only once it was typed.
+    /// A warning that a check must wait until prompted values are typed.
     untold: Option<String>,
 }
 
@@ -199,17 +198,17 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Of a command that changes something.
+    /// A run that changes something.
     fn working(file: &'a ClusterFile, site: &'a SiteSession, what: &'a str, work: &Work) -> Self {
         let pause_limit = Duration::from_secs(work.waiting.pause_limit);
         Self { file, site, what, output: work.output, pause_limit, ending: SignalPolicy::WhereItCanBeContinued }
     }
 
-    /// Looks at what was begun there, before a key is drawn or anybody is asked; changes nothing. What is had of the description then, and
-    /// what is worth knowing.
+    /// Reads what an earlier run has begun, before a key is drawn or the operator is asked. Changes nothing. Returns which
+    /// values to resolve, and warnings.
     ///
     /// # Errors
-    /// What [`Run::go`] would refuse, with the same words.
+    /// As [`Run::go`], with the same messages.
     fn begun(&self, judged: &ResolvedFile, over: TakeOver) -> anyhow::Result<FormerRun> {
         let Some(place) = self.site.find()? else {
             return Ok(FormerRun { resolve: Resolve::All, another_key: None, untold: None });
@@ -225,9 +224,9 @@ impl<'a> Run<'a> {
             let resolve = kept.as_ref().map_or(Ok(Resolve::All), |kept| begun_with(self.file, has_key, kept, &vms))?;
             let another_key = kept.as_ref().and_then(|kept| another_key(key, kept));
             match deploy.may_be_wanted(Goal::Deploy(&judged.wanted)).await {
-                // It is made of what is yet to be typed as well.
+                // The VMs also depend on values that are yet to be typed.
                 Err(error) if error.is::<MadeOtherwise>() && self.file.needs_prompt() => {
-                    let words = "whether its VMs were made of the same is told once all that is asked for was typed";
+                    let words = "the command compares the values of its VMs once all prompted values are typed";
                     Ok(FormerRun { resolve, another_key, untold: Some(words.to_owned()) })
                 }
                 may => may.map(|()| FormerRun { resolve, another_key, untold: None }),
@@ -236,7 +235,7 @@ impl<'a> Run<'a> {
         looked.map_err(advised)
     }
 
-    /// Notes a wish, goes on until it is so, and says what came of it.
+    /// Records the goal, runs until it is reached, and reports the result.
     fn go(
         &self,
         place: &ClusterBackend,
@@ -257,8 +256,8 @@ impl<'a> Run<'a> {
         self.arrived(&gone, last.as_deref().map(String::as_str), Vec::new())
     }
 
-    /// Hands the kubeconfig over, and says where a run has come to. `renewed` is the last one that a node has given on the way, `templates`
-    /// are those that stay where the cluster is gone.
+    /// Writes the kubeconfig and reports the result of a run. `renewed` is the last kubeconfig that a node issued during the
+    /// run. `templates` remain after the cluster is gone.
     fn arrived(
         &self,
         (arrived, status): &(RunOutcome, DeployStatus),
@@ -285,11 +284,11 @@ impl<'a> Run<'a> {
         Ok(ended(exit, &text))
     }
 
-    /// The templates that stay where the cluster goes. They keep nobody from that: where they cannot be looked for it is told, and nothing
-    /// more.
+    /// The templates that remain after the cluster is gone. They do not block the removal: if they cannot be listed, only a
+    /// warning is written.
     fn templates(&self) -> Vec<String> {
         self.site.templates().unwrap_or_else(|error| {
-            warn(&format!("warning: which templates are left cannot be told: {error:#}"));
+            warn(&format!("warning: cannot list the templates that are left: {error:#}"));
             Vec::new()
         })
     }
@@ -302,8 +301,8 @@ impl<'a> Run<'a> {
         let (all, gone) = self.with(place, None, async |deploy| {
             let (all, mut gone) = (deploy.hypervisor.vms().await?, Vec::new());
             for uuid in uuids {
-                // Of a command that was interrupted some have gone by now. What is moved to where the account sees nothing reads the
-                // same.
+                // An interrupted command may have removed some already. A VM that was moved to a place which the account cannot
+                // see gives the same result.
                 if deploy.has_granted(*uuid).await? && deploy.hypervisor.with_bios_uuid(*uuid).await?.is_empty() {
                     gone.push(*uuid);
                 }
@@ -311,8 +310,8 @@ impl<'a> Run<'a> {
             Ok((all, gone))
         })?;
         for uuid in &gone {
-            let words = "it has gone with an earlier command, or was moved to where this account has no right";
-            self.output.tell(&format!("no VM with the BIOS UUID {uuid} is to be seen any more: {words}"));
+            let words = "an earlier command removed it, or it was moved to where this account has no right";
+            self.output.tell(&format!("no VM with the BIOS UUID {uuid} is visible: {words}"));
         }
         let of = |uuid: &Uuid| {
             let found: Vec<&Vm> = all.iter().filter(|vm| vm.uuid() == *uuid).collect();
@@ -328,7 +327,7 @@ impl<'a> Run<'a> {
         uuids.iter().filter(|uuid| !gone.contains(uuid)).map(of).collect()
     }
 
-    /// What is to say of tenant clusters that the cluster has; none if it has none.
+    /// The line on tenant clusters of the cluster. `None` if it has none.
     fn tenants(&self, place: &ClusterBackend) -> anyhow::Result<Option<String>> {
         let (key, nodes) = (existing_deployer_key(&self.file.deployer_key), self.file.addresses());
         self.site.run(self.ending, async |_| Ok(tenants::told(key, place, &nodes, &self.file.kubeconfig).await))
@@ -343,7 +342,7 @@ impl<'a> Run<'a> {
         self.hearing(place, key, &|_| {}, act)
     }
 
-    /// The same, told each kubeconfig that a node of a cluster which has formed gives.
+    /// As `with`. Calls `renewed` with each kubeconfig that a node of a formed cluster issues.
     fn hearing<T>(
         &self,
         place: &ClusterBackend,
@@ -373,8 +372,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Writes the kubeconfig that a run ends with, or has come by on its way: a cluster that has formed and waits for a node is the one that
-/// somebody wants to look into. Where it was written; none if there is none.
+/// Writes the kubeconfig of the result, or the last one that a node issued during the run. An operator needs it for a formed
+/// cluster that waits for a node. Returns its path. `None` if there is no kubeconfig.
 ///
 /// # Errors
 /// The cluster runs, and its kubeconfig cannot be written.
@@ -382,12 +381,12 @@ fn handed_over<'p>(path: &'p Path, arrived: &RunOutcome, renewed: Option<&str>) 
     match arrived {
         RunOutcome::Up(given) => fleet::files::write(path, given).map(|()| Some(path)),
         RunOutcome::Gone => Ok(None),
-        // What it waits for is told all the same.
+        // A failed write must not hide what the run waits for.
         RunOutcome::Paused(_) | RunOutcome::Stopped(_) | RunOutcome::Cancelled => Ok(renewed_at(path, renewed)),
     }
 }
 
-/// What a run has come to; where that is an error, the last kubeconfig that it came by on its way is written all the same.
+/// Passes a run's result through. After an error, it writes the last kubeconfig that a node issued during the run.
 fn renewed_all_the_same<T>(gone: anyhow::Result<T>, path: &Path, renewed: Option<&str>) -> anyhow::Result<T> {
     if gone.is_err() {
         renewed_at(path, renewed);
@@ -395,7 +394,8 @@ fn renewed_all_the_same<T>(gone: anyhow::Result<T>, path: &Path, renewed: Option
     gone
 }
 
-/// Where the kubeconfig was written that a run has come by on its way; none if there is none, or it cannot be written, which is said.
+/// Writes the kubeconfig that a node issued during the run, and returns its path. `None` without a kubeconfig, or after a
+/// failed write, which gives a warning.
 fn renewed_at<'p>(path: &'p Path, renewed: Option<&str>) -> Option<&'p Path> {
     match fleet::files::write(path, renewed?) {
         Ok(()) => Some(path),

@@ -1,5 +1,5 @@
-//! The tenant clusters that a control cluster has, before it is destroyed: whoever is asked for its name sees them. What cannot be found
-//! out is said, and is in nobody's way.
+//! The tenant clusters of a control cluster, shown to the operator before it is destroyed. If they are unknown, the text says
+//! so, and the removal is not blocked.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::cluster_file::ClusterBackend;
 use crate::control::text;
 use crate::upgrade::{client_by_key, within};
 
-/// How long it is looked for them.
+/// The time limit of the query.
 const LIMIT: Duration = Duration::from_secs(10);
 const NAMED: usize = 20;
 
-/// What there is to say of them, in a line; none if there are none. `nodes` are the cluster's control nodes with their addresses, and
-/// `kubeconfig` is where its description has that put.
+/// One line on the tenant clusters. `None` if the cluster has none. `nodes` are the cluster's control-plane nodes with their
+/// addresses. `kubeconfig` is the path that the description names.
 pub async fn told(
     key: anyhow::Result<Option<PrivateKey>>,
     place: &ClusterBackend,
@@ -31,10 +31,10 @@ pub async fn told(
     words(within(LIMIT, asked(key, place, nodes, kubeconfig)).await)
 }
 
-/// Whether there may be any, by the cluster's journal. Where that is gone, the cluster itself may say it.
+/// Whether the cluster may have tenant clusters, by its journal. If the journal is missing, the cluster itself must be asked.
 ///
 /// # Errors
-/// The journal says neither.
+/// The journal has no answer.
 fn may_have(kept: Option<&DeploymentRecord>) -> anyhow::Result<bool> {
     match kept {
         Some(kept) if kept.goal == Lifecycle::Gone => Ok(false),
@@ -43,7 +43,7 @@ fn may_have(kept: Option<&DeploymentRecord>) -> anyhow::Result<bool> {
     }
 }
 
-/// Their names, as the cluster's API has them.
+/// The names of the tenant clusters, from the cluster's API.
 async fn asked(
     key: anyhow::Result<Option<PrivateKey>>,
     place: &ClusterBackend,
@@ -59,7 +59,7 @@ async fn asked(
     named(&client.ask_api(Method::GET, &path, None).await?)
 }
 
-/// The names in an answer. A cluster that does not know the kind has none of it.
+/// The names in an answer. A cluster that does not know the kind has no tenant clusters.
 fn named(answer: &Answer) -> anyhow::Result<Vec<String>> {
     if answer.status == 404 {
         return Ok(Vec::new());
@@ -80,7 +80,7 @@ fn words(named: anyhow::Result<Vec<String>>) -> Option<String> {
             let more = if named.len() > NAMED { " and others" } else { "" };
             named.truncate(NAMED);
             Some(format!(
-                "It has tenant clusters, whose VMs stay, and which nobody repairs, changes or deletes any more once it is gone: {}{more}. \
+                "It has tenant clusters, whose VMs stay, and which are no longer repaired, changed or deleted once it is gone: {}{more}. \
                  `kaas cluster delete` deletes them before",
                 named.join(", ")
             ))
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_journal_that_is_gone_or_says_nothing_of_it_is_no_word_that_there_are_none() {
+    fn missing_journal_leaves_tenant_clusters_unknown() {
         let kept = |goal: &str, formed: bool| -> DeploymentRecord {
             let kept = serde_json::json!({
                 "cluster": "control", "goal": goal, "formed": formed, "image": {"digest": "d", "name": "n"}, "nodes": [],
@@ -111,13 +111,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_nothing_is_waited_for_no_longer_than_a_person_waits() {
+    async fn silent_cluster_is_given_up_after_the_limit() {
         let told = words(within(LIMIT, std::future::pending()).await).unwrap();
         assert_eq!(told, "Whether it has tenant clusters is not known: there was no answer within 10.0 s");
     }
 
     #[test]
-    fn clusters_are_named_and_what_is_not_known_is_said() {
+    fn tenant_clusters_are_listed_or_reported_as_unknown() {
         let list = |count: usize| {
             let one = |number| serde_json::json!({"metadata": {"namespace": "blue", "name": format!("c{number}")}});
             let items: Vec<Value> = (1..=count).map(one).collect();

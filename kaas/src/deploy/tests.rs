@@ -1,4 +1,4 @@
-//! Descriptions: those that are printed are in order, and of those that are not everything wrong is said at once.
+//! Descriptions: the printed examples are valid, and all mistakes of others are reported at once.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn package() -> (Target, Product) {
     (serde_json::from_value(target).unwrap(), form)
 }
 
-/// A directory with a description, and with a key for SSH.
+/// A directory with a description and an SSH key.
 fn directory(text: &str) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let key = KEY.lines().find(|line| line.starts_with("ssh-ed25519")).unwrap();
@@ -47,7 +47,7 @@ fn judged(text: &str, resolve: Resolve) -> anyhow::Result<ResolvedFile> {
     judge_with(&ClusterFile::read(&path)?, resolve, target, &form)
 }
 
-/// What is wrong with a description, each with its line and without the directory.
+/// The mistakes of a description, each with its line and without the directory.
 fn mistakes(text: &str) -> Vec<String> {
     let Err(error) = judged(text, Resolve::WhatIsThere) else { return Vec::new() };
     let told = format!("{error:#}");
@@ -55,7 +55,7 @@ fn mistakes(text: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// An example with parts of it otherwise.
+/// An example with replaced parts.
 fn with(text: &str, changes: &[(&str, &str)]) -> String {
     changes.iter().fold(text.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
@@ -64,7 +64,7 @@ fn with(text: &str, changes: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_clusters_name_leads_to_no_file_of_others_and_reads_as_none_of_ours() {
+fn cluster_name_must_not_lead_to_other_files() {
     for (name, why) in [
         ("../other", "has a dot"),
         ("a/b", "is not a DNS label"),
@@ -78,13 +78,13 @@ fn a_clusters_name_leads_to_no_file_of_others_and_reads_as_none_of_ours() {
         let told = ClusterFile::read(&path).err().unwrap_or_else(|| panic!("{name} is taken")).to_string();
         assert!(told.contains(why) && told.contains("cluster.name"), "{name}: {told}");
     }
-    // A number that no directory is named by.
+    // No directory has this number as its name.
     let (_directory, path) = directory(&ONE.replacen("name = \"control\"", "name = \"0001\"", 1));
     assert_eq!(ClusterFile::read(&path).unwrap().name.value, "0001");
 }
 
 #[test]
-fn the_examples_are_in_order_and_come_to_vms() {
+fn examples_are_valid_and_resolve_to_vms() {
     for (example, nodes) in [(ONE, 1), (THREE, 3)] {
         assert_eq!(mistakes(example), [""; 0]);
         let ResolvedFile { wanted, key, warnings } = judged(example, Resolve::All).unwrap();
@@ -102,7 +102,7 @@ fn the_examples_are_in_order_and_come_to_vms() {
 }
 
 #[test]
-fn keys_and_secrets_are_drawn_once_into_files_of_their_own_and_never_to_judge() {
+fn keys_and_secrets_are_drawn_only_once() {
     let (directory, path) = directory(ONE);
     let file = ClusterFile::read(&path).unwrap();
     let made = |name: &str| directory.path().join(name).exists();
@@ -114,14 +114,14 @@ fn keys_and_secrets_are_drawn_once_into_files_of_their_own_and_never_to_judge() 
     let again = judge_with(&file, Resolve::All, target, &form).unwrap();
     assert_eq!(first.wanted.nodes[0].properties, again.wanted.nodes[0].properties);
     let secret = std::fs::read_to_string(directory.path().join("control.secret")).unwrap();
-    // What is shown has none of it.
+    // The plan does not contain the secret.
     let plan = Plan::of(&again.wanted, &file, Vec::new(), CheckReport::default());
     assert!(plan.text().contains("node-name: cp1") && !plan.text().contains(secret.trim()), "{}", plan.text());
     assert!(!serde_json::to_string(&plan).unwrap().contains(secret.trim()));
 }
 
 #[test]
-fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
+fn begun_cluster_gets_no_new_key_or_secret() {
     let (directory, path) = directory(ONE);
     let file = ClusterFile::read(&path).unwrap();
     let kept = |goal: &str, formed: bool, vm: Option<uuid::Uuid>| -> DeploymentRecord {
@@ -137,7 +137,7 @@ fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
         begun_with(&file, has_key, kept, &vms).map_err(|error| error.to_string())
     };
     let had = |has_key, kept: &DeploymentRecord| had_beside(has_key, kept, BTreeSet::new());
-    // Nothing is there that was made with it, or nothing is made.
+    // No VM was created with the values, or none will be.
     for kept in [kept("up", false, None), kept("gone", true, vm), kept("down", true, vm)] {
         assert_eq!(had(false, &kept), Ok(Resolve::All));
     }
@@ -145,10 +145,10 @@ fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
         let refused = had(false, &kept("up", formed, vm)).unwrap_err();
         assert!(refused.contains("deployer-key of [cluster]: there is no ") && refused.contains("control.key,"));
     }
-    // Who has formed needs the secret no more, nor does who only waits for VMs that are there.
+    // A formed cluster no longer needs the secret. Neither does one whose VMs all exist.
     assert_eq!(had(true, &kept("up", true, vm)), Ok(Resolve::AllButTheSecret));
     assert_eq!(had_beside(true, &kept("up", false, vm), vm.into_iter().collect()), Ok(Resolve::AllButTheSecret));
-    // One of them has gone before it was ever on: it is made anew.
+    // One VM was removed before its first start: it is created again, with the secret.
     let refused = had(true, &kept("up", false, vm)).unwrap_err();
     assert!(refused.contains("deployment-secret of [cluster]: there is no "), "{refused}");
     let made = |name: &str| directory.path().join(name).exists();
@@ -160,7 +160,7 @@ fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
 }
 
 #[test]
-fn a_secret_that_no_vm_is_told_any_more_is_neither_asked_for_nor_read() {
+fn unneeded_deployment_secret_is_not_read() {
     for secret in
         ["{ prompt = \"the secret\" }", "{ environment = \"KAAS_TEST_THAT_NOBODY_SETS\" }", "{ file = \"none\" }"]
     {
@@ -176,7 +176,7 @@ fn a_secret_that_no_vm_is_told_any_more_is_neither_asked_for_nor_read() {
 }
 
 #[test]
-fn who_comes_with_another_key_than_a_cluster_has_formed_with_is_told() {
+fn another_deployer_key_gives_a_warning() {
     let [noted, other] = [b"noted", b"other"].map(|key: &[u8; 5]| Fingerprint::of(key));
     let kept = |formed: bool, deployer: Option<Fingerprint>| -> DeploymentRecord {
         let kept = serde_json::json!({
@@ -187,7 +187,7 @@ fn who_comes_with_another_key_than_a_cluster_has_formed_with_is_told() {
     };
     let told = another_key(Some(other), &kept(true, Some(noted))).unwrap();
     assert!(told.contains(&noted.to_string()) && told.contains(&other.to_string()), "{told}");
-    // One that has not formed is refused, and of others nothing is known.
+    // Without a warning: the same key, a cluster that has not formed (it is refused elsewhere), and unknown keys.
     for (key, kept) in [
         (Some(noted), kept(true, Some(noted))),
         (Some(other), kept(false, Some(noted))),
@@ -200,7 +200,7 @@ fn who_comes_with_another_key_than_a_cluster_has_formed_with_is_told() {
 
 /// docs/install.md lists the sizes.
 #[test]
-fn the_vcenter_example_has_the_smallest_size() {
+fn vcenter_example_has_the_smallest_size() {
     let (example, spec) = (super::VSPHERE, include_str!("../../../image/specs/control-plane.toml"));
     let (example, spec): (toml::Table, toml::Table) = (example.parse().unwrap(), spec.parse().unwrap());
     let (vm, size) = (&example["vm"], &spec["hardware"]["profiles"][0]);
@@ -211,7 +211,7 @@ fn the_vcenter_example_has_the_smallest_size() {
 }
 
 #[test]
-fn a_file_that_is_wrong_by_itself_says_all_of_it() {
+fn all_mistakes_of_a_file_are_reported() {
     let text = with(
         ONE,
         &[
@@ -232,7 +232,7 @@ fn a_file_that_is_wrong_by_itself_says_all_of_it() {
         "vm.data-disk-gib: is 2: give a size in GiB, 4 to 63488",
         "cluster.deployment-secret: is, or may hold, a secret, which has no place in this file",
         "properties.control-nodes: is filled in from the rest of this file: it is the list of all [[node]]",
-        "properties.join-token: is not used by control nodes",
+        "properties.join-token: is not used by control-plane nodes",
         "properties.gatewy: is no property",
         "properties.ssh-authorized-keys: says where a value comes from: give one of file, environment and prompt",
         "provider.lab.engine: is \"docker\": give container or qemu",
@@ -241,13 +241,13 @@ fn a_file_that_is_wrong_by_itself_says_all_of_it() {
     }
     assert_eq!(told.len(), 10, "{told:#?}");
     let lacking = mistakes("");
-    for part in ["cluster: is missing", "vm: is missing", "no control nodes", "provider: is missing"] {
+    for part in ["cluster: is missing", "vm: is missing", "no control-plane nodes", "provider: is missing"] {
         assert!(lacking.iter().any(|line| line.contains(part)), "{part} is not in {lacking:#?}");
     }
 }
 
 #[test]
-fn what_does_not_agree_is_judged_as_the_vms_would_and_said_once_at_its_line() {
+fn conflicting_values_are_reported_once_at_their_line() {
     let text = with(
         THREE,
         &[
@@ -277,7 +277,7 @@ fn what_does_not_agree_is_judged_as_the_vms_would_and_said_once_at_its_line() {
 }
 
 #[test]
-fn an_ova_that_its_publisher_has_not_signed_is_refused_where_the_publisher_is_named() {
+fn ova_of_another_publisher_is_refused() {
     let text = with(ONE, &[("ova = \"build\"", "ova = \"build\"\npublisher = \"publisher.pem\"")]);
     let (directory, path) = directory(&text);
     let (unsigned, form) = package();
@@ -296,7 +296,7 @@ fn an_ova_that_its_publisher_has_not_signed_is_refused_where_the_publisher_is_na
 }
 
 #[test]
-fn what_may_hold_a_secret_comes_from_elsewhere_and_what_cannot_be_had_is_said() {
+fn secrets_and_missing_files_are_reported() {
     let text = with(
         ONE,
         &[
@@ -316,7 +316,7 @@ fn what_may_hold_a_secret_comes_from_elsewhere_and_what_cannot_be_had_is_said() 
 }
 
 #[test]
-fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
+fn remaining_disks_and_copies_are_listed_as_left() {
     let disk = |number: u128| DiskRef { uuid: uuid::Uuid::from_u128(number), path: format!("[ds] {number}.vmdk") };
     let path = "[ds] cp1/data-before-1a2b3c4d.vmdk";
     let copy = DiskCopy { node: "cp1".to_owned(), copy: KeptCopy { path: path.to_owned(), uuid: None } };
@@ -346,15 +346,15 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     assert!(text.contains(&format!("  also to be removed: the data disk {} at [ds] 2.vmdk\n", disk(2).uuid)), "{text}");
     let asked = format!("  left: the data disk {} at [ds] 3.vmdk; its removal was asked for: it is", disk(3).uuid);
     assert!(text.contains(&asked), "{text}");
-    // Programs are told of what is named no more as well: with --confirm nobody is asked.
+    // JSON also has the disks that are dropped from the journal: with --confirm, no question lists them.
     let told = serde_json::to_value(Outcome::of(&RunOutcome::Gone, None, &at)).unwrap();
     assert_eq!(told["forgotten"][0]["uuid"], serde_json::json!(disk(4).uuid));
-    // A copy of a disk is named to both, and is nothing that goes.
+    // Text and JSON name a copy of a disk as one that remains.
     assert!(text.contains(&format!("  left: a copy of the data disk of cp1: {path} (perhaps half")), "{text}");
     assert_eq!((&told["copies"][0]["node"], &told["copies"][0]["path"]), (&"cp1".into(), &path.into()));
     assert!(text.contains(&format!("  left: the VM cp1-restored ({}, vm-5), a copy of ", disk(5).uuid)), "{text}");
     assert_eq!((&told["replicas"][0]["name"], &told["replicas"][0]["id"]), (&"cp1-restored".into(), &"vm-5".into()));
-    // So is a template.
+    // Templates are named too.
     let template = "kaas/control/kaas-image-1".to_owned();
     let told = serde_json::to_value(Outcome::of(&RunOutcome::Gone, None, &at).leaving(vec![template.clone()])).unwrap();
     assert_eq!(told["templates"], serde_json::json!([template]));
@@ -363,9 +363,9 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     assert!(text.contains("  also there: a copy of the data disk of cp1: "), "{text}");
 }
 
-/// Its last one is good for a day, and a host that is dead may be away for longer.
+/// The previous kubeconfig may expire before a failed host returns.
 #[test]
-fn a_cluster_that_waits_for_a_node_hands_its_kubeconfig_over_and_exits_as_before() {
+fn waiting_cluster_writes_its_renewed_kubeconfig() {
     let at = DeployStatus {
         cluster: "control".to_owned(),
         goal: Lifecycle::Up,
@@ -396,37 +396,37 @@ fn a_cluster_that_waits_for_a_node_hands_its_kubeconfig_over_and_exits_as_before
         assert_eq!((written, exit_status(&end)), (Some(path.as_path()), exit), "{end:?}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{end:?}");
         let told = arrived(&end, written, &at);
-        assert!(told.contains(&format!("kubeconfig, good for a day: {}", path.display())), "{told}");
+        assert!(told.contains(&format!("kubeconfig, valid for a day: {}", path.display())), "{told}");
         let told = serde_json::to_value(Outcome::of(&end, written, &at)).unwrap();
         assert_eq!(told["kubeconfig"], serde_json::json!(path), "{end:?}");
     }
-    // Of one that has given none, or is gone, the old one stays as it is.
+    // Without a renewed kubeconfig, or for a removed cluster, the old file is not changed.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kubeconfig");
     for (end, renewed) in [(RunOutcome::Paused(Vec::new()), None), (RunOutcome::Gone, Some("one"))] {
         assert_eq!(handed_over(&path, &end, renewed).unwrap(), None, "{end:?}");
         assert!(!path.exists() && !arrived(&end, None, &at).contains("kubeconfig"), "{end:?}");
     }
-    // That it cannot be written keeps back no word of what is waited for.
+    // A failed write is an error only if the cluster runs.
     std::fs::write(&path, "").unwrap();
     let below = path.join("kubeconfig");
     assert_eq!(handed_over(&below, &RunOutcome::Paused(Vec::new()), Some("one")).unwrap(), None);
     handed_over(&below, &RunOutcome::Up(Zeroizing::new("the last".to_owned())), None).unwrap_err();
 }
 
-/// As where the store fails once the cluster was asked.
+/// For example, the store fails after a node issued a kubeconfig.
 #[test]
-fn a_run_that_ends_by_an_error_hands_over_the_kubeconfig_that_it_came_by() {
+fn failed_run_writes_the_renewed_kubeconfig() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kubeconfig");
     let failed = || anyhow::Result::<()>::Err(anyhow::anyhow!("the store does not answer"));
     assert!(renewed_all_the_same(failed(), &path, None).is_err() && !path.exists());
-    // Who comes to an end writes it there.
+    // After a success, the caller writes it.
     assert!(renewed_all_the_same(Ok(()), &path, Some("one")).is_ok() && !path.exists());
     let error = renewed_all_the_same(failed(), &path, Some("one")).unwrap_err();
     assert_eq!(error.to_string(), "the store does not answer");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "one");
-    // That it cannot be written hides no word of the error.
+    // A failed write does not hide the error.
     let error = renewed_all_the_same(failed(), &path.join("kubeconfig"), Some("one")).unwrap_err();
     assert_eq!(error.to_string(), "the store does not answer");
 }

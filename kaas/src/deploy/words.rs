@@ -1,4 +1,4 @@
-//! Where a deployment stands, in words for people.
+//! The state of a deployment as text.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use serde::Serialize;
 
 use crate::cluster_file::{CheckReport, ClusterFile};
 
-/// The code of a VM of which nothing is noted.
+/// The code of a VM that the journal does not have.
 const UNNOTED: &str = "deploy.vm-unnoted";
 
-/// What came of a command, for programs.
+/// The result of a command, as JSON.
 #[derive(Serialize)]
 pub struct Outcome<'a> {
     arrived: &'static str,
-    /// Where the kubeconfig is, if one was given: where the cluster runs, and where it has formed and waits for a node.
+    /// The path of the written kubeconfig, if one was issued: the cluster runs, or it has formed and waits for a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<&'a Path>,
-    /// Templates that stay though the cluster is gone.
+    /// Templates that remain after the cluster is gone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     templates: Vec<String>,
     #[serde(flatten)]
@@ -28,7 +28,7 @@ pub struct Outcome<'a> {
 }
 
 impl<'a> Outcome<'a> {
-    /// `kubeconfig` is where one was written.
+    /// `kubeconfig` is the path of the written one.
     pub(super) fn of(arrived: &RunOutcome, kubeconfig: Option<&'a Path>, status: &'a DeployStatus) -> Self {
         let word = match arrived {
             RunOutcome::Up(_) => "up",
@@ -40,13 +40,13 @@ impl<'a> Outcome<'a> {
         Self { arrived: word, kubeconfig, templates: Vec::new(), status }
     }
 
-    /// The same, with the templates that stay.
+    /// Adds the templates that remain.
     pub(super) fn leaving(self, templates: Vec<String>) -> Self {
         Self { templates, ..self }
     }
 }
 
-/// What would be made, for programs. Values that are secrets are left out.
+/// The plan of a dry run. Secret values are left out.
 #[derive(Serialize)]
 pub struct Plan {
     cluster: String,
@@ -71,7 +71,7 @@ struct PlannedVm {
 }
 
 impl Plan {
-    /// Of what was judged by itself, with its warnings, and of what the look at the site has brought.
+    /// Combines the judged description, its warnings, and the check of the site.
     pub(super) fn of(wanted: &DesiredState, file: &ClusterFile, warnings: Vec<String>, checked: CheckReport) -> Self {
         let shown = |(key, value): (&String, &String)| {
             let hidden = contract::properties::find(key).is_none_or(|property| property.betrays(value));
@@ -101,7 +101,7 @@ impl Plan {
     pub(super) fn text(&self) -> String {
         let mut text = format!("the cluster {}, in {}, from {}\n", self.cluster, self.place, self.image);
         if self.exists {
-            text += "its place is there already: what is missing is made, and nothing else\n";
+            text += "its place exists already: only what is missing is created\n";
         }
         for vm in &self.nodes {
             let disk =
@@ -126,7 +126,7 @@ impl Plan {
     }
 }
 
-/// A VM that goes as well, by the hypervisor's word.
+/// A VM that is removed in addition, as the hypervisor reports it.
 pub fn goes_as_well(vm: &Vm) -> String {
     let mut text = format!("VM {}, which goes as well\n  {}, BIOS UUID {}", clean(&vm.name), vm.power, vm.uuid());
     if let Some(stamp) = &vm.stamp {
@@ -138,7 +138,7 @@ pub fn goes_as_well(vm: &Vm) -> String {
     text
 }
 
-/// A data disk that goes as well though no VM of the cluster holds it, by the journal's word.
+/// A data disk that is removed in addition, as the journal records it. No VM of the cluster holds it.
 pub fn disk_goes_as_well(disk: &DiskRef) -> String {
     format!(
         "the data disk {} at {}, which goes as well\n  no VM of the cluster holds it: see that no other one does, which may be off",
@@ -147,16 +147,16 @@ pub fn disk_goes_as_well(disk: &DiskRef) -> String {
     )
 }
 
-/// A data disk of which nobody was told what came of its removal, and that is not there, by the journal's word.
+/// A missing data disk whose removal was not confirmed, as the journal records it.
 pub fn disk_in_doubt(disk: &DiskRef) -> String {
     format!(
-        "the data disk {} at {}, which is not there\n  its removal was asked for: it is gone, or was moved, and is named no more from now on",
+        "the data disk {} at {}, which does not exist\n  its removal was asked for: it is gone, or was moved, and is no longer named from now on",
         disk.uuid,
         clean(&disk.path)
     )
 }
 
-/// A data disk that was to be removed, and which a VM holds now, by the hypervisor's word.
+/// A data disk that an earlier run was to remove and that a VM holds now, as the hypervisor reports it.
 pub fn disk_held(HeldDisk { disk, by }: &HeldDisk) -> String {
     format!(
         "the data disk {} at {}, which the VM {by} holds\n  it was to be removed before: it goes where that VM does with its data disks, \
@@ -166,18 +166,18 @@ pub fn disk_held(HeldDisk { disk, by }: &HeldDisk) -> String {
     )
 }
 
-/// A copy of a data disk that stays, by an upgrade's word.
+/// A copy of a data disk, made by an upgrade. It remains.
 pub fn copy_stays(copy: &DiskCopy) -> String {
     format!(
         "a copy of the data disk {copy}, which stays\n  an upgrade has made it: it holds what the disk held, Secrets among that; remove it \
-         yourself once nobody needs it"
+         yourself once it is no longer needed"
     )
 }
 
-/// Templates that stay, each on a line.
+/// Templates that remain, each on a line.
 pub fn templates_stay(templates: &[String]) -> String {
     let line = |template: &String| {
-        format!("  left: the template {}; remove it in vSphere Client once no VM stands on it\n", clean(template))
+        format!("  left: the template {}; remove it in vSphere Client once no VM is based on it\n", clean(template))
     };
     templates.iter().map(line).collect()
 }
@@ -221,9 +221,9 @@ fn waits(waits: &[Wait]) -> String {
     waits.iter().map(|wait| format!("  waiting: {wait}\n")).collect()
 }
 
-/// What came of a command. `kubeconfig` is where one was written.
+/// The result of a command. `kubeconfig` is the path of the written one.
 pub fn arrived(arrived: &RunOutcome, kubeconfig: Option<&Path>, at: &DeployStatus) -> String {
-    let given = kubeconfig.map(|path| format!("kubeconfig, good for a day: {}", path.display()));
+    let given = kubeconfig.map(|path| format!("kubeconfig, valid for a day: {}", path.display()));
     let renewed = given.as_ref().map(|given| format!("{given}\n")).unwrap_or_default();
     match arrived {
         RunOutcome::Up(_) => status(at) + &given.unwrap_or_default(),
@@ -232,7 +232,7 @@ pub fn arrived(arrived: &RunOutcome, kubeconfig: Option<&Path>, at: &DeployStatu
         RunOutcome::Stopped(waits) => {
             let mut why: String = waits.iter().map(|wait| format!("  {wait}\n")).collect();
             if at.goal == Lifecycle::Down && waits.iter().any(|wait| wait.reason.code == UNNOTED) {
-                why += "whoever knows that such a VM is the cluster's says so with --also-vm and its BIOS UUID, once for each\n";
+                why += "if such a VM is the cluster's, give --also-vm with its BIOS UUID, once for each VM\n";
             }
             format!("it cannot go on by itself\n{why}{}{}", status(at), given.unwrap_or_default())
         }

@@ -1,4 +1,4 @@
-//! `kaas lab tenant …`: tenant clusters beside a control cluster, and their workers.
+//! `kaas lab tenant …`: tenant clusters in labs, and their workers.
 
 mod arguments;
 mod words;
@@ -24,11 +24,11 @@ use super::{Engine, open_port_forward, tools};
 use crate::output::{Output, json, result};
 use crate::upgrade::advised;
 
-/// Runs one of the commands. Exit statuses: 0 when it is done, 3 when it waits for something or somebody, 4 when workers
-/// did not join.
+/// Runs one of the commands. Exit statuses: 0 if it is done, 3 if it waits for something or for the operator, 4 if workers did
+/// not join.
 ///
 /// # Errors
-/// Why it was refused or could not go on.
+/// The run was refused or could not continue.
 pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
     let what = command.what();
     let open = |at: &TenantArgs| OpenLab::open_tenant(state, &at.name);
@@ -69,18 +69,18 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
             let asking = LeaseRequest { what, over: at.work.over.take(), say: &say };
             let replaced = lab.replace_node(&node, &by, &asking).map_err(advised)?;
             for disk in &replaced.disks {
-                at.work.output.tell(&format!("the disk {disk} of the lost node is kept; nobody holds it"));
+                at.work.output.tell(&format!("the disk {disk} of the lost node is kept; no VM holds it"));
             }
             at.work.output.tell(&format!("{node} is on; its console log is {}", lab.console(&node).display()));
-            // What Kubernetes says of a node of its name may still be of the lost one.
+            // The Kubernetes node of this name may still have the state of the lost one.
             let (limit, good) = (Duration::from_secs(limit * 60), ["test", "-e", "/run/kaas/good.json"]);
-            lab::until(&format!("{node} to be found good"), limit, || {
+            lab::until(&format!("{node} to be healthy"), limit, || {
                 lab.run_inside(&replaced.vm, &good, limit).map(|_| true)
             })?;
             lab.wait_until_ready(limit)?;
             match at.work.output {
                 Output::Json => json(&serde_json::json!({"node": node, "vm": replaced.vm, "disks": replaced.disks}))?,
-                Output::Text => result(&format!("{node} is a control node again"))?,
+                Output::Text => result(&format!("{node} is a control-plane node again"))?,
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -91,7 +91,7 @@ fn unpacked(ova: &Path, tools: &Tools, say: &dyn Fn(&str)) -> anyhow::Result<Sou
     Ok(Source::Ova { unpacked: UnpackedOva::ensure(ova, &cache_directory()?, tools, say)? })
 }
 
-/// Makes what is not there yet: given again after it was killed, it goes on.
+/// Creates the missing parts: a run that was killed is continued.
 fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     let (at, say) = (&arguments.at, |what: &str| arguments.at.work.output.tell(what));
     let ova = lab::find_ova_of(&arguments.ova, TENANT_OVA)?;
@@ -113,7 +113,7 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
             Some(workers) => runs(workers)?,
         };
         let source = unpacked(&ova, &Tools::at(&tools), &say)?;
-        // That takes minutes: somebody may have made it meanwhile.
+        // The unpacking takes minutes. Another command may have created the lab meanwhile.
         match there()? {
             Some(lab) => lab,
             None => import(state, arguments, size, source, (engine, workers), tools, &asking)?,
@@ -123,7 +123,7 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     if let Some(lost) = lab.lost_node()? {
         let name = &at.name;
         bail!(
-            "{lost}, once the other control nodes, which are on, are Ready: `kaas lab status --name {name}` says when"
+            "{lost}, once the other control-plane nodes, which are on, are Ready: `kaas lab status --name {name}` says when"
         );
     }
     if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
@@ -133,7 +133,7 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     say(&format!("kubeconfig: {}", open_port_forward(&lab)?.display()));
     let crew = WorkerPool::of(lab, at);
     let wish = match crew.looked()? {
-        // What another operator has paused is left so.
+        // A pause by another operator is kept.
         Some(status) => {
             if let Some(words) = arguments.workers.and_then(|said| words::other_number(&status, said, &at.name)) {
                 say(&words);

@@ -1,4 +1,4 @@
-//! `kaas lab vcenter …`: a vCenter to try everything against, whose machines are system containers.
+//! `kaas lab vcenter …`: a vCenter for tests, whose machines are system containers.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,83 +9,82 @@ use lab::{RunningVCenter, VCENTER_USER, VCenter as OpenVCenter};
 
 use super::{become_program, tools};
 
-/// What the program that it is is called, beside this command.
+/// The file name of the vCenter's program, in the directory of this command.
 const PROGRAM: &str = "vcenter";
 
-/// Commands on vCenters to test against.
+/// Commands on vCenters for tests
 #[derive(Subcommand)]
 pub enum VCenter {
-    /// Starts a vCenter whose machines are system containers, and says where it is.
+    /// Start a vCenter whose machines are system containers, and print its address
     ///
-    /// It is govmomi's simulator with what vCenter is strict about. Its inventory is empty but for one cluster, and gone when it
-    /// ends.
+    /// It is govmomi's simulator with the strict checks of vCenter. Its inventory is empty except for one cluster, and is lost
+    /// when it ends.
     Up(UpArguments),
-    /// Says where it is, and which machines run.
+    /// Print the address, and which machines run
     Status(VcenterArgs),
-    /// Ends it and removes all of it, machines and disks included.
+    /// End a vCenter and remove all of it, machines and disks included
     Down(VcenterArgs),
-    /// Prints the console log of a machine, by its name in the inventory.
+    /// Print the console log of a machine, by its name in the inventory
     Console {
-        /// The machine.
+        /// Name of the machine
         machine: String,
         #[command(flatten)]
         vcenter: VcenterArgs,
     },
-    /// Runs a program inside a machine as root.
+    /// Run a program inside a machine as root
     Exec {
-        /// The machine.
+        /// Name of the machine
         machine: String,
         #[command(flatten)]
         vcenter: VcenterArgs,
-        /// The program and its arguments, after `--`.
+        /// Program and its arguments, after `--`
         #[arg(last = true, required = true)]
         arguments: Vec<String>,
     },
-    /// Runs a program on the machines' network, where the vCenter has the same address.
+    /// Run a program on the machines' network, where the vCenter has the same address
     Run {
         #[command(flatten)]
         vcenter: VcenterArgs,
-        /// The program and its arguments, after `--`.
+        /// Program and its arguments, after `--`
         #[arg(last = true, required = true)]
         arguments: Vec<String>,
     },
-    /// Keeps a vCenter running; `up` starts it.
+    /// Keep a vCenter running. `up` starts it
     #[command(hide = true)]
     Keep(ProcessArgs),
-    /// Carries a vCenter's machines, as it asks on standard input; the vCenter starts it.
+    /// Run a vCenter's machines, as it requests on standard input. The vCenter starts it
     #[command(hide = true)]
     Carry(ProcessArgs),
 }
 
-/// A vCenter by name.
 #[derive(Args)]
 pub struct VcenterArgs {
-    /// Name of the vCenter: no lab has it.
+    /// Name of the vCenter. No lab may have the same name
     #[arg(long, default_value = "vcenter")]
     name: String,
 }
 
-/// A process of one.
+/// A process of a vCenter.
 #[derive(Args)]
 pub struct ProcessArgs {
     #[command(flatten)]
     vcenter: VcenterArgs,
-    /// By which the process is found.
+    /// Mark by which the process is found
     mark: String,
 }
 
-/// What `up` is told.
+/// The options of `up`.
 #[derive(Args)]
 pub struct UpArguments {
     #[command(flatten)]
     vcenter: VcenterArgs,
-    /// The program that it is; without this, `vcenter` beside this command, where `make vcenter-program` puts it.
+    /// Program of the vCenter. Default: `vcenter` in the directory of this command, where `make vcenter-program` puts it
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Tools tree to use in place of the image builder's own.
+    /// Tools tree to use in place of the image builder's one
     #[arg(long, value_name = "DIRECTORY")]
     tools: Option<PathBuf>,
-    /// Options of the program's own, after `--`: `-help` of it lists them.
+    /// Options of the vCenter's program, after `--`. Its `-help` lists them
     #[arg(last = true)]
     options: Vec<String>,
 }
@@ -93,7 +92,7 @@ pub struct UpArguments {
 /// Runs one command.
 ///
 /// # Errors
-/// Whatever the vCenter says.
+/// As the vCenter.
 pub fn run(state: &Path, command: VCenter) -> anyhow::Result<()> {
     let open = |vcenter: &VcenterArgs| OpenVCenter::open(state, &vcenter.name);
     match command {
@@ -179,7 +178,7 @@ fn status(vcenter: &OpenVCenter) -> anyhow::Result<()> {
     match running {
         Some(_) => Ok(()),
         None => bail!(
-            "it does not run any more, and its inventory is gone; see {}, and end it with `kaas lab vcenter down --name {}`",
+            "it no longer runs, and its inventory is gone; see {}, and end it with `kaas lab vcenter down --name {}`",
             vcenter.log().display(),
             vcenter.name()
         ),

@@ -1,4 +1,4 @@
-//! `kaas provider …`: what those need who run the machines that clusters stand on.
+//! `kaas provider …`: the commands on Providers, for the operator of the platform.
 
 mod probe;
 mod provider_objects;
@@ -19,12 +19,12 @@ use crate::control::{
 };
 use crate::output::{Output, json, result};
 
-/// Commands on what runs VMs.
+/// Commands on Providers
 #[derive(Subcommand)]
 pub enum Provider {
-    /// Makes a Provider with the Secret of its account, or changes it, and waits until clusters can be made there.
+    /// Create or change a Provider with the Secret of its account, and wait until clusters can be created there
     Create(Create),
-    /// Lists Providers, or says how one is.
+    /// List Providers, or show the state of one
     Get(Get),
     /// Try in one folder of a vCenter what deployments assume of it, and remove what was made
     ///
@@ -32,24 +32,24 @@ pub enum Provider {
     /// prints. The file has no names and no addresses. Exit statuses: 0 when no row differs, 4 when one does, 3 when it was ended
     /// before the last row, 1 when it failed.
     Probe(Box<Probe>),
-    /// Prints the privileges that the account of `[provider.vsphere]` or of a Provider needs, one a line: a role to import.
+    /// Print the privileges that the account of `[provider.vsphere]` or of a Provider needs, one a line: a role to import
     ///
-    /// With govc: `govc role.create kaas $(kaas provider role)`. With PowerCLI: `New-VIRole -Name kaas -Privilege (Get-VIPrivilege
-    /// -Id (Get-Content FILE))`. docs/reference.md says what each is for, and on which object it is needed.
+    /// With govc: `govc role.create kaas $(kaas provider role)`. With PowerCLI: `New-VIRole -Name kaas -Privilege
+    /// (Get-VIPrivilege -Id (Get-Content FILE))`. docs/reference.md has the purpose of each privilege, and the object that it
+    /// is needed on.
     Role,
 }
 
-/// What `create` is told.
+/// The options of `create`.
 #[derive(Args)]
 pub struct Create {
-    /// A file with one Provider and, if they are to be made with it, IPPools and VMClasses, in YAML: docs/objects.md has their
-    /// fields.
+    /// YAML file with one Provider. It may also have IPPools and VMClasses. docs/objects.md has the fields
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// The account's user, such as kaas@vsphere.local. Without one the Secret that the Provider names is left as it is.
+    /// User of the account, such as kaas@vsphere.local. Without it, the Secret that the Provider names is not changed
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// A file with the user's password; without one it is asked for.
+    /// File with the user's password. Without it, the command asks for the password
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
     #[command(flatten)]
@@ -58,24 +58,24 @@ pub struct Create {
     until: WaitArgs,
 }
 
-/// What `get` is told.
+/// The options of `get`.
 #[derive(Args)]
 pub struct Get {
-    /// The Provider; without one all are listed.
+    /// Name of the Provider. Without it, all Providers are listed
     #[arg(value_parser = name)]
     name: Option<String>,
-    /// How to say it. With JSON, the objects are printed as they are.
+    /// Output format. With JSON, the objects are printed unchanged
     #[arg(long, default_value = "text")]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,
 }
 
-/// Runs one of the commands. Exit statuses: 0 when it is so, 3 when nothing has changed for as long as is waited, 4 when a person
-/// has to see to something.
+/// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
+/// if the operator must act.
 ///
 /// # Errors
-/// It was refused, the control cluster does not answer, or the result cannot be written.
+/// The request was rejected, the control cluster does not answer, or the result cannot be written.
 pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {
@@ -88,7 +88,7 @@ pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
 
 const PROVIDERS: ResourcePath<'static> = ResourcePath { plural: "providers", namespace: None };
 
-/// For so long what stood in the way before the command may be of before: another account is no other spec, by which it could be told.
+/// For this long, a blocking condition may be from before the command: a new account does not change the Provider's generation.
 const OF_BEFORE: Duration = Duration::from_secs(10);
 
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
@@ -100,7 +100,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let control = Control::of(&at.kubeconfig)?;
     let name = text(&wanted.provider, "/metadata/name");
     let before = control.get(PROVIDERS, name)?;
-    // All are judged before any is made; the Provider comes last, which names the others.
+    // A dry run of all objects comes first. The Provider is applied last, because it names the others.
     for dry_run in [true, false] {
         for (of, object) in wanted.objects() {
             control.apply(of, object, dry_run)?;
@@ -109,7 +109,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let taken = format!("the Provider {name} is asked for");
     let waiter = Waiter::new(until.output, &until.waiting);
     let there = || -> anyhow::Result<Value> {
-        let gone = || Rejected::because(format!("the Provider {name} is not there any more"));
+        let gone = || Rejected::because(format!("the Provider {name} no longer exists"));
         Ok(control.get(PROVIDERS, name)?.ok_or_else(gone)?)
     };
     if !until.wait {
@@ -169,8 +169,8 @@ fn rows(providers: &[Value], now: SystemTime) -> Vec<Vec<String>> {
     rows
 }
 
-/// Whether clusters can be made there. What mends itself by waiting is waited for: a server that does not answer yet, or one that
-/// is left alone for a while. All else a person has to see to.
+/// Whether clusters can be created on the Provider. The command waits for states that can end without the operator, such as a
+/// server that does not answer yet. For the reasons below, the operator must act.
 fn wait_result(provider: &Value) -> WaitResult {
     const WAITS_FOR_A_PERSON: [ProviderReason; 7] = [
         ProviderReason::Untrusted,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_waited_for_and_what_a_person_has_to_mend_is_not() {
+    fn wait_ends_for_reasons_that_need_the_operator() {
         let come = |reasons: &[ProviderReason], judged| super::wait_result(&provider(reasons, judged));
         assert_eq!(come(&[ProviderReason::Serves], 2), WaitResult::Ready("clusters can be made on dc1".to_owned()));
         assert_eq!(come(&[ProviderReason::Serves], 1), WaitResult::Pending);
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(come(&[ProviderReason::NotKnown], 2), WaitResult::Pending);
         let refused = come(&[ProviderReason::LoginRefused, ProviderReason::NotReady], 2);
         assert_eq!(refused, WaitResult::Stopped("dc1: Authenticated is False (LoginRefused): as it is".to_owned()));
-        // Of the account before.
+        // An old condition, of the account before.
         assert_eq!(come(&[ProviderReason::LoginRefused], 1), WaitResult::Pending);
     }
 }

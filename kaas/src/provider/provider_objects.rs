@@ -1,5 +1,5 @@
-//! A Provider and what is made with it, from a file; and the Secret of its account, whose password is in no file of objects and in
-//! no argument.
+//! The objects of `kaas provider create`: the Provider and others from a file, and the Secret of its account. The password
+//! never comes from the file of objects or from an argument.
 
 use std::path::Path;
 
@@ -13,34 +13,34 @@ use zeroize::Zeroizing;
 use crate::cluster_file::Source;
 use crate::control::{ResourcePath, read, text};
 
-/// A Provider, what it names, and its account.
+/// A Provider, the objects that it names, and its account.
 pub struct ProviderObjects {
     pub provider: Value,
     others: Vec<(&'static str, Value)>,
     account: Option<Value>,
 }
 
-/// Where a password comes from.
+/// The source of a password.
 pub struct Password(Source);
 
 impl Password {
-    /// From a file, or from whoever sits there.
+    /// From a file, or from a prompt to the operator.
     pub fn of(file: Option<&Path>, user: &str) -> Self {
         let asked = || Source::Prompt(format!("Password of {user}"));
         Self(file.map_or_else(asked, |file| Source::File(file.to_owned())))
     }
 
-    /// The password.
+    /// Reads the password.
     pub fn value(&self) -> anyhow::Result<Zeroizing<String>> {
         self.0.value().context("the password of the account")
     }
 }
 
 impl ProviderObjects {
-    /// What a file has.
+    /// Reads the objects of a file.
     ///
     /// # Errors
-    /// It cannot be read, has not one Provider, or something that is none of its own.
+    /// The file cannot be read, does not have exactly one Provider, or has an object of another kind.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let others = "apply others with `kubectl apply --server-side`";
         Self::of(read(path, &["Provider", "IPPool", "VMClass"], others)?)
@@ -54,7 +54,7 @@ impl ProviderObjects {
         Ok(Self { provider: providers.remove(0), others: others.into_iter().map(plural).collect(), account: None })
     }
 
-    /// The same, with the Secret that the Provider names.
+    /// Adds the Secret that the Provider names.
     #[must_use]
     pub fn with_account(self, user: &str, password: &str) -> Self {
         let account = json!({
@@ -67,7 +67,7 @@ impl ProviderObjects {
         Self { account: Some(account), ..self }
     }
 
-    /// All, in the order in which they are made.
+    /// All objects, in the order of their creation.
     pub fn objects(&self) -> impl Iterator<Item = (ResourcePath<'static>, &Value)> {
         let account = self.account.iter().map(|account| (ResourcePath::within("secrets", SYSTEM), account));
         let others = self.others.iter().map(|(plural, object)| (ResourcePath::anywhere(plural), object));

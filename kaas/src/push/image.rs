@@ -1,4 +1,4 @@
-//! The NodeImage of an OVA that was verified. Pure.
+//! The NodeImage of a verified OVA. Pure.
 
 use anyhow::ensure;
 use controller::objects::{GROUP, VERSION};
@@ -7,21 +7,22 @@ use serde_json::{Value, json};
 
 use crate::control::text;
 
-/// A NodeImage, and what is known of it by its OVA.
+/// A NodeImage: its spec, and the status that comes from the OVA.
 #[derive(Debug, PartialEq)]
 pub struct NodeImage {
     pub name: String,
-    /// What it is: digest and publisher.
+    /// The object with the spec: digest and publisher.
     pub object: Value,
-    /// What the OVA says of itself. It is noted by whoever has verified that: the templates' settings prove nothing.
+    /// The object with the status, as the OVA states it. This command writes it, because it has verified the OVA: settings of
+    /// templates can be changed.
     pub status: Value,
 }
 
 impl NodeImage {
-    /// That of an OVA, called as it is said or by appliance and version.
+    /// Builds the NodeImage of an OVA. Its name is `named`, or appliance and version.
     ///
     /// # Errors
-    /// That is no name of an object.
+    /// The name is not valid for an object.
     pub fn of(target: &Target, named: Option<&str>) -> anyhow::Result<Self> {
         let own = || format!("{}-{}", target.name, target.image.version);
         let name = named.map_or_else(own, str::to_owned);
@@ -54,10 +55,10 @@ impl NodeImage {
         Ok(Self { object: object("spec", spec), status: object("status", status), name })
     }
 
-    /// Whether an object of this name is of the same image.
+    /// Checks that an existing object of this name is of the same image.
     ///
     /// # Errors
-    /// It is of another one.
+    /// It is of another image.
     pub fn may_take_the_place_of(&self, there: &Value) -> anyhow::Result<()> {
         for field in ["/spec/digest", "/spec/publisher"] {
             let (is, own) = (text(there, field), text(&self.object, field));
@@ -79,7 +80,7 @@ pub(super) mod tests {
     use super::super::TENANT;
     use super::*;
 
-    /// An image that was verified.
+    /// A verified image.
     pub fn target(signer: Option<&str>) -> Target {
         Target {
             ova: "images/kaas-tenant-0.2.0.ova".into(),
@@ -94,7 +95,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_image_is_its_content_and_its_signer_and_says_what_its_ova_says() {
+    fn node_image_has_digest_publisher_and_ova_facts() {
         let image = NodeImage::of(&target(Some("sha256:0c")), None).unwrap();
         assert_eq!(image.name, "kaas-tenant-0.2.0");
         let digest = format!("sha256:{}", "0a".repeat(32));
@@ -115,7 +116,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_name_stays_with_its_image() {
+    fn name_of_another_image_is_rejected() {
         let signed = NodeImage::of(&target(Some("sha256:0c")), None).unwrap();
         let unsigned = NodeImage::of(&target(None), None).unwrap();
         signed.may_take_the_place_of(&signed.object).unwrap();

@@ -1,6 +1,8 @@
-//! `kaas image push`: an OVA from this machine straight to the vCenter of a Provider, where tenant clusters find it. It is verified
-//! here, whole, with its publisher's signature; it is laid as the templates that all clusters of the Provider share, as `fleet` lays
-//! an image of one deployment, under a hold of its own; and the NodeImage says which content it is.
+//! `kaas image push`: imports an OVA from this machine to the vCenter of a Provider.
+//!
+//! 1. Verifies the whole OVA here, with its publisher's signature.
+//! 2. Imports it as the templates that all clusters of the Provider share, under a separate lease.
+//! 3. Writes the NodeImage with the digest.
 
 mod image;
 mod place;
@@ -23,27 +25,27 @@ use crate::control::{
 use crate::publisher;
 use crate::work::TakeOverArgs;
 
-/// The appliance that tenants' nodes are, as its image names it.
+/// The name of the tenant nodes' appliance, as in its image.
 const TENANT: &str = "kaas-tenant";
 
 const NODE_IMAGES: ResourcePath<'static> = ResourcePath { plural: "nodeimages", namespace: None };
 const PROVIDERS: ResourcePath<'static> = ResourcePath { plural: "providers", namespace: None };
 
-/// What is pushed to where.
+/// The options of `kaas image push`.
 #[derive(Args)]
 pub struct Push {
-    /// The OVA of tenants' nodes, or a directory with one.
+    /// OVA of tenant nodes, or a directory with one
     ova: PathBuf,
-    /// The Provider whose vCenter it goes to.
+    /// Provider with the vCenter to import to
     #[arg(long, value_parser = name)]
     provider: String,
-    /// The publisher's certificate or public key in PEM: the OVA must be signed with it.
+    /// Publisher's certificate or public key in PEM: the OVA must be signed with it
     #[arg(long, value_name = "FILE", required_unless_present = "development")]
     publisher: Option<PathBuf>,
-    /// Take an image that nobody has signed.
+    /// Accept an image without a signature
     #[arg(long, conflicts_with = "publisher")]
     development: bool,
-    /// The NodeImage's name, if not that of the appliance with its version.
+    /// Name of the NodeImage. Default: the appliance with its version
     #[arg(long, value_parser = name)]
     name: Option<String>,
     #[command(flatten)]
@@ -54,11 +56,12 @@ pub struct Push {
     until: WaitArgs,
 }
 
-/// Verifies, uploads, and says that it is there. What it leaves when it fails half-way: half a template, which the next one
-/// removes, or templates without a NodeImage, which the next one finds.
+/// Verifies the OVA, imports it, and waits until the NodeImage is ready. After an error, an incomplete template may be left,
+/// which the next run removes. Templates without a NodeImage may be left too. The next run uses them.
 ///
 /// # Errors
-/// The OVA is damaged, is not the publisher's or no tenants'; the control cluster or the vCenter refuses or does not answer.
+/// The OVA is damaged, is of another publisher, or is not one of tenant nodes. Or the control cluster or the vCenter refuses or
+/// does not answer.
 pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     let Push { ova, provider, publisher, over, at, until, .. } = arguments;
     let ova = lab::find_ova_of(ova, TENANT)?;
@@ -73,7 +76,7 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     if let Some(there) = control.get(NODE_IMAGES, &image.name)? {
         image.may_take_the_place_of(&there)?;
     }
-    // Before hundreds of megabytes are on their way.
+    // A dry run, before hundreds of megabytes are uploaded.
     control.apply(NODE_IMAGES, &image.object, true)?;
     let seen = control.get(PROVIDERS, provider)?;
     let seen = seen.with_context(|| format!("there is no Provider {provider}"))?;
@@ -86,7 +89,7 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     let taken = format!("{} lies on {provider} as the NodeImage {}", target.image, image.name);
     let waiter = Waiter::new(until.output, &until.waiting);
     let there = || -> anyhow::Result<Value> {
-        let gone = || Rejected::because(format!("the NodeImage {} is not there any more", image.name));
+        let gone = || Rejected::because(format!("the NodeImage {} no longer exists", image.name));
         Ok(control.get(NODE_IMAGES, &image.name)?.ok_or_else(gone)?)
     };
     if !until.wait {
@@ -100,7 +103,7 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     waiter.report(waiter.until(look)?)
 }
 
-/// Whether the OVA is one of tenants' nodes, signed by this publisher; without one, by nobody.
+/// Checks that the OVA is one of tenant nodes and signed by this publisher. Without a publisher, it must be unsigned.
 fn is_of(target: &Target, publisher: Option<&str>) -> anyhow::Result<()> {
     let ova = target.ova.display();
     ensure!(target.name == TENANT, "{ova} is a {}: nodes of tenants are made of a {TENANT}", target.name);
@@ -117,7 +120,7 @@ fn is_of(target: &Target, publisher: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether VMs can be made of it.
+/// Whether VMs can be made from it.
 fn wait_result(image: &Value) -> WaitResult {
     const WAITS_FOR_A_PERSON: [NodeImageReason; 4] = [
         NodeImageReason::NotStamped,
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_publishers_image_of_tenants_nodes_is_taken_and_an_unsigned_one_if_that_is_said() {
+    fn only_tenant_images_of_the_publisher_are_pushed() {
         let taken = |signer, publisher| is_of(&target(signer), publisher).map_err(|error| error.to_string());
         assert_eq!((taken(Some("sha256:a"), Some("sha256:a")), taken(None, None)), (Ok(()), Ok(())));
         for (signer, publisher, words) in [
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_there_once_it_is_ready_and_understood() {
+    fn push_waits_until_image_is_ready_and_compatible() {
         let image = |reasons: &[NodeImageReason], judged: i64| {
             let condition = |reason: &NodeImageReason| {
                 json!({"type": reason.condition(), "status": format!("{:?}", reason.standing()), "reason": reason.word(),

@@ -1,4 +1,4 @@
-//! A Provider in the words of `vsphere` and `fleet`: who is logged in where, and which images its clusters share. Pure.
+//! Translates a Provider into types of `vsphere` and `fleet`: the session's settings, and the place of shared images. Pure.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use zeroize::Zeroizing;
 
 use crate::control::text;
 
-/// What a session is opened with: the Provider's server, and the user and password of its Secret.
+/// The settings of a session: the Provider's server, with user and password of its Secret.
 ///
 /// # Errors
-/// The Secret lacks one of both, or the thumbprint is none.
+/// The Secret has no user or no password, or the thumbprint is not valid.
 pub fn connect(described: &VSphere, secret: &Value) -> anyhow::Result<Connect> {
     let value = |key: &str| -> anyhow::Result<Zeroizing<String>> {
         let name = text(secret, "/metadata/name");
         let bytes = BASE64_STANDARD.decode(text(secret, &format!("/data/{key}"))).map(Zeroizing::new);
         let bytes = bytes.with_context(|| format!("reading {key} of the Secret {name}"))?;
         let value = std::str::from_utf8(&bytes).with_context(|| format!("reading {key} of the Secret {name}"))?;
-        // A file's end of line is no part of a name or a password.
+        // A file may end with a line break. It is not part of a name or a password.
         let value = value.trim_end_matches(['\r', '\n']);
         ensure!(!value.is_empty(), "the Secret {name} has no {key}");
         Ok(Zeroizing::new(value.to_owned()))
@@ -48,10 +48,11 @@ pub fn connect(described: &VSphere, secret: &Value) -> anyhow::Result<Connect> {
     })
 }
 
-/// The images that the clusters of a Provider share, and where they are laid. Notes of them are on the datastore of the first zone.
+/// The library of images that the clusters of a Provider share, and the site of their templates. The library's records are on
+/// the datastore of the first zone.
 ///
 /// # Errors
-/// The Provider has no zone with a datastore.
+/// The Provider has no zone, or the first zone names no datastore.
 pub fn images(described: &VSphere, about: &About) -> anyhow::Result<(Library, Site)> {
     let zone = described.zones.first().context("the Provider has no zone")?;
     let datastore = zone.datastore.clone().context("the Provider's first zone names no datastore")?;
@@ -69,7 +70,7 @@ pub fn images(described: &VSphere, about: &About) -> anyhow::Result<(Library, Si
     Ok((library, site))
 }
 
-/// Each datastore of a Provider's zones once, with a place there.
+/// Each datastore of a Provider's zones once, with a placement on it.
 pub fn datastores(described: &VSphere) -> Vec<(String, Placement)> {
     let mut seen = BTreeSet::new();
     let of = |zone: &Zone| {
@@ -81,7 +82,8 @@ pub fn datastores(described: &VSphere) -> Vec<(String, Placement)> {
     described.zones.iter().filter_map(of).filter(|(datastore, _)| seen.insert(datastore.clone())).collect()
 }
 
-/// The path of a zone's resource pool. A cluster's topmost one is called `Resources`, and the cluster stands for it.
+/// The path of a zone's resource pool. The root pool of a cluster is called `Resources`. The cluster's own path means that
+/// pool.
 fn pool(zone: &Zone) -> String {
     let topmost = || zone.cluster.clone();
     zone.resource_pool.as_ref().map_or_else(topmost, |pool| format!("{}/Resources/{pool}", zone.cluster))
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn images_lie_once_on_each_datastore_and_their_notes_on_the_first_zones() {
+    fn images_are_imported_once_per_datastore() {
         let zone = |name: &str, datastore: &str, pool: Option<&str>| json!({"name": name, "cluster": "c1", "datastore": datastore, "resourcePool": pool});
         let described =
             described(json!([zone("a", "pod/one", None), zone("b", "two", Some("p")), zone("c", "pod/one", None)]));
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_has_a_user_and_a_password() {
+    fn account_without_user_or_password_is_rejected() {
         let secret = |user: &str, password: &str| {
             json!({"metadata": {"name": "dc1"}, "data": {"username": BASE64_STANDARD.encode(user),
                                                          "password": BASE64_STANDARD.encode(password)}})

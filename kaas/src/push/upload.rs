@@ -1,4 +1,4 @@
-//! An image to the vCenter of a Provider.
+//! Imports an image to the vCenter of a Provider.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use super::place::{connect, datastores, images};
 use crate::control::{Control, ResourcePath};
 use crate::signals::{SignalPolicy, until_ended};
 
-/// How long the end of the session, and what is taken back before it, is waited for.
+/// How long to wait for the end of the session, and for the removal of the incomplete import before it.
 const LOG_OUT: Duration = Duration::from_secs(5);
 
-/// Lays the image on each datastore of the Provider where it is not yet. Others that lay images there are kept out meanwhile.
+/// Imports the image to each datastore of the Provider that does not have it yet. A lease keeps other imports out.
 ///
 /// # Errors
-/// The Provider or its vCenter cannot be asked, or refuses. Half a template may be left, which the next one removes.
+/// The Provider or its vCenter does not answer, or refuses. An incomplete template may be left. The next run removes it.
 pub fn upload(
     control: &Control,
     provider: &Provider,
@@ -37,7 +37,8 @@ pub fn upload(
     let secret = secret.with_context(|| format!("there is no Secret {name} in {SYSTEM}"))?;
     let connect = connect(described, &secret)?;
     let runtime = Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
-    // Asked to end, it ends at once, and takes back what it was uploading: whoever comes next waits for what has arrived.
+    // On a signal, the command ends at once and cancels its upload. Otherwise the next command would wait for the uploaded
+    // part.
     let session = OnceLock::new();
     let leave = || {
         if let Some(client) = session.get() {
@@ -84,7 +85,7 @@ async fn lay(
 ) -> anyhow::Result<()> {
     let about = &client.service().about;
     let before = provider.status.as_ref().and_then(|status| status.instance_uuid.as_deref());
-    // As the controller has seen it: nothing is sent to another one that has taken its name.
+    // The instance UUID that the controller has seen. Nothing is sent to another vCenter under the same name.
     ensure!(
         before.is_none_or(|before| before.eq_ignore_ascii_case(&about.instance_uuid)),
         "the vCenter is another one than before under the same name: {} and not {}",

@@ -1,5 +1,5 @@
-//! `kaas recovery`: the operator's key pair, to whose public half clusters seal the keys of their Secrets, and what opens
-//! them again from a snapshot.
+//! `kaas recovery`: the operator's key pair for recovery. Clusters seal the encryption keys of their Secrets to the public key.
+//! The private key opens the sealed copies in a snapshot.
 
 mod snapshot;
 
@@ -16,29 +16,29 @@ use fleet::files;
 use snapshot::{SealedCopies, SealedCopy};
 use zeroize::Zeroizing;
 
-/// What can be done for the recovery of clusters.
+/// Commands for the recovery of clusters.
 #[derive(Subcommand)]
 pub enum Recovery {
-    /// Makes a key pair: keeps the private key in a file and prints the public one.
+    /// Create a key pair: write the private key to a file and print the public one
     New {
-        /// Where to keep the private key. It is never written over.
+        /// File for the private key. An existing file is never replaced
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Opens the encryption keys that a snapshot carries, for `kaas-agent restore --recovered-keys`.
+    /// Open the encryption keys that a snapshot carries, for `kaas-agent restore --recovered-keys`
     Open {
-        /// The private key, in PEM.
+        /// Private key, in PEM
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
-        /// Where to put the opened keys. Whoever has them reads the Secrets of the snapshot: delete them after the restore.
+        /// File for the opened keys. They decrypt the Secrets of the snapshot: delete the file after the restore
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
-        /// The snapshot.
+        /// Snapshot
         snapshot: PathBuf,
     },
 }
 
-/// Makes a key pair, or opens what a snapshot carries.
+/// Creates a key pair, or opens the sealed keys of a snapshot.
 ///
 /// # Errors
 /// A file cannot be read or written, or the key opens nothing of the snapshot.
@@ -67,17 +67,17 @@ pub fn run(command: &Recovery) -> anyhow::Result<()> {
     }
 }
 
-/// What the nodes keep in a snapshot.
+/// Reads the nodes' sealed copies from a snapshot.
 ///
 /// # Errors
-/// It cannot be read, or is no snapshot.
+/// The file cannot be read, or is not a snapshot.
 pub fn kept_in(snapshot: &Path) -> anyhow::Result<SealedCopies> {
     let read = || snapshot::look(&File::open(snapshot)?);
     read().with_context(|| format!("reading {}", snapshot.display()))
 }
 
-/// All keys that this private key opens, and what is wrong with copies of them: one that is good is enough. Where copies
-/// disagree on a key, most of them count.
+/// All keys that this private key opens, and the errors of damaged copies. One readable copy is enough. If copies disagree on a
+/// key, the key of most copies is used.
 fn opened(copies: &[SealedCopy], key: &PrivateKey) -> anyhow::Result<(Keys, Vec<String>)> {
     if copies.is_empty() {
         bail!(

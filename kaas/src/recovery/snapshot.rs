@@ -1,5 +1,5 @@
-//! Finds in a snapshot of etcd what the nodes keep there, sealed to the operator. Only values of the nodes' own keys count,
-//! of each revision that the store still has: what users store under theirs may look the same. Knows nothing of sealing.
+//! Finds the nodes' sealed copies in a snapshot of etcd. Reads only values of the nodes' own keys, in each revision that the
+//! store still has: users can store similar values under other keys. Does not open the copies.
 //!
 //! A snapshot is a database of bbolt (`go.etcd.io/bbolt`, `internal/common`: page.go, meta.go, bucket.go), a tree of pages,
 //! little-endian. Its bucket `key` has one `mvccpb.KeyValue` for each revision (etcd, `api/mvccpb/kv.proto`).
@@ -11,25 +11,25 @@ use std::os::unix::fs::FileExt as _;
 
 use contract::recovery::{KEPT_BELOW, Sealed};
 
-/// The size of a page in bytes: that of memory on the nodes.
+/// The size of a page in bytes: the memory page size of the nodes.
 const PAGE: usize = 4096;
-/// What a page begins with: its number, what it is, how many elements it has, and how many pages follow that belong to it.
+/// The size of a page's header in bytes: page number, kind, count of elements, count of overflow pages.
 const HEADER: usize = 16;
-/// A page of this kind leads to others …
+/// The kind of a page that refers to other pages.
 const BRANCH: u16 = 1;
-/// … and of this one has content.
+/// The kind of a page with content.
 const LEAF: u16 = 2;
-/// The size of an element's head on either.
+/// The size of an element's header in bytes, on both kinds.
 const ELEMENT: usize = 16;
-/// An element of this kind is a bucket.
+/// The kind of an element that is a bucket.
 const BUCKET: u32 = 1;
-/// How long the key of a revision is that removed something; that of others is shorter by one.
+/// The length of a revision's key that records a deletion. Other keys are shorter by one byte.
 const REMOVAL: usize = 18;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct SealedCopy {
     pub node: String,
-    /// It; none if it is damaged.
+    /// `None` if the copy is damaged.
     pub sealed: Option<Sealed>,
 }
 
@@ -41,7 +41,7 @@ pub struct SealedCopies {
     pub damaged: usize,
 }
 
-/// Looks through a snapshot.
+/// Reads all sealed copies of a snapshot.
 pub fn look(file: &File) -> io::Result<SealedCopies> {
     let root =
         newest_root(file)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is no snapshot of etcd"))?;
@@ -55,7 +55,7 @@ pub fn look(file: &File) -> io::Result<SealedCopies> {
     let mut take = |element: &Element<'_>| copies.extend(copy(element));
     if let Some(bucket) = bucket {
         match number::<8>(&bucket, 0).map(u64::from_le_bytes) {
-            // A small bucket has its only page right behind its head.
+            // An inline bucket: its only page follows the header.
             Some(0) => tree.read(bucket.get(HEADER..).unwrap_or_default(), &mut Vec::new(), &mut take),
             Some(root) => tree.walk(root, &mut take)?,
             None => tree.damaged += 1,
@@ -65,7 +65,7 @@ pub fn look(file: &File) -> io::Result<SealedCopies> {
     Ok(SealedCopies { copies, damaged: tree.damaged })
 }
 
-/// Where the tree begins, by the newer one of the two pages that say so.
+/// The page number of the tree's root, from the newer one of the two valid meta pages.
 fn newest_root(file: &File) -> io::Result<Option<u64>> {
     const MAGIC: u32 = 0xED0C_DAED;
     const VERSION: u32 = 2;
@@ -97,7 +97,7 @@ struct Element<'a> {
     value: &'a [u8],
 }
 
-/// The pages of a snapshot. A damaged one is counted, and left out with all that it leads to.
+/// The pages of a snapshot. A damaged page is counted and skipped, with all pages below it.
 struct Tree<'a> {
     file: &'a File,
     damaged: usize,
@@ -105,7 +105,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Goes through all leaves below a page in order.
+    /// Visits all leaves below a page, in order.
     fn walk(&mut self, root: u64, each: &mut dyn FnMut(&Element<'_>)) -> io::Result<()> {
         let mut waiting = vec![root];
         while let Some(id) = waiting.pop() {
@@ -117,7 +117,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// A page with those that belong to it; none if it is damaged.
+    /// A page with its overflow pages. `None` if it is damaged.
     fn page(&self, id: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(at) = id.checked_mul(PAGE as u64) else { return Ok(None) };
         let Some(head) = bytes(self.file, at, HEADER)? else { return Ok(None) };
@@ -127,7 +127,7 @@ impl Tree<'_> {
         if own != Some(id) { Ok(None) } else { bytes(self.file, at, length) }
     }
 
-    /// Reads a page: what it leads to is to be read next, in order.
+    /// Reads a page. Pages that it refers to are pushed on `waiting`, the first one last.
     fn read(&mut self, page: &[u8], waiting: &mut Vec<u64>, each: &mut dyn FnMut(&Element<'_>)) {
         let half = |at| number(page, at).map_or(0, u16::from_le_bytes);
         let elements = (0..usize::from(half(10))).map(|index| HEADER + index * ELEMENT);
@@ -157,7 +157,7 @@ fn element(page: &[u8], at: usize) -> Option<Element<'_>> {
     Some(Element { kind: word(at)?, key, value: rest.get(..size(at + 12)?)? })
 }
 
-/// So many bytes of the file, if it has them.
+/// Reads `length` bytes at `at`. `None` if the file is shorter.
 fn bytes(file: &File, at: u64, length: usize) -> io::Result<Option<Vec<u8>>> {
     if at.checked_add(length as u64).is_none_or(|end| end > i64::MAX as u64)
         || at + length as u64 > file.metadata()?.len()
@@ -173,7 +173,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// The copy that a revision holds, if it is one of a copy.
+/// The sealed copy of a revision. `None` for other revisions.
 fn copy(element: &Element<'_>) -> Option<SealedCopy> {
     if element.key.len() >= REMOVAL {
         return None;

@@ -6,19 +6,20 @@ use contract::secret::Secret;
 
 use super::*;
 
-/// As etcd 3.6.16 has sent it. The nodes cp1, cp2 and cp3 have copies of the keys `a` and `b` (cp1's has replaced one with
-/// `a` alone, that of cp3 is damaged), that of cp4 was removed, cp5's is sealed to somebody else. A ConfigMap holds, besides
-/// what passes for a pair of such a key, copies with keys that its user has made up; 150 others make it a tree.
+/// A snapshot that etcd 3.6.16 sent. The nodes cp1, cp2 and cp3 have copies of the keys `a` and `b`. cp1's copy replaced one
+/// with `a` alone. That of cp3 is damaged, that of cp4 was deleted, and that of cp5 is sealed to another key. A ConfigMap holds
+/// bytes that look like a pair of such a key, and copies with keys that a user made up. 150 other ConfigMaps give the database
+/// branch pages.
 const SNAPSHOT: &[u8] = include_bytes!("fixtures/snapshot.db");
 
-/// To whom the copies are sealed.
+/// The private key that opens the copies.
 const PRIVATE: &str = include_str!("../../../contract/src/recovery/fixtures/key.pem");
 
 fn key(id: &str, secret: &str) -> Key {
     Key { id: id.to_owned(), secret: Secret::new(secret.to_owned()) }
 }
 
-/// The keys that were sealed.
+/// The keys in the copies.
 fn sealed_keys() -> Keys {
     Keys { keys: vec![key("a", "secret of a"), key("b", "secret of b")] }
 }
@@ -47,7 +48,7 @@ fn look(snapshot: &[u8]) -> std::io::Result<SealedCopies> {
 }
 
 #[test]
-fn a_key_pair_opens_what_a_snapshot_carries_and_no_other_does() {
+fn only_the_matching_private_key_opens_a_snapshot() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     run(&Recovery::New { output: path("other.pem") }).unwrap();
@@ -72,7 +73,7 @@ fn a_key_pair_opens_what_a_snapshot_carries_and_no_other_does() {
 }
 
 #[test]
-fn only_what_the_nodes_keep_counts_the_newest_first() {
+fn only_node_copies_are_found_newest_first() {
     let kept = look(SNAPSHOT).unwrap();
     let nodes: Vec<&str> = kept.copies.iter().map(|copy| copy.node.as_str()).collect();
     assert_eq!((nodes, kept.damaged), (vec!["cp5", "cp4", "cp3", "cp2", "cp1", "cp1"], 0));
@@ -82,7 +83,7 @@ fn only_what_the_nodes_keep_counts_the_newest_first() {
 }
 
 #[test]
-fn one_good_copy_is_enough() {
+fn one_readable_copy_is_enough() {
     let good = || copy("cp2", sealed_keys().keys);
     let bad = || damaged(copy("cp1", sealed_keys().keys));
     let unread = SealedCopy { node: "cp3".to_owned(), sealed: None };
@@ -93,7 +94,7 @@ fn one_good_copy_is_enough() {
 }
 
 #[test]
-fn where_copies_disagree_most_of_them_count_and_it_is_said() {
+fn majority_of_copies_decides_with_a_warning() {
     let other = || copy("cp3", vec![key("a", "another one"), key("b", "secret of b")]);
     let (keys, wrong) = open(&[other(), copy("cp1", sealed_keys().keys), copy("cp2", sealed_keys().keys)]).unwrap();
     let mut found = keys.keys;
@@ -103,7 +104,7 @@ fn where_copies_disagree_most_of_them_count_and_it_is_said() {
 }
 
 #[test]
-fn what_is_damaged_is_counted_and_hides_nothing_else() {
+fn damaged_page_is_counted_and_hides_nothing_else() {
     let whole = look(SNAPSHOT).unwrap();
     let file = tempfile::tempfile().unwrap();
     let mut found = 0;
@@ -116,7 +117,7 @@ fn what_is_damaged_is_counted_and_hides_nothing_else() {
         found += kept.copies.len();
     }
     assert!(found > 0);
-    // Cut off anywhere.
+    // Snapshots that are cut off at different lengths.
     for length in (0..SNAPSHOT.len()).step_by(1000) {
         let _ = look(&SNAPSHOT[..length]);
     }

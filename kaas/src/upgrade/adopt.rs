@@ -1,4 +1,5 @@
-//! `kaas adopt`: shows what the hypervisor has, and which node says that it runs there, and has it confirmed. Changes nothing.
+//! `kaas adopt`: shows the VMs of the hypervisor with the nodes that report to run there, and asks for a confirmation. Changes
+//! nothing.
 
 use std::io::Write;
 
@@ -8,25 +9,25 @@ use fleet::upgrade::{Adoption, Deployment};
 
 use crate::confirm::ask;
 
-/// Shows what would be adopted, and asks: what is confirmed, or none where there is nothing. What must be so is judged whether or not
-/// it asks.
+/// Shows the VMs to adopt, and asks for a confirmation. Returns the confirmed ones. `None` without VMs to adopt. The checks run
+/// with `yes` too.
 ///
 /// # Errors
 /// As [`Deployment::adoptable`], or the operator does not confirm.
 pub async fn confirm(deployment: &Deployment<'_>, yes: bool) -> anyhow::Result<Option<Vec<Adoption>>> {
     let adoptions = deployment.adoptable().await?;
     let shown = adoptions.clone();
-    // On a thread of its own: Ctrl-C is heard while it waits for the answer.
+    // On a separate thread, so that Ctrl-C works while the command waits for the answer.
     let asked = tokio::task::spawn_blocking(move || {
         confirmed(&shown, yes, &mut std::io::stdout().lock(), |question| ask(question, "give --yes"))
     });
     Ok(asked.await.context("asking")??.then_some(adoptions))
 }
 
-/// Shows what would be adopted, and asks unless `yes` says so already. False if there is nothing.
+/// Shows the VMs to adopt, and asks unless `yes` is set. False without VMs to adopt.
 ///
 /// # Errors
-/// When it cannot be shown, or the operator does not confirm.
+/// The VMs cannot be shown, or the operator does not confirm.
 fn confirmed(
     adoptions: &[Adoption],
     yes: bool,
@@ -34,11 +35,11 @@ fn confirmed(
     ask: impl FnOnce(&str) -> anyhow::Result<String>,
 ) -> anyhow::Result<bool> {
     if adoptions.is_empty() {
-        writeln!(to, "all control nodes run in VMs of this deployment")?;
+        writeln!(to, "all control-plane nodes run in VMs of this deployment")?;
         return Ok(false);
     }
     let shown: String = adoptions.iter().map(shown).collect();
-    // Who cannot be shown what is stamped has not confirmed it.
+    // An operator who cannot see the VMs has not confirmed them.
     write!(to, "{shown}").context("showing what would be adopted")?;
     if yes {
         return Ok(true);
@@ -52,7 +53,7 @@ fn confirmed(
     Ok(true)
 }
 
-/// The hypervisor's word first: the node's is that of whoever administers the cluster.
+/// The hypervisor's facts come first: an administrator of the cluster can forge those of the node.
 fn shown(Adoption { node, address, uuid, vm }: &Adoption) -> String {
     let mut text =
         format!("VM {}, by the hypervisor's word\n  {}, BIOS UUID {}\n", clean(&vm.name), vm.power, vm.uuid());
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hypervisors_word_comes_first_and_the_nodes_is_told_apart() {
+    fn hypervisor_facts_come_before_those_of_the_node() {
         let (_, text) = asked(&[adoption("cp1", "kaas-cp1")], true, "");
         let lines: Vec<&str> = text.lines().collect();
         let uuid = uuid::Uuid::from_u128(0xa0);
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_forges_a_line_or_a_question_or_conceals_one() {
+    fn names_cannot_forge_or_hide_lines() {
         let forged = "cp1\nVM web, by the hypervisor's word\nAre these 1 VMs\u{1b}[2J\u{1b}[8m\r\u{202e}";
         let plain = asked(&[adoption("cp1", "kaas-cp1")], false, "yes\n").1;
         for (node, name) in [(forged, "kaas-cp1"), ("cp1", forged)] {
@@ -141,6 +142,6 @@ mod tests {
         assert!(asked(&[adoption("cp1", "a")], false, "yes\n").0.unwrap());
         assert!(asked(&[adoption("cp1", "a")], true, "").0.unwrap());
         let (confirmed, text) = asked(&[], false, "");
-        assert!(!confirmed.unwrap() && text.contains("all control nodes run in VMs of this deployment"));
+        assert!(!confirmed.unwrap() && text.contains("all control-plane nodes run in VMs of this deployment"));
     }
 }

@@ -1,4 +1,4 @@
-//! The command line of image-swap upgrades, and what its words come to. Does nothing.
+//! The command line of image-swap upgrades, and its translation to the library's options. Pure.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,10 +13,10 @@ use crate::output::Output;
 use crate::publisher;
 use crate::work::{PauseLimitArgs, TakeOverArgs};
 
-/// Replaces the VMs of a control cluster by ones from a new image; the data disks move over.
+/// Upgrade a control cluster by replacing its VMs. The data disks move to the new VMs
 #[derive(Subcommand)]
 pub enum Upgrade {
-    /// Says what an upgrade would do, step by step, or why it must not be. Changes nothing.
+    /// Show each step of an upgrade, or why it is refused. Changes nothing
     Plan {
         #[command(flatten)]
         wanted: TargetArgs,
@@ -24,48 +24,50 @@ pub enum Upgrade {
         at: DeploymentArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        /// How to say it.
+        /// Output format
         #[arg(long, default_value = "text")]
         output: Output,
     },
-    /// Plans an upgrade and carries it out. A node that is not found good on the new image goes back to its old VM.
+    /// Plan an upgrade and run it. A node that is unhealthy on the new image returns to its old VM
     Apply {
         #[command(flatten)]
         wanted: TargetArgs,
         #[command(flatten)]
         on: ResumeArgs,
     },
-    /// Continues an upgrade that was interrupted or is paused. A node that went back alone is tried again.
+    /// Continue an upgrade that was interrupted or is paused. A node that was rolled back alone is tried again
     Resume {
-        /// The OVA, if it is not where it was when the upgrade was planned. It must be the same one.
+        /// OVA, if its path differs from that in the plan. The content must be the same
         #[arg(long, value_name = "FILE")]
         ova: Option<PathBuf>,
         #[command(flatten)]
         on: ResumeArgs,
     },
-    /// Gives every node its old VM back, with its data disk as it is now.
+    /// Return every node to its old VM, with its data disk as it is now
     ///
-    /// One after the other; those that are ill come first, as they are found each time that the command is given. Where a
-    /// node says that etcd has no quorum, all go back at once.
+    /// The nodes are rolled back one after the other. Unhealthy nodes come first, as each run of the command finds them. If a
+    /// node reports that etcd has no quorum, all nodes are rolled back at once.
     Rollback {
-        /// All off, all on, whatever the nodes say: when none can be reached, or they keep each other from going back. The
-        /// Kubernetes API is away meanwhile.
+        /// Stop all nodes, then start all, whatever the nodes report. Use it if no node can be reached, or if nodes wait for
+        /// each other. The Kubernetes API is unavailable meanwhile
         #[arg(long)]
         all_at_once: bool,
         #[command(flatten)]
         on: ResumeArgs,
     },
-    /// Makes an upgrade final: the old VMs are removed and there is no way back.
+    /// Make an upgrade final: the old VMs are removed. After that, no rollback is possible
     Commit(ResumeArgs),
-    /// Ends an upgrade where it stands, when it can neither go on nor back: a node was lost for good.
+    /// End an upgrade where it is, if a node was lost for good, so that it can neither continue nor be rolled back
     ///
-    /// No VM is moved, stopped or removed. Swaps of nodes that are good on the new image are made final. VMs that are off
-    /// and hold no data disk are listed for a person to remove; one that holds the node's disk is named to be powered
-    /// on. Another upgrade can be planned then. It works whatever the hypervisor, the nodes and the journal say: what is
-    /// not known then is named. With --other-cluster no node is asked.
+    /// No VM is moved, stopped or removed. Swaps of nodes that are healthy on the new image are made final. VMs that are off
+    /// and hold no data disk are listed, for the operator to remove. A VM that holds the node's disk is named, to be powered
+    /// on. After that, another upgrade can be planned.
+    ///
+    /// The command works whatever the hypervisor, the nodes and the journal report. It names everything that is unknown. With
+    /// --other-cluster no node is asked.
     Abandon {
-        /// The upgrade's identifier, as `kaas upgrade status` says it: the confirmation. When nothing of the journal can be
-        /// read, the number of the damaged hold, as every command says it then.
+        /// Identifier of the upgrade, as `kaas upgrade status` shows it: the confirmation. If nothing of the journal can be
+        /// read, the number of the damaged lease, which every command shows
         #[arg(long, value_name = "UUID|NUMBER")]
         confirm: AbandonTarget,
         #[command(flatten)]
@@ -75,21 +77,21 @@ pub enum Upgrade {
         #[command(flatten)]
         over: TakeOverArgs,
     },
-    /// Takes the control nodes to the next Kubernetes minor that their image carries, one after the other.
+    /// Upgrade the control-plane nodes to the next Kubernetes minor version of their image, one after the other
     ///
-    /// After an image swap is committed. When it was interrupted, give the command again; there is no
-    /// way back but restoring the snapshot of etcd that is taken before.
+    /// An image swap must be committed first. If the command was interrupted, run it again. No rollback is possible, except by
+    /// restoring the etcd snapshot that the command takes first.
     Kubernetes {
-        /// The minor to go to, such as 1.36, if not the next one.
+        /// Minor version to upgrade to, such as 1.36. Default: the next one
         #[arg(long, value_name = "MINOR")]
         to: Option<String>,
-        /// Only say what would be done, or why it must not be.
+        /// Only show what would be done, or why it is refused
         #[arg(long)]
         check: bool,
-        /// How long pods may take to move away from a node, in seconds.
+        /// Seconds that pods may take to move away from a node
         #[arg(long, default_value_t = 300, value_name = "SECONDS")]
         drain: u64,
-        /// How long one node may take in all, in seconds.
+        /// Seconds that one node may take in total
         #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
         limit: u64,
         #[command(flatten)]
@@ -98,53 +100,53 @@ pub enum Upgrade {
         whose: OtherClusterArgs,
         #[command(flatten)]
         over: TakeOverArgs,
-        /// How to say it.
+        /// Output format
         #[arg(long, default_value = "text", requires = "check")]
         output: Output,
     },
-    /// Says how far an upgrade is. Changes nothing.
+    /// Show the progress of an upgrade. Changes nothing
     Status {
         #[command(flatten)]
         at: DeploymentArgs,
-        /// How to say it.
+        /// Output format
         #[arg(long, default_value = "text")]
         output: Output,
     },
 }
 
-/// The cluster, and where its VMs run.
+/// The cluster, and the provider of its VMs.
 #[derive(Args)]
 pub struct DeploymentArgs {
-    /// The lab that the VMs run in.
+    /// Lab that the VMs run in
     #[arg(long, value_name = "NAME", required_unless_present = "file", conflicts_with = "file")]
     pub(super) lab: Option<String>,
-    /// The file that describes the cluster, as `kaas deploy` takes it: its `[provider]` says what runs the VMs.
+    /// File that describes the cluster, as for `kaas deploy`: its `[provider]` names the provider of the VMs
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
-    /// The cluster administrator's kubeconfig, if not the lab's own, or what the nodes give for the deployer's key that the
-    /// file names, or the kubeconfig that it names.
+    /// Kubeconfig of a cluster administrator. Default: that of the lab, or one that a node issues for the file's deployer key,
+    /// or the kubeconfig that the file names
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// How progress is said: with JSON it goes to standard error.
+    /// The format of progress. With JSON it goes to standard error.
     #[arg(skip = Output::Text)]
     pub(super) output: Output,
 }
 
-/// Which cluster the deployment's is.
+/// Confirms the cluster of the deployment.
 #[derive(Args)]
 pub struct OtherClusterArgs {
-    /// The deployment's cluster is the one that calls itself UUID now, though it called itself otherwise at the last
-    /// upgrade: what the Kubernetes API says of itself stops nobody who knows better.
+    /// The cluster with this UUID is the deployment's cluster, though its UUID was another one at the last upgrade. The
+    /// Kubernetes API reports the UUID
     #[arg(long, value_name = "UUID")]
     pub(super) other_cluster: Option<uuid::Uuid>,
 }
 
-/// What is abandoned.
+/// The upgrade to abandon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbandonTarget {
     /// The upgrade with this identifier.
     Upgrade(uuid::Uuid),
-    /// The one whose journal is that of this hold, and of which nothing can be read.
+    /// The upgrade with the journal of this lease, of which nothing can be read.
     Hold(u64),
 }
 
@@ -157,7 +159,7 @@ impl FromStr for AbandonTarget {
     }
 }
 
-/// What every command needs that goes on with an upgrade.
+/// The options of every command that continues an upgrade.
 #[derive(Args)]
 pub struct ResumeArgs {
     #[command(flatten)]
@@ -170,62 +172,61 @@ pub struct ResumeArgs {
     pub(super) waiting: PauseLimitArgs,
 }
 
-/// What is wanted.
+/// The options of the target image.
 #[derive(Args)]
 pub struct TargetArgs {
-    /// The OVA with the new image, or a directory with one.
+    /// OVA with the new image, or a directory with one
     #[arg(long, value_name = "FILE")]
     pub(super) ova: PathBuf,
-    /// The publisher's certificate or public key in PEM: the OVA must be signed with it, whatever key is pinned or named by
-    /// the file that describes the cluster; the commit pins this one.
+    /// Publisher's certificate or public key in PEM: the OVA must be signed with it. It replaces the pinned key and the one
+    /// that the cluster's file names. The commit pins this key
     #[arg(long, value_name = "FILE")]
     pub(super) publisher: Option<PathBuf>,
-    /// Swap all nodes at once instead of one after the other; the Kubernetes API is away meanwhile.
+    /// Swap all nodes at once. The Kubernetes API is unavailable meanwhile
     #[arg(long)]
     pub(super) all_at_once: bool,
-    /// How long a swapped node may take to be found good, in seconds; then it goes back.
+    /// Seconds that a swapped node may take to become healthy. After that, it is rolled back
     #[arg(long, default_value_t = 900, value_name = "SECONDS")]
     pub(super) gate_limit: u64,
-    /// When a node is not found good, take all nodes back, not that one alone.
+    /// If a node does not become healthy, roll back all nodes, not only that one
     #[arg(long)]
     pub(super) all_back: bool,
-    /// How long pods may take to move away from a node, in seconds.
+    /// Seconds that pods may take to move away from a node
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub(super) drain: u64,
-    /// Go to an older image.
+    /// Allow an older image
     #[arg(long)]
     pub(super) downgrade: bool,
-    /// Copy each data disk, as the old image has left it, before the new VM gets it: beside it, with room for its provisioned size. The
-    /// node is off meanwhile. The commit removes the copies; nothing puts one back by itself.
+    /// Copy each data disk, as the old image has left it, before the new VM gets it. The copy is next to the disk and needs its
+    /// provisioned size. The node is off meanwhile. The commit removes the copies. No command restores one
     #[arg(long)]
     pub(super) copy_disks: bool,
-    /// The datastore that new VMs are put on, if not that of the VM whose place each takes. Data disks stay where they
-    /// are.
+    /// Datastore of new VMs. Default: that of the VM which each replaces. Data disks are not moved
     #[arg(long, value_name = "NAME")]
     pub(super) datastore: Option<String>,
-    /// The resource pool that new VMs are put into, if not that of the VM whose place each takes.
+    /// Resource pool of new VMs. Default: that of the VM which each replaces
     #[arg(long, value_name = "NAME")]
     pub(super) resource_pool: Option<String>,
-    /// The folder of the inventory that new VMs are put into, if not that of the VM whose place each takes.
+    /// Inventory folder of new VMs. Default: that of the VM which each replaces
     #[arg(long, value_name = "NAME")]
     pub(super) folder: Option<String>,
 }
 
-/// Takes VMs that were imported by hand into a deployment, so that upgrades may change them.
+/// Adopt VMs that were imported by hand, so that upgrades may change them.
 #[derive(Args)]
 pub struct Adopt {
     #[command(flatten)]
     pub(super) at: DeploymentArgs,
     #[command(flatten)]
     pub(super) over: TakeOverArgs,
-    /// Do not ask: what is shown is right. What must be so is judged all the same: each VM is on, the only one with its
-    /// BIOS UUID, without a stamp, and holds one data disk.
+    /// Do not ask for a confirmation. The checks still run: each VM is on, is the only one with its BIOS UUID, has no stamp,
+    /// and holds one data disk
     #[arg(long)]
     pub(super) yes: bool,
 }
 
 impl Upgrade {
-    /// The command's name: what others are told of whoever holds the deployment.
+    /// The command's name. Other commands show it as the holder of the lease.
     pub(super) fn what(&self) -> &'static str {
         match self {
             Self::Plan { .. } => "upgrade plan",
@@ -241,11 +242,11 @@ impl Upgrade {
 }
 
 impl TargetArgs {
-    /// As the library takes it. `description` is the file that describes the cluster: where no publisher is given, the OVA must
-    /// be signed by the one that it names.
+    /// The options of the library. `description` is the file that describes the cluster. Without `--publisher`, the OVA must be
+    /// signed by the publisher that this file names.
     ///
     /// # Errors
-    /// The publisher's file cannot be read, or holds no key; or so the description.
+    /// The publisher's file or the description cannot be read, or the former holds no key.
     pub(super) fn options(&self, description: Option<&Path>) -> anyhow::Result<Options> {
         let publisher = self.publisher.as_deref().map(publisher::fingerprint).transpose()?;
         let named = description.filter(|_| publisher.is_none());
@@ -268,7 +269,7 @@ impl TargetArgs {
     }
 }
 
-/// The publisher that the description of a cluster names, if it names one.
+/// The publisher that a cluster's description names. `None` if it names none.
 fn described_publisher(path: &Path) -> anyhow::Result<Option<DescribedPublisher>> {
     let file = ClusterFile::read(path)?;
     let Some(publisher) = &file.publisher else { return Ok(None) };
@@ -291,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn the_vms_are_named_by_a_file_or_by_a_lab_and_by_one_of_them() {
+    fn exactly_one_of_lab_and_file_is_required() {
         let parsed = |at: &[&str]| Line::try_parse_from(["upgrade", "status"].iter().chain(at)).is_ok();
         assert!(parsed(&["--lab", "l"]) && parsed(&["--file", "cluster.toml"]) && parsed(&["-f", "cluster.toml"]));
         assert!(!parsed(&[]) && !parsed(&["--lab", "l", "--file", "cluster.toml"]));
     }
 
     #[test]
-    fn the_publisher_that_the_file_names_must_have_signed_where_none_is_given_and_is_not_pinned() {
+    fn described_publisher_is_required_but_not_pinned() {
         const ONE: &str = include_str!("../deploy/examples/one.toml");
         let directory = tempfile::tempdir().unwrap();
         let [described, other] = ["publisher.pem", "other.pem"].map(|name| directory.path().join(name));
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_copied_where_that_is_asked_for() {
+    fn copy_disks_option_enables_copies() {
         for verb in ["plan", "apply"] {
             for (line, copied) in [("--lab l --ova a.ova", false), ("--lab l --ova a.ova --copy-disks", true)] {
                 let words = ["upgrade", verb].into_iter().chain(line.split(' '));
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_is_named_by_its_identifier_or_by_the_hold_whose_journal_is_damaged() {
+    fn abandon_accepts_an_identifier_or_a_lease_number() {
         let id = uuid::Uuid::from_u128(12);
         assert_eq!(id.to_string().parse(), Ok(AbandonTarget::Upgrade(id)));
         assert_eq!("12".parse(), Ok(AbandonTarget::Hold(12)));
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_word_on_the_cluster_is_taken_by_every_verb_that_goes_by_a_journal_or_a_plan() {
+    fn changing_commands_and_plans_accept_other_cluster() {
         let id = uuid::Uuid::from_u128(0xbad).to_string();
         for line in [
             "plan --ova a.ova",

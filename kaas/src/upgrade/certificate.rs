@@ -11,16 +11,16 @@ use super::arguments::DeploymentArgs;
 use crate::output::{Output, PAUSED, json, say, warn};
 use crate::work::TakeOverArgs;
 
-/// What can be done with certificates.
+/// Commands for certificates.
 #[derive(Subcommand)]
 pub enum Certificate {
     /// Renew the certificates of all control-plane nodes now, one node after the other
     ///
-    /// The node that leads etcd or holds the virtual IP comes last. On each node the control plane, the kubelet and the pod network
-    /// start again; the next node is asked when that one is healthy. The agents renew certificates 90 days before they expire
-    /// without this command. Exit status: 0 if all nodes run with new certificates, 3 if a node was not healthy in time or the
-    /// command was asked to end, 1 if it failed. The message names the nodes that have new certificates. Given again, the command
-    /// renews all nodes.
+    /// The node that leads etcd or holds the virtual IP comes last. On each node the control plane, the kubelet and the pod
+    /// network start again; the next node is asked when that one is healthy. The agents renew certificates 90 days before they
+    /// expire without this command. Exit status 0: all nodes run with new certificates. 3: a node was not healthy in time, or
+    /// the command was asked to end. 1: it failed. The message names the nodes that have new certificates. Given again, the
+    /// command renews all nodes.
     ///
     /// For example: kaas certificate renew --file cluster.toml
     Renew {

@@ -1,4 +1,4 @@
-//! How a command gets at a deployment, whatever runs its VMs, and ends.
+//! Connects a command to a deployment, whatever runs its VMs, and ends it.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ use crate::deploy::existing_deployer_key;
 use crate::output::{Output, PAUSED, warn};
 use crate::signals::SignalPolicy;
 
-/// What a command does that cannot ask nodes now: without credentials, or with all VMs off.
+/// The behaviour of a command that cannot ask nodes now: without credentials, or with all VMs off.
 #[derive(Clone, Copy)]
 pub(super) enum MissingCredentials {
     Fail,
-    /// It goes on without them, by the journal and the hypervisor, and asks them as soon as one gives credentials.
+    /// It continues without them, by the journal and the hypervisor. It asks nodes once one issues credentials.
     Continue,
 }
 
 impl ResumeArgs {
-    /// Does what goes on only with nodes that can be asked.
+    /// Runs an action that needs nodes.
     pub(super) fn with(
         &self,
         what: &str,
@@ -39,7 +39,7 @@ impl ResumeArgs {
         self.lacking(what, MissingCredentials::Fail, act)
     }
 
-    /// Does what goes on also while no node can be asked: all may be off.
+    /// Runs an action that also works while no node can be asked, for example because all are off.
     pub(super) fn with_or_without_nodes(
         &self,
         what: &str,
@@ -59,7 +59,7 @@ impl ResumeArgs {
     }
 }
 
-/// Where the VMs run, as the command line names it.
+/// The site of the VMs, as the command line names it.
 struct SelectedSite {
     site: SiteSession,
     /// The description of the cluster, if the command line names one.
@@ -82,7 +82,7 @@ impl DeploymentArgs {
         }
     }
 
-    /// Does what changes nothing that would have to be continued.
+    /// Runs an action that changes nothing, or nothing that must be continued.
     pub(super) fn looking(
         &self,
         what: &str,
@@ -92,7 +92,7 @@ impl DeploymentArgs {
         self.with(what, whose, Duration::ZERO, MissingCredentials::Fail, SignalPolicy::AtOnce, act)
     }
 
-    /// Does what can be continued when it was asked to end.
+    /// Runs an action that can be continued after a request to end.
     pub(super) fn changing(
         &self,
         what: &str,
@@ -103,8 +103,8 @@ impl DeploymentArgs {
         self.with(what, whose, pause_limit, MissingCredentials::Fail, SignalPolicy::WhereItCanBeContinued, act)
     }
 
-    /// Does what a person confirms: as long as it looks, and asks, it ends at once where it is asked to; what then changes something ends where
-    /// it can be continued, and gives the deployment back. `look` says what is changed; none if nothing is.
+    /// Runs an action that the operator confirms. A signal ends the look and the question at once. It ends the change where it
+    /// can be continued, and the lease is released. `look` returns what to change. `None` if there is nothing.
     pub(super) fn confirming<T>(
         &self,
         what: &str,
@@ -144,7 +144,7 @@ impl DeploymentArgs {
     ) -> anyhow::Result<ExitCode> {
         let named = self.open()?;
         let site: &SiteSession = &named.site;
-        let place = site.find()?.with_context(|| format!("{} is not there", site.words()))?;
+        let place = site.find()?.with_context(|| format!("{} does not exist", site.words()))?;
         let nodes = named.nodes(self.kubeconfig.as_deref(), &place)?;
         match (site.run(SignalPolicy::AtOnce, async |_| nodes.ready().await), lacking) {
             (Ok(()), _) => {}
@@ -178,7 +178,7 @@ struct ConnectedDeployment<'a> {
 }
 
 impl ConnectedDeployment<'_> {
-    /// Does something there, and ends as the command is asked to.
+    /// Runs an action on the deployment, and ends as signals demand.
     fn run<T>(
         &self,
         ending: SignalPolicy,
@@ -204,8 +204,8 @@ impl ConnectedDeployment<'_> {
 }
 
 impl SelectedSite {
-    /// How nodes are asked: with the kubeconfig that is given, as long as it lasts, and then with what the place itself keeps or
-    /// a node gives for the deployer's key; where neither is to be had, with what was put where the file says.
+    /// The credentials for nodes. First the given kubeconfig, while it is valid. Then that of the place itself, or one that a
+    /// node issues for the deployer's key. Without both, the kubeconfig that the file names.
     fn nodes<'p>(&self, given: Option<&Path>, place: &'p ClusterBackend) -> anyhow::Result<Renewed<'p>> {
         let first = given.map(|path| Read::of(path, place.network.as_ref())).transpose()?;
         let last = self.file.as_ref().map(|file| &file.kubeconfig).filter(|path| path.try_exists().unwrap_or_default());
@@ -213,7 +213,7 @@ impl SelectedSite {
             let read = Read::of(path, place.network.as_ref());
             read.inspect_err(|error| warn(&format!("warning: {error:#}; it is not used"))).ok()
         });
-        // Also what has ended says which cluster it was of.
+        // An expired kubeconfig still identifies its cluster.
         let authorities = |read: &Option<Read>| read.as_ref().map(|read| read.authorities.clone()).unwrap_or_default();
         let known = KnownCas { given: authorities(&first), kept: authorities(&last) };
         let (first, last) = (first.map(|read| read.given), last.map(|read| read.given));
@@ -245,14 +245,14 @@ impl SelectedSite {
 
 struct Read {
     given: Given,
-    /// Fingerprints of the authorities that it knows servers by.
+    /// Fingerprints of the CAs that it verifies servers with.
     authorities: Vec<Fingerprint>,
 }
 
 impl Read {
     fn of(path: &Path, network: Option<&PathBuf>) -> anyhow::Result<Self> {
         let credentials = Credentials::read(path)?;
-        let ends = credentials.ends().with_context(|| format!("{}: its certificate is none", path.display()))?;
+        let ends = credentials.ends().with_context(|| format!("{}: its certificate cannot be read", path.display()))?;
         let authorities = credentials.authorities().with_context(|| path.display().to_string())?;
         let client = match network {
             Some(network) => Client::from_inside(path, network.clone())?,
@@ -262,35 +262,35 @@ impl Read {
     }
 }
 
-/// What kubeconfigs say of the cluster's authority. What a node shows through the hypervisor its guests can write, and others who
-/// may change the VM's settings: it does not say which cluster this is.
+/// The cluster's CA according to kubeconfigs. The facts that a node shows through the hypervisor do not identify the cluster.
+/// Its guests can write them, and everyone who may change the VM's settings.
 #[derive(Clone)]
 struct KnownCas {
-    /// The one that the command line names.
+    /// From the kubeconfig of the command line.
     given: Vec<Fingerprint>,
-    /// The one that is where the description says.
+    /// From the kubeconfig at the path that the description names.
     kept: Vec<Fingerprint>,
 }
 
-/// The authorities of which a node may be.
+/// The CAs that a node may belong to.
 #[derive(Debug, PartialEq, Eq)]
 struct TrustedCas {
     authorities: Vec<Fingerprint>,
-    /// What says so, for people.
+    /// The source of these CAs, as text.
     by: &'static str,
 }
 
 impl TrustedCas {
-    /// Refuses what a node shows.
+    /// Checks the CA that a node shows.
     ///
     /// # Errors
-    /// When it is of none of them.
+    /// The CA is another one.
     fn has(&self, shown: Fingerprint) -> anyhow::Result<()> {
         if self.authorities.contains(&shown) {
             return Ok(());
         }
         let believed: Vec<String> = self.authorities.iter().map(ToString::to_string).collect();
-        bail!("it shows the authority {shown}, and the cluster's is {}, by {}", believed.join(" or "), self.by)
+        bail!("it shows the CA {shown}, and the cluster's is {}, by {}", believed.join(" or "), self.by)
     }
 }
 
@@ -300,37 +300,38 @@ const BY_THE_KEPT: &str = "the kubeconfig that lies where the description says, 
                            there before: give this one's with --kubeconfig";
 
 impl KnownCas {
-    /// What lies where the description says, if that is a kubeconfig.
+    /// From the path that the description names, if it holds a kubeconfig.
     fn kept_at(path: &Path) -> Self {
         let kept = Credentials::read(path).and_then(|read| read.authorities()).unwrap_or_default();
         Self { given: Vec::new(), kept }
     }
 
-    /// The authorities of which a node may be, by what the cluster has formed with if that was noted.
+    /// The CAs that a node may belong to. `noted` is the CA that the cluster formed with, if it was recorded.
     ///
     /// # Errors
-    /// Nothing says it, or the kubeconfig that was given is of another cluster.
+    /// No CA is known, or the given kubeconfig is of another cluster.
     fn believed(&self, noted: Option<Fingerprint>) -> anyhow::Result<TrustedCas> {
         match noted {
-            Some(noted) if !self.given.is_empty() && !self.given.contains(&noted) => bail!(
-                "the kubeconfig that was given knows servers by another authority than {noted}, with which the cluster has formed"
-            ),
+            Some(noted) if !self.given.is_empty() && !self.given.contains(&noted) => {
+                bail!("the kubeconfig that was given trusts another CA than {noted}, with which the cluster has formed")
+            }
             Some(noted) => Ok(TrustedCas { authorities: vec![noted], by: BY_THE_NOTE }),
             None if !self.given.is_empty() => Ok(TrustedCas { authorities: self.given.clone(), by: BY_THE_GIVEN }),
             None if !self.kept.is_empty() => Ok(TrustedCas { authorities: self.kept.clone(), by: BY_THE_KEPT }),
             None => bail!(
-                "nothing says which authority is the cluster's: neither was it noted when that formed, nor is there a kubeconfig \
+                "the cluster's CA is unknown: it was not noted when the cluster formed, and there is no kubeconfig \
                  where the description says"
             ),
         }
     }
 }
 
-/// A client by what a node gives for the deployer's key, good for a day, for who has only so long: each node is asked for its share of it,
-/// and as much is left. The cluster's authority is the noted one, or that of the kubeconfig which lies where the description says.
+/// A client with credentials that a node issues for the deployer's key, valid for a day. `limit` is shared: each node may take
+/// an equal part, and one part is left for the caller. The cluster's CA is the recorded one, or that of the kubeconfig at the
+/// path that the description names.
 ///
 /// # Errors
-/// Why no node gives it.
+/// Why no node issues credentials.
 pub async fn client_by_key(
     deployer: &Deployer,
     place: &ClusterBackend,
@@ -343,21 +344,21 @@ pub async fn client_by_key(
     deployer.client(&credentials)
 }
 
-/// Of so long, the part of each of so many that are asked in turn, where as much is left for what comes after them.
+/// The part of `limit` for each node that is asked in turn. One more part is left for later requests.
 fn share(limit: Duration, asked: usize) -> Duration {
     limit / u32::try_from(asked).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// What comes of asking, if it comes in time.
+/// Awaits `asking` for at most `limit`.
 ///
 /// # Errors
-/// As of what is asked; or it has not answered by then.
+/// As `asking`; or there was no answer in time.
 pub async fn within<T>(limit: Duration, asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let late = || anyhow::anyhow!("there was no answer within {:.1} s", limit.as_secs_f32());
     tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// What a node gives for the deployer's key, good for a day.
+/// The credentials that a node issues for the deployer's key, valid for a day.
 async fn issued(
     deployer: &Deployer,
     place: &ClusterBackend,
@@ -368,7 +369,8 @@ async fn issued(
     Ok(Given { nodes: Arc::new(deployer.client(&credentials)?), ends, whence })
 }
 
-/// The first credentials that a node gives for the deployer's key, when they end, and by which VM. With `each`, no node is waited for longer.
+/// The first credentials that a node issues for the deployer's key, their expiry, and the name of its VM. `each` limits the
+/// wait for one node.
 async fn first_given(
     deployer: &Deployer,
     place: &ClusterBackend,
@@ -393,7 +395,7 @@ async fn first_given(
     Err(last)
 }
 
-/// The VMs of the control nodes that are on, each with its node's address.
+/// The running VMs of the control-plane nodes, each with its node's address.
 fn running<'v>(nodes: &[(String, Ipv4Addr)], vms: &'v [Vm]) -> Vec<(Ipv4Addr, &'v Vm)> {
     let of = |vm: &'v Vm| {
         let node = &vm.stamp.as_ref()?.node;
@@ -403,7 +405,8 @@ fn running<'v>(nodes: &[(String, Ipv4Addr)], vms: &'v [Vm]) -> Vec<(Ipv4Addr, &'
     vms.iter().filter_map(of).collect()
 }
 
-/// What one node gives. It is known by what the hypervisor shows of it, and that has to be of an authority that is believed.
+/// The credentials that one node issues. It is verified by the facts that the hypervisor shows of it. Its CA must be a trusted
+/// one.
 async fn asked(
     deployer: &Deployer,
     hypervisor: &dyn Hypervisor,
@@ -426,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_where_the_description_says_is_known_and_what_is_no_kubeconfig_says_nothing() {
+    fn described_kubeconfig_gives_the_kept_ca() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
         assert!(KnownCas::kept_at(&path).kept.is_empty());
@@ -446,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_node_takes_its_share_of_the_time_and_leaves_theirs_to_the_others() {
+    async fn silent_node_takes_only_its_share_of_time() {
         let limit = Duration::from_secs(10);
         let (each, begun) = (share(limit, 3), tokio::time::Instant::now());
         for _ in 0..3 {
@@ -460,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_asked_whose_vms_are_on_at_the_addresses_of_the_file() {
+    fn only_nodes_with_running_vms_are_asked() {
         let vm = |name: &str, node: Option<&str>, power: &str| -> Vm {
             let stamp = node.map(|node| json!({"deployment": Uuid::nil(), "node": node}));
             serde_json::from_value(json!({
@@ -483,14 +486,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_shows_is_held_against_the_note_or_else_against_a_kubeconfig_and_is_never_believed_alone() {
+    fn node_ca_is_checked_against_record_or_kubeconfig() {
         let [own, other] = ["own", "other"].map(|key| Fingerprint::of(key.as_bytes()));
         let known =
             |given: &[Fingerprint], kept: &[Fingerprint]| KnownCas { given: given.to_vec(), kept: kept.to_vec() };
         let of = |authorities: &[Fingerprint], by| TrustedCas { authorities: authorities.to_vec(), by };
         assert_eq!(known(&[], &[]).believed(Some(own)).unwrap(), of(&[own], BY_THE_NOTE));
         assert_eq!(known(&[own], &[]).believed(Some(own)).unwrap(), of(&[own], BY_THE_NOTE));
-        // What lies where the description says may be an earlier cluster's.
+        // The kubeconfig at the described path may be of an earlier cluster.
         assert_eq!(known(&[], &[other]).believed(Some(own)).unwrap(), of(&[own], BY_THE_NOTE));
         assert_eq!(known(&[own, other], &[]).believed(None).unwrap(), of(&[own, other], BY_THE_GIVEN));
         let kept = known(&[], &[other]).believed(None).unwrap();
@@ -499,8 +502,8 @@ mod tests {
         let refused = kept.has(own).unwrap_err().to_string();
         assert!(refused.contains("may be of a cluster that was described there before: give this one's"), "{refused}");
         let refused = known(&[other], &[]).believed(Some(own)).unwrap_err().to_string();
-        assert!(refused.contains("by another authority than"), "{refused}");
+        assert!(refused.contains("trusts another CA than"), "{refused}");
         let refused = known(&[], &[]).believed(None).unwrap_err().to_string();
-        assert!(refused.contains("nothing says which authority"), "{refused}");
+        assert!(refused.contains("the cluster's CA is unknown"), "{refused}");
     }
 }

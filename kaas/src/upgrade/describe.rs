@@ -1,22 +1,21 @@
-//! A plan in words: each step with what it rests on, what is at risk while it
-//! is taken, what a failure leaves behind, and the way back.
+//! A plan as text: each step with its preconditions, its risks, the state after a failure, and its rollback.
 
 use std::fmt::Write;
 
 use fleet::upgrade::{Action, Mode, OnFailure, Plan, PlannedNode, Step};
 
-/// What a person wants to know of a step before it is taken.
+/// The facts about a step that an operator needs before it runs.
 struct Words {
-    /// What it does, as a sentence without a subject.
+    /// The action, as a sentence without a subject.
     title: String,
-    /// What must hold, and how that is seen.
+    /// The conditions of the step, and how they are checked.
     rests_on: String,
     at_risk: String,
     failure: String,
     way_back: String,
 }
 
-/// What a step does, in a line.
+/// The action of a step, as one line.
 pub fn title(plan: &Plan, step: Step) -> String {
     words(plan, step).title
 }
@@ -71,16 +70,16 @@ pub fn text(plan: &Plan) -> String {
         line(format_args!("     rests on: {}", words.rests_on));
         line(format_args!("     at risk:  {}", words.at_risk));
         line(format_args!("     failure:  {}", words.failure));
-        line(format_args!("     way back: {}", words.way_back));
+        line(format_args!("     rollback: {}", words.way_back));
     }
     let back = match plan.options.on_failure {
-        OnFailure::Node => "goes back by itself, alone, and the upgrade waits for a person",
+        OnFailure::Node => "goes back by itself, alone, and the upgrade waits for the operator",
         OnFailure::All => "makes all nodes go back by itself",
     };
     line(format_args!(
-        "\nA node that is not found good on the new image {back}. What\n\
-         cannot be done now is tried again. A command that is killed is continued by `kaas upgrade resume` or turned\n\
-         by `kaas upgrade rollback`. Until `kaas upgrade commit`, which is not part of this plan, the old VMs stay,\n\
+        "\nA node that is not healthy on the new image {back}. A step that\n\
+         cannot be done now is tried again. A command that is killed is continued by `kaas upgrade resume` or rolled\n\
+         back by `kaas upgrade rollback`. Until `kaas upgrade commit`, which is not part of this plan, the old VMs stay,\n\
          off, and each can have its node's disk back."
     ));
     text
@@ -119,17 +118,17 @@ fn words(plan: &Plan, step: Step) -> Words {
     };
     match step.action {
         Action::Verify => words(
-            format!("verify the OVA of {image} again, all of it, and lay it ready on the hypervisor"),
+            format!("verify the OVA of {image} again, all of it, and import it to the hypervisor"),
             &match &plan.target.signer {
                 Some(signer) => format!("its manifest, and the signature of {signer}"),
                 None => "its manifest; it is not signed".to_owned(),
             },
             "nothing",
-            "perhaps the image, or a part of it, lies ready on the hypervisor; no VM was changed",
-            "none is needed; an image that lies ready is in nobody's way",
+            "perhaps the image, or a part of it, is imported on the hypervisor; no VM was changed",
+            "none is needed; an imported image does no harm",
         ),
         Action::Snapshot => words(
-            "pull a snapshot of etcd and keep it beside the journal".to_owned(),
+            "pull a snapshot of etcd and keep it next to the journal".to_owned(),
             "a member that answers; the SHA-256 that the node says",
             "nothing",
             "nothing was changed",
@@ -153,14 +152,14 @@ fn words(plan: &Plan, step: Step) -> Words {
             format!("{name}: shut {old} down and look up that it is off"),
             match plan.options.mode {
                 Mode::Rolling => {
-                    "the node is prepared, all others are well, judged right before; off is what the hypervisor says of its BIOS UUID"
+                    "the node is prepared, all others are healthy, checked right before; off is what the hypervisor says of its BIOS UUID"
                 }
                 Mode::AllAtOnce => "all new VMs are imported; off is what the hypervisor says of its BIOS UUID",
             },
             service,
             &format!(
                 "{old} is on or off, with its disk; if it was asked and is still on after 4 minutes its power is cut; if \
-                 its guest cannot be asked, a person shuts it down"
+                 its guest cannot be asked, the operator shuts it down"
             ),
             &format!("{old} is powered on"),
         ),
@@ -175,18 +174,18 @@ fn words(plan: &Plan, step: Step) -> Words {
             format!("{name}: detach the disk {disk} from {old}"),
             &format!("{old} is off and fenced; the disk is named by its UUID"),
             service,
-            &format!("{old} or nobody holds the disk; its content is not touched"),
+            &format!("{old} or no VM holds the disk; its content is not touched"),
             &back,
         ),
         Action::Copy => words(
-            format!("{name}: copy it, as {old} has left it, to a disk beside it"),
+            format!("{name}: copy it, as {old} has left it, to a disk next to it"),
             "no VM holds it; there is room for its provisioned size",
             &format!("{service}, for as long as its datastore takes to copy it"),
-            "perhaps half of a copy, which is made anew; the disk itself is only read",
+            "perhaps half of a copy, which is made again; the disk itself is only read",
             &format!("{back}; the copy stays"),
         ),
         Action::Attach => {
-            words(format!("{name}: attach it to {new}"), "no VM holds it", service, "nobody holds the disk", &back)
+            words(format!("{name}: attach it to {new}"), "no VM holds it", service, "no VM holds the disk", &back)
         }
         Action::PowerOn => words(
             format!("{name}: power {new} on"),
@@ -196,13 +195,13 @@ fn words(plan: &Plan, step: Step) -> Words {
             &back,
         ),
         Action::Gate => words(
-            format!("{name}: wait at most {gate} s until {new} is found good"),
+            format!("{name}: wait at most {gate} s until {new} is healthy"),
             &format!(
                 "the node says: {image}, the same disk, the same member of etcd, caught up and healthy, API and \
                       virtual IP answer, ready, for a while"
             ),
             service,
-            &format!("{new} runs and is not good"),
+            &format!("{new} runs and is not healthy"),
             &format!("{new} is shut down, {back}"),
         ),
         Action::Cancel => back_words(format!("{name}: withdraw the swap")),
@@ -217,7 +216,7 @@ fn words(plan: &Plan, step: Step) -> Words {
         Action::AttachOld => back_words(format!("{name}: attach it to {old}")),
         Action::ReconnectOld => back_words(format!("{name}: connect the network adapters of {old} again")),
         Action::PowerOnOld => back_words(format!("{name}: power {old} on")),
-        Action::GateOld => back_words(format!("{name}: wait at most {gate} s until {old} is found good")),
+        Action::GateOld => back_words(format!("{name}: wait at most {gate} s until {old} is healthy")),
         Action::DestroyNew => back_words(format!("{name}: remove {new}")),
         Action::Check => back_words(format!("look whether all nodes are good on {image}")),
         Action::Commit => back_words(format!("{name}: make {image} final")),
@@ -226,7 +225,7 @@ fn words(plan: &Plan, step: Step) -> Words {
     }
 }
 
-/// Steps of the way back and of the commit are no part of a plan that is read beforehand.
+/// The steps of rollback and commit are not part of a plan that is read beforehand.
 fn back_words(title: String) -> Words {
     let none = String::new;
     Words { title, rests_on: none(), at_risk: none(), failure: none(), way_back: none() }
@@ -266,10 +265,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_step_says_what_it_rests_on_what_is_at_risk_and_the_way_back() {
+    fn each_step_has_grounds_risks_failure_and_rollback() {
         let plan = plan("rolling", "node");
         let text = text(&plan);
-        for part in ["rests on: ", "at risk:  ", "failure:  ", "way back: "] {
+        for part in ["rests on: ", "at risk:  ", "failure:  ", "rollback: "] {
             let lines = text.lines().filter(|line| line.trim_start().starts_with(part.trim_end()));
             assert_eq!(lines.count(), plan.steps.len(), "{part}: {text}");
         }
@@ -279,7 +278,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_plan_says_where_new_vms_are_put() {
+    fn plan_names_the_placement_of_new_vms() {
         let mut plan = plan("rolling", "node");
         assert!(!text(&plan).contains("are put"));
         plan.options.placement.datastore = Some("fast".to_owned());
@@ -290,7 +289,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_plan_says_that_disks_are_copied_and_a_journal_without_that_word_reads() {
+    fn plan_names_the_copies_of_data_disks() {
         let mut plan = plan("rolling", "node");
         assert!(!plan.options.copy_disks && !text(&plan).contains("is copied"));
         plan.options.copy_disks = true;
@@ -305,7 +304,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_goes_back_is_what_was_asked_for() {
+    fn plan_names_what_a_failure_rolls_back() {
         assert!(text(&plan("all-at-once", "all")).contains("makes all nodes go back by itself"));
         assert!(text(&plan("all-at-once", "all")).contains("all nodes at once: the Kubernetes API is away meanwhile"));
     }

@@ -1,4 +1,4 @@
-//! `kaas upgrade …` and `kaas adopt`: what each command does on a deployment, and the status that it ends with.
+//! `kaas upgrade …` and `kaas adopt`: runs each command on a deployment, and chooses its exit status.
 
 mod adopt;
 mod arguments;
@@ -21,11 +21,11 @@ pub use self::words::advised;
 use crate::output::{Output, PAUSED, STOPPED, ended, json, result, say};
 use crate::signals::SignalPolicy;
 
-/// Runs one of the commands. Exit statuses: 0 when it is done, 3 when it waits for something or somebody, 4 when
-/// nodes went back.
+/// Runs one of the commands. Exit statuses: 0 if it is done, 3 if it waits for something or for the operator, 4 if nodes were
+/// rolled back.
 ///
 /// # Errors
-/// Why it was refused or could not go on.
+/// The run was refused or could not continue.
 pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     let what = command.what();
     match command {
@@ -43,7 +43,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             Ok(arrived(&went, Some(Outcome::Upgraded)))
         }),
         Upgrade::Resume { ova, on } => on.with_or_without_nodes(what, async |deployment, _| {
-            // Resumed on the way back, or of the commit, it is to end there.
+            // A resumed rollback, commit or abandonment ends as such.
             let wanted = match deployment.status().await?.direction {
                 Direction::Back | Direction::Abandon => None,
                 Direction::Forward => Some(Outcome::Upgraded),
@@ -109,7 +109,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// `kaas adopt`: takes VMs that were imported by hand into the deployment.
+/// `kaas adopt`: adopts VMs that were imported by hand.
 ///
 /// # Errors
 /// As [`fleet::upgrade::Deployment::adoptable`] and [`fleet::upgrade::Deployment::adopt`], or the operator does not confirm.
@@ -125,9 +125,9 @@ pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// What is said at the end of an upgrade of Kubernetes. A tenant's workers are not part of it.
+/// The message after an upgrade of Kubernetes. It does not include the workers of a tenant cluster.
 fn all_run(minor: &str, tenant: Option<&str>) -> String {
-    let done = format!("all control nodes run Kubernetes {minor}");
+    let done = format!("all control-plane nodes run Kubernetes {minor}");
     let Some(name) = tenant else { return done };
     format!(
         "{done}; the workers go on as they are. `kaas lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
@@ -135,7 +135,7 @@ fn all_run(minor: &str, tenant: Option<&str>) -> String {
     )
 }
 
-/// Says where a run has come to, and with which status to end.
+/// Writes the result of a run, and returns its exit status.
 fn arrived((arrived, status): &(RunOutcome, UpgradeStatus), wanted: Option<Outcome>) -> ExitCode {
     let exit = match arrived {
         RunOutcome::Ended(outcome) if wanted.is_none_or(|wanted| wanted == *outcome) => 0,
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// A status as its JSON has it; what it says does not matter here.
+    /// A status as in its JSON. Its values do not matter in these tests.
     fn status() -> UpgradeStatus {
         let plan = describe::tests::plan("rolling", "node");
         UpgradeStatus {
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tenants_workers_are_named_once_its_control_nodes_run_another_minor() {
-        assert_eq!(all_run("1.36", None), "all control nodes run Kubernetes 1.36");
+    fn tenant_upgrade_names_the_command_for_its_workers() {
+        assert_eq!(all_run("1.36", None), "all control-plane nodes run Kubernetes 1.36");
         let told = all_run("1.36", Some("blue"));
         assert!(told.contains("`kaas lab tenant replace-workers --name blue --kubernetes 1.36`"), "{told}");
     }
 
     #[test]
-    fn the_exit_status_says_done_paused_or_gone_back() {
+    fn exit_status_is_done_paused_or_rolled_back() {
         let reason: Reason = serde_json::from_value(json!({"code": "upgrade.waiting", "reason": "a test"})).unwrap();
         let ended = RunOutcome::Ended;
         for (arrived_at, wanted, expected) in [
@@ -191,7 +191,7 @@ mod tests {
             (ended(Outcome::Committed), Some(Outcome::Committed), 0),
             (ended(Outcome::RolledBack), Some(Outcome::RolledBack), 0),
             (ended(Outcome::Abandoned), Some(Outcome::Abandoned), 0),
-            // Resumed on the way back it is to end wherever that ends.
+            // A resumed rollback may end as one.
             (ended(Outcome::RolledBack), None, 0),
             (ended(Outcome::RolledBack), Some(Outcome::Upgraded), 4),
             (ended(Outcome::Upgraded), Some(Outcome::RolledBack), 4),

@@ -1,4 +1,4 @@
-//! What people are told of an upgrade: as it goes, where it stands, and what they can do about it.
+//! The messages about an upgrade: its progress, its state, and the next commands.
 
 use fleet::lease::Held;
 use fleet::upgrade::{
@@ -9,7 +9,7 @@ use fleet::upgrade::{
 use super::describe;
 use crate::output::Output;
 
-/// A line or two of what is happening.
+/// Writes one or two lines about a notice.
 pub fn tell(output: Output, notice: &Notice<'_>) {
     let say = |line: String| output.tell(&line);
     match notice {
@@ -28,7 +28,7 @@ pub fn tell(output: Output, notice: &Notice<'_>) {
                 Direction::Forward => say(format!("Going on ({reason}):")),
                 Direction::Back => say(format!("      {reason}\nGoing back: {who}:")),
                 Direction::Commit => say(format!("Making it final ({reason}):")),
-                Direction::Abandon => say(format!("Ending it where it stands ({reason}):")),
+                Direction::Abandon => say(format!("Ending it where it is ({reason}):")),
             }
         }
         Notice::TakingOver { words } => say((*words).to_owned()),
@@ -43,12 +43,12 @@ pub fn tell(output: Output, notice: &Notice<'_>) {
             say(format!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs));
         }
         Notice::KubernetesRuns { version, seconds } => {
-            say(format!("      runs {version} and was found good, after {seconds} s"));
+            say(format!("      runs {version} and is healthy, after {seconds} s"));
         }
     }
 }
 
-/// All nodes, in words that say in which order they go back.
+/// All nodes, with the order of their rollback.
 fn all(order: &Order, name: impl Fn(&usize) -> String) -> String {
     match order {
         Order::LastFirst => "all nodes".to_owned(),
@@ -57,13 +57,13 @@ fn all(order: &Order, name: impl Fn(&usize) -> String) -> String {
             let one_by_one = ill.one_by_one.iter().map(name);
             let first: Vec<String> = [together].into_iter().filter(|name| !name.is_empty()).chain(one_by_one).collect();
             let first = first.join(", then ");
-            format!("all nodes, the ill ones first ({first}): no other one may leave before they are mended")
+            format!("all nodes, the unhealthy ones first ({first}): no other one may leave before they are repaired")
         }
         Order::AtOnce | Order::WithoutQuorum => "all nodes at once".to_owned(),
     }
 }
 
-/// Where an upgrade stands, and what comes next.
+/// The state of an upgrade, and the next command.
 pub fn status(status: &UpgradeStatus) -> String {
     let id = status.id;
     let reason = status.reason.as_ref().map_or_else(|| "no reason was noted".to_owned(), ToString::to_string);
@@ -81,7 +81,7 @@ pub fn status(status: &UpgradeStatus) -> String {
         Some(Outcome::Committed) => format!("upgrade {id}: the new image is final"),
         Some(Outcome::Abandoned) => format!("upgrade {id}: abandoned; its VMs stay as they are"),
         None if status.waits_for_a_person => format!(
-            "upgrade {id}: {} went back alone, for it was not found good on the new image ({reason}); the other nodes \
+            "upgrade {id}: {} went back alone, for it was not healthy on the new image ({reason}); the other nodes \
              stay where they are. `kaas upgrade resume` tries it again, `rollback` takes all nodes back",
             status.only.as_deref().unwrap_or("a node"),
         ),
@@ -100,10 +100,10 @@ pub fn status(status: &UpgradeStatus) -> String {
                 who_goes_back(status),
                 next.as_deref().unwrap_or("nothing but to note the end"),
                 match (status.direction, &status.only) {
-                    (Direction::Forward, _) => ", `rollback` turns back",
+                    (Direction::Forward, _) => ", `rollback` rolls it back",
                     (Direction::Back, Some(_)) => ", `rollback` takes all nodes back",
                     (Direction::Back, None) if status.plan.options.mode == Mode::Rolling =>
-                        ", `rollback` looks again which nodes are ill and come first",
+                        ", `rollback` checks again which nodes are unhealthy and come first",
                     _ => "",
                 },
             )
@@ -124,26 +124,26 @@ pub fn status(status: &UpgradeStatus) -> String {
     text + &copies(&status.copies, status.outcome) + &earlier_copies(&status.plan.other_copies)
 }
 
-/// Where copies of data disks lie, a line each, and who removes them; nothing if there are none.
+/// The copies of data disks, a line each, and when they are removed. Empty without copies.
 fn copies(copies: &[DiskCopy], outcome: Option<Outcome>) -> String {
     if copies.is_empty() {
         return String::new();
     }
     let removed = match outcome {
-        None | Some(Outcome::Upgraded) => "the commit removes them; after a way back they stay",
+        None | Some(Outcome::Upgraded) => "the commit removes them; after a rollback they stay",
         Some(Outcome::RolledBack | Outcome::Committed | Outcome::Abandoned) => {
-            "they stay: remove them yourself once nobody needs them"
+            "they stay: remove them yourself once they are no longer needed"
         }
     };
     format!("\ncopies of data disks as the old image has left them; {removed}:{}", one_by_one(copies))
 }
 
-/// The same of those that upgrades before it have left.
+/// As [`copies`], for those of earlier upgrades.
 fn earlier_copies(copies: &[DiskCopy]) -> String {
     if copies.is_empty() {
         return String::new();
     }
-    let stay = "they stay: remove them yourself once nobody needs them";
+    let stay = "they stay: remove them yourself once they are no longer needed";
     format!("\ncopies of data disks that upgrades before this one have left; {stay}:{}", one_by_one(copies))
 }
 
@@ -151,12 +151,12 @@ fn one_by_one(copies: &[DiskCopy]) -> String {
     copies.iter().map(|copy| format!("\n  {copy}")).collect()
 }
 
-/// Whether all go back at once, though they were swapped one by one.
+/// Whether all nodes are rolled back at once, though they were swapped one by one.
 fn is_at_once(order: &Order) -> bool {
     matches!(order, Order::AtOnce | Order::WithoutQuorum)
 }
 
-/// Which nodes the way back is for, and how they go, where that is not all of them one by one.
+/// The nodes that are rolled back, and how, unless all are rolled back one by one.
 fn who_goes_back(status: &UpgradeStatus) -> String {
     let at_once = status.plan.options.mode == Mode::AllAtOnce || is_at_once(&status.order);
     match (status.direction, &status.only) {
@@ -166,7 +166,7 @@ fn who_goes_back(status: &UpgradeStatus) -> String {
     }
 }
 
-/// That an upgrade was abandoned of which nothing could be read.
+/// The message after an upgrade was abandoned whose journal could not be read.
 pub fn abandoned_unread(end: &AbandonedUnread) -> String {
     format!(
         "the upgrade of hold {} is abandoned; its VMs stay as they are. Which of them it made is not known: compare them \
@@ -175,7 +175,7 @@ pub fn abandoned_unread(end: &AbandonedUnread) -> String {
     )
 }
 
-/// Refusals that a command of ours mends, with that command.
+/// Adds the `kaas` command or option that resolves a refusal.
 pub fn advised(error: anyhow::Error) -> anyhow::Error {
     if let Some(OtherCluster { here, .. }) = error.downcast_ref() {
         return anyhow::anyhow!(
@@ -187,7 +187,7 @@ pub fn advised(error: anyhow::Error) -> anyhow::Error {
         let confirm = plan.as_ref().map_or_else(|| hold.to_string(), |plan| plan.id.to_string());
         return anyhow::anyhow!(
             "{error:#}. If no version of this program can go on with that upgrade, `kaas upgrade abandon --confirm \
-             {confirm}` ends it where it stands"
+             {confirm}` ends it where it is"
         );
     }
     if error.is::<Held>() {
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_said_with_the_option_that_mends_it() {
+    fn refusal_names_the_option_that_resolves_it() {
         let refused = |code| {
             let refusal = Refusal { code, subject: "the OVA".to_owned(), reason: "a reason".to_owned() };
             advised(Refusals(vec![refusal]).into()).to_string()
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_journal_is_said_with_what_abandons_it() {
+    fn damaged_journal_names_the_abandon_command() {
         let plan = Box::new(describe::tests::plan("rolling", "node"));
         for (plan, confirm) in [(Some(plan.clone()), plan.id.to_string()), (None, "7".to_owned())] {
             let damaged = Damaged { words: "hold 7 is damaged".to_owned(), hold: 7, plan };
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_disks_are_named_and_who_removes_them() {
+    fn disk_copies_are_listed_with_their_removal() {
         let copy = |uuid| DiskCopy {
             node: "cp1".to_owned(),
             copy: KeptCopy { path: "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned(), uuid },
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_names_the_copies() {
+    fn status_lists_the_copies() {
         let mut plan = describe::tests::plan("rolling", "node");
         let path = "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned();
         let copy = KeptCopy { path, uuid: Some(uuid::Uuid::from_u128(7)) };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_back_on_which_nodes_wait_for_each_other_is_said_with_what_takes_all_back_at_once() {
+    fn paused_rollback_names_the_all_at_once_option() {
         let way_out = "`kaas upgrade rollback --all-at-once`";
         for code in ["upgrade.member-unhealthy", "upgrade.unreachable"] {
             assert!(paused("rolling", Direction::Back, code).contains(way_out));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_the_way_back_is_for_is_said_and_what_a_rollback_would_change() {
+    fn status_names_the_nodes_of_a_rollback() {
         let code = "upgrade.member-unhealthy";
         let alone = paused_on("rolling", Direction::Back, code, (Some("cp3"), Order::LastFirst));
         assert!(alone.contains("for cp3 alone") && alone.contains("`rollback` takes all nodes back"), "{alone}");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_is_named_in_order() {
+    fn unhealthy_nodes_are_listed_in_order() {
         let order = |together: &[usize], one_by_one: &[usize]| {
             let ill = IllNodes { together: together.to_vec(), one_by_one: one_by_one.to_vec() };
             all(&Order::First(ill), |node| format!("cp{node}"))

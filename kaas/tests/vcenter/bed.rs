@@ -1,4 +1,4 @@
-//! A vCenter to test against, and what commands are given for it: a description of a control cluster, and a small OVA.
+//! A vCenter to test against, and the input of commands: a description of a control cluster, and a small OVA.
 
 use std::fs;
 use std::ops::Deref;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use testbed::{ADMINISTRATOR, Appliance, PASSWORD};
 use vsphere::{Client, Settings, Unguarded};
 
-/// A vCenter that ends with its value, and a directory with descriptions.
+/// A vCenter that ends when the value is dropped, and a directory with descriptions.
 pub struct Bed {
     vcenter: testbed::Bed,
     directory: TempDir,
@@ -44,7 +44,7 @@ impl Bed {
         self.directory.path().join(name)
     }
 
-    /// The example, of this vCenter, with parts of it otherwise.
+    /// The example, for this vCenter, with replaced parts.
     pub fn described(&self, changes: &[(&str, &str)]) -> PathBuf {
         let server = format!("server = \"{}\"", self.address());
         let user = format!("user = \"{ADMINISTRATOR}\"");
@@ -75,7 +75,7 @@ impl Bed {
         path
     }
 
-    /// The machines that are called like this, and whether each is on.
+    /// The machines whose names begin with `called`, and the power state of each.
     pub fn machines(&self, called: &str) -> Vec<(String, String)> {
         let all = wait(self.vcenter.machines()).into_iter().map(|machine| (machine.name, machine.power));
         let mut found: Vec<_> = all.filter(|(name, _)| name.starts_with(called)).collect();
@@ -94,7 +94,7 @@ impl Bed {
         });
     }
 
-    /// What somebody else does on the vCenter.
+    /// Runs an action of another vCenter client.
     pub fn vsphere<T>(&self, act: impl AsyncFnOnce(&Client) -> T) -> T {
         wait(async {
             let client = self.client_of(ADMINISTRATOR, PASSWORD, Settings::default()).await;
@@ -109,24 +109,24 @@ impl Bed {
         wait(self.vcenter.spoil(method, "delay", json!({ "milliseconds": 600_000 })));
     }
 
-    /// Whether there is such a call by now.
+    /// Whether such a call has come.
     pub fn is_hanging(&self) -> bool {
         wait(self.vcenter.has_spoilt())
     }
 
-    /// Nothing hangs any more.
+    /// Answers all calls again.
     pub fn goes_on(&self) {
         wait(self.vcenter.spoil_nothing());
     }
 
-    /// The calls that came while somebody did something, by their names and in their order.
+    /// The calls during an action, by their names and in their order.
     pub fn asked(&self, act: impl FnOnce()) -> Vec<String> {
         wait(self.count_anew());
         act();
         wait(self.vcenter.calls()).order
     }
 
-    /// After so many calls of a method one is refused for a privilege.
+    /// After `skip` calls of a method, one is refused for a missing privilege.
     pub fn denies(&self, method: &str, skip: usize) {
         wait(self.spoil(method, "fault", json!({ "fault": "NoPermission", "skip": skip })));
     }
@@ -136,7 +136,7 @@ impl Bed {
         wait(self.vcenter.switch(switches));
     }
 
-    /// How many sessions are open.
+    /// The number of open sessions.
     pub fn sessions(&self) -> u64 {
         wait(async { self.count("Login").await - self.count("Logout").await })
     }

@@ -1,5 +1,5 @@
-//! `kaas deploy`, `status`, `upgrade`, `adopt` and `destroy`, and `kaas image push`, against a vCenter that refuses what a real one
-//! refuses, without bodies: VMs are made and powered on, and nothing runs in them.
+//! `kaas deploy`, `status`, `upgrade`, `adopt` and `destroy`, and `kaas image push`, against a vCenter that refuses the same
+//! calls as a real one. It has no bodies: VMs are created and powered on, but nothing runs in them.
 
 mod bed;
 #[allow(dead_code, reason = "tests of clusters use the rest of it")]
@@ -27,7 +27,7 @@ fn kaas(arguments: &[&str], file: &Path) -> Output {
     command.output().expect("running kaas")
 }
 
-/// What it prints, with the exit status that is expected.
+/// The output of a command with the expected exit status.
 #[track_caller]
 fn says(status: i32, arguments: &[&str], file: &Path) -> String {
     let output = kaas(arguments, file);
@@ -36,8 +36,8 @@ fn says(status: i32, arguments: &[&str], file: &Path) -> String {
     text
 }
 
-/// What a command says that is asked to end (SIGTERM) once a look at the journal's datastore does not end. Whatever does not hear that
-/// within half a minute has its answer after all.
+/// The output of a command that gets SIGTERM while a look at the journal's datastore hangs. A command that has not ended within
+/// half a minute gets the answer of its look.
 #[track_caller]
 fn ended_in_its_looks(bed: &Bed, arguments: &[&str], file: &Path) -> Output {
     let pause = Duration::from_millis(20);
@@ -71,7 +71,7 @@ fn named(machines: &[(String, String)]) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
+fn cluster_is_created_and_destroyed_by_its_file() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let file = bed.described(&[]);
@@ -91,7 +91,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert_eq!((bed.machines("cp"), bed.path("control.key").exists()), (Vec::new(), false), "a dry run makes nothing");
     assert!(says(1, &["status"], &file).contains("nothing was begun for the cluster control"));
 
-    // Nothing runs in the VMs: it waits for the cluster to form, and says so.
+    // Nothing runs in the VMs, so the command reports that it waits for the cluster to form.
     let paused = says(3, &["deploy", "--pause-limit", "1"], &file);
     assert!(paused.contains("paused: give the command again to go on"), "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
@@ -103,7 +103,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert_eq!(rules.iter().map(|rule| rule.vms.len()).collect::<Vec<_>>(), [3]);
     assert!(rules[0].name.ends_with(": on different hosts"), "{}", rules[0].name);
 
-    // Given again, it makes nothing anew. What a node says of itself is said on.
+    // A second run creates nothing again. The statement of a node is shown.
     let refused = json!({
         "machine": null, "phase": "refused", "code": "address.duplicate", "words": "somebody has 10.20.30.12", "lasting": true,
         "times": 1, "token": null, "at": 7,
@@ -118,18 +118,18 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert_eq!(paused.matches(" says: ").count(), 1, "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
     let plan = says(0, &["deploy", "--dry-run"], &file);
-    assert!(plan.contains("is there already") && !plan.contains("besides: a template"), "{plan}");
+    assert!(plan.contains("exists already") && !plan.contains("besides: a template"), "{plan}");
     assert!(!plan.contains("for the journal"), "{plan}");
     let status = says(3, &["status"], &file);
     assert!(status.contains("has not formed yet") && status.contains("cp2 at 10.20.30.12: VM cp2 is on"), "{status}");
-    // An upgrade stands on the same file; there is none, and no node that could be asked.
+    // An upgrade uses the same file. There is no upgrade, and no node can be asked.
     assert!(says(1, &["upgrade", "status"], &file).contains("there is no upgrade of this deployment"));
     for command in [&["upgrade", "plan", "--ova", "x.ova"][..], &["upgrade", "commit"], &["adopt", "--yes"]] {
         let told = says(1, command, &file);
         assert!(told.contains("no node gives its deployer credentials: give a --kubeconfig"), "{told}");
     }
 
-    // To go on with one, and to go back, takes no node.
+    // Resume and rollback need no node.
     for command in [&["upgrade", "resume"][..], &["upgrade", "rollback"]] {
         let told = says(1, command, &file);
         assert!(told.contains("warning: no node can be asked now: no node gives its deployer credentials"), "{told}");
@@ -138,7 +138,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
 
     assert!(says(1, &["destroy", "--confirm", "other"], &file).contains("not confirmed"));
     let told = says(1, &["destroy"], &file);
-    assert!(told.contains("there is nobody to ask: give the cluster's name with --confirm"), "{told}");
+    assert!(told.contains("standard input is closed: give the cluster's name with --confirm"), "{told}");
     assert!(told.contains("Its journal goes as well: what is numbered in [LocalDS_0] kaas/control"), "{told}");
     let nobody = "00000000-0000-0000-0000-000000000001";
     let told = says(1, &["destroy", "--confirm", "control", "--also-vm", nobody], &file);
@@ -147,7 +147,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     let mut gone = String::new();
     let asked = bed.asked(|| gone = says(0, &["destroy", "--confirm", "control"], &file));
     assert!(gone.contains("was destroyed"), "{gone}");
-    // Once the cluster is gone nothing is looked for any more: that it is said hangs on no answer.
+    // After the last change, no lookup follows: the result must not depend on its answer.
     let last = |is: &dyn Fn(&str) -> bool| asked.iter().rposition(|asked| is(asked)).expect("a call");
     let change = last(&|asked| asked.ends_with("_Task") && asked != "SearchDatastore_Task");
     assert!(last(&|asked| asked == "FindByInventoryPath") < change, "{asked:?}");
@@ -161,7 +161,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
         client.anti_affinity_rules(&cluster).await.unwrap().len()
     });
     assert_eq!(rules, 0);
-    // The data disks are left; asked for, they go. Nothing is removed of the datastore but those.
+    // The data disks are left. On request they are removed, and nothing else of the datastore.
     assert_eq!(gone.matches("left: the data disk").count(), 3, "{gone}");
     let journal = bed.datastores().join("LocalDS_0/kaas/control");
     let foreign = journal.join("foreign");
@@ -173,7 +173,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
         3,
         "each is named before: {all}"
     );
-    // Of the journal the last hold is left, so that no number comes again, and what is not the journal's.
+    // The last lease of the journal is left, so that no number is used again, and so are foreign files.
     let left = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let (numbered, others): (Vec<String>, Vec<String>) = left.partition(|name| name.parse::<u64>().is_ok());
     assert_eq!((numbered.len(), others.contains(&"foreign".to_owned())), (1, true), "{numbered:?} {others:?}");
@@ -183,7 +183,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
 }
 
 #[test]
-fn who_asks_destroy_to_end_while_it_looks_keeps_his_cluster() {
+fn destroy_that_ends_during_its_looks_removes_nothing() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let file = bed.described(&[]);
@@ -196,7 +196,7 @@ fn who_asks_destroy_to_end_while_it_looks_keeps_his_cluster() {
     for more in [&["--data-disks"][..], &["--also-vm", uuid], &["--data-disks", "--also-vm", uuid], &[]] {
         let ended = ended_in_its_looks(&bed, &[&["destroy", "--confirm", "control"][..], more].concat(), &file);
         let text = String::from_utf8_lossy(&ended.stderr);
-        // A plain one looks for tenant clusters before its name counts.
+        // Without options, `destroy` looks for tenant clusters before the confirmation.
         assert_eq!(ended.status.code(), Some(143), "{more:?}: {text}");
         assert_eq!(named(&bed.machines("cp")), ON, "{more:?}: {text}");
         assert_eq!(bed.sessions(), 0, "{more:?}");
@@ -205,7 +205,7 @@ fn who_asks_destroy_to_end_while_it_looks_keeps_his_cluster() {
 }
 
 #[test]
-fn what_was_begun_is_looked_at_before_anything_is_drawn_and_a_dry_run_refuses_what_deploy_does() {
+fn begun_deployment_is_checked_before_anything_is_drawn() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let file = bed.described(&[]);
@@ -224,9 +224,9 @@ fn what_was_begun_is_looked_at_before_anything_is_drawn_and_a_dry_run_refuses_wh
     fs::write(bed.path("control.key"), PrivateKey::draw().unwrap().pem().expose()).unwrap();
     refused(&file, "the VMs of control were told the deployer's key sha256:");
     fs::rename(&aside, bed.path("control.key")).unwrap();
-    // All VMs are there: none is told the secret any more.
+    // All VMs exist: no new one needs the secret.
     fs::rename(bed.path("control.secret"), &aside).unwrap();
-    assert!(says(0, &["deploy", "--dry-run"], &file).contains("is there already"));
+    assert!(says(0, &["deploy", "--dry-run"], &file).contains("exists already"));
     says(3, &["deploy", "--pause-limit", "1"], &file);
     assert!(!bed.path("control.secret").exists(), "it was drawn anew");
     fs::rename(&aside, bed.path("control.secret")).unwrap();
@@ -235,8 +235,8 @@ fn what_was_begun_is_looked_at_before_anything_is_drawn_and_a_dry_run_refuses_wh
     let other = bed.described(&[("address = \"10.20.30.13/24\"", "address = \"10.20.30.14/24\"")]);
     refused(&other, "was begun with the control nodes cp1=10.20.30.11");
     let file = bed.described(&[]);
-    assert!(says(0, &["deploy", "--dry-run"], &file).contains("is there already"));
-    // It cannot go while somebody has a snapshot of one of its VMs.
+    assert!(says(0, &["deploy", "--dry-run"], &file).contains("exists already"));
+    // The removal waits while another client has a snapshot of one of its VMs.
     bed.vsphere(async |client| {
         let vm = client.find("DC0/vm/control/cp1").await.unwrap();
         client.changes(&vsphere::Unguarded).create_snapshot(&vm, "backup", "").await.unwrap();
@@ -247,7 +247,7 @@ fn what_was_begun_is_looked_at_before_anything_is_drawn_and_a_dry_run_refuses_wh
 }
 
 #[test]
-fn what_the_vcenter_lacks_is_said_at_once_each_with_its_line_and_nothing_is_made() {
+fn missing_objects_are_reported_together_with_their_lines() {
     let bed = Bed::start(&["-hosts", "2"]);
     let file = bed.described(&[
         ("folder = \"control\"", "folder = \"none\""),
@@ -285,7 +285,7 @@ fn what_the_vcenter_lacks_is_said_at_once_each_with_its_line_and_nothing_is_made
 }
 
 #[test]
-fn who_lacks_privileges_is_told_which_and_a_wrong_password_or_server_is_said() {
+fn missing_privileges_and_a_wrong_password_are_reported() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let user = format!("user = \"{ADMINISTRATOR}\"");
@@ -306,20 +306,20 @@ fn who_lacks_privileges_is_told_which_and_a_wrong_password_or_server_is_said() {
     let told = says(1, &["deploy", "--dry-run"], &bed.described(&[]));
     assert!(told.contains("logging in as administrator@vsphere.local") && told.contains("InvalidLogin"), "{told}");
     assert!(!told.contains("wrong"), "{told}");
-    // Its certificate signs itself: without the thumbprint nobody vouches for it.
+    // The certificate is self-signed: without the thumbprint it is not trusted.
     let thumbprint = format!("thumbprint = \"{}\"", bed.thumbprint());
     let told = says(1, &["deploy", "--dry-run"], &bed.described(&[(&thumbprint, "")]));
     assert!(
-        told.contains("certificate") && told.contains("name its authority with ca-file, or itself with thumbprint"),
+        told.contains("certificate") && told.contains("name its CA with ca-file, or itself with thumbprint"),
         "{told}"
     );
     assert_eq!(bed.machines("cp"), []);
 }
 
-/// The hosts may be shown where how their cluster is set is not.
+/// The account may see the hosts, but not the settings of their cluster.
 #[test]
-fn a_cluster_that_does_not_say_how_it_is_set_is_a_mistake_as_hosts_that_are_not_shown_are() {
-    // From 9 on a clone needs no host, and the look at the hosts is the only one.
+fn unreadable_cluster_settings_or_hosts_are_a_mistake() {
+    // From version 9 on, a clone needs no host, and the command only looks at the hosts.
     for (version, wanted) in [("8.0.3.0", 2), ("9.0.0.0", 1)] {
         let bed = Bed::start(&["-api", version]);
         bed.make_folder("control");
@@ -330,7 +330,7 @@ fn a_cluster_that_does_not_say_how_it_is_set_is_a_mistake_as_hosts_that_are_not_
             bed.denies("RetrievePropertiesEx", skip);
             let output = kaas(&["deploy", "--dry-run"], &file);
             bed.goes_on();
-            String::from_utf8_lossy(&output.stderr).contains("whether hosts of DC0_C0 take VMs cannot be told: ")
+            String::from_utf8_lossy(&output.stderr).contains("cannot tell whether hosts of DC0_C0 take VMs: ")
         };
         let mistakes = (0..looks).filter(|skip| is_mistake(*skip)).count();
         assert_eq!(mistakes, wanted, "on {version}: the look at the hosts, and that at how their cluster is set");
@@ -338,7 +338,7 @@ fn a_cluster_that_does_not_say_how_it_is_set_is_a_mistake_as_hosts_that_are_not_
 }
 
 #[test]
-fn from_9_on_a_cluster_without_drs_is_refused_only_where_the_image_is_yet_to_be_laid() {
+fn vcenter_9_needs_drs_only_for_an_import() {
     let bed = Bed::start(&["-api", "9.0.0.0"]);
     bed.make_folder("control");
     let file = bed.described(&[]);
@@ -354,18 +354,18 @@ fn from_9_on_a_cluster_without_drs_is_refused_only_where_the_image_is_yet_to_be_
 }
 
 #[test]
-fn a_bare_host_is_refused_with_a_word_why() {
+fn bare_host_is_refused_with_the_reason() {
     let bed = Bed::start(&["-esx"]);
     let told = says(1, &["deploy", "--dry-run"], &bed.described(&[]));
     assert!(told.contains("and not a vCenter: a host by itself has no store of OVF properties"), "{told}");
 }
 
 #[test]
-fn a_probe_asks_first_writes_a_file_without_names_and_leaves_nothing() {
+fn probe_asks_first_and_leaves_nothing() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let (file, written) = (bed.described(&[]), bed.path("probe.json"));
-    assert!(says(1, &["provider", "probe"], &file).contains("there is nobody to ask: give --yes"));
+    assert!(says(1, &["provider", "probe"], &file).contains("standard input is closed: give --yes"));
     let probe = ["provider", "probe", "--yes", "--guest-limit", "0", "--to-file", written.to_str().unwrap()];
     let told = says(0, &probe, &file);
     assert!(told.contains("clone-uuid: as assumed") && told.contains(" as assumed, 0 differ, "), "{told}");

@@ -6,11 +6,11 @@ use testbed::{ADMINISTRATOR, IN_ROLE, LOOKER, Machine};
 use super::bed::Bed;
 use super::says;
 
-/// What the example has in a comment.
+/// The commented-out key of the example.
 const NAMED: &str = "storage-policy = \"vSAN Default Storage Policy\"";
 
 #[test]
-fn new_vms_have_the_policy_that_is_named_and_one_that_is_not_there_is_refused_with_those_that_are() {
+fn new_vms_have_the_policy_that_must_exist() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let user = |name: &str| format!("user = \"{name}\"");
@@ -33,12 +33,12 @@ fn new_vms_have_the_policy_that_is_named_and_one_that_is_not_there_is_refused_wi
         let with_policies: Vec<_> = disks.keys().map(|disk| policies.get(disk)).collect();
         assert_eq!(with_policies, [Some(&policy), Some(&policy)], "{node}");
     }
-    // Nor does vCenter's service of policies hinder whom it gives nothing.
+    // Deployments without new VMs must not need vCenter's policy service.
     let fails = json!({ "fault": "SystemError", "times": -1 });
     bed.vsphere(async |_| bed.spoil("PbmQueryProfile", "fault", fails).await);
     says(0, &["deploy", "--dry-run"], &file);
     bed.goes_on();
-    // Whoever looks at VMs that are there needs none: it may have been renamed.
+    // A look at existing VMs needs no policy: it may have been renamed.
     let renamed = by(IN_ROLE, "storage-policy = \"gold\"");
     assert!(says(3, &["status"], &renamed).contains("has not formed yet"));
 }

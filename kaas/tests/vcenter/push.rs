@@ -9,7 +9,7 @@ use testbed::ADMINISTRATOR;
 use crate::bed::{Bed, appliance};
 use crate::control;
 
-/// A vCenter, and a control cluster with a Provider on it whose three zones have two datastores.
+/// A vCenter, and a control cluster with a Provider on it. Its three zones have two datastores.
 fn beds() -> (Bed, control::Bed) {
     let (vcenter, cluster) = (Bed::start(&["-datastores", "2"]), control::Bed::start());
     vcenter.make_folder("tenants");
@@ -45,7 +45,7 @@ fn beds() -> (Bed, control::Bed) {
 }
 
 #[test]
-fn an_image_is_laid_once_on_each_datastore_and_its_object_says_what_it_is() {
+fn image_is_imported_once_on_each_datastore() {
     let (vcenter, cluster) = beds();
     let (out, _) = cluster.says(0, "image push appliance.ova --provider dc1 --development --wait=false");
     for part in [
@@ -70,29 +70,29 @@ fn an_image_is_laid_once_on_each_datastore_and_its_object_says_what_it_is() {
     });
     assert_eq!(marked, (true, digest.strip_prefix("sha256:").map(str::to_owned)));
 
-    // Given again, nothing is laid anew.
+    // A second run imports nothing.
     cluster.says(0, "image push appliance.ova --provider dc1 --development --wait=false");
     assert_eq!((vcenter.machines("kaas-image-").len(), vcenter.sessions()), (2, 0));
-    // Until the controller has seen it, it is waited for.
+    // The command waits until the controller has seen the object.
     cluster.acts(|_, _| {});
     let paused = cluster.json(3, "image push appliance.ova --provider dc1 --development --pause-limit 0");
     assert_eq!(paused["image"]["metadata"]["name"], "kaas-tenant-0.2.0");
 }
 
 #[test]
-fn what_is_not_to_be_trusted_is_not_sent() {
+fn untrusted_image_is_not_sent() {
     let (vcenter, cluster) = beds();
     let nothing = |told: &str| {
         assert_eq!(vcenter.machines("kaas-image-"), Vec::new(), "{told}");
         assert!(!cluster.kept().has("nodeimages", "kaas-tenant-0.2.0"), "{told}");
     };
-    // A publisher's, and nobody has signed it.
+    // A publisher is given, but the OVA is not signed.
     let certificate = rcgen::generate_simple_self_signed(Vec::<String>::new()).unwrap().cert.pem();
     let publisher = cluster.file("publisher.pem", &certificate);
     let (_, told) = cluster.says(1, &format!("image push appliance.ova --provider dc1 --publisher {publisher}"));
     assert!(told.contains("is not signed, and the publisher's key is"), "{told}");
     nothing(&told);
-    // Of a name that another image has.
+    // Another image has this name.
     let other = json!({"spec": {"digest": format!("sha256:{}", "0".repeat(64))}});
     cluster.kept().put("nodeimages", "", "mine", other);
     let (_, told) = cluster.says(1, "image push appliance.ova --provider dc1 --development --name mine");
@@ -100,7 +100,7 @@ fn what_is_not_to_be_trusted_is_not_sent() {
     nothing(&told);
     let (_, told) = cluster.says(1, "image push appliance.ova --provider dc2 --development");
     assert!(told.contains("there is no Provider dc2"), "{told}");
-    // Damaged on its way to this machine.
+    // The OVA was damaged on its way to this machine.
     let ova = cluster.path("appliance.ova");
     let mut bytes = fs::read(&ova).unwrap();
     let at = bytes.len() / 2;
@@ -108,7 +108,7 @@ fn what_is_not_to_be_trusted_is_not_sent() {
     fs::write(&ova, bytes).unwrap();
     let (_, told) = cluster.says(1, "image push appliance.ova --provider dc1 --development");
     nothing(&told);
-    // Of a control cluster's nodes.
+    // An OVA of the nodes of a control cluster.
     appliance(ova.parent().unwrap(), "kaas-control-plane", Role::ControlPlane);
     let (_, told) = cluster.says(1, "image push appliance.ova --provider dc1 --development");
     assert!(told.contains("is a kaas-control-plane: nodes of tenants are made of a kaas-tenant"), "{told}");
@@ -116,7 +116,7 @@ fn what_is_not_to_be_trusted_is_not_sent() {
 }
 
 #[test]
-fn a_vcenter_that_refuses_is_said_and_no_object_is_made() {
+fn refusal_of_vcenter_is_reported_without_an_object() {
     let (vcenter, cluster) = beds();
     let wrong: Value = json!({"data": {"password": "d3Jvbmc="}});
     let secret = cluster.kept().object("secrets", "dc1-account").clone();

@@ -20,7 +20,7 @@ pub mod short {
         let upgrade = Upgrade::of(&scenario);
         let (before, kubernetes) = (upgrade.kept(), upgrade.kubernetes());
         let planned = upgrade.run(&["plan"]);
-        assert!(planned.contains("way back: ") && planned.contains("one node after the other"), "{planned}");
+        assert!(planned.contains("rollback: ") && planned.contains("one node after the other"), "{planned}");
 
         let writer = Writer::start(&scenario);
         upgrade.run(&["apply"]);

@@ -176,7 +176,7 @@ pub mod long {
             assert_eq!(cluster.identity(), formed);
         };
         let plan = cluster.run(&["upgrade", "plan", "--ova", newer]).0;
-        assert!(plan.contains("way back: ") && plan.contains("one node after the other"), "{plan}");
+        assert!(plan.contains("rollback: ") && plan.contains("one node after the other"), "{plan}");
 
         // There, back, and there again, each time while a client writes.
         let swapped = |what: &str, arguments: &[&str]| {

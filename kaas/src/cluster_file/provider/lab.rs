@@ -72,18 +72,18 @@ impl Provider for LabProvider {
     }
 }
 
-/// A lab of this machine, whether it is there or not.
+/// A lab of this machine. It may not exist yet.
 #[derive(Clone, Debug)]
 pub struct LabSite {
-    /// The lab's name, and its network's.
+    /// The name of the lab and of its network.
     name: String,
     engine: Engine,
-    /// The tools tree, if not the image builder's own.
+    /// The tools tree. `None` for that of the image builder.
     tools: Option<PathBuf>,
 }
 
 impl LabSite {
-    /// A lab of this name; if it is made, it runs containers.
+    /// A lab of this name. If it is created, it runs containers.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned(), engine: Engine::Container, tools: None }
     }
@@ -94,12 +94,12 @@ impl LabSite {
         there.then(|| Lab::open(&state, &self.name)).transpose()
     }
 
-    /// The lab, which has to be there.
+    /// Opens the lab. It must exist.
     fn there(&self) -> anyhow::Result<Lab> {
         Lab::open(&state_directory()?, &self.name)
     }
 
-    /// Removes the lab, if nothing is in it.
+    /// Removes the lab if it is empty.
     fn clear(&self) -> anyhow::Result<()> {
         match self.open()? {
             Some(lab) if lab.is_empty()? => lab.remove(),
@@ -123,7 +123,7 @@ impl LabSite {
     }
 }
 
-/// What the lab remembers of the nodes, for VMs that take their places: the deployment secret is of no use to these.
+/// The nodes as the lab records them for later VMs. The deployment secret is left out: those VMs do not need it.
 fn planned(wanted: &DesiredState) -> Vec<PlannedNode> {
     let told = |properties: &BTreeMap<String, String>| {
         let mut told = properties.clone();
@@ -143,7 +143,7 @@ impl Site for LabSite {
         format!("the lab {} of this machine", self.name)
     }
 
-    /// What it needs of this machine it says when it is made: it is made at once.
+    /// Creating the lab checks this machine at once, so this check does not.
     fn check(&self, _wanted: &DesiredState, _written: FileContext<'_>) -> anyhow::Result<CheckReport> {
         Ok(CheckReport { exists: self.open()?.is_some(), ..CheckReport::default() })
     }
@@ -158,7 +158,7 @@ impl Site for LabSite {
             let is_noted = lab.upgrades().try_exists().context("looking for the deployment's journal")?;
             if is_noted && lab.vms()?.is_empty() && lab.plan().nodes != nodes {
                 bail!(
-                    "{} was made for control nodes that were told otherwise; `kaas destroy --data-disks` removes what is \
+                    "{} was made for control-plane nodes with other properties; `kaas destroy --data-disks` removes what is \
                      left of them, and `kaas lab down --name {}` all of it",
                     self.words(),
                     self.name
@@ -167,7 +167,7 @@ impl Site for LabSite {
             if is_noted || !lab.is_empty()? {
                 return Ok(self.place(lab));
             }
-            // A command that was killed may not have furnished it.
+            // A command that was killed may have left it incomplete.
             lab.remove().context("removing a lab that no VM of was made")?;
         }
         let tools = match &self.tools {
@@ -180,7 +180,7 @@ impl Site for LabSite {
         }
         let engine = self.engine.record(&Tools::at(&tools), Hardware::Quick, say)?;
         let vip = |wanted: &DesiredState| wanted.nodes.first()?.properties.get(API_VIP)?.parse::<Ipv4Addr>().ok();
-        let first = wanted.nodes.first().context("a cluster without control nodes")?;
+        let first = wanted.nodes.first().context("a cluster without control-plane nodes")?;
         let place = LabPlace {
             name: self.name.clone(),
             api: vip(wanted).unwrap_or(first.address),
@@ -198,11 +198,7 @@ impl Site for LabSite {
         if tenants.is_empty() {
             return Ok(());
         }
-        bail!(
-            "on {} stand the tenants {}: `kaas lab down --name TENANT` ends one of them",
-            self.words(),
-            tenants.join(", ")
-        )
+        bail!("{} has the tenants {}: `kaas lab down --name TENANT` ends one of them", self.words(), tenants.join(", "))
     }
 
     fn journal(&self) -> String {
@@ -229,7 +225,7 @@ impl Site for LabSite {
         self.there()?.find_ova(path)
     }
 
-    /// It has none: images are files of this machine.
+    /// A lab has no templates: images are files of this machine.
     fn templates(&self) -> anyhow::Result<Vec<String>> {
         Ok(Vec::new())
     }

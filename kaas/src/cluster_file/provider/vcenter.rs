@@ -1,7 +1,7 @@
 //! A vCenter as a place for a cluster: `[provider.vsphere]`.
 //!
-//! What stands in the table `table` reads, and judges by itself; whether it is so on the vCenter, `look` asks and `judge`
-//! decides, purely. Nothing is made but by `fleet`.
+//! `table` reads the table and judges it alone. `look` reads the vCenter, and `judge` compares both, purely. Only `fleet`
+//! changes the vCenter.
 
 mod inventory;
 mod judge;
@@ -29,11 +29,11 @@ use super::{Provider, Site};
 
 use self::site::VcenterSite;
 
-/// `[provider.vsphere]`. All names but the data center's are paths below it, as vSphere Client shows them; in names `/`, `\` and
-/// `%` are written `%2f`, `%5c` and `%25`.
+/// `[provider.vsphere]`. All names except the data center's are paths below it, as vSphere Client shows them. In names, `/`,
+/// `\` and `%` are written `%2f`, `%5c` and `%25`.
 #[derive(Clone, Debug)]
 pub struct VcenterProvider {
-    /// Host name or address of the vCenter, with a port if it is another one than 443.
+    /// Host name or address of the vCenter, with a port if it is not 443.
     server: Located<String>,
     trust: Trust,
     user: Located<String>,
@@ -41,28 +41,28 @@ pub struct VcenterProvider {
     datacenter: Located<String>,
     /// The cluster, or a host without one.
     cluster: Located<String>,
-    /// A resource pool of it, if not its topmost one.
+    /// A resource pool of the cluster. `None` for its root resource pool.
     pool: Option<Located<String>>,
-    /// The folder that VMs are put into.
+    /// The folder of the VMs.
     folder: Located<String>,
-    /// Folders that VMs of the deployment may be in as well, because they were adopted there.
+    /// Folders that VMs of the deployment may also be in, because they were adopted there.
     other_folders: Vec<Located<String>>,
-    /// The folder of image templates, if not that of the VMs.
+    /// The folder of image templates. `None` for that of the VMs.
     templates: Option<Located<String>>,
     datastore: Located<String>,
-    /// In the order of the image's.
+    /// In the order of the image's adapters.
     networks: Vec<Located<String>>,
     clones: Clones,
-    /// Whether control nodes are kept on different hosts.
+    /// Whether control-plane nodes run on different hosts.
     anti_affinity: Located<bool>,
     restart: Option<Located<RestartPriority>>,
     /// The storage policy of new VMs and of their disks.
     storage_policy: Option<Located<String>>,
-    /// The key of the extension that vSphere Client names as the one whose the VMs are.
+    /// The key of the extension that vSphere Client shows as the manager of the VMs.
     managed_by: Option<String>,
-    /// Where holds and journals are kept.
+    /// The directory of leases and journals.
     journal: Option<Located<DatastorePath>>,
-    /// The deployment whose the VMs are, if not the one that vCenter and journal come to.
+    /// The deployment of the VMs. `None` for the one that follows from vCenter, journal and folder.
     deployment: Option<Uuid>,
     settings: Settings,
 }
@@ -87,18 +87,18 @@ impl VcenterProvider {
         }
     }
 
-    /// The resource pool's path. A cluster's topmost one is called `Resources`, and stands for it where no other is named.
+    /// The path of the resource pool. The root pool of a cluster is called `Resources`. The cluster's own path means that pool.
     fn pool_path(&self) -> String {
         let cluster = &self.cluster.value;
         self.pool.as_ref().map_or_else(|| cluster.clone(), |pool| format!("{cluster}/Resources/{}", pool.value))
     }
 
-    /// Whether settings of the cluster are made: rules and restart priorities.
+    /// Whether settings of the cluster are created: rules and restart priorities.
     fn changes_cluster(&self) -> bool {
         self.anti_affinity.value || self.restart.is_some()
     }
 
-    /// Where holds and journals of a cluster are kept.
+    /// The directory of a cluster's leases and journals.
     fn journal_of(&self, cluster: &str) -> DatastorePath {
         let beside_vms = || DatastorePath::new(name_of(&self.datastore.value), format!("kaas/{cluster}"));
         self.journal.as_ref().map_or_else(beside_vms, |journal| journal.value.clone())
@@ -111,7 +111,7 @@ impl Provider for VcenterProvider {
     }
 
     fn mistakes(&self, _text: &Text, _nodes: &[NodeTable]) -> Vec<Mistake> {
-        // All that can be told without vCenter is told when the table is read.
+        // Reading the table has reported all mistakes that need no vCenter.
         Vec::new()
     }
 
@@ -124,7 +124,7 @@ impl Provider for VcenterProvider {
     }
 }
 
-/// The name of a path's object, as datastore paths write it: without the inventory's way to write some characters.
+/// The name of a path's object, with the inventory's escapes decoded, as datastore paths need it.
 fn name_of(path: &str) -> String {
     let last = path.rsplit('/').next().unwrap_or_default();
     last.replace("%2f", "/").replace("%2F", "/").replace("%5c", "\\").replace("%5C", "\\").replace("%25", "%")

@@ -10,7 +10,7 @@ const EXAMPLES: [&str; 3] = [
     include_str!("../../deploy/examples/vsphere.toml"),
 ];
 
-/// The tables that have keys of their own, as TOML begins them.
+/// The tables with fixed keys, by their heads in TOML.
 const TABLES: [&str; 6] =
     ["[cluster]", "[vm]", "[[node]]", "[provider.vsphere]", "[provider.vsphere.limits]", "[provider.lab]"];
 
@@ -22,7 +22,7 @@ fn table_of<'s>(schema: &'s Value, head: &str) -> &'s Value {
     })
 }
 
-/// What is wrong with a document by the schema, by the words of it that the schema uses.
+/// The mistakes of a document, by the keywords that the schema uses.
 fn wrong(schema: &Value, of: &Value, value: &Value, at: &str) -> Vec<String> {
     if let Some(reference) = of["$ref"].as_str() {
         return wrong(schema, &schema["definitions"][reference.rsplit('/').next().unwrap()], value, at);
@@ -73,7 +73,7 @@ fn wrong_with(text: &str) -> Vec<String> {
     wrong(&schema, &schema, &toml::from_str(text).unwrap(), "")
 }
 
-/// An example with all that it says in comments.
+/// An example with its commented-out keys.
 fn with_comments(text: &str) -> String {
     let uncomment = |line: &str| {
         let is_key = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
@@ -86,7 +86,7 @@ fn with_comments(text: &str) -> String {
 }
 
 #[test]
-fn the_examples_are_in_order_also_with_what_they_say_in_comments() {
+fn examples_with_commented_keys_match_the_schema() {
     for example in EXAMPLES {
         assert_eq!(wrong_with(example), [""; 0]);
         assert_eq!(wrong_with(&with_comments(example)), [""; 0]);
@@ -95,7 +95,7 @@ fn the_examples_are_in_order_also_with_what_they_say_in_comments() {
 }
 
 #[test]
-fn what_is_wrong_is_seen() {
+fn schema_detects_wrong_values() {
     for (from, to, what) in [
         ("clones = \"linked\"", "clones = \"instant\"", ".provider.vsphere.clones: is not in order"),
         ("processors = 2", "processors = 0", ".vm.processors: is not in order"),
@@ -109,7 +109,7 @@ fn what_is_wrong_is_seen() {
 }
 
 #[test]
-fn it_has_the_keys_that_are_read_and_no_others() {
+fn schema_has_exactly_the_keys_of_the_parser() {
     let schema = schema();
     for head in TABLES {
         let known: BTreeSet<&str> =

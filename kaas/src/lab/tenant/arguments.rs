@@ -1,4 +1,4 @@
-//! The command line of tenants. Does nothing.
+//! The command line of tenants. Pure.
 
 use std::path::PathBuf;
 
@@ -9,70 +9,69 @@ use super::super::{Engine, key_value};
 use super::worker_arguments::{DiscardArgs, WorkerArgs, WorkerChangeArgs};
 use crate::work::Work;
 
-/// The appliance that tenants are made of.
+/// The name of the tenant appliance.
 pub const TENANT_OVA: &str = "kaas-tenant";
 
 /// Commands on tenant clusters.
 #[derive(Subcommand)]
 pub enum Tenant {
-    /// Starts a tenant cluster beside a control cluster, and lets its workers join.
+    /// Start a tenant cluster on the network of a control cluster, and join its workers
     ///
-    /// Given again after it was ended, or after a power cut, it goes on; a pause holds, and what has failed stays as it is,
-    /// until `kaas lab tenant resume`. The tenant is a lab as well: `kaas lab` and `kaas upgrade` take its name.
+    /// If the command was ended, or after a power cut, run it again to continue. A pause is kept, and failed workers remain
+    /// failed, until `kaas lab tenant resume`. The tenant is a lab too: `kaas lab` and `kaas upgrade` accept its name.
     Up(UpArguments),
-    /// Makes further workers.
+    /// Create more workers
     AddWorker {
-        /// How many.
+        /// Number of new workers
         #[arg(long, default_value_t = 1)]
         count: usize,
-        /// What runs them, and all workers that are made later. Not said, it stays.
+        /// Engine that runs them and all later workers. Default: the current one
         #[arg(long, value_enum)]
         worker_engine: Option<Engine>,
         #[command(flatten)]
         at: TenantArgs,
     },
-    /// Makes or removes workers until there are so many.
+    /// Create or remove workers until their number is COUNT
     ///
-    /// Given again, it is nothing new. Where fewer are wanted than before, those that have failed go first, then outdated ones,
-    /// then the youngest; each as with `remove-worker`.
+    /// A repeated command changes nothing. Failed workers are removed first, then outdated ones, then the newest. Each is
+    /// removed as with `remove-worker`.
     ScaleWorkers {
-        /// How many workers there are to be.
+        /// Wanted number of workers
         count: usize,
         #[command(flatten)]
         at: TenantArgs,
     },
-    /// Drains a worker, shuts its VM down and removes both node and VM.
+    /// Drain a worker, shut its VM down and remove its node and its VM
     ///
-    /// PodDisruptionBudgets are respected: what blocks the drain is named, and nothing is forced.
+    /// PodDisruptionBudgets are respected. A budget that blocks the drain is named, and nothing is forced.
     RemoveWorker {
-        /// The worker.
+        /// Name of the worker
         worker: String,
         #[command(flatten)]
         lost: DiscardArgs,
         #[command(flatten)]
         at: TenantArgs,
     },
-    /// Lets a worker join again whose certificate has expired: with a new token, in its VM.
+    /// Join a worker again after its certificate has expired, with a new token in its VM
     ///
     /// The VM is powered off meanwhile, unless the worker is Ready.
     RejoinWorker {
-        /// The worker.
+        /// Name of the worker
         worker: String,
         #[command(flatten)]
         at: TenantArgs,
     },
-    /// Replaces workers by ones from another image, of another size, or of the next Kubernetes minor: a new one joins, then
-    /// an old one leaves.
+    /// Replace workers by new ones with another image, another size, or the next Kubernetes minor version
     ///
-    /// What is not said stays as the workers have it, but Kubernetes: workers run the newest minor that their image carries
-    /// and the control nodes permit, and those that run an older one are replaced. A pause holds: `kaas lab tenant resume`
-    /// lifts it.
+    /// A new worker joins, then an old one leaves. Options that are not given keep their values. The Kubernetes version has no
+    /// such value: workers run the newest minor version that both their image and the control-plane nodes permit. Workers with
+    /// an older one are replaced. A pause is kept, until `kaas lab tenant resume`.
     ReplaceWorkers {
-        /// The tenants' OVA, or a directory with one. Not said, the image stays.
+        /// Tenant OVA, or a directory with one. Default: the current image
         #[arg(long, value_name = "FILE")]
         ova: Option<PathBuf>,
-        /// The Kubernetes minor that the workers are to run, such as 1.36. If they would run another one, it is refused before
-        /// any worker is made: `kaas upgrade kubernetes` takes the control nodes there first.
+        /// Minor version of Kubernetes that the workers must run, such as 1.36. If they would run another one, the command is
+        /// refused before it creates a worker. `kaas upgrade kubernetes` upgrades the control-plane nodes first
         #[arg(long, value_name = "MINOR")]
         kubernetes: Option<Minor>,
         #[command(flatten)]
@@ -82,30 +81,30 @@ pub enum Tenant {
         #[command(flatten)]
         at: TenantArgs,
     },
-    /// Replaces no further worker for now.
+    /// Pause the replacement of workers
     Pause(TenantArgs),
-    /// Goes on with what was interrupted, paused, blocked or has failed.
+    /// Continue work that was interrupted, paused, blocked or has failed
     ///
-    /// A worker that did not join is made anew. One that had joined and failed to join again is given another token: it goes
-    /// only by `remove-worker`.
+    /// A worker that did not join is created again. One that had joined and failed to join again gets another token: only
+    /// `remove-worker` removes it.
     Resume(TenantArgs),
-    /// Says where the workers stand.
+    /// Show the state of the workers
     Status(TenantArgs),
-    /// Replaces a control node that is off for good by a blank VM; one of three.
+    /// Replace one of three control-plane nodes, which is off for good, by a blank VM
     ReplaceControlPlane {
-        /// The control node.
+        /// Name of the control-plane node
         node: String,
-        /// The tenants' OVA, or a directory with one, if not the image of the other control nodes.
+        /// Tenant OVA, or a directory with one. Default: the image of the other control-plane nodes
         #[arg(long, value_name = "FILE")]
         ova: Option<PathBuf>,
-        /// A property that it is to have otherwise than the lost one had and the cluster goes by now; may be given several
-        /// times.
+        /// Property that differs from that of the lost node and from the cluster's current one. Give the option several times
+        /// for several properties
         #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
         properties: Vec<(String, String)>,
-        /// Size of its data disk in MiB, if not that of the other control nodes.
+        /// Size of its data disk in MiB. Default: that of the other control-plane nodes
         #[arg(long, value_name = "MIB")]
         data_disk: Option<u64>,
-        /// How long to wait for it, in minutes.
+        /// Minutes to wait for the node
         #[arg(long, default_value_t = 15)]
         limit: u64,
         #[command(flatten)]
@@ -114,7 +113,7 @@ pub enum Tenant {
 }
 
 impl Tenant {
-    /// The command's name: what others are told of whoever is at work on the workers.
+    /// The command's name. Other commands show it as the holder of the lease.
     pub(super) fn what(&self) -> &'static str {
         match self {
             Self::Up(_) => "lab tenant up",
@@ -131,66 +130,67 @@ impl Tenant {
     }
 }
 
-/// Which tenant, and how to say what becomes of it.
+/// The tenant, and the format of the output.
 #[derive(Args)]
 pub struct TenantArgs {
-    /// Name of the tenant: at most 15 characters.
+    /// Name of the tenant, at most 15 characters
     #[arg(long, default_value = "tenant")]
     pub(super) name: String,
     #[command(flatten)]
     pub(super) work: Work,
 }
 
-/// What `tenant up` is told.
+/// The options of `tenant up`.
 #[derive(Args)]
 pub struct UpArguments {
     #[command(flatten)]
     pub(super) at: TenantArgs,
-    /// The lab on whose network it is.
+    /// Lab whose network the tenant uses
     #[arg(long, value_name = "LAB", default_value = "lab")]
     pub(super) beside: String,
-    /// The tenants' OVA, or a directory with one.
+    /// Tenant OVA, or a directory with one
     #[arg(long, value_name = "FILE")]
     pub(super) ova: PathBuf,
-    /// Tools tree to use in place of the image builder's own.
+    /// Tools tree to use in place of the image builder's one
     #[arg(long, value_name = "DIRECTORY")]
     pub(super) tools: Option<PathBuf>,
-    /// Number of control nodes: 1 or 3.
+    /// Number of control-plane nodes: 1 or 3
     #[arg(long, default_value_t = 1)]
     pub(super) control_planes: usize,
-    /// Number of workers, if not 2: this counts when the tenant is made; `scale-workers` changes it.
+    /// Number of workers for a new tenant. Default: 2. `scale-workers` changes it later
     #[arg(long)]
     pub(super) workers: Option<usize>,
-    /// Where the workers have their addresses from: this counts when the tenant is made, and holds for those that come later.
+    /// Source of the workers' addresses, for a new tenant. It also applies to later workers
     #[arg(long, value_enum, default_value = "static")]
     pub(super) worker_addresses: WorkerAddresses,
-    /// What runs the control nodes.
+    /// Engine that runs the control-plane nodes
     #[arg(long, value_enum, default_value = "container")]
     pub(super) engine: Engine,
-    /// What runs the workers; the same without it.
+    /// Engine that runs the workers. Default: that of the control-plane nodes
     #[arg(long, value_enum)]
     pub(super) worker_engine: Option<Engine>,
-    /// A property for all control nodes; may be given several times. Workers get those that concern the site.
+    /// Property of all control-plane nodes. Give the option several times for several properties. Workers get those that
+    /// concern the site
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(super) properties: Vec<(String, String)>,
-    /// Memory of each control node in MiB.
+    /// Memory of each control-plane node in MiB
     #[arg(long, default_value_t = 2048)]
     pub(super) memory: u32,
-    /// Size of each control node's data disk in MiB.
+    /// Size of each control-plane node's data disk in MiB
     #[arg(long, default_value_t = 8192)]
     pub(super) data_disk: u64,
     #[command(flatten)]
     pub(super) made: WorkerArgs,
-    /// How long to wait for the control nodes, in minutes.
+    /// Minutes to wait for the control-plane nodes
     #[arg(long, default_value_t = 15)]
     pub(super) limit: u64,
 }
 
-/// Where workers have their addresses from.
+/// The source of the workers' addresses.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WorkerAddresses {
-    /// Each is given one of the tenant's range in its properties.
+    /// An address of the tenant's range, in the properties of each worker
     Static,
-    /// A DHCP server of the lab leases those of the same range, and says the gateway: dnsmasq, of Debian's dnsmasq-base.
+    /// A DHCP server of the lab leases addresses of the same range and announces the gateway: dnsmasq, of Debian's dnsmasq-base
     Dhcp,
 }

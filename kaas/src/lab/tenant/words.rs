@@ -1,4 +1,4 @@
-//! What is said of a tenant's workers.
+//! The messages about a tenant's workers.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use uuid::Uuid;
 
 use crate::work::told;
 
-/// Where a run has come to, for programs.
+/// The result of a run, as JSON.
 #[derive(Serialize)]
 pub struct Outcome<'a> {
     pub arrived: &'static str,
-    /// Why it is not at its end.
+    /// Why the run has not finished.
     pub reasons: &'a [Wait],
     #[serde(flatten)]
     pub status: &'a WorkersStatus,
@@ -28,12 +28,12 @@ impl<'a> Outcome<'a> {
     }
 }
 
-/// Where the workers stand, for programs.
+/// The state of the workers, as JSON.
 #[derive(Serialize)]
 pub struct StatusReport<'a> {
     #[serde(flatten)]
     pub status: &'a WorkersStatus,
-    /// Data disks of VMs that have gone.
+    /// Data disks of removed VMs.
     pub kept_disks: &'a [KeptDisk],
 }
 
@@ -41,11 +41,11 @@ pub struct StatusReport<'a> {
 #[derive(Serialize)]
 pub struct KeptDisk {
     pub disk: Uuid,
-    /// The file that it is.
+    /// The path of its file.
     pub path: PathBuf,
 }
 
-/// Where a run has come to, in one word.
+/// The result of a run, in one word.
 fn name(arrived: &RunOutcome) -> &'static str {
     match arrived {
         RunOutcome::Done => "done",
@@ -55,13 +55,13 @@ fn name(arrived: &RunOutcome) -> &'static str {
     }
 }
 
-/// What is waited for, and what has stopped, one a line.
+/// The waits, and the reasons of a stop, one a line.
 pub fn reasons(waits: &[Wait], stopped: &[Wait], tenant: &str) -> String {
     let line = |what: &'static str| move |wait: &Wait| format!("\n  {what}: {}", waiting(wait, tenant));
     waits.iter().map(line("waiting")).chain(stopped.iter().map(line("stopped"))).collect()
 }
 
-/// A command of a tenant, for whoever copies it: without its name another tenant's workers would be meant.
+/// A command of a tenant, ready to copy: without the name it would change another tenant's workers.
 fn command(words: &str, tenant: &str) -> String {
     format!("`kaas lab tenant {words} --name {tenant}`")
 }
@@ -70,7 +70,7 @@ fn goes_on(tenant: &str) -> String {
     format!("{} goes on", command("resume", tenant))
 }
 
-/// What is waited for, and the command that mends it where one does.
+/// A wait, with the command that resolves it if there is one.
 fn waiting(wait: &Wait, tenant: &str) -> String {
     match &wait.worker {
         Some(worker) if wait.token => {
@@ -80,12 +80,12 @@ fn waiting(wait: &Wait, tenant: &str) -> String {
     }
 }
 
-/// That there is nobody yet.
+/// The message if there are no workers yet.
 pub fn none_yet(tenant: &str) -> String {
     format!("there are no workers yet; {} makes them", command("up", tenant))
 }
 
-/// That a number of workers was said and another one holds; none if it is the same.
+/// The message if the given number of workers differs from the stored one. `None` if both are the same.
 pub fn other_number(status: &WorkersStatus, said: usize, tenant: &str) -> Option<String> {
     let changes = command(&format!("scale-workers {said}"), tenant);
     (status.wanted != said).then(|| format!("{} workers are wanted, as before; {changes} changes that", status.wanted))
@@ -97,7 +97,7 @@ pub fn kept(disks: &[KeptDisk]) -> String {
     disks.iter().map(line).collect()
 }
 
-/// Where a run has come to.
+/// The result of a run.
 pub fn arrived(arrived: &RunOutcome, status: &WorkersStatus, tenant: &str) -> String {
     let waits = |waits: &[Wait]| waits.iter().map(|wait| format!("\n  {}", waiting(wait, tenant))).collect::<String>();
     let goes_on = goes_on(tenant);
@@ -110,7 +110,7 @@ pub fn arrived(arrived: &RunOutcome, status: &WorkersStatus, tenant: &str) -> St
     format!("{}\n{head}", self::status(status))
 }
 
-/// Where the workers stand, one a line.
+/// The state of the workers, one a line.
 pub fn status(status: &WorkersStatus) -> String {
     let made = format!("image {}, Kubernetes {}", status.image, status.kubernetes);
     let mut text = match status.looked {
@@ -151,14 +151,14 @@ pub fn status(status: &WorkersStatus) -> String {
     text
 }
 
-/// That something is begun and nobody goes on with it: a command was ended or killed.
+/// The message if an action was started and no command continues it: the command was ended or killed.
 pub fn unattended(status: &WorkersStatus, tenant: &str) -> String {
     let moves = status.workers.iter().any(|worker| worker.state.moves());
     let is_left = moves && status.held_by.is_none();
-    if is_left { format!("\nnobody is at work on them: {}", goes_on(tenant)) } else { String::new() }
+    if is_left { format!("\nno command is at work on them: {}", goes_on(tenant)) } else { String::new() }
 }
 
-/// What stands in a worker's way, in its own words, where nothing else tells it.
+/// The finding that a worker reports, unless another message has it.
 fn says(worker: &WorkerStatus, status: &WorkersStatus) -> String {
     let is_told = worker.reason.is_some() || status.waits.iter().any(|wait| wait.worker.as_ref() == Some(&worker.name));
     let code = worker.says.as_ref().filter(|_| !is_told).and_then(|says| Some((says, says.code.as_ref()?)));
@@ -190,7 +190,7 @@ fn begun(action: &Action) -> String {
         Action::Invite(name) => format!("{name}: it gets a new token to join again with"),
         Action::PowerOn(name) => format!("{name}: its VM is powered on"),
         Action::Hear(name, _) => format!("{name}: asks to join"),
-        Action::Suspect(name, _) => format!("{name}: somebody else has joined in its place"),
+        Action::Suspect(name, _) => format!("{name}: another machine has joined in its place"),
         Action::Joined(name) => format!("{name} has joined"),
         Action::Fail(name, why) => format!("{name} has failed: {why}"),
         Action::Leave(name, why) => format!("{name} leaves: {why}"),
@@ -248,7 +248,7 @@ pub mod tests {
         }
     }
 
-    /// These workers, looked at.
+    /// The status of these workers, after a look.
     pub fn status(workers: &[WorkerStatus]) -> WorkersStatus {
         WorkersStatus {
             pool: "workers".to_owned(),
@@ -268,7 +268,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_replica_that_stays_is_named_once_its_worker_is_gone() {
+    fn remaining_replicas_are_listed_with_the_removed_worker() {
         let gone =
             |left: &[&str]| begun(&Action::Forget("t-w1".to_owned(), left.iter().map(|&vm| vm.to_owned()).collect()));
         assert_eq!(gone(&[]), "t-w1 is gone");
@@ -276,7 +276,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_told_while_nothing_can_be_looked_at() {
+    fn unreadable_status_shows_the_stored_state() {
         let reason = Reason::new("workers.api-silent", "it does not answer");
         let waits = vec![Wait { worker: None, reason, lasting: false, token: false }];
         let worker =
@@ -291,7 +291,7 @@ pub mod tests {
     }
 
     #[test]
-    fn who_is_at_work_on_them_is_told_and_what_stands_in_a_workers_way_has_its_own_code() {
+    fn status_names_the_lease_holder_and_worker_findings() {
         let why = Reason::new("join.certificate-expired", "a new token mends it");
         let waits = vec![Wait { worker: Some("t-w1".to_owned()), reason: why, lasting: true, token: true }];
         let holder = Some("lab tenant add-worker (process 7)".to_owned());
@@ -315,13 +315,13 @@ pub mod tests {
         let left = super::tests::status(&[joining]);
         let told = super::status(&left);
         assert!(told.ends_with("joining  it says: it is another one [join.wrong-ca]"), "{told}");
-        assert!(unattended(&left, "t").contains("nobody is at work") && unattended(&status, "t").is_empty());
+        assert!(unattended(&left, "t").contains("no command is at work") && unattended(&status, "t").is_empty());
         let json = serde_json::to_value(Outcome::of(&RunOutcome::Paused(status.waits.clone()), &status)).unwrap();
         assert_eq!(json["reasons"][0]["code"], "join.certificate-expired");
     }
 
     #[test]
-    fn each_command_that_is_named_names_its_tenant() {
+    fn each_shown_command_has_the_tenants_name() {
         let why = Reason::new("join.certificate-expired", "a new token mends it");
         let wait = Wait { worker: Some("blue-w1".to_owned()), reason: why, lasting: true, token: true };
         let status = status(&[worker("blue-w1", State::Leaving)]);
@@ -343,7 +343,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_number_that_holds_already_is_not_told_and_disks_that_are_kept_are() {
+    fn kept_disks_are_listed_without_an_unchanged_number() {
         let status = status(&[]);
         assert_eq!(other_number(&status, 1, "blue"), None);
         let kept = [KeptDisk { disk: Uuid::from_u128(7), path: "/labs/blue/disks/7.raw".into() }];
@@ -353,7 +353,7 @@ pub mod tests {
     }
 
     #[test]
-    fn an_outdated_worker_is_told_with_its_image_and_what_its_kubelet_runs() {
+    fn outdated_worker_shows_its_image_and_kubelet() {
         let kubelet = Some("v1.35.4".to_owned());
         let old = WorkerStatus { up_to_date: false, kubelet, ..worker("t-w1", State::Member) };
         let told = super::status(&status(&[old]));
@@ -361,14 +361,14 @@ pub mod tests {
     }
 
     #[test]
-    fn each_word_for_where_a_run_has_come_to_is_its_own() {
+    fn each_run_outcome_has_a_distinct_word() {
         let all =
             [RunOutcome::Done, RunOutcome::Paused(Vec::new()), RunOutcome::Stopped(Vec::new()), RunOutcome::Cancelled];
         assert_eq!(all.iter().map(name).collect::<BTreeSet<_>>().len(), all.len());
     }
 
     #[test]
-    fn workers_are_told_one_a_line_and_as_json_with_the_outcome_beside_them() {
+    fn json_has_the_outcome_and_the_workers() {
         let status = status(&[]);
         assert_eq!(super::status(&status), "0 of 1 workers are Ready; image kaas-tenant 0.1.0, Kubernetes 1.36");
         let told = serde_json::to_value(Outcome::of(&RunOutcome::Done, &status)).unwrap();

@@ -1,37 +1,37 @@
-//! What is said of workers on the command line: how they are made, and how they are replaced. Does nothing.
+//! The options about workers: their hardware, and their replacement. Pure.
 
 use clap::{Args, ValueEnum};
 use fleet::workers::{Changes, Discards};
 
 use super::super::key_value;
 
-/// What workers are made like.
+/// The options for new workers.
 #[derive(Args)]
 pub struct WorkerArgs {
-    /// Memory of each worker in MiB. Not said, it stays; that of the first workers is 2048.
+    /// Memory of each worker in MiB. Default: the current value, 2048 for the first workers
     #[arg(long, value_name = "MIB")]
     worker_memory: Option<u32>,
-    /// Virtual processors of each worker. Not said, they stay; the first workers have 2.
+    /// Virtual processors of each worker. Default: the current value, 2 for the first workers
     #[arg(long)]
     worker_processors: Option<u32>,
-    /// Size of a data disk of each worker in MiB, for volumes that are kept on it; 0 for none. Not said, it stays; the first
-    /// workers have none.
+    /// Size of a data disk of each worker in MiB, for volumes that are kept on it. 0 for no data disk. Default: the current
+    /// value, no data disk for the first workers
     #[arg(long, value_name = "MIB")]
     worker_data_disk: Option<u64>,
-    /// A label of the workers' nodes; may be given several times, and in place of all that they had.
+    /// Label of the workers' nodes. Give the option several times for several labels. They replace all former ones
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
     labels: Vec<(String, String)>,
-    /// A taint of the workers' nodes; may be given several times, and in place of all that they had.
+    /// Taint of the workers' nodes. Give the option several times for several taints. They replace all former ones
     #[arg(long = "taint", value_name = "KEY=VALUE:EFFECT")]
     taints: Vec<String>,
-    /// How long a worker may take to join, in seconds, times its timeout factor (5 where processors are emulated); then no
-    /// further one is made. Not said, it stays; it begins as 900.
+    /// Seconds that a worker may take to join, times its timeout factor (5 if processors are emulated). After that, no further
+    /// worker is created. Default: the current value, 900 at first
     #[arg(long, value_name = "SECONDS")]
     join_limit: Option<u64>,
 }
 
 impl WorkerArgs {
-    /// As the library takes it.
+    /// The changes for the library.
     pub(super) fn changes(&self) -> Changes {
         Changes {
             memory: self.worker_memory,
@@ -45,58 +45,58 @@ impl WorkerArgs {
     }
 }
 
-/// What of workers is otherwise from now on.
+/// The options that change workers.
 #[derive(Args)]
 pub struct WorkerChangeArgs {
     #[command(flatten)]
     made: WorkerArgs,
-    /// The workers' nodes have no labels any more.
+    /// Remove all labels of the workers' nodes
     #[arg(long, conflicts_with = "labels")]
     no_labels: bool,
-    /// The workers' nodes have no taints any more.
+    /// Remove all taints of the workers' nodes
     #[arg(long, conflicts_with = "taints")]
     no_taints: bool,
     #[command(flatten)]
     rollout: RolloutArguments,
 }
 
-/// How workers are replaced.
+/// The options for the replacement of workers.
 #[derive(Args)]
 struct RolloutArguments {
-    /// How many VMs there may be beyond the wanted workers meanwhile. Not said, it stays; it begins as 1.
+    /// Number of VMs that may exist beyond the wanted workers meanwhile. Default: the current value, 1 at first
     #[arg(long)]
     max_surge: Option<usize>,
-    /// How many of the wanted workers may be missing meanwhile. Not said, it stays; it begins as 0.
+    /// Number of wanted workers that may be missing meanwhile. Default: the current value, 0 at first
     #[arg(long)]
     max_unavailable: Option<usize>,
-    /// How long pods may take to move away from a worker, in seconds; then a person is waited for. Not said, it stays; it
-    /// begins as 300.
+    /// Seconds that pods may take to move away from a worker. After that, the command waits for the operator. Default: the
+    /// current value, 300 at first
     #[arg(long, value_name = "SECONDS")]
     drain: Option<u64>,
 }
 
-/// What may be lost with the workers that the command lets go; it says nothing of any other one.
+/// The data that may be lost with the workers that this command removes. It does not apply to other workers.
 #[derive(Args)]
 pub struct DiscardArgs {
-    /// What becomes of volumes that are kept on a worker and nowhere else.
+    /// Policy for volumes that are kept only on a worker
     #[arg(long, value_enum, default_value = "keep")]
     local_volumes: DiscardPolicy,
-    /// What becomes of pods without a controller, which nobody starts elsewhere.
+    /// Policy for pods without a controller, which are not started again on another node
     #[arg(long, value_enum, default_value = "keep")]
     bare_pods: DiscardPolicy,
 }
 
-/// What becomes of what a worker alone has.
+/// The policy for data that only a worker has.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DiscardPolicy {
-    /// The worker stays until a person has seen to it.
+    /// Keep the worker until the operator has saved the data
     Keep,
-    /// It is lost with the worker.
+    /// Lose the data with the worker
     Discard,
 }
 
 impl DiscardArgs {
-    /// As the library takes it.
+    /// The options for the library.
     pub(super) fn discards(&self) -> Discards {
         Discards {
             local_volumes: self.local_volumes == DiscardPolicy::Discard,
@@ -106,7 +106,7 @@ impl DiscardArgs {
 }
 
 impl WorkerChangeArgs {
-    /// As the library takes it.
+    /// The changes for the library.
     pub(super) fn changes(&self) -> Changes {
         let (made, rollout) = (self.made.changes(), &self.rollout);
         Changes {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_of_workers_changes_nothing() {
+    fn missing_worker_options_change_nothing() {
         assert_eq!(said("").unwrap(), Changes::default());
         let all = said(
             "--worker-memory 4096 --worker-data-disk 0 --label site=edge --no-taints --drain 60 --join-limit 1200",
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_that_was_not_named() {
+    fn only_named_data_may_be_discarded() {
         let lost =
             |line: &[&str]| Line::try_parse_from([&["remove-worker"][..], line].concat()).unwrap().lost.discards();
         assert_eq!(lost(&[]), Discards::default());

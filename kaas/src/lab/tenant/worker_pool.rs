@@ -1,4 +1,4 @@
-//! The workers of one tenant: what is asked of them, and what they came to.
+//! Runs a command on the workers of one tenant, and reports the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -24,13 +24,13 @@ use crate::output::{Output, PAUSED, STOPPED, ended, json, result, warn};
 use crate::signals::{SignalPolicy, until_ended};
 use crate::upgrade::advised;
 
-/// How many workers a tenant begins with where nothing is said.
+/// The default number of workers of a new tenant.
 const FIRST: usize = 2;
 
-/// The one pool of a lab's tenant.
+/// The only pool of a lab's tenant.
 const POOL: &str = "workers";
 
-/// The image of an OVA, as workers are made from it.
+/// The image of an OVA for new workers.
 pub fn ova_image(target: Target) -> OvaImage {
     let Target { name, image, digest, ova, kubernetes, .. } = target;
     OvaImage { image: Image { digest, name: format!("{name} {image}") }, ova, carries: kubernetes }
@@ -40,16 +40,16 @@ fn api(lab: &OpenLab) -> anyhow::Result<(Client, Site)> {
     Ok((Client::from_inside(&lab.kubeconfig()?, lab.network_namespace())?, lab.site()?))
 }
 
-/// The workers of one tenant, and how they are told of.
+/// The workers of one tenant, and the options of the command.
 pub struct WorkerPool<'a> {
     lab: Arc<OpenLab>,
     at: &'a TenantArgs,
-    /// Its API, and what workers are told of it; or why nobody can ask it.
+    /// The API of the tenant and the workers' site, or why the API cannot be asked.
     api: anyhow::Result<(Client, Site)>,
 }
 
 impl<'a> WorkerPool<'a> {
-    /// Of a lab's tenant. Whether its API can be asked is known once something needs it.
+    /// The workers of a lab's tenant. An unreachable API is reported once a command needs it.
     pub(super) fn of(lab: OpenLab, at: &'a TenantArgs) -> Self {
         Self { api: api(&lab), lab: Arc::new(lab), at }
     }
@@ -88,18 +88,18 @@ impl<'a> WorkerPool<'a> {
         Ok(pool)
     }
 
-    /// The minor of the cluster's control nodes, if it is one.
+    /// The minor version of the cluster's API servers, if all run the same one.
     pub(super) fn minor(&self) -> anyhow::Result<Minor> {
         let client = self.client()?;
         client.wait(cluster_minor(client))
     }
 
-    /// Where the workers stand; none if there are none yet.
+    /// The state of the workers. `None` before the first worker.
     pub(super) fn looked(&self) -> anyhow::Result<Option<WorkersStatus>> {
         self.with("lab tenant status", SignalPolicy::AtOnce, async |workers| workers.status().await)
     }
 
-    /// Says where they stand.
+    /// Prints the state.
     pub(super) fn status(&self) -> anyhow::Result<ExitCode> {
         let status = self.looked()?.with_context(|| words::none_yet(&self.at.name))?;
         let disks = self.lab.kept_disks()?.into_iter();
@@ -115,19 +115,19 @@ impl<'a> WorkerPool<'a> {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Notes a wish, goes on until it is so, and says what came of it.
+    /// Records the goal, runs until it is reached, and reports the result.
     pub(super) fn go(&self, what: &str, wish: &Goal) -> anyhow::Result<ExitCode> {
         self.go_with(what, wish, &|_| Ok(()))
     }
 
-    /// The same with what goes with the wish and is kept by the lab: noted while no other command is at work on the workers.
+    /// As `go`. `note` stores a setting of the lab while no other command holds the lease.
     pub(super) fn go_with(
         &self,
         what: &str,
         wish: &Goal,
         note: &dyn Fn(&OpenLab) -> anyhow::Result<()>,
     ) -> anyhow::Result<ExitCode> {
-        // A pause is a note: it needs no API.
+        // A pause is only a record: it needs no API.
         if *wish != Goal::Pause {
             self.client()?;
         }
@@ -143,7 +143,7 @@ impl<'a> WorkerPool<'a> {
         }
     }
 
-    /// Says where a run has come to, and with which status to end. Who wanted a pause has it.
+    /// Reports the result of a run, and returns its exit status.
     fn arrived(&self, wish: &Goal, (arrived, status): &(RunOutcome, WorkersStatus)) -> anyhow::Result<ExitCode> {
         let exit = exit_status(wish, arrived, status);
         if let Output::Json = self.at.work.output {
@@ -200,7 +200,7 @@ impl<'a> WorkerPool<'a> {
     }
 }
 
-/// A pause is what was asked for, once no worker comes or goes.
+/// The exit status of a run. A requested pause is a success once no worker joins or leaves.
 fn exit_status(wish: &Goal, arrived: &RunOutcome, status: &WorkersStatus) -> u8 {
     let moves = status.workers.iter().any(|worker| worker.state.moves());
     match arrived {
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_status_says_done_waiting_or_stopped() {
+    fn exit_status_is_done_waiting_or_stopped() {
         let paused = || RunOutcome::Paused(Vec::new());
         let with = |wish: &Goal, arrived: &RunOutcome, state: State| {
             exit_status(wish, arrived, &words::tests::status(&[words::tests::worker("t-w1", state)]))
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(of(&Goal::GoOn, &RunOutcome::Cancelled), 3);
         assert_eq!(of(&Goal::GoOn, &paused()), 3);
         assert_eq!(of(&Goal::Pause, &paused()), 0);
-        // What was begun may not have ended.
+        // A started action may not have ended.
         assert_eq!(with(&Goal::Pause, &paused(), State::Leaving), 3);
         assert_eq!(of(&Goal::GoOn, &RunOutcome::Stopped(Vec::new())), 4);
     }

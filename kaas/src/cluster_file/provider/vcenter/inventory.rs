@@ -1,32 +1,32 @@
-//! What a vCenter was seen to have of what a description names, at one moment. Holds no connection.
+//! The objects of a description as they were seen on a vCenter at one moment. Has no connection.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use ::vsphere::{Datastore, DatastorePath, Missing};
 
-/// What is at a path.
+/// The object at a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Object {
-    /// Nothing, or nothing that the account can see.
+    /// No object, or none that the account can see.
     #[default]
     Absent,
-    /// Something else, of this kind.
+    /// An object of this other kind.
     Other(String),
-    /// What is meant, of which the account is not shown what VMs need; and why.
+    /// The named object, but the account may not read what VMs need; with the reason.
     Unreadable(String),
     There,
 }
 
-/// What is at a datastore's path.
+/// The object at a datastore's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AtDatastore {
-    /// Nothing, or nothing that the account can see.
+    /// No object, or none that the account can see.
     #[default]
     Absent,
     /// A datastore cluster with these datastores.
     Cluster(Vec<String>),
-    /// Something else, of this kind.
+    /// An object of this other kind.
     Other(String),
     There(Datastore),
 }
@@ -38,28 +38,28 @@ pub struct HostState {
     /// Whether vCenter reaches it.
     pub connected: bool,
     pub in_maintenance: bool,
-    /// How many processors a VM there can have at most; none where vCenter does not say.
+    /// The most processors that a VM there can have. `None` if vCenter does not report it.
     pub processors: Option<u32>,
-    /// Its memory, in bytes; none where vCenter does not say.
+    /// Its memory, in bytes. `None` if vCenter does not report it.
     pub memory: Option<u64>,
     pub reaches_datastore: bool,
-    /// Which networks it lacks, by name.
+    /// The names of the networks that it lacks.
     pub lacks: Vec<String>,
 }
 
-/// What is at a cluster's path.
+/// The object at a cluster's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AtCompute {
-    /// Nothing, or nothing that the account can see.
+    /// No object, or none that the account can see.
     #[default]
     Absent,
-    /// Something else, of this kind.
+    /// An object of this other kind.
     Other(String),
     /// A cluster with these hosts.
     Cluster(Vec<HostState>),
     /// A host without a cluster.
     Host(Vec<HostState>),
-    /// A cluster, or a host without one, of whose hosts the account is not shown whether they take VMs; and why.
+    /// A cluster, or a host without one, but the account may not read whether hosts take VMs; with the reason.
     Unreadable(String),
 }
 
@@ -72,58 +72,59 @@ impl AtCompute {
     }
 }
 
-/// A directory for holds and journals that is yet to be made.
+/// A directory for leases and journals that does not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingJournal {
     pub directory: DatastorePath,
-    /// Whether the topmost directory on the way to it is there.
+    /// Whether the topmost directory of its path exists.
     pub has_top: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct VcenterInventory {
-    /// What it says it is.
+    /// The full name of the vCenter, as it reports it.
     pub server: String,
     /// The version of its API, such as `8.0.3.0`.
     pub api: String,
-    /// Who has logged in, as it names the account.
+    /// The account of the session, as vCenter names it.
     pub user: String,
-    /// What is in the data center; none if there is no such one.
+    /// The objects in the data center. `None` if the data center does not exist.
     pub datacenter: Option<DatacenterInventory>,
 }
 
-/// What is in the data center of what is named.
+/// The named objects in the data center.
 #[derive(Clone, Debug, Default)]
 pub struct DatacenterInventory {
-    /// The folder that VMs are put into.
+    /// The folder of the VMs.
     pub folder: Object,
-    /// The further ones, in the order of the file.
+    /// The other folders, in the order of the file.
     pub other_folders: Vec<Object>,
     pub templates: Object,
-    /// The cluster; or what is there instead.
+    /// The cluster, or the object at its path.
     pub compute: AtCompute,
-    /// Whether it is a cluster with DRS turned off, in which vCenter chooses no host for what is to be made.
+    /// Whether it is a cluster with DRS turned off. Then vCenter chooses no host for new VMs.
     pub lacks_drs: bool,
     pub pool: Object,
     pub datastore: AtDatastore,
-    /// Whether the datastore of holds and journals is there, if it is another one.
+    /// The datastore of leases and journals, if it is another one.
     pub journal: Object,
-    /// That datastore, if it is another one and there.
+    /// That datastore, if it is another one and exists.
     pub journal_at: Option<Datastore>,
-    /// The directory of holds and journals, if it is not there yet.
+    /// The directory of leases and journals, if it does not exist yet.
     pub unmade_journal: Option<MissingJournal>,
     /// The networks, in the order of the file.
     pub networks: Vec<Object>,
-    /// The names of the storage policies that there are; none if no one is named, no VM is to be made, or the account may not view them.
+    /// The names of the existing storage policies. `None` if the file names none, no VM is to be created, or the account may
+    /// not view them.
     pub policies: Option<Vec<String>>,
-    /// Privileges that the account lacks on what is there.
+    /// Privileges that the account lacks on existing objects.
     pub missing: Vec<Missing>,
     /// Nodes that have VMs of the deployment.
     pub own: BTreeSet<String>,
-    /// Nodes whose names others have in the folder.
+    /// Nodes whose names other objects have in the folder.
     pub taken: Vec<String>,
-    /// Addresses of the cluster that guests of others have, with the names of their VMs.
+    /// Addresses of the cluster that guests of other VMs have, with the names of those VMs.
     pub holders: Vec<(Ipv4Addr, String)>,
-    /// Whether the image lies ready.
+    /// Whether the image is imported.
     pub staged: bool,
 }

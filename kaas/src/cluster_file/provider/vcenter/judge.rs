@@ -1,4 +1,5 @@
-//! Whether a cluster can be made on a vCenter as it was seen. Pure: each mistake is said where the file says what it is about.
+//! Judges whether a cluster can be created on a vCenter as it was seen. Pure. Each mistake is reported at the line of its
+//! value.
 
 use ::vsphere::{Missing, On};
 use fleet::hypervisor::Size;
@@ -12,16 +13,16 @@ use super::space_demand::{SpaceDemand, gib_down, gib_up};
 use crate::cluster_file::described::FileContext;
 use crate::cluster_file::provider::CheckReport;
 
-/// The newest major version of the API that this was written for.
+/// The newest major version of the API that this program was written for.
 const NEWEST: u32 = 9;
-/// Kinds of datastores whose topmost directories are objects, which `FileManager.MakeDirectory` does not make (vSphere Web
-/// Services API, `DatastoreNamespaceManager`), as all disks are: of each there may be several copies.
+/// Kinds of datastores that store objects, with possibly several copies of each disk. `FileManager.MakeDirectory` does not
+/// create topmost directories there (vSphere Web Services API, `DatastoreNamespaceManager`).
 const OF_OBJECTS: [&str; 2] = ["vsan", "vvol"];
-/// How to be permitted what is missing.
+/// How to get missing privileges.
 const ROLE: &str = "`kaas provider role` prints a role with all that is needed";
 
-/// Whether all that is named is there, and what is needed on it is permitted: then what belongs to the deployment can be looked at. What
-/// VMs that are yet to be made need is no part of it: whether any are is not known before that.
+/// Whether all named objects exist, and the account has the privileges on them. Then the objects of the deployment can be read.
+/// The needs of new VMs are left out: whether there are new VMs is unknown until then.
 pub fn is_named(
     described: &VcenterProvider,
     asked: &Requirements,
@@ -33,7 +34,7 @@ pub fn is_named(
     judging.checked.mistakes.is_empty()
 }
 
-/// What was found, all of it.
+/// Judges all that was found.
 pub fn judge(
     described: &VcenterProvider,
     asked: &Requirements,
@@ -59,7 +60,7 @@ struct Judging<'a> {
 impl Judging<'_> {
     fn wrong<T>(&mut self, at: &Located<T>, words: String) {
         let mistake = self.written.text.mistake(at, words);
-        // One that several find out is said once.
+        // Two checks may find the same mistake.
         if !self.checked.mistakes.contains(&mistake) {
             self.checked.mistakes.push(mistake);
         }
@@ -102,7 +103,7 @@ impl Judging<'_> {
         self.makes(seen, makes);
     }
 
-    /// What is named, whatever is yet to be made there.
+    /// Judges the named objects, whatever is yet to be created there.
     fn named(&mut self, seen: &DatacenterInventory, user: &str) {
         let described = self.described;
         self.folder(&described.folder, &seen.folder);
@@ -148,7 +149,7 @@ impl Judging<'_> {
                     "{name} is a datastore cluster, onto which no VM can be put: name one of its datastores, {members}"
                 ));
             }
-            // The journal is on it as well, unless another one is named: without that nothing goes on.
+            // The journal is on this datastore too, unless the file names another one. Without the journal, no command can run.
             AtDatastore::There(there) if !there.accessible && seen.journal_at.is_none() => {
                 self.wrong(at, unreached(name));
             }
@@ -194,7 +195,7 @@ impl Judging<'_> {
         }
     }
 
-    /// Whether there is more than one node to be kept apart.
+    /// Whether more than one node must run on different hosts.
     fn keeps_apart(&self) -> bool {
         self.described.anti_affinity.value && self.asked.nodes.len() > 1
     }
@@ -209,7 +210,7 @@ impl Judging<'_> {
         }
     }
 
-    /// All that are missing on one object are one mistake.
+    /// All missing privileges on one object are one mistake.
     fn privileges(&mut self, missing: &[Missing], user: &str) {
         let mut objects: Vec<(On, &str)> = missing.iter().map(|one| (one.privilege.on, one.on.as_str())).collect();
         objects.dedup();
@@ -226,10 +227,10 @@ impl Judging<'_> {
         }
     }
 
-    /// Where the file names an object that privileges are needed on.
+    /// The place in the file that names an object with missing privileges.
     fn place_of(&self, on: On, object: &str) -> Located<()> {
         let described = self.described;
-        // As `look` names it.
+        // The names are those of `look`.
         let is = |what: &str, name: &str| object == format!("the {what} {name}");
         let named =
             |what: &str, all: &[Located<String>]| all.iter().find(|one| is(what, &one.value)).map(|one| one.with(()));
@@ -238,7 +239,7 @@ impl Judging<'_> {
                 let folders = [described.other_folders.as_slice(), described.templates.as_slice()].concat();
                 named("folder", &folders).unwrap_or_else(|| described.folder.with(()))
             }
-            // Nobody makes folders for a deployment, and so it is not asked for.
+            // A deployment does not create folders, so this privilege is not checked.
             On::ClustersFolder => described.folder.with(()),
             On::Datastore => match &described.journal {
                 Some(journal) if !is("datastore", &described.datastore.value) => journal.with(()),
@@ -251,7 +252,7 @@ impl Judging<'_> {
         }
     }
 
-    /// Whether it takes what is yet to be made: VMs that are there run on while it is emptied, and are powered on.
+    /// Whether the datastore takes new VMs. Existing VMs run on while it is emptied, and can be powered on.
     fn datastore(&mut self, seen: &DatacenterInventory, makes: bool) {
         let at = &self.described.datastore;
         let name = &at.value;
@@ -265,9 +266,7 @@ impl Judging<'_> {
             if makes {
                 return self.wrong(at, why);
             }
-            self.checked
-                .warnings
-                .push(format!("{why}: no VM is to be made, and those that are there are taken as they are"));
+            self.checked.warnings.push(format!("{why}: no VM is to be created, and existing ones are not changed"));
         }
         let room = SpaceDemand::of(self.asked, seen, self.described.clones);
         if room.at_once > there.free {
@@ -301,14 +300,14 @@ impl Judging<'_> {
         }
     }
 
-    /// Whether the journal's directory can be made: what is above it is made as well.
+    /// Whether the journal's directory can be created, with its parent directories.
     fn journal(&mut self, seen: &DatacenterInventory) {
         let beside = if let AtDatastore::There(there) = &seen.datastore { Some(there) } else { None };
         let (Some(unmade), Some(there)) = (&seen.unmade_journal, seen.journal_at.as_ref().or(beside)) else { return };
         if is_of_objects(&there.kind) && !unmade.has_top {
             self.checked.warnings.push(format!(
                 "the journal is to be in {}, and the datastore {} is of the kind {}, on which no directory can be made at the \
-                 top: name one for the journal that is below one which is there, or on another datastore",
+                 top: name one for the journal that is below an existing one, or on another datastore",
                 unmade.directory, there.name, there.kind
             ));
         }
@@ -318,7 +317,7 @@ impl Judging<'_> {
         let hosts = seen.compute.hosts();
         let cluster = &self.described.cluster;
         if let AtCompute::Unreadable(why) = &seen.compute {
-            self.wrong(cluster, format!("whether hosts of {} take VMs cannot be told: {why}", cluster.value));
+            self.wrong(cluster, format!("cannot tell whether hosts of {} take VMs: {why}", cluster.value));
         }
         if seen.lacks_drs {
             self.wrong(cluster, format!(
@@ -326,7 +325,7 @@ impl Judging<'_> {
                 cluster.value
             ));
         }
-        // What is not there has been said: no host reaches it.
+        // No host reaches an object that does not exist. Its mistake is reported elsewhere.
         let is_named = matches!(seen.datastore, AtDatastore::There(_))
             && seen.networks.iter().all(|network| *network == Object::There)
             && matches!(seen.compute, AtCompute::Cluster(_) | AtCompute::Host(_));
@@ -354,7 +353,7 @@ impl Judging<'_> {
         }
     }
 
-    /// For what is yet to be made: VMs that are there keep the policy that they have, whatever has become of it.
+    /// For new VMs only. Existing VMs keep their policy, whatever has become of it.
     fn policy(&mut self, seen: &DatacenterInventory) {
         let (Some(policy), Some(there)) = (&self.described.storage_policy, &seen.policies) else { return };
         let name = &policy.value;
@@ -363,15 +362,16 @@ impl Judging<'_> {
                 "the storage policy {name}; whether the datastore is compatible with it vCenter says when a VM is made"
             )),
             0 => {
-                let there = if there.is_empty() { "is none".to_owned() } else { format!("are {}", there.join(", ")) };
+                let there =
+                    if there.is_empty() { "is no other".to_owned() } else { format!("are {}", there.join(", ")) };
                 self.wrong(policy, format!("{}; there {there}", absent("storage policy", name)));
             }
             several => self.wrong(policy, format!("there are {several} storage policies called {name}")),
         }
     }
 
-    /// What guests say of themselves is no proof: any of them could keep a cluster from being made. Nodes probe an address before
-    /// they take it.
+    /// A guest's statement on its addresses is not a proof, so it gives only a warning: any guest could otherwise block a
+    /// cluster. Nodes probe an address before they use it.
     fn addresses(&mut self, seen: &DatacenterInventory) {
         for (address, vm) in &seen.holders {
             let node = self.written.nodes.iter().find(|node| node.address() == Some(*address));
@@ -411,7 +411,7 @@ impl Judging<'_> {
     }
 }
 
-/// Why a host takes no VM of the cluster of this size.
+/// Why a host takes no VM of this size.
 fn refused(host: &HostState, size: &Size) -> Option<String> {
     let name = &host.name;
     if !host.connected {
@@ -423,8 +423,8 @@ fn refused(host: &HostState, size: &Size) -> Option<String> {
     if !host.reaches_datastore {
         return Some(format!("{name} does not reach the datastore"));
     }
-    // With more processors than the host has a VM is not powered on (`NotEnoughLogicalCpus`), with more memory it would live in its swap
-    // file. Firmware keeps a little of a host's memory for itself: one of 16 GiB says less.
+    // A VM with more processors than the host has cannot be powered on (`NotEnoughLogicalCpus`). One with more memory would use
+    // its swap file. Firmware keeps some memory for itself: a host of 16 GiB reports less.
     if let Some(has) = host.processors.filter(|has| *has < size.processors) {
         return Some(format!("{name} has {has} of the {} processors that each VM is given", size.processors));
     }

@@ -1,4 +1,5 @@
-//! Looks at what a description names on a vCenter. Changes nothing; a look that fails is never taken for "nothing there".
+//! Reads the objects of a description on a vCenter. Changes nothing. A failed look is an error, and never counts as a missing
+//! object.
 
 use std::net::IpAddr;
 
@@ -9,7 +10,7 @@ use super::VcenterProvider;
 use super::inventory::{AtCompute, AtDatastore, DatacenterInventory, HostState, Object, VcenterInventory};
 use super::requirements::Requirements;
 
-/// What is on the vCenter of a client, but for what belongs to the deployment.
+/// Reads all but the objects of the deployment.
 pub async fn look(client: &Client, described: &VcenterProvider) -> Result<VcenterInventory> {
     let about = &client.service().about;
     let mut seen = VcenterInventory {
@@ -25,7 +26,7 @@ pub async fn look(client: &Client, described: &VcenterProvider) -> Result<Vcente
     Ok(seen)
 }
 
-/// What belongs to the deployment or is in its way: looked at once all that is named is there.
+/// Reads the objects of the deployment, and those that conflict with it. All named objects must exist.
 pub async fn look_around(
     client: &Client,
     described: &VcenterProvider,
@@ -45,7 +46,7 @@ pub async fn look_around(
         }
         addresses.push(*address);
     }
-    // Once a node is there it may hold the virtual IP.
+    // An existing node may hold the virtual IP.
     addresses.extend(asked.vip.filter(|_| seen.own.is_empty()));
     for address in addresses {
         for vm in client.vms_of_address(IpAddr::V4(address)).await?.iter().filter(|vm| !is_own(vm)) {
@@ -56,7 +57,7 @@ pub async fn look_around(
     Ok(())
 }
 
-/// The storage policies that there are, where one is named, may be viewed, and is needed: VMs that are there are seen to without vCenter's
+/// Reads the existing storage policies, if one is named, may be viewed, and is needed. Existing VMs do not need vCenter's
 /// storage policy service.
 pub async fn look_at_policies(
     client: &Client,
@@ -133,7 +134,7 @@ impl Looking<'_> {
         if let Some(cluster) = compute.as_ref().filter(|_| are_shown) {
             match self.client.lacks_drs(cluster).await {
                 Ok(lacks_drs) => seen.lacks_drs = lacks_drs,
-                // Whether an import needs a host vCenter says then.
+                // vCenter reports at the import whether it needs a host.
                 Err(error) if error.lacks_privilege() && self.client.clones_to_any_host() => {}
                 Err(error) if error.lacks_privilege() => seen.compute = AtCompute::Unreadable(error.to_string()),
                 Err(error) => return Err(error),
@@ -164,8 +165,8 @@ impl Looking<'_> {
         Ok(seen)
     }
 
-    /// A network again, unless adapters cannot be put onto it: of the switch of a distributed port group more is read than a role on the
-    /// port group shows.
+    /// Returns `object`, or `Unreadable` if no adapter can be connected to the network. That needs properties of a distributed
+    /// switch, which a role on the port group may not show.
     async fn named_to_adapters(&self, found: Option<&MoRef>, object: Object) -> Result<Object> {
         let Some(network) = found.filter(|_| object == Object::There) else { return Ok(object) };
         match self.client.network_backing(network).await {
@@ -192,8 +193,8 @@ impl Looking<'_> {
         })
     }
 
-    /// A datastore by its name alone, as paths of files have it: unique in a data center, and perhaps in a folder or in a
-    /// datastore cluster.
+    /// A datastore by its name alone, as in datastore paths. The name is unique in a data center, but the datastore may be in a
+    /// folder or a datastore cluster.
     async fn named_datastore(&self, name: &str) -> Result<Option<MoRef>> {
         if let Some(found) = self.below("datastore", name).await?.filter(|found| found.kind == "Datastore") {
             return Ok(Some(found));
@@ -219,7 +220,7 @@ impl Looking<'_> {
         };
         let hosts = self.client.look(found, &["host"]).await?.references_at("host");
         if hosts.is_empty() {
-            let words = "vCenter shows none: there is none, or the account lacks System.Read on them";
+            let words = "vCenter shows none: there are no hosts, or the account lacks System.Read on them";
             return Ok(AtCompute::Unreadable(words.to_owned()));
         }
         let hosts = match self.client.hosts(&hosts).await {
@@ -258,7 +259,7 @@ impl Needs {
     }
 }
 
-/// The object of a path; none if there is none that the account can see.
+/// The object of a path. `None` if it does not exist, or the account cannot see it.
 async fn find(client: &Client, path: &str) -> Result<Option<MoRef>> {
     match client.find(path).await {
         Ok(found) => Ok(Some(found)),

@@ -1,4 +1,4 @@
-//! What a cluster asks of a vCenter: from what is wanted, and from its OVA. Asks nobody.
+//! The requirements of a cluster on a vCenter, from the desired state and the OVA. Contacts no vCenter.
 
 use std::net::Ipv4Addr;
 
@@ -10,24 +10,23 @@ use ova::archive::Archive;
 
 #[derive(Clone, Debug)]
 pub struct Requirements {
-    /// The nodes' names, which are those of their VMs, and their addresses.
+    /// The names of the nodes, which are those of their VMs, and their addresses.
     pub nodes: Vec<(String, Ipv4Addr)>,
-    /// The address of the Kubernetes API, if it is one of its own.
+    /// The virtual IP, if the Kubernetes API has one.
     pub vip: Option<Ipv4Addr>,
-    /// How large each VM is.
+    /// The size of each VM.
     pub size: Size,
-    /// How many network adapters the image has.
+    /// The number of network adapters of the image.
     pub adapters: usize,
-    /// What a VM's system disk can hold, in bytes.
+    /// The capacity of a VM's system disk, in bytes.
     pub system: u64,
-    /// What it holds as it comes, in bytes.
+    /// The data on a new system disk, in bytes.
     pub image: u64,
-    /// The OVA by content.
+    /// The digest of the OVA.
     pub digest: String,
 }
 
 impl Requirements {
-    /// From what is wanted.
     pub fn read(wanted: &DesiredState) -> anyhow::Result<Self> {
         let descriptor = Archive::open(&wanted.ova).and_then(|archive| archive.descriptor());
         let descriptor = descriptor.with_context(|| format!("reading {}", wanted.ova.display()))?;

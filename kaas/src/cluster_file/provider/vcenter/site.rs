@@ -1,4 +1,4 @@
-//! A vCenter that answers: one session for as long as a command works on it.
+//! A vCenter that answers: one session for the duration of a command.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -24,13 +24,13 @@ use crate::cluster_file::described::FileContext;
 use crate::cluster_file::provider::{CheckReport, ClusterBackend, Site};
 use crate::signals::{SignalPolicy, until_ended};
 
-/// How long the end of a session is waited for; vCenter ends it itself, half an hour later.
+/// How long to wait for the end of the session. vCenter itself ends it after half an hour.
 const LOG_OUT: Duration = Duration::from_secs(5);
 
-/// What deployments are numbered under.
+/// The namespace of deployment IDs.
 const DEPLOYMENTS: Uuid = Uuid::from_u128(0x9d3a_7a51_5c0e_4c0b_8a53_2f6f_7d1c_90e4);
 
-/// A vCenter, and the cluster that is meant.
+/// A vCenter, and the place of one cluster on it.
 pub struct VcenterSite {
     described: VcenterProvider,
     client: Client,
@@ -40,15 +40,15 @@ pub struct VcenterSite {
     snapshots: PathBuf,
 }
 
-/// The deployment of a journal and a folder: whoever names the same vCenter and the same of these means the same one, and nobody
-/// has to note it before anything is there. Who has copied a description and put another folder into it means another one.
+/// The ID of the deployment with this journal and folder. All operators who name the same vCenter, journal and folder get the
+/// same ID, without a record of it. A copied description with another folder gets another ID.
 pub(super) fn deployment(about: &About, journal: &DatastorePath, datacenter: &str, folder: &str) -> Uuid {
     let (datacenter, folder) = (datacenter.trim_matches('/'), folder.trim_matches('/'));
     Uuid::new_v5(&DEPLOYMENTS, format!("{} {journal} {datacenter}/{folder}", about.instance_uuid).as_bytes())
 }
 
 impl VcenterSite {
-    /// Logs in. A person may be asked for the password.
+    /// Logs in. May ask the operator for the password.
     pub(super) fn open(
         described: &VcenterProvider,
         cluster: &str,
@@ -65,7 +65,7 @@ impl VcenterSite {
         };
         let client = runtime.block_on(Client::connect(connect)).map_err(|error| match error {
             Error::Unreached { ref reason, .. } if reason.contains("certificate") => anyhow::anyhow!(
-                "{error}. If that is the vCenter's own certificate, name its authority with ca-file, or itself with thumbprint"
+                "{error}. If that is the vCenter's own certificate, name its CA with ca-file, or itself with thumbprint"
             ),
             error => error.into(),
         })?;
@@ -87,7 +87,7 @@ impl VcenterSite {
         VcenterHypervisor::new(self.client.clone(), self.deployment, &self.described.names(), &self.journal).await
     }
 
-    /// What a node says of itself; none if it says nothing, or has no VM.
+    /// The statement of a node. `None` if it has made none, or has no VM.
     async fn statement(&self, node: &str) -> fleet::hypervisor::Result<Option<Statement>> {
         let hypervisor = self.hypervisor().await?;
         let is_nodes = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node);
@@ -97,7 +97,7 @@ impl VcenterSite {
         }
     }
 
-    /// Looks, and gives the session back when the command is asked to end meanwhile.
+    /// Runs a look, and closes the session if a signal ends the command.
     fn looking<T>(&self, look: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         until_ended(&self.runtime, SignalPolicy::AtOnce, async |_| look.await, || self.close())
     }
@@ -105,7 +105,7 @@ impl VcenterSite {
     async fn checked(&self, asked: &Requirements, written: FileContext<'_>) -> anyhow::Result<CheckReport> {
         let described = &self.described;
         let mut seen = look(&self.client, described).await.context("looking at what is named")?;
-        // What belongs to the deployment is seen only where all that is named is there.
+        // Objects of the deployment can be read only if all named objects exist.
         if let Some(datacenter) = seen.datacenter.as_mut().filter(|there| is_named(described, asked, there, written)) {
             let hypervisor = self.hypervisor().await?;
             let mut own = hypervisor.vms().await.context("looking for VMs of the cluster")?;
@@ -116,12 +116,12 @@ impl VcenterSite {
             own.extend(moved);
             look_around(&self.client, described, asked, &own, datacenter)
                 .await
-                .context("looking for what is in the way")?;
-            // Where all VMs are there nobody asks for the image.
+                .context("looking for conflicting objects")?;
+            // The image is needed only for new VMs.
             if asked.nodes.iter().any(|(name, _)| !datacenter.own.contains(name)) {
                 datacenter.staged =
                     hypervisor.find_template(&asked.digest, None, &Placement::default()).await?.is_some();
-                // Without an import there are clones alone.
+                // Without an import, there are only clones.
                 datacenter.lacks_drs &= !(datacenter.staged && self.client.clones_to_any_host());
             }
             datacenter.unmade_journal = self.unmade_journal().await.context("looking for the journal's directory")?;
@@ -134,7 +134,7 @@ impl VcenterSite {
         Ok(judge(described, asked, &seen, written))
     }
 
-    /// The directory of holds and journals, if it is not there yet.
+    /// The directory of leases and journals. `None` if it exists.
     async fn unmade_journal(&self) -> anyhow::Result<Option<MissingJournal>> {
         let is_made = async |directory: DatastorePath| {
             let datacenter = &self.described.datacenter.value;
@@ -160,7 +160,7 @@ impl Site for VcenterSite {
         self.looking(self.checked(&asked, written))
     }
 
-    /// It is there if all that is named is: a folder may hold VMs that are to be adopted.
+    /// The place exists if all named objects exist: a folder may hold VMs that are to be adopted.
     fn find(&self) -> anyhow::Result<Option<ClusterBackend>> {
         self.looking(async {
             let datacenter = &self.described.datacenter.value;
@@ -171,16 +171,16 @@ impl Site for VcenterSite {
                 snapshots: Box::new(DirectoryStore::at(self.snapshots.clone())),
                 network: None,
                 kubeconfig: None,
-                // Templates stay, which clusters share, and so does the directory of the journal, which may hold what is somebody
-                // else's.
+                // Templates remain, because clusters share them. The journal's directory remains too: it may hold files of
+                // other owners.
                 empties: Box::new(|| Ok(())),
             }))
         })
     }
 
     fn make(&self, _wanted: &DesiredState, _key: &PrivateKey, _say: &dyn Fn(&str)) -> anyhow::Result<ClusterBackend> {
-        // The journal's directory is made when a hold is taken, the template under that hold.
-        self.find()?.context("it is there")
+        // Acquiring the lease creates the journal's directory. The template is imported under that lease.
+        self.find()?.context("the place exists")
     }
 
     fn may_destroy(&self) -> anyhow::Result<()> {

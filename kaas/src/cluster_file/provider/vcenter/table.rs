@@ -1,4 +1,4 @@
-//! `[provider.vsphere]` read: what is wrong with it by itself is said at its line. Knows nothing of a vCenter that answers.
+//! Reads `[provider.vsphere]`, and reports its mistakes at their lines. Contacts no vCenter.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl VcenterProvider {
         let thumbprint = table
             .optional("thumbprint", |text| text.parse::<Thumbprint>().map_err(|error| format!("is {text:?}: {error}")));
         if table.at("ca-file").is_some() && table.at("thumbprint").is_some() {
-            table.mistake_at("thumbprint", "is given beside ca-file: the vCenter proves itself by one of them");
+            table.mistake_at("thumbprint", "is given together with ca-file: the vCenter proves itself by one of them");
         }
         let user = table.located("user", "the user, such as kaas@vsphere.local", any);
         let password = password(path, table);
@@ -143,7 +143,7 @@ fn object(text: &str) -> Result<String, String> {
     Err(format!("is {text:?}: give a name, or names with / between them, as vSphere Client shows them"))
 }
 
-/// The name of a storage policy, which may have any character in it: it is no path.
+/// The name of a storage policy. It is not a path, so any character is allowed.
 fn policy(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err(format!("is {text:?}: give the name of a storage policy, as vSphere Client shows it"));
@@ -151,7 +151,7 @@ fn policy(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A directory on a datastore, and not its top.
+/// A directory on a datastore, not its root.
 fn directory(text: &str) -> Result<DatastorePath, String> {
     let parsed = text.parse::<DatastorePath>().map_err(|error| error.to_string())?;
     if let Some(part) = parsed.path.split('/').find(|part| number_of(part.trim()).is_some()) {

@@ -1,4 +1,4 @@
-//! The table held against what a vCenter has.
+//! The table against the objects of a vCenter.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::super::requirements::Requirements;
 use super::*;
 use crate::cluster_file::provider::CheckReport;
 
-/// What three nodes ask for.
+/// The requirements of three nodes.
 fn asked() -> Requirements {
     let node = |number: u8| (format!("cp{number}"), [10, 20, 30, 10 + number].into());
     Requirements {
@@ -53,7 +53,7 @@ fn datastore() -> Datastore {
     }
 }
 
-/// A vCenter on which everything is in order.
+/// A vCenter without any mistake.
 fn seen() -> VcenterInventory {
     let datacenter = DatacenterInventory {
         folder: Object::There,
@@ -74,12 +74,12 @@ fn seen() -> VcenterInventory {
     }
 }
 
-/// All of the nodes that are asked for.
+/// All requested nodes.
 fn all_nodes() -> BTreeSet<String> {
     BTreeSet::from(["cp1", "cp2", "cp3"].map(str::to_owned))
 }
 
-/// What is said of a description where a vCenter is as `change` makes it.
+/// The report on a description, with a vCenter that `change` has modified.
 fn judged(
     text: &str,
     change: impl FnOnce(&mut VcenterInventory, &mut DatacenterInventory, &mut Requirements),
@@ -91,7 +91,7 @@ fn judged(
     judge(vcenter(&file), &asked, &seen, file.written())
 }
 
-/// The one mistake, which is at the line that has `at` in it.
+/// The only mistake. It must be at the line that contains `at`.
 fn mistake(
     text: &str,
     at: &str,
@@ -105,7 +105,7 @@ fn mistake(
 }
 
 #[test]
-fn what_is_in_order_is_said_with_what_will_be_made() {
+fn report_lists_findings_and_planned_objects() {
     let directory = DatastorePath::new("datastore1", "kaas/control");
     let unmade = |_: &mut VcenterInventory, seen: &mut DatacenterInventory, _: &mut Requirements| {
         seen.unmade_journal = Some(MissingJournal { directory: directory.clone(), has_top: false });
@@ -135,7 +135,7 @@ fn what_is_in_order_is_said_with_what_will_be_made() {
 }
 
 #[test]
-fn what_is_not_there_is_said_where_it_is_named() {
+fn missing_objects_are_reported_at_their_lines() {
     let text = with(&[
         ("# resource-pool", "resource-pool"),
         ("# other-folders", "other-folders"),
@@ -175,7 +175,7 @@ fn what_is_not_there_is_said_where_it_is_named() {
         ("networks = ", "networks[0]: the network VM Network cannot be used: no System.Read", &|seen| {
             seen.networks = vec![Object::Unreadable("no System.Read".to_owned())]
         }),
-        ("\ncluster = ", "whether hosts of Cluster take VMs cannot be told: no System.Read", &|seen| {
+        ("\ncluster = ", "cannot tell whether hosts of Cluster take VMs: no System.Read", &|seen| {
             seen.compute = AtCompute::Unreadable("no System.Read".to_owned())
         }),
         ("journal = ", "there is no datastore datastore1", &|seen| seen.journal = Object::Absent),
@@ -198,7 +198,7 @@ fn what_is_not_there_is_said_where_it_is_named() {
 }
 
 #[test]
-fn missing_privileges_are_named_once_for_each_object_with_what_they_are_for() {
+fn missing_privileges_are_grouped_by_object() {
     let missing = |id: &str, object: &str| {
         let privilege = *PRIVILEGES.iter().find(|privilege| privilege.id == id).unwrap();
         Missing { privilege, on: object.to_owned() }
@@ -227,7 +227,7 @@ fn missing_privileges_are_named_once_for_each_object_with_what_they_are_for() {
     }
     assert!(!checked.found.iter().any(|found| found.contains("all privileges")));
     assert_eq!(PRIVILEGES.iter().filter(|privilege| privilege.on == On::Cluster).count(), 1);
-    // Objects whose names end alike are told apart.
+    // Objects whose names have the same end are distinguished.
     let text = with(&[
         ("# other-folders = [\"Discovered virtual machine\"]", "other-folders = [\"control\"]"),
         ("# journal = \"[datastore1] kaas/control\"", "journal = \"[store1] kaas/control\""),
@@ -248,7 +248,7 @@ fn missing_privileges_are_named_once_for_each_object_with_what_they_are_for() {
 }
 
 #[test]
-fn a_storage_policy_has_to_be_there_for_vms_that_are_not() {
+fn storage_policy_must_exist_for_new_vms() {
     let (text, at) = (with(&[("# storage-policy", "storage-policy")]), "storage-policy = ");
     let with_policies = |names: &[&str]| {
         let policies = Some(names.iter().map(|name| (*name).to_owned()).collect());
@@ -261,9 +261,9 @@ fn a_storage_policy_has_to_be_there_for_vms_that_are_not() {
     let told = mistake(&text, at, with_policies(&["gold", "silver"]));
     assert!(told.contains("storage-policy: there is no storage policy vSAN Default"), "{told}");
     assert!(told.contains("; there are gold, silver"), "{told}");
-    assert!(mistake(&text, at, with_policies(&[])).contains("; there is none"));
+    assert!(mistake(&text, at, with_policies(&[])).contains("; there is no other"));
     assert!(mistake(&text, at, with_policies(&[name, name])).contains("there are 2 storage policies called vSAN"));
-    // VMs that are there need none.
+    // Existing VMs do not need the policy.
     let there = judged(&text, |_, seen, _| {
         seen.policies = Some(Vec::new());
         seen.own = all_nodes();
@@ -277,7 +277,7 @@ fn a_storage_policy_has_to_be_there_for_vms_that_are_not() {
 }
 
 #[test]
-fn room_is_counted_for_what_is_not_there_yet() {
+fn space_is_counted_only_for_new_vms() {
     let at = "datastore = \"datastore1\"";
     let free = |gib: u64| {
         move |_: &mut VcenterInventory, seen: &mut DatacenterInventory, _: &mut Requirements| {
@@ -289,10 +289,10 @@ fn room_is_counted_for_what_is_not_there_yet() {
     let tight = judged(EXAMPLE, free(13));
     assert!(tight.mistakes.is_empty(), "{tight:?}");
     assert!(tight.warnings[0].contains("13 GiB are taken at once, and 92 GiB once the disks are full"), "{tight:?}");
-    // Copies take as much each.
+    // Each full clone needs the space of the image.
     let full = with(&[("clones = \"linked\"", "clones = \"full\"")]);
     assert!(mistake(&full, at, free(13)).contains("16 GiB are taken at once"));
-    // Where all is there nothing more is taken: a kubeconfig can be renewed on a datastore that is full.
+    // Without new VMs no space is needed: a kubeconfig can be renewed on a full datastore.
     let there = judged(EXAMPLE, |_, seen, _| {
         seen.datastore = AtDatastore::There(Datastore { free: 0, ..datastore() });
         seen.own = all_nodes();
@@ -300,7 +300,7 @@ fn room_is_counted_for_what_is_not_there_yet() {
     });
     assert!(there.mistakes.is_empty() && there.exists, "{there:?}");
     assert!(!there.makes.iter().any(|makes| makes.contains("template")), "{there:?}");
-    // One that is lacking takes its room, and the image's.
+    // One new VM needs its space and that of the image.
     let told = mistake(EXAMPLE, at, |_, seen, _| {
         seen.datastore = AtDatastore::There(Datastore { free: 0, ..datastore() });
         seen.own = BTreeSet::from(["cp1", "cp3"].map(str::to_owned));
@@ -319,9 +319,9 @@ fn room_is_counted_for_what_is_not_there_yet() {
     assert!(local.warnings[0].contains("one host alone reaches the datastore"), "{local:?}");
 }
 
-/// A policy of vSAN may take twice of what a disk holds, or all that it can hold at once.
+/// A policy of vSAN may take twice the data of a disk, or its whole capacity at once.
 #[test]
-fn room_on_a_datastore_of_objects_is_said_to_be_counted_once() {
+fn object_datastore_warns_about_the_policys_copies() {
     let words = "the storage policy decides how much of it is taken. Room is counted for one copy of thin disks";
     for (kind, own, warns) in [
         ("vsan", BTreeSet::new(), true),
@@ -340,11 +340,11 @@ fn room_on_a_datastore_of_objects_is_said_to_be_counted_once() {
 }
 
 #[test]
-fn a_journal_is_not_to_be_made_at_the_top_of_a_datastore_of_objects() {
+fn journal_at_object_datastore_root_gives_a_warning() {
     let words = "on which no directory can be made at the top: name one for the journal";
     let vsan = || Datastore { name: "vsan1".to_owned(), kind: "vsan".to_owned(), ..datastore() };
-    // The datastore of the VMs, that of the journal where it is another one, whether the directory is there, and whether the
-    // topmost one on its way is.
+    // The datastore of the VMs, that of the journal if it is another one, whether the directory exists, and whether its topmost
+    // parent exists.
     for (vms, journal, is_there, has_top, warns) in [
         (vsan(), None, false, false, true),
         (vsan(), None, false, true, false),
@@ -355,7 +355,7 @@ fn a_journal_is_not_to_be_made_at_the_top_of_a_datastore_of_objects() {
         (datastore(), None, false, false, false),
     ] {
         let case = format!("{} {journal:?} {is_there} {has_top}", vms.kind);
-        // Whether `journal` names a directory or not.
+        // With and without `journal` in the file.
         for text in [EXAMPLE.to_owned(), with(&[("# journal", "journal")])] {
             let checked = judged(&text, |_, seen, _| {
                 let unmade = MissingJournal { directory: DatastorePath::new("vsan1", "kaas/control"), has_top };
@@ -369,9 +369,9 @@ fn a_journal_is_not_to_be_made_at_the_top_of_a_datastore_of_objects() {
     }
 }
 
-/// VMs that are there are powered on, and a kubeconfig is had of them, while somebody empties their datastore.
+/// Existing VMs can be powered on, and issue a kubeconfig, while an administrator empties their datastore.
 #[test]
-fn a_datastore_that_takes_no_vms_now_is_a_mistake_only_where_one_is_to_be_made() {
+fn closed_datastore_blocks_only_new_vms() {
     let entering = || Datastore { maintenance: "enteringMaintenance".to_owned(), ..datastore() };
     let unreached = || Datastore { accessible: false, ..datastore() };
     let checked = |there: Datastore, own: BTreeSet<String>, journal_at: Option<Datastore>| {
@@ -384,7 +384,7 @@ fn a_datastore_that_takes_no_vms_now_is_a_mistake_only_where_one_is_to_be_made()
     assert!(there.mistakes.is_empty() && there.warnings[0].contains(words), "{there:?}");
     let lacking = checked(entering(), BTreeSet::from(["cp1".to_owned()]), None);
     assert!(lacking.mistakes[0].to_string().contains(words), "{lacking:?}");
-    // Without the journal nothing goes on, and it is on the same datastore unless another one is named.
+    // Without the journal no command can run. It is on the same datastore unless the file names another one.
     let words = "no host reaches the datastore datastore1 now";
     let beside = checked(unreached(), all_nodes(), None);
     assert!(beside.mistakes.len() == 1 && beside.mistakes[0].to_string().contains(words), "{beside:?}");
@@ -392,9 +392,9 @@ fn a_datastore_that_takes_no_vms_now_is_a_mistake_only_where_one_is_to_be_made()
     assert!(elsewhere.mistakes.is_empty() && elsewhere.warnings[0].contains(words), "{elsewhere:?}");
 }
 
-/// VMs that are there are powered on by whoever is shown no host.
+/// An account that may not see hosts can power existing VMs on.
 #[test]
-fn hosts_that_are_not_shown_are_a_mistake_only_where_a_vm_is_to_be_made() {
+fn unreadable_hosts_block_only_new_vms() {
     let with = |own: BTreeSet<String>| {
         judged(EXAMPLE, |_, seen, _| {
             (seen.compute, seen.own) = (AtCompute::Unreadable("no System.Read".to_owned()), own);
@@ -404,15 +404,12 @@ fn hosts_that_are_not_shown_are_a_mistake_only_where_a_vm_is_to_be_made() {
     assert!(there.mistakes.is_empty(), "{there:?}");
     let lacking = with(BTreeSet::from(["cp1".to_owned()]));
     assert!(lacking.mistakes.len() == 1, "{lacking:?}");
-    assert!(
-        lacking.mistakes[0].to_string().contains("whether hosts of Cluster take VMs cannot be told"),
-        "{lacking:?}"
-    );
+    assert!(lacking.mistakes[0].to_string().contains("cannot tell whether hosts of Cluster take VMs"), "{lacking:?}");
 }
 
-/// VMs that are there are powered on where they are.
+/// Existing VMs are powered on where they are.
 #[test]
-fn a_cluster_without_drs_is_a_mistake_only_where_a_vm_is_to_be_made() {
+fn missing_drs_blocks_only_new_vms() {
     let words = "the cluster Cluster has DRS turned off, and without it vCenter chooses no host for a new VM";
     let told = mistake(EXAMPLE, "cluster = \"Cluster\"", |_, seen, _| seen.lacks_drs = true);
     assert!(told.contains(words), "{told}");
@@ -420,9 +417,9 @@ fn a_cluster_without_drs_is_a_mistake_only_where_a_vm_is_to_be_made() {
     assert!(there.mistakes.is_empty(), "{there:?}");
 }
 
-/// What is yet to be made is known once VMs of the cluster were looked for: a full datastore hinders nobody from that.
+/// New VMs are known only after a look for existing ones. A full datastore must not prevent that look.
 #[test]
-fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there() {
+fn named_objects_are_judged_without_new_vms() {
     let named = |change: &dyn Fn(&mut DatacenterInventory)| {
         let (file, mut datacenter) = (file(EXAMPLE), seen().datacenter.unwrap());
         change(&mut datacenter);
@@ -441,17 +438,17 @@ fn what_only_making_vms_needs_is_no_part_of_whether_all_that_is_named_is_there()
 }
 
 #[test]
-fn hosts_that_take_no_vms_are_named_with_why_and_nodes_are_kept_apart_on_the_others() {
+fn hosts_that_take_no_vms_are_listed() {
     let ill = |seen: &mut DatacenterInventory| {
         let lacks = vec!["VM Network".to_owned()];
         seen.compute = AtCompute::Cluster(vec![
-            // A little less than it has by name.
+            // A little less than its nominal memory.
             HostState { memory: Some((4096 << 20) - 1), ..host("esx1") },
             HostState { connected: false, ..host("esx2") },
             HostState { in_maintenance: true, ..host("esx3") },
             HostState { reaches_datastore: false, ..host("esx4") },
             HostState { lacks, ..host("esx5") },
-            // Of the last one vCenter does not say how large it is.
+            // vCenter does not report the size of the last one.
             HostState { processors: None, memory: None, ..host("esx6") },
             HostState { processors: Some(1), ..host("esx7") },
             HostState { memory: Some(2048 << 20), ..host("esx8") },
@@ -472,12 +469,12 @@ fn hosts_that_take_no_vms_are_named_with_why_and_nodes_are_kept_apart_on_the_oth
     let none = |seen: &mut DatacenterInventory| seen.compute = AtCompute::Cluster(vec![]);
     let told = mistake(&together, "cluster = \"Cluster\"", |_, seen, _| none(seen));
     assert!(told.contains("no host of Cluster takes VMs of this cluster now"), "{told}");
-    // A size that none has is a mistake of its own.
+    // A size that no host has is a separate mistake.
     let told = mistake(&together, "cluster = \"Cluster\"", |_, _, asked| asked.size.processors = 64);
     let small =
         "no host of Cluster takes VMs of this cluster now (esx1 has 2 of the 64 processors that each VM is given;";
     assert!(told.contains(small), "{told}");
-    // A host by itself has no rules, and nobody starts its VMs elsewhere.
+    // A host without a cluster has no rules, and no other host starts its VMs.
     let text = with(&[("# restart-priority", "restart-priority")]);
     let checked = judged(&text, |_, seen, _| seen.compute = AtCompute::Host(["a", "b", "c"].map(host).to_vec()));
     let told: Vec<String> = checked.mistakes.iter().map(ToString::to_string).collect();
@@ -489,7 +486,7 @@ fn hosts_that_take_no_vms_are_named_with_why_and_nodes_are_kept_apart_on_the_oth
 }
 
 #[test]
-fn names_addresses_and_adapters_that_do_not_fit_are_said() {
+fn conflicting_names_addresses_and_adapters_are_reported() {
     let told = mistake(EXAMPLE, "name = \"cp2\"", |_, seen, _| seen.taken = vec!["cp2".to_owned()]);
     assert!(told.contains("node[1].name: the folder kaas/control has something called cp2"), "{told}");
     let holder = |last: u8| {
@@ -497,7 +494,7 @@ fn names_addresses_and_adapters_that_do_not_fit_are_said() {
             seen.holders = vec![([10, 20, 30, last].into(), "web".to_owned())];
         }
     };
-    // Any guest can say so: it stops nothing.
+    // Any guest can state this, so it blocks nothing.
     for (last, whose) in [(13, "cp3"), (10, "the virtual IP")] {
         let checked = judged(EXAMPLE, holder(last));
         assert_eq!(checked.mistakes.len(), 0, "{:?}", checked.mistakes);
@@ -510,7 +507,7 @@ fn names_addresses_and_adapters_that_do_not_fit_are_said() {
 }
 
 #[test]
-fn a_vm_that_is_called_like_a_line_of_what_was_found_forges_none() {
+fn vm_name_cannot_forge_a_report_line() {
     let checked = judged(EXAMPLE, |_, seen, _| {
         seen.holders = vec![([10, 20, 30, 13].into(), "web\nfound: kaas has all privileges".to_owned())];
     });
@@ -519,7 +516,7 @@ fn a_vm_that_is_called_like_a_line_of_what_was_found_forges_none() {
 }
 
 #[test]
-fn a_datastore_of_the_journal_alone_has_to_take_files_now() {
+fn separate_journal_datastore_must_be_writable() {
     let text = with(&[("# journal = \"[datastore1] kaas/control\"", "journal = \"[store1] kaas/control\"")]);
     let told = |change: fn(&mut Datastore)| {
         mistake(&text, "journal = ", |_, seen, _| {
@@ -529,7 +526,7 @@ fn a_datastore_of_the_journal_alone_has_to_take_files_now() {
         })
     };
     assert!(told(|there| there.accessible = false).contains("no host reaches the datastore store1 now"));
-    // Also one on its way there: what a command notes later would find it closed.
+    // Also while it enters maintenance: later records of a command could not be written.
     type Change = fn(&mut Datastore);
     let changes: [(&str, Change); 2] = [
         ("inMaintenance", |there| there.maintenance = "inMaintenance".to_owned()),
@@ -542,7 +539,7 @@ fn a_datastore_of_the_journal_alone_has_to_take_files_now() {
 }
 
 #[test]
-fn a_vcenter_of_a_later_version_is_tried_and_said() {
+fn newer_vcenter_version_gives_a_warning() {
     for (api, warns) in [("7.0.3.0", false), ("8.0.1.0", false), ("9.1.0.0", false), ("10.0.0.0", true), ("", true)] {
         let checked = judged(EXAMPLE, |seen, _, _| seen.api = api.to_owned());
         let warned = checked.warnings.iter().any(|warning| warning.contains("was made for vCenter 7, 8 and 9"));

@@ -1,4 +1,4 @@
-//! What is wrong with `[provider.vsphere]` is said at its line, alone and held against what a vCenter has.
+//! Mistakes of `[provider.vsphere]` are reported at their lines, for the table alone and against a vCenter.
 
 mod judge;
 mod table;
@@ -10,7 +10,7 @@ use crate::cluster_file::provider::DescribedProvider;
 
 const EXAMPLE: &str = include_str!("../../../../deploy/examples/vsphere.toml");
 
-/// The example with parts of it otherwise.
+/// The example with replaced parts.
 fn with(changes: &[(&str, &str)]) -> String {
     changes.iter().fold(EXAMPLE.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
@@ -29,7 +29,7 @@ fn vcenter(file: &ClusterFile) -> &super::VcenterProvider {
     }
 }
 
-/// The line of a text that has this in it, as mistakes begin with it.
+/// The prefix of a mistake: the number of the line that contains `part`.
 fn line(text: &str, part: &str) -> String {
     format!("{}: ", 1 + text.lines().position(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}")))
 }

@@ -3,14 +3,14 @@
 use super::super::site::deployment;
 use super::*;
 
-/// What is wrong with a text by itself, without the file's name.
+/// The mistakes of a text alone, without the file's name.
 fn mistakes(text: &str) -> Vec<String> {
     let Err(mistakes) = ClusterFile::parse(Path::new("cluster.toml"), text.to_owned()) else { return Vec::new() };
     mistakes.0.iter().map(|mistake| mistake.to_string().replacen("cluster.toml:", "", 1)).collect()
 }
 
 #[test]
-fn the_example_names_objects_by_their_paths() {
+fn example_names_objects_by_their_paths() {
     let file = file(EXAMPLE);
     let names = vcenter(&file).names();
     assert_eq!(
@@ -24,7 +24,7 @@ fn the_example_names_objects_by_their_paths() {
 }
 
 #[test]
-fn what_the_example_has_in_comments_is_in_order_as_well() {
+fn commented_keys_of_the_example_are_valid() {
     let text = with(&[
         ("# thumbprint", "thumbprint"),
         ("# resource-pool = \"kaas\"", "resource-pool = \"kaas/control\""),
@@ -53,7 +53,7 @@ fn what_the_example_has_in_comments_is_in_order_as_well() {
 }
 
 #[test]
-fn each_mistake_of_the_table_is_said_at_its_line() {
+fn each_mistake_is_reported_at_its_line() {
     let said = |from: &str, to: &str, part: &str| {
         let text = with(&[(from, to)]);
         let told = mistakes(&text);
@@ -97,7 +97,7 @@ fn each_mistake_of_the_table_is_said_at_its_line() {
 }
 
 #[test]
-fn all_that_is_missing_is_said_at_once_and_one_provider_is_named() {
+fn all_missing_keys_are_reported_at_once() {
     let head = EXAMPLE.split("[provider.vsphere]").next().unwrap();
     let told = mistakes(&format!(
         "{head}[provider.vsphere]\nca-file = \"Cargo.toml\"\nthumbprint = \"00\"\nserver-name = \"x\"\n"
@@ -114,14 +114,14 @@ fn all_that_is_missing_is_said_at_once_and_one_provider_is_named() {
     for part in ["folder: is missing", "datastore: is missing", "networks: is missing", "server-name: is no key of"] {
         assert!(told.iter().any(|line| line.contains(part)), "{part} is not in {told:#?}");
     }
-    assert!(told.iter().any(|line| line.contains("thumbprint: is given beside ca-file")), "{told:#?}");
+    assert!(told.iter().any(|line| line.contains("thumbprint: is given together with ca-file")), "{told:#?}");
     assert!(mistakes(&format!("{head}[provider]\n"))[0].contains("give a table [provider.vsphere] or [provider.lab]"));
     let both = mistakes(&format!("{EXAMPLE}\n[provider.lab]\nname = \"x\"\n"));
     assert!(both.len() == 1 && both[0].contains("names two that run VMs"), "{both:#?}");
 }
 
 #[test]
-fn a_journal_is_in_no_directory_that_is_a_part_of_another_ones() {
+fn journal_inside_another_journal_is_refused() {
     for journal in
         ["[datastore1] kaas/000007", "[datastore1] 000007/control", "[datastore1] kaas/../x", "[datastore1] "]
     {
@@ -134,7 +134,7 @@ fn a_journal_is_in_no_directory_that_is_a_part_of_another_ones() {
 }
 
 #[test]
-fn a_deployment_is_that_of_a_vcenter_a_journal_and_a_folder() {
+fn deployment_id_depends_on_vcenter_journal_and_folder() {
     let about = |id: &str| ::vsphere::About {
         full_name: "VMware vCenter Server 8.0.3".to_owned(),
         api_type: "VirtualCenter".to_owned(),
@@ -146,10 +146,10 @@ fn a_deployment_is_that_of_a_vcenter_a_journal_and_a_folder() {
     };
     let of = |id: &str, journal: &str| in_folder(id, journal, "DC", "a/b");
     let one = of("a", "[ds] kaas/control");
-    // Stamps of VMs carry it: it must not become another one with a later version of this program.
+    // Stamps of VMs carry this ID: a later version must compute the same one.
     assert_eq!(one.to_string(), of("a", "[ds]kaas/control").to_string());
     assert_eq!(one.to_string(), "859d89d2-5275-57ac-9edc-acbbd7b2e6ec");
-    // A description that was copied for another cluster, as far as the folder.
+    // A description that was copied for another cluster, with another folder.
     assert_ne!(one, in_folder("a", "[ds] kaas/control", "DC", "a/c"));
     assert_eq!(one, in_folder("a", "[ds] kaas/control", "/DC/", "/a/b"));
     assert!(one != of("b", "[ds] kaas/control") && one != of("a", "[ds] kaas/other"));
