@@ -13,9 +13,9 @@ use crate::properties;
 use crate::properties::parse::addresses::overlap;
 use crate::properties::parse::certificates;
 use crate::properties::{
-    ADDRESS, API_VIP, CONSOLE_PASSWORD_HASH, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET, DNS_SERVERS,
-    EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_CIDR,
-    REGISTRY_MIRROR, ROUTES, SERVICE_CIDR, SERVICE_VIPS, SNAPSHOT_TARGET, SSH_AUTHORIZED_KEYS,
+    ADDRESS, API_VIP, AddressSource, CONSOLE_PASSWORD_HASH, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET,
+    DNS_SERVERS, EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS,
+    POD_CIDR, REGISTRY_MIRROR, ROUTES, SERVICE_CIDR, SERVICE_VIPS, SNAPSHOT_TARGET, SSH_AUTHORIZED_KEYS,
 };
 use crate::role::Role;
 use crate::secret::Secret;
@@ -65,7 +65,8 @@ pub fn clear_text(target: &Secret) -> Option<Finding> {
 
 /// Control nodes are found at their addresses: by each other, by etcd, by all who hold a kubeconfig.
 fn only_a_workers_address_is_leased(draft: &Draft, findings: &mut Findings) {
-    let Some(role) = draft.role.filter(|role| draft.is_leased && *role != Role::Worker) else { return };
+    let is_leased = draft.address_source == Some(AddressSource::Dhcp);
+    let Some(role) = draft.role.filter(|role| is_leased && *role != Role::Worker) else { return };
     findings.push(codes::ADDRESS_DHCP.finding(
         ADDRESS,
         format!("it is to come by DHCP, and this VM is to be {}", role.title()),
@@ -84,7 +85,7 @@ fn this_node_is_listed(draft: &Draft, findings: &mut Findings) {
             "Give this VM one of these names, or add it to the list on every node",
         ));
     }
-    let Some(address) = draft.address.map(|network| network.addr()) else { return };
+    let Some(address) = draft.address().map(|network| network.addr()) else { return };
     for entry in entries.into_iter().filter(|entry| entry.address != address) {
         findings.push(codes::CONTROL_NODES_ADDRESS.finding(
             CONTROL_NODES,
@@ -138,7 +139,7 @@ fn virtual_address_is_there(draft: &Draft, findings: &mut Findings) {
 }
 
 fn addresses_are_in_the_subnet(draft: &Draft, findings: &mut Findings) {
-    let Some(own) = draft.address else { return };
+    let Some(own) = draft.address() else { return };
     let subnet = own.trunc();
     let mut check = |key: &str, what: &str, address: Ipv4Addr, off_subnet: &codes::Code| {
         if !subnet.contains(&address) {
@@ -171,7 +172,7 @@ fn addresses_are_in_the_subnet(draft: &Draft, findings: &mut Findings) {
 fn addresses_are_used_once(draft: &Draft, findings: &mut Findings) {
     let mut taken: Vec<(String, Ipv4Addr)> =
         draft.control_nodes.iter().flatten().map(|node| (node.name.clone(), node.address)).collect();
-    let own = draft.address.map(|network| network.addr());
+    let own = draft.address().map(|network| network.addr());
     if let Some(address) = own.filter(|own| taken.iter().all(|(_, other)| other != own)) {
         taken.push(("this VM".to_owned(), address));
     }
@@ -192,7 +193,7 @@ fn addresses_are_used_once(draft: &Draft, findings: &mut Findings) {
 
 fn ranges_are_apart(draft: &Draft, findings: &mut Findings) {
     let ranges: Vec<(&str, &str, Ipv4Net)> = [
-        (ADDRESS, "the node subnet", draft.address.map(|own| own.trunc())),
+        (ADDRESS, "the node subnet", draft.address().map(|own| own.trunc())),
         (DATA_ADDRESS, "the data subnet", draft.data_address.map(|own| own.trunc())),
         (POD_CIDR, "the pod CIDR", draft.pod_cidr),
         (SERVICE_CIDR, "the service CIDR", draft.service_cidr),
@@ -213,8 +214,8 @@ fn ranges_are_apart(draft: &Draft, findings: &mut Findings) {
 
 /// The virtual IPs of services are nobody else's. A host that answers for an address which another one has takes it over.
 fn service_addresses_are_free(draft: &Draft, findings: &mut Findings) {
-    let own = draft.address.map(|own| ("this VM".to_owned(), own.addr()));
-    let subnet = draft.address.map(|own| own.trunc());
+    let own = draft.address().map(|own| ("this VM".to_owned(), own.addr()));
+    let subnet = draft.address().map(|own| own.trunc());
     let mut taken: Vec<(String, Ipv4Addr)> =
         draft.control_nodes.iter().flatten().map(|node| (node.name.clone(), node.address)).collect();
     taken.extend(own.filter(|(_, own)| taken.iter().all(|(_, other)| other != own)));
@@ -268,8 +269,8 @@ fn service_addresses_are_free(draft: &Draft, findings: &mut Findings) {
 
 /// Routes lead through neighbours, each network by one way, and away from pods and services.
 fn routes_lead_somewhere(draft: &Draft, findings: &mut Findings) {
-    let own: Vec<Ipv4Net> = draft.address.into_iter().chain(draft.data_address).collect();
-    let missing = draft.address.is_none() || draft.wrong.contains(DATA_ADDRESS);
+    let own: Vec<Ipv4Net> = draft.address().into_iter().chain(draft.data_address).collect();
+    let missing = draft.address().is_none() || draft.wrong.contains(DATA_ADDRESS);
     for (index, route) in draft.routes.iter().enumerate() {
         let near = own.iter().find(|own| own.contains(&route.gateway));
         let problem = match near {
@@ -357,7 +358,7 @@ fn servers_can_be_reached(draft: &Draft, findings: &mut Findings) {
             }
         }
     }
-    let Some(subnet) = draft.address else { return };
+    let Some(subnet) = draft.address() else { return };
     let far: Vec<String> = servers
         .iter()
         .filter(|(_, address)| !subnet.contains(address))

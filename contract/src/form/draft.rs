@@ -14,8 +14,7 @@ use crate::properties::{
 use crate::role::{Role, Roles};
 use crate::secret::Secret;
 
-/// The text that a form has for a property, as it was filled in; none where the form has none. A finding where nobody can
-/// say which text that is.
+/// The text of a property in a form, as it was filled in, or `None`. A finding if the form is ambiguous.
 pub type Texts<'t> = &'t dyn Fn(&Property) -> Result<Option<&'t str>, Finding>;
 
 /// Whether the role's one-time secret is needed: the deployment secret, or a worker's join token.
@@ -27,93 +26,62 @@ pub enum SecretNeed {
     Erased,
 }
 
-/// The values whose form is right; what is missing or wrong is none.
-#[derive(Debug, Default)]
-pub struct Draft {
-    /// What the form names, or the image's first: the rest of the form is judged by it.
-    pub role: Option<Role>,
-    /// The node's name.
-    pub name: Option<String>,
-    /// The static one.
-    pub address: Option<Ipv4Net>,
-    /// Whether a DHCP server is to lease one.
-    pub is_leased: bool,
-    /// The default gateway.
-    pub gateway: Option<Ipv4Addr>,
-    /// The address on a data network.
-    pub data_address: Option<Ipv4Net>,
-    /// Static routes.
-    pub routes: Vec<Route>,
-    /// Resolvers, in order.
-    pub dns_servers: Vec<Ipv4Addr>,
-    /// Search domains, in order.
-    pub search_domains: Vec<String>,
-    /// Time servers, names or addresses.
-    pub ntp_servers: Vec<String>,
-    /// The cluster's name.
-    pub cluster_name: Option<String>,
-    /// All control nodes.
-    pub control_nodes: Option<Vec<ControlNode>>,
-    /// The virtual IP of the Kubernetes API.
-    pub virtual_address: Option<Ipv4Addr>,
-    /// The deployment secret.
-    pub secret: Option<Secret>,
-    /// The Kubernetes minor to form with.
-    pub kubernetes_minor: Option<String>,
-    /// Addresses of pods.
-    pub pod_cidr: Option<Ipv4Net>,
-    /// Addresses of services.
-    pub service_cidr: Option<Ipv4Net>,
-    /// What pods may ask for.
-    pub pod_security: Option<PodSecurity>,
-    /// Whether the appliance brings cluster DNS.
-    pub cluster_dns: Option<bool>,
-    /// Whether it brings metrics.
-    pub cluster_metrics: Option<bool>,
-    /// Whether it brings local volumes.
-    pub local_volumes: Option<bool>,
-    /// Virtual IPs of services.
-    pub service_addresses: Vec<AddressRange>,
-    /// Keys for SSH.
-    pub ssh_authorized_keys: Vec<String>,
-    /// The hash of the console's password.
-    pub console_password_hash: Option<String>,
-    /// Networks of administrators.
-    pub admin_networks: Vec<Ipv4Net>,
-    /// Proxy for http:// addresses.
-    pub http_proxy: Option<String>,
-    /// Proxy for https:// addresses.
-    pub https_proxy: Option<String>,
-    /// What is reached without the proxy.
-    pub no_proxy: Vec<String>,
-    /// Further authorities to trust, in PEM.
-    pub extra_ca_certificates: Vec<String>,
-    /// Where container images are pulled from.
-    pub registry_mirror: Option<String>,
-    /// Where snapshots are copied to.
-    pub snapshot_target: Option<Secret>,
-    /// How often one is taken.
-    pub snapshot_every: Option<Period>,
-    /// The operator's public key for the day of a restore.
-    pub recovery_public_key: Option<String>,
-    /// The public key of whoever deploys the cluster.
-    pub deployer_public_key: Option<String>,
-    /// UDP port of the pod network.
-    pub vxlan_port: Option<u16>,
-    /// How many times longer than usual anything is waited for.
-    pub timeout_factor: Option<u32>,
-    /// Keys of properties that are given, but wrong.
-    pub wrong: BTreeSet<&'static str>,
-    /// Labels of a worker's node.
-    pub labels: Vec<Label>,
-    /// Taints of a worker's node.
-    pub taints: Vec<Taint>,
-    /// The pool of a worker.
-    pub pool: Option<String>,
-    /// A worker's join token.
-    pub join_token: Option<Secret>,
-    /// The hash of the cluster's authority.
-    pub authority_hash: Option<String>,
+macro_rules! draft {
+    ($($name:ident = $key:literal $(=> $field:ident: $type:ty)?;)*) => {
+        /// The values whose form is right. A value that is missing or wrong is `None`, or an empty list.
+        #[derive(Debug, Default)]
+        pub struct Draft {
+            /// The role that the form names, or the first of the image. The rest of the form is checked for this role.
+            pub role: Option<Role>,
+            /// Keys of properties with a wrong value.
+            pub wrong: BTreeSet<&'static str>,
+            $($(#[doc = concat!("The value of the property `", $key, "`.")] pub $field: $type,)?)*
+        }
+
+        impl Form<'_> {
+            /// Reads the properties in the order of the form: findings of an empty form begin with its first field.
+            fn draft(mut self) -> (Draft, Findings) {
+                let mut draft = Draft {
+                    role: Some(self.role),
+                    wrong: BTreeSet::new(),
+                    $($($field: Field::read(&mut self, properties::$name),)?)*
+                };
+                draft.wrong = self.wrong;
+                (draft, self.findings)
+            }
+        }
+    };
+}
+properties::for_each_property!(draft);
+
+impl Draft {
+    /// The static address, with the prefix length of its subnet.
+    pub fn address(&self) -> Option<Ipv4Net> {
+        match self.address_source? {
+            AddressSource::Static(address) => Some(address),
+            AddressSource::Dhcp => None,
+        }
+    }
+}
+
+/// A field of [`Draft`].
+trait Field {
+    fn read(form: &mut Form<'_>, key: &'static str) -> Self;
+}
+
+impl<T: TryFrom<Value, Error = Value>> Field for Option<T> {
+    fn read(form: &mut Form<'_>, key: &'static str) -> Self {
+        form.value(key)
+    }
+}
+
+impl<T: PartialEq> Field for Vec<T>
+where
+    Self: TryFrom<Value, Error = Value>,
+{
+    fn read(form: &mut Form<'_>, key: &'static str) -> Self {
+        form.list(key)
+    }
 }
 
 /// Reads every property, for a VM of an image with these roles.
@@ -121,62 +89,12 @@ pub fn read(texts: Texts<'_>, roles: &Roles, secret: SecretNeed) -> (Draft, Find
     let role = roles.first();
     let mut form = Form { texts, role, secret, findings: Findings::default(), wrong: BTreeSet::new() };
     form.role = form.role_of(roles);
-    // In the order of the form: so an untouched one is known by what it lacks.
-    let (name, source) = (form.value(properties::NODE_NAME), form.value(properties::ADDRESS));
-    let mut draft = Draft {
-        role: Some(form.role),
-        name,
-        address: source.and_then(|source| match source {
-            AddressSource::Static(address) => Some(address),
-            AddressSource::Dhcp => None,
-        }),
-        is_leased: source == Some(AddressSource::Dhcp),
-        gateway: form.value(properties::GATEWAY),
-        data_address: form.value(properties::DATA_ADDRESS),
-        routes: form.list(properties::ROUTES),
-        dns_servers: form.list(properties::DNS_SERVERS),
-        search_domains: form.list(properties::SEARCH_DOMAINS),
-        ntp_servers: form.list(properties::NTP_SERVERS),
-        cluster_name: form.value(properties::CLUSTER_NAME),
-        control_nodes: form.value(properties::CONTROL_NODES),
-        virtual_address: form.value(properties::API_VIP),
-        secret: form.value(properties::DEPLOYMENT_SECRET),
-        kubernetes_minor: form.value(properties::KUBERNETES_VERSION),
-        pod_cidr: form.value(properties::POD_CIDR),
-        service_cidr: form.value(properties::SERVICE_CIDR),
-        pod_security: form.value(properties::POD_SECURITY),
-        cluster_dns: form.value(properties::CLUSTER_DNS),
-        cluster_metrics: form.value(properties::CLUSTER_METRICS),
-        local_volumes: form.value(properties::LOCAL_VOLUMES),
-        service_addresses: form.list(properties::SERVICE_VIPS),
-        ssh_authorized_keys: form.list(properties::SSH_AUTHORIZED_KEYS),
-        console_password_hash: form.value(properties::CONSOLE_PASSWORD_HASH),
-        admin_networks: form.list(properties::ADMIN_CIDRS),
-        http_proxy: form.value(properties::HTTP_PROXY),
-        https_proxy: form.value(properties::HTTPS_PROXY),
-        no_proxy: form.list(properties::NO_PROXY),
-        extra_ca_certificates: form.list(properties::EXTRA_CA_CERTIFICATES),
-        registry_mirror: form.value(properties::REGISTRY_MIRROR),
-        snapshot_target: form.value(properties::SNAPSHOT_TARGET),
-        snapshot_every: form.value(properties::SNAPSHOT_EVERY),
-        recovery_public_key: form.value(properties::RECOVERY_PUBLIC_KEY),
-        deployer_public_key: form.value(properties::DEPLOYER_PUBLIC_KEY),
-        vxlan_port: form.value::<u32>(properties::VXLAN_PORT).and_then(|port| u16::try_from(port).ok()),
-        timeout_factor: form.value(properties::TIMEOUT_FACTOR),
-        labels: form.value(properties::NODE_LABELS).unwrap_or_default(),
-        taints: form.value(properties::NODE_TAINTS).unwrap_or_default(),
-        pool: form.value(properties::NODE_POOL),
-        join_token: form.value(properties::JOIN_TOKEN),
-        authority_hash: form.value(properties::CLUSTER_CA_HASH),
-        wrong: BTreeSet::new(),
-    };
-    draft.wrong = form.wrong;
-    (draft, form.findings)
+    form.draft()
 }
 
 /// Whether the form of an image with several roles comes with this text.
 fn filled_in(property: &Property, text: &str) -> bool {
-    // Which minor that is depends on the image.
+    // The image decides this default.
     property.kind == Kind::KubernetesMinor || Role::ALL.iter().any(|role| property.default(*role) == Some(text))
 }
 
@@ -267,7 +185,7 @@ impl Form<'_> {
             }
             self.findings.push(codes::PROPERTY_REPEATED.finding(
                 key,
-                format!("entry {} is there already", index + 1),
+                format!("entry {} repeats an earlier entry", index + 1),
                 "Give each entry once",
             ));
         }
@@ -280,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_role_does_not_use_is_not_asked_for_and_named_when_it_is_given() {
+    fn unused_property_of_role_is_reported() {
         let target = properties::find(properties::SNAPSHOT_TARGET).unwrap().clone();
         let target = target.need_in(Role::TenantControlPlane, None);
         let node_name = properties::find(properties::NODE_NAME).unwrap().clone();

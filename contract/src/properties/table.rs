@@ -3,54 +3,60 @@
 use super::{Category, Kind, Need, Period, Property};
 use crate::role::Role;
 
+macro_rules! for_each_property {
+    ($macro:ident) => {
+        $macro! {
+            ROLE = "role";
+            NODE_NAME = "node-name" => name: Option<String>;
+            ADDRESS = "address" => address_source: Option<AddressSource>;
+            GATEWAY = "gateway" => gateway: Option<Ipv4Addr>;
+            DATA_ADDRESS = "data-address" => data_address: Option<Ipv4Net>;
+            ROUTES = "routes" => routes: Vec<Route>;
+            DNS_SERVERS = "dns-servers" => dns_servers: Vec<Ipv4Addr>;
+            SEARCH_DOMAINS = "search-domains" => search_domains: Vec<String>;
+            NTP_SERVERS = "ntp-servers" => ntp_servers: Vec<String>;
+            CLUSTER_NAME = "cluster-name" => cluster_name: Option<String>;
+            CONTROL_NODES = "control-nodes" => control_nodes: Option<Vec<ControlNode>>;
+            API_VIP = "api-vip" => virtual_address: Option<Ipv4Addr>;
+            DEPLOYMENT_SECRET = "deployment-secret" => secret: Option<Secret>;
+            KUBERNETES_VERSION = "kubernetes-version" => kubernetes_minor: Option<String>;
+            POD_CIDR = "pod-cidr" => pod_cidr: Option<Ipv4Net>;
+            SERVICE_CIDR = "service-cidr" => service_cidr: Option<Ipv4Net>;
+            POD_SECURITY = "pod-security" => pod_security: Option<PodSecurity>;
+            CLUSTER_DNS = "cluster-dns" => cluster_dns: Option<bool>;
+            CLUSTER_METRICS = "cluster-metrics" => cluster_metrics: Option<bool>;
+            LOCAL_VOLUMES = "local-volumes" => local_volumes: Option<bool>;
+            SERVICE_VIPS = "service-vips" => service_addresses: Vec<AddressRange>;
+            SSH_AUTHORIZED_KEYS = "ssh-authorized-keys" => ssh_authorized_keys: Vec<String>;
+            CONSOLE_PASSWORD_HASH = "console-password-hash" => console_password_hash: Option<String>;
+            ADMIN_CIDRS = "admin-cidrs" => admin_networks: Vec<Ipv4Net>;
+            HTTP_PROXY = "http-proxy" => http_proxy: Option<String>;
+            HTTPS_PROXY = "https-proxy" => https_proxy: Option<String>;
+            NO_PROXY = "no-proxy" => no_proxy: Vec<String>;
+            EXTRA_CA_CERTIFICATES = "extra-ca-certificates" => extra_ca_certificates: Vec<String>;
+            REGISTRY_MIRROR = "registry-mirror" => registry_mirror: Option<String>;
+            SNAPSHOT_TARGET = "snapshot-target" => snapshot_target: Option<Secret>;
+            SNAPSHOT_EVERY = "snapshot-every" => snapshot_every: Option<Period>;
+            RECOVERY_PUBLIC_KEY = "recovery-public-key" => recovery_public_key: Option<String>;
+            DEPLOYER_PUBLIC_KEY = "deployer-public-key" => deployer_public_key: Option<String>;
+            VXLAN_PORT = "vxlan-port" => vxlan_port: Option<u32>;
+            TIMEOUT_FACTOR = "timeout-factor" => timeout_factor: Option<u32>;
+            NODE_LABELS = "node-labels" => labels: Vec<Label>;
+            NODE_TAINTS = "node-taints" => taints: Vec<Taint>;
+            NODE_POOL = "node-pool" => pool: Option<String>;
+            JOIN_TOKEN = "join-token" => join_token: Option<Secret>;
+            CLUSTER_CA_HASH = "cluster-ca-hash" => authority_hash: Option<String>;
+        }
+    };
+}
+pub(crate) use for_each_property;
+
 macro_rules! keys {
-    ($($name:ident = $key:literal;)*) => {
+    ($($name:ident = $key:literal $(=> $field:ident: $type:ty)?;)*) => {
         $(#[doc = concat!("Key of the property `", $key, "`.")] pub const $name: &str = $key;)*
     };
 }
-
-keys! {
-    ROLE = "role";
-    NODE_NAME = "node-name";
-    ADDRESS = "address";
-    GATEWAY = "gateway";
-    DATA_ADDRESS = "data-address";
-    ROUTES = "routes";
-    DNS_SERVERS = "dns-servers";
-    SEARCH_DOMAINS = "search-domains";
-    NTP_SERVERS = "ntp-servers";
-    CLUSTER_NAME = "cluster-name";
-    CONTROL_NODES = "control-nodes";
-    API_VIP = "api-vip";
-    DEPLOYMENT_SECRET = "deployment-secret";
-    KUBERNETES_VERSION = "kubernetes-version";
-    POD_CIDR = "pod-cidr";
-    SERVICE_CIDR = "service-cidr";
-    POD_SECURITY = "pod-security";
-    CLUSTER_DNS = "cluster-dns";
-    CLUSTER_METRICS = "cluster-metrics";
-    LOCAL_VOLUMES = "local-volumes";
-    SERVICE_VIPS = "service-vips";
-    SSH_AUTHORIZED_KEYS = "ssh-authorized-keys";
-    CONSOLE_PASSWORD_HASH = "console-password-hash";
-    ADMIN_CIDRS = "admin-cidrs";
-    HTTP_PROXY = "http-proxy";
-    HTTPS_PROXY = "https-proxy";
-    NO_PROXY = "no-proxy";
-    EXTRA_CA_CERTIFICATES = "extra-ca-certificates";
-    REGISTRY_MIRROR = "registry-mirror";
-    SNAPSHOT_TARGET = "snapshot-target";
-    SNAPSHOT_EVERY = "snapshot-every";
-    RECOVERY_PUBLIC_KEY = "recovery-public-key";
-    VXLAN_PORT = "vxlan-port";
-    TIMEOUT_FACTOR = "timeout-factor";
-    NODE_LABELS = "node-labels";
-    NODE_TAINTS = "node-taints";
-    NODE_POOL = "node-pool";
-    JOIN_TOKEN = "join-token";
-    CLUSTER_CA_HASH = "cluster-ca-hash";
-    DEPLOYER_PUBLIC_KEY = "deployer-public-key";
-}
+for_each_property!(keys);
 
 impl Property {
     const fn new(key: &'static str, category: Category, kind: Kind) -> Self {

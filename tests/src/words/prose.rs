@@ -44,7 +44,8 @@ pub fn of_file(path: &str, text: &str) -> Option<Vec<Prose>> {
         "md" if name.starts_with("CHANGELOG") => of_markdown(&numbered(text), Kind::Comment, &mut found),
         "md" => of_markdown(&numbered(text), Kind::Page, &mut found),
         "toml" | "tf" | "hcl" | "yml" => of_settings(text, &mut found),
-        // `.yaml` files are generated from doc comments, or upstream's.
+        "yaml" if path.starts_with("agent/") => of_settings(text, &mut found),
+        // Other `.yaml` files are generated from doc comments, or upstream's.
         _ if path.starts_with(".ci/") || name == "Makefile" || is_unit && extension != "yaml" => {
             of_settings(text, &mut found)
         }

@@ -1,97 +1,31 @@
-//! metrics-server: what nodes and pods use, for `kubectl top` and for horizontal scaling. The objects follow upstream's
-//! (`manifests/base`); both ends are verified: it checks the certificates of kubelets, which the cluster's authority has
-//! signed, and the API server checks its, which is made here.
+//! metrics-server: usage of nodes and pods, for `kubectl top` and for horizontal scaling. It verifies the certificates of kubelets,
+//! which the cluster's CA has signed. The API server verifies its certificate, which is issued here.
 
 use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use contract::image;
 use contract::properties::CLUSTER_METRICS;
 use contract::secret::Secret;
 use serde_json::{Value, json};
 
-use super::LABEL;
-use super::objects::{Account, binding, cluster_binding, confined, deployment, on_control_nodes, rule};
+use super::{LABEL, manifest};
 use crate::cluster::pki::{self, CertificateWithKey, Leaf, RENEW_BEFORE};
 
 pub(super) const IMAGE: &str = "metrics-server";
-/// Of most of its objects.
+/// The name of most of its objects.
 const NAME: &str = "metrics-server";
 const NAMESPACE: &str = "kube-system";
 /// The Secret with its certificate and key.
 pub const CERTIFICATE: &str = "metrics-server-certificate";
-/// By which requests for metrics are led there.
+/// The APIService that routes requests for metrics to it.
 const REGISTRATION: &str = "v1beta1.metrics.k8s.io";
-/// Where its pod sees them.
-const MOUNTED: &str = "/certificate";
-/// Where its pod sees the cluster's authority.
-const AUTHORITY: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
-const PORT: u16 = 10250;
 
 pub(super) fn objects() -> Vec<Value> {
-    let labels = json!({"k8s-app": NAME});
-    let account = Account {
-        name: NAME,
-        namespace: NAMESPACE,
-        cluster_role: "system:metrics-server",
-        everywhere: json!([rule("", "nodes/metrics", "get"), rule("", "pods,nodes", "get,list,watch")]),
-        at_home: None,
-    };
-    let mut objects = account.objects();
-    let delegator = cluster_binding("metrics-server:system:auth-delegator", "system:auth-delegator", NAME, NAMESPACE);
-    let reader = binding("metrics-server-auth-reader", NAMESPACE, "extension-apiserver-authentication-reader", NAME);
-    objects.extend([
-        delegator,
-        reader,
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "system:aggregated-metrics-reader", "labels": {
-                "rbac.authorization.k8s.io/aggregate-to-admin": "true",
-                "rbac.authorization.k8s.io/aggregate-to-edit": "true",
-                "rbac.authorization.k8s.io/aggregate-to-view": "true",
-            }},
-            "rules": [rule("metrics.k8s.io", "pods,nodes", "get,list,watch")],
-        }),
-        json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": NAME, "namespace": NAMESPACE},
-            "spec": {"selector": labels, "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": PORT}]},
-        }),
-        deployment(NAME, NAMESPACE, &labels, &pod()),
-    ]);
-    objects
+    manifest::objects(include_str!("metrics_server.yaml"), [("CERTIFICATE", CERTIFICATE.into())])
 }
 
-fn pod() -> Value {
-    let probe = |path: &str| json!({"httpGet": {"path": path, "port": PORT, "scheme": "HTTPS"}, "periodSeconds": 10});
-    let container = json!({
-        "name": NAME,
-        "image": image::reference(IMAGE, image::CARRIED),
-        "imagePullPolicy": "IfNotPresent",
-        "args": [
-            format!("--secure-port={PORT}"),
-            format!("--tls-cert-file={MOUNTED}/tls.crt"),
-            format!("--tls-private-key-file={MOUNTED}/tls.key"),
-            format!("--kubelet-certificate-authority={AUTHORITY}"),
-            "--kubelet-preferred-address-types=InternalIP",
-            "--kubelet-use-node-status-port",
-            "--metric-resolution=15s",
-        ],
-        "resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "400Mi"}},
-        "ports": [{"containerPort": PORT, "name": "https", "protocol": "TCP"}],
-        "livenessProbe": probe("/livez"),
-        "readinessProbe": probe("/readyz"),
-        "securityContext": confined(),
-        "volumeMounts": [{"name": "certificate", "mountPath": MOUNTED, "readOnly": true}],
-    });
-    let volumes = json!([{"name": "certificate", "secret": {"secretName": CERTIFICATE}}]);
-    on_control_nodes(NAME, &container, &volumes)
-}
-
-/// What its certificate says: the name that the API server asks for.
+/// The contents of its certificate, with the name that the API server requests.
 fn leaf() -> Leaf {
     Leaf {
         common_name: NAME.to_owned(),
@@ -103,8 +37,8 @@ fn leaf() -> Leaf {
     }
 }
 
-/// A new certificate and key for it, and what leads requests for metrics there, with the authority that is to have signed it.
-/// Nodes that do this at once do no harm: they have the same authority.
+/// A Secret with a new certificate and key for it, and the APIService with the CA that signed it. Nodes may do this at the same
+/// time: they have the same CA.
 pub fn credentials(authority: &CertificateWithKey, now: SystemTime) -> Result<Vec<Value>, pki::Error> {
     let made = leaf().issue(authority, now)?;
     let labels = json!({LABEL: CLUSTER_METRICS});
@@ -132,19 +66,19 @@ pub fn credentials(authority: &CertificateWithKey, now: SystemTime) -> Result<Ve
     ])
 }
 
-/// What leads requests for metrics to it, by kind and name alone.
+/// Its APIService, by kind and name only.
 pub fn registration() -> Value {
     json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": REGISTRATION}})
 }
 
-/// What [`credentials`] makes, by kind and name alone.
+/// The objects of [`credentials`], by kind and name only.
 pub fn beside() -> Vec<Value> {
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": CERTIFICATE, "namespace": NAMESPACE}});
     vec![secret, registration()]
 }
 
-/// Whether a Secret, as the API server has it, holds a certificate of this authority that is good for long.
+/// Whether a Secret, as JSON of the API server, has a certificate of this CA that does not expire before [`RENEW_BEFORE`].
 pub fn holds(secret: &[u8], authority: &CertificateWithKey, now: SystemTime) -> bool {
     let Ok(secret) = serde_json::from_slice::<Value>(secret) else { return false };
     let text = |name: &str| String::from_utf8(STANDARD.decode(secret["data"][name].as_str()?).ok()?).ok();
@@ -160,7 +94,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_certificate_is_kept_until_it_ends_soon_or_another_authority_counts() {
+    fn certificate_is_kept_until_expiry_or_another_ca() {
         let now = SystemTime::now();
         let authority = CertificateAuthorities::make(now).unwrap().kubernetes;
         let made = credentials(&authority, now).unwrap();
@@ -174,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_unverified() {
+    fn certificates_are_verified() {
         let said = format!(
             "{:?} {:?}",
             objects(),

@@ -4,10 +4,10 @@
 pub mod controller;
 mod coredns;
 mod local_volumes;
+mod manifest;
 mod metallb;
 pub mod metrics_server;
 mod node_admission;
-mod objects;
 pub mod pod_policies;
 mod rights;
 mod workers;

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use contract::finding::Findings;
 use contract::form::{self, Draft, SecretNeed};
 use contract::image::ImageFacts;
+use contract::properties::AddressSource;
 use contract::role::Role;
 use contract::secret::Secret;
 
@@ -78,7 +79,10 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
         let (mac, network) = adapters.next().map_or((None, None), |adapter| (adapter.mac, adapter.network));
         Interface { mac, network, address, gateway }
     };
-    let primary = if draft.is_leased { Address::Dhcp { lease: None } } else { draft.address?.into() };
+    let primary = match draft.address_source? {
+        AddressSource::Static(address) => address.into(),
+        AddressSource::Dhcp => Address::Dhcp { lease: None },
+    };
     let mut interfaces = vec![interface(primary, draft.gateway)];
     interfaces.extend(draft.data_address.map(|address| interface(address.into(), None)));
     let proxy = (draft.http_proxy.is_some() || draft.https_proxy.is_some()).then_some(Proxy {
@@ -111,7 +115,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
                     virtual_address: draft.virtual_address,
                     pod_cidr: draft.pod_cidr?,
                     service_cidr: draft.service_cidr?,
-                    vxlan_port: draft.vxlan_port?,
+                    vxlan_port: u16::try_from(draft.vxlan_port?).ok()?,
                     kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
                     pod_security: draft.pod_security?,
                     add_ons,
