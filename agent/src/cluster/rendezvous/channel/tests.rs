@@ -197,7 +197,7 @@ fn a_client_without_a_certificate_or_with_old_tls_is_refused() {
     run(async {
         let b = endpoint("secret");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let anyone = Arc::new(AcceptAnyCertificate(provider.signature_verification_algorithms));
+        let anyone = accept_any_certificate(&provider);
         for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
             let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
                 .with_protocol_versions(&[version])
