@@ -24,8 +24,9 @@ pub(super) const CERTIFICATES: &str = "the certificates of workers";
 pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     let (root, worker, now) = (node.root(), node.config.worker()?, SystemTime::now());
     // The next certificates of the kubelet may not be valid yet either.
-    let action = "Check the clocks of this node and of the control-plane nodes. If they are right, a clock was ahead when the certificate \
-                  was made: the kubelet asks for another one each hour. If `kubelet.conf` is named, replace the worker or wait";
+    let action = "Check the clocks of this node and of the control-plane nodes. If they are right, a clock was ahead \
+                  when the certificate was made: the kubelet asks for another one each hour. If `kubelet.conf` is \
+                  named, replace the worker or wait";
     let mut findings = early(&certificates::inventory(root), now, action);
     let replaced = replace_the_kubelets(node, now);
     credentials::renew(root, worker, now)?;
