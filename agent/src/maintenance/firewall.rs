@@ -33,7 +33,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
             }
         }
         match firewall.ensure(&SlowHost(config.timeout_factor()), &Rules::of(&config)) {
-            Ok(true) => log::info!("the firewall rules have been loaded again"),
+            Ok(true) => log::info!("the firewall has been laid again"),
             Ok(false) => {}
             Err(finding) => return Ok(finding.into()),
         }

@@ -22,10 +22,10 @@ pub struct Options {
     /// Minor version to upgrade to, such as 1.36; by default the next one
     #[arg(long, value_name = "MINOR")]
     to: Option<String>,
-    /// How long a drain may take, in seconds
+    /// How long pods may take to move away, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     drain: u64,
-    /// Only check whether the upgrade is allowed
+    /// Only say whether it may be done
     #[arg(long)]
     check: bool,
 }

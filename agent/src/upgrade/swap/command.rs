@@ -37,22 +37,22 @@ pub struct Options {
     /// Version of the image that may take the data disk
     #[arg(long, value_name = "VERSION", required_unless_present = "cancel", requires = "to_build")]
     to_version: Option<String>,
-    /// Its build identifier: the part after the plus sign in the OVA's full version
+    /// Its build identifier: what follows the plus sign in the OVA's full version
     #[arg(long, value_name = "BUILD", requires = "to_version")]
     to_build: Option<String>,
-    /// How long a drain may take, in seconds
+    /// How long pods may take to move away, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     drain: u64,
-    /// Allow an image that is older than this one
+    /// The image is older than this one, and that is meant
     #[arg(long)]
     downgrade: bool,
     /// Fingerprint of the key that has signed the image, if it is another one than the pinned one; it is pinned at the commit
     #[arg(long, value_name = "FINGERPRINT", requires = "to_version")]
     publisher: Option<String>,
-    /// Withdraw the prepared swap, or the evacuation that an upgrade has requested
+    /// Undo what was prepared: a swap, or an evacuation that an upgrade has asked for
     #[arg(long, conflicts_with_all = ["to_version", "to_build", "downgrade", "publisher"])]
     cancel: bool,
-    /// Output format
+    /// The form of the answer
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -131,7 +131,7 @@ pub fn commit(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     match swap {
         Some(SwapState { from, .. }) => writeln!(
             out,
-            "the swap is committed: the former VM{} can no longer take the data disk",
+            "the swap is committed: the former VM{} can no longer take the data disk back",
             from.vm.map(|vm| format!(" {vm}")).unwrap_or_default()
         )?,
         None => writeln!(out, "there was nothing to commit")?,

@@ -17,7 +17,7 @@ use crate::host::services;
 /// `kaas-agent force-adopt`
 #[derive(Args)]
 pub struct Options {
-    /// Name of the node, typed out, once its former VM is proved to be off and cannot come back
+    /// The node's name, typed out, once its former VM is proved to be off and cannot come back
     #[arg(long, value_name = "NODE")]
     confirm: String,
     /// Take the disk although this image is older than the one that used it last
