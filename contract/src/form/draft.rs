@@ -14,29 +14,28 @@ use crate::properties::{
 use crate::role::{Role, Roles};
 use crate::secret::Secret;
 
-/// The text that a form has for a property, as it was filled in; none where the form has none. A finding where nobody can
-/// say which text that is.
+/// The text of a form for a property, as it was filled in. `None` if the form has none. A finding if the text is ambiguous.
 pub type Texts<'t> = &'t dyn Fn(&Property) -> Result<Option<&'t str>, Finding>;
 
 /// Whether the role's one-time secret is needed: the deployment secret, or a worker's join token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretNeed {
-    /// A form without one is incomplete.
+    /// A form without it is incomplete.
     Needed,
-    /// It was used and erased, or is not at hand.
+    /// It was used and erased, or is not available.
     Erased,
 }
 
-/// The values whose form is right; what is missing or wrong is none.
+/// The well-formed values of a form. Missing and malformed ones are `None` or empty.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// What the form names, or the image's first: the rest of the form is judged by it.
+    /// The role in the form, or the image's first. The rest of the form is judged by it.
     pub role: Option<Role>,
     /// The node's name.
     pub name: Option<String>,
-    /// The static one.
+    /// The static address.
     pub address: Option<Ipv4Net>,
-    /// Whether a DHCP server is to lease one.
+    /// Whether a DHCP server leases the address.
     pub is_leased: bool,
     /// The default gateway.
     pub gateway: Option<Ipv4Addr>,
@@ -52,19 +51,19 @@ pub struct Draft {
     pub ntp_servers: Vec<String>,
     /// The cluster's name.
     pub cluster_name: Option<String>,
-    /// All control nodes.
+    /// All control-plane nodes.
     pub control_nodes: Option<Vec<ControlNode>>,
     /// The virtual IP of the Kubernetes API.
     pub virtual_address: Option<Ipv4Addr>,
     /// The deployment secret.
     pub secret: Option<Secret>,
-    /// The Kubernetes minor to form with.
+    /// The minor version of Kubernetes that the cluster forms with.
     pub kubernetes_minor: Option<String>,
     /// Addresses of pods.
     pub pod_cidr: Option<Ipv4Net>,
     /// Addresses of services.
     pub service_cidr: Option<Ipv4Net>,
-    /// What pods may ask for.
+    /// The level of pod security in namespaces without their own.
     pub pod_security: Option<PodSecurity>,
     /// Whether the appliance brings cluster DNS.
     pub cluster_dns: Option<bool>,
@@ -84,25 +83,25 @@ pub struct Draft {
     pub http_proxy: Option<String>,
     /// Proxy for https:// addresses.
     pub https_proxy: Option<String>,
-    /// What is reached without the proxy.
+    /// Addresses that are reached without the proxy.
     pub no_proxy: Vec<String>,
-    /// Further authorities to trust, in PEM.
+    /// Further CAs to trust, in PEM.
     pub extra_ca_certificates: Vec<String>,
     /// Where container images are pulled from.
     pub registry_mirror: Option<String>,
     /// Where snapshots are copied to.
     pub snapshot_target: Option<Secret>,
-    /// How often one is taken.
+    /// How often a snapshot is taken.
     pub snapshot_every: Option<Period>,
-    /// The operator's public key for the day of a restore.
+    /// The operator's public key for a restore.
     pub recovery_public_key: Option<String>,
-    /// The public key of whoever deploys the cluster.
+    /// The public key of the cluster's deployer.
     pub deployer_public_key: Option<String>,
     /// UDP port of the pod network.
     pub vxlan_port: Option<u16>,
-    /// How many times longer than usual anything is waited for.
+    /// The factor of all time limits.
     pub timeout_factor: Option<u32>,
-    /// Keys of properties that are given, but wrong.
+    /// Keys of properties that are given, but malformed.
     pub wrong: BTreeSet<&'static str>,
     /// Labels of a worker's node.
     pub labels: Vec<Label>,
@@ -112,7 +111,7 @@ pub struct Draft {
     pub pool: Option<String>,
     /// A worker's join token.
     pub join_token: Option<Secret>,
-    /// The hash of the cluster's authority.
+    /// The hash of the cluster's CA.
     pub authority_hash: Option<String>,
 }
 
@@ -121,7 +120,7 @@ pub fn read(texts: Texts<'_>, roles: &Roles, secret: SecretNeed) -> (Draft, Find
     let role = roles.first();
     let mut form = Form { texts, role, secret, findings: Findings::default(), wrong: BTreeSet::new() };
     form.role = form.role_of(roles);
-    // In the order of the form: so an untouched one is known by what it lacks.
+    // In the order of the form, so that its gaps identify an untouched one.
     let (name, source) = (form.value(properties::NODE_NAME), form.value(properties::ADDRESS));
     let mut draft = Draft {
         role: Some(form.role),
@@ -174,9 +173,9 @@ pub fn read(texts: Texts<'_>, roles: &Roles, secret: SecretNeed) -> (Draft, Find
     (draft, form.findings)
 }
 
-/// Whether the form of an image with several roles comes with this text.
+/// Whether the form of an image with several roles is prefilled with this text.
 fn filled_in(property: &Property, text: &str) -> bool {
-    // Which minor that is depends on the image.
+    // The prefilled minor version depends on the image.
     property.kind == Kind::KubernetesMinor || Role::ALL.iter().any(|role| property.default(*role) == Some(text))
 }
 
@@ -204,8 +203,7 @@ impl Form<'_> {
         named.filter(|role| roles.contains(*role)).unwrap_or(roles.first())
     }
 
-    /// The value of a property or its default; a finding when it is wrong, or
-    /// missing and required.
+    /// The value of a property or its default. Adds a finding if it is malformed, or missing and required.
     fn value<T: TryFrom<Value, Error = Value>>(&mut self, key: &'static str) -> Option<T> {
         self.value_of(properties::find(key).expect("a key of the table"))
     }
@@ -267,7 +265,7 @@ impl Form<'_> {
             }
             self.findings.push(codes::PROPERTY_REPEATED.finding(
                 key,
-                format!("entry {} is there already", index + 1),
+                format!("entry {} repeats an earlier one", index + 1),
                 "Give each entry once",
             ));
         }
@@ -280,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_role_does_not_use_is_not_asked_for_and_named_when_it_is_given() {
+    fn unused_properties_of_a_role_are_reported() {
         let target = properties::find(properties::SNAPSHOT_TARGET).unwrap().clone();
         let target = target.need_in(Role::TenantControlPlane, None);
         let node_name = properties::find(properties::NODE_NAME).unwrap().clone();
@@ -301,7 +299,7 @@ mod tests {
             told,
             [(
                 "property.not-used",
-                "\"Snapshot target\" is set, and is not used by a control node of a tenant cluster"
+                "\"Snapshot target\" is set, and is not used by a control-plane node of a tenant cluster"
             )]
         );
         let (taken, findings) = read(Role::ControlPlane);
