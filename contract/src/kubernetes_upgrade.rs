@@ -1,5 +1,5 @@
-//! Upgrades of Kubernetes over the node's endpoint: the body of `POST /v1/kubernetes`, and the state of an upgrade in `GET
-//! /v1/node`.
+//! Upgrades of Kubernetes over the node's endpoint: the body of `POST /v1/kubernetes`, and the state of an upgrade in
+//! `GET /v1/node`.
 
 use serde::{Deserialize, Serialize};
 

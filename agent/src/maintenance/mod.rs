@@ -146,8 +146,8 @@ const ROOM: &str = "the room for etcd";
 pub struct Maintenance(Vec<Scheduled>);
 
 impl Maintenance {
-    /// Begins the tasks of this role that need this. Each is due for the first time after its pause, and the add-ons after
-    /// [`SOON`].
+    /// Begins the tasks of this role that need this. Each is due for the first time after its pause. The add-ons are due
+    /// earlier.
     pub fn begin(&mut self, role: Role, needs: Prerequisite, now: Instant) {
         self.0.extend(tasks(role, needs).iter().map(|task| match task.what {
             ADD_ONS => Scheduled::eager(task, SOON, now),

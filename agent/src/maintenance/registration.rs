@@ -19,7 +19,7 @@ use crate::host::command::{Runner, SlowHost};
 use crate::intake::config::ControlPlane;
 use crate::node::context::{NodeContext, RegistrationState};
 
-/// So many looks in a row must miss the object.
+/// How many looks in a row must miss the object.
 const LOOKS: u32 = 2;
 
 /// The shortest time between two restarts of the kubelet.

@@ -30,7 +30,7 @@ pub(super) struct ConsoleState {
     pub(super) notice: Option<String>,
     /// Ticks without a key.
     idle: u32,
-    /// So many ticks lock it.
+    /// The number of ticks that locks it.
     idle_limit: u32,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// So many looks in a row must fail before this node gives up the virtual IP …
+/// How many looks in a row must fail before this node gives up the virtual IP …
 const LOOKS: u32 = 3;
 
 /// … and they must last so long. An election of etcd's leader is no outage.

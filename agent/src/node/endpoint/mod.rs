@@ -81,7 +81,7 @@ struct Shared {
     context: Arc<EndpointContext>,
     limits: server::Limits,
     seats: Arc<ConnectionSlots>,
-    /// The TLS configuration that new connections get; none while closed.
+    /// The TLS configuration of new connections. `None` while closed.
     open: Mutex<Option<Open>>,
 }
 

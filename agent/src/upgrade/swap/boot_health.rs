@@ -1,4 +1,4 @@
-//! Whether this boot was marked healthy. Only then a swap can be committed.
+//! Whether this boot was marked healthy. Only then can a swap be committed.
 
 use std::fs;
 use std::io;

@@ -1,6 +1,6 @@
-//! The agent is killed, or the power cut, after each file that a swap saves on its node. Afterwards the node works as before,
-//! or the swap is prepared. A second request for the same swap completes it. Programs are stand-ins; etcd's members answer over
-//! real TLS.
+//! The agent is killed, or the power cut, after each write and command of a swap on its node. Afterwards the node works as
+//! before, or the swap is prepared. A second request for the same swap completes it. Programs are stand-ins; etcd's members
+//! answer over real TLS.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -240,7 +240,7 @@ impl Rig {
     }
 }
 
-/// Interrupts `work` after each number of saved files, and calls `then` each time. Returns that number for a whole run.
+/// Interrupts `work` after each number of writes and commands, and calls `then` each time. Returns that number for a whole run.
 fn cut_everywhere(
     before: &dyn Fn() -> (Rig, SwapManager),
     work: &dyn Fn(&Rig, &SwapManager),
