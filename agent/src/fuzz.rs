@@ -1,9 +1,9 @@
-//! Fuzzing for the tests of parsers that read bytes which a stranger may have sent: valid examples, made by code, are
-//! changed in a few places and given to the parser. It must not panic, hang, or take more memory than it is allowed.
+//! Fuzzing for the tests of parsers that read untrusted bytes. Valid examples, made by code, are changed in a few places and
+//! given to the parser. The parser must not panic, hang, or take more memory than it is allowed.
 //!
-//! Each run of the tests tries the same inputs: [`CASES`] for each parser. With `KAAS_FUZZ_SECONDS` (`make fuzz`) each
-//! goes on for so long, from a seed that is drawn anew, or from `KAAS_FUZZ_SEED`. A failure names the seed and the
-//! changes, made as few as suffice.
+//! Each run of the tests tries the same inputs: [`CASES`] for each parser. With `KAAS_FUZZ_SECONDS` (`make fuzz`) each parser
+//! runs for so many seconds, from a random seed or from `KAAS_FUZZ_SEED`. A failure names the seed and the fewest changes that
+//! cause it.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -19,13 +19,13 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// How many inputs a parser gets in an ordinary run of the tests.
 const CASES: u32 = 2000;
-/// How many inputs come of one seed.
+/// How many inputs come from one seed.
 const ROUND: u32 = 500;
-/// How much processor time one input may cost: far more than any does, for a parser that is not optimised.
+/// How much processor time one input may take: far more than any needs, for a parser that is not optimised.
 const SLOW: Duration = Duration::from_secs(5);
-/// After how much the program is ended, because nothing else ends a parser that hangs.
+/// How much processor time ends the program, because nothing else ends a parser that hangs.
 const HANGS: Duration = Duration::from_secs(60);
-/// Inputs grow by changes up to this factor of the longest example, and a bit.
+/// Changed inputs are at most this factor of the longest example, plus 1 KiB.
 const GROWTH: usize = 2;
 
 /// A valid input.
@@ -41,23 +41,23 @@ impl Example {
         Self { changed: 0..bytes.len(), bytes }
     }
 
-    /// One in which only these bytes mean something to the parser.
+    /// An example in which only these bytes mean something to the parser.
     pub(crate) fn changed_in(bytes: Vec<u8>, range: Range<usize>) -> Self {
         Self { changed: range.start..range.end.min(bytes.len()), bytes }
     }
 }
 
-/// A change of an input. Places are shares of what may be changed.
+/// A change of an input. Places are fractions of the part that may be changed.
 #[derive(Clone, Debug)]
 enum Change {
     Bit(Index, u8),
     Byte(Index, u8),
-    /// A number of so many bytes, in either order: lengths, offsets, counts.
+    /// A number of so many bytes, in either byte order: lengths, offsets, counts.
     Number(Index, u64, usize, bool),
-    /// Everything after the place goes.
+    /// Removes everything after the place.
     Cut(Index),
     Remove(Index, usize),
-    /// The bytes there are repeated so many times.
+    /// Repeats the bytes at the place so many times.
     Repeat(Index, usize, usize),
     Insert(Index, Vec<u8>),
     /// Bytes of another example.
@@ -91,7 +91,7 @@ fn changed(examples: &[Example], example: &Example, changes: &[Change]) -> Vec<u
     let longest = examples.iter().map(|example| example.bytes.len()).max().unwrap_or_default() * GROWTH + 1024;
     let mut bytes = example.bytes.clone();
     for change in changes {
-        // What may be changed moves with what is put in or taken out before it; that it is about there is enough.
+        // Insertions and removals shift the part that may be changed. An approximate place is enough.
         let place = |at: &Index, bytes: &[u8]| {
             let (start, end) = (example.changed.start.min(bytes.len()), example.changed.end.min(bytes.len()));
             start + at.index(end - start + 1)
@@ -139,7 +139,8 @@ fn changed(examples: &[Example], example: &Example, changes: &[Change]) -> Vec<u
     bytes
 }
 
-/// Fuzzes a parser. `memory` is what one input may cost at once, in bytes of the heap. Says how many inputs it got.
+/// Fuzzes a parser. `memory` is the most heap that one input may take at once, in bytes. Writes how many inputs the parser got
+/// to standard error.
 ///
 /// # Panics
 /// The parser panics, is slow, or takes more memory: with the seed and the changes.
@@ -158,7 +159,7 @@ pub(crate) fn fuzz(name: &str, memory: u64, examples: &[Example], parse: impl Fn
         rounds += 1;
     }
     let (runs, last) = (rounds * u64::from(ROUND), first + rounds.saturating_sub(1));
-    // Written past what the test harness keeps to itself.
+    // Written past the test harness, which captures the usual output.
     let _ = writeln!(std::io::stderr(), "fuzzed {name}: {runs} inputs, seeds {first} to {last}");
 }
 
@@ -171,7 +172,7 @@ fn round(name: &str, seed: u64, memory: u64, examples: &[Example], parse: &impl 
         let input = changed(examples, &examples[example.index(examples.len())], &changes);
         watch.begin(&input);
         let begun = own_time();
-        // A panic must not come past the counter, which would go on counting.
+        // A panic must not unwind through the counter, which would continue to count.
         let mut parsed = Ok(());
         let counted = || parsed = catch_unwind(AssertUnwindSafe(|| parse(&input)));
         let taken = allocation_counter::measure(counted).bytes_max;
@@ -189,18 +190,18 @@ fn round(name: &str, seed: u64, memory: u64, examples: &[Example], parse: &impl 
     }
 }
 
-/// The processor time of this thread: a machine that is busy with other things makes nothing slow.
+/// The processor time of this thread. Other load on the machine does not count.
 fn own_time() -> Duration {
     ClockId::CLOCK_THREAD_CPUTIME_ID.now().map(Duration::from).unwrap_or_default()
 }
 
-/// What a parser was given, and the processor time that its thread had used by then.
+/// The input of a parser, and the processor time that its thread had used when it began.
 struct UnderWay {
     input: Vec<u8>,
     begun: Duration,
 }
 
-/// Ends the program when a parser hangs, and says with which input.
+/// Ends the program if a parser hangs, and reports the input.
 struct Watch {
     seed: Arc<AtomicU64>,
     under_way: Arc<Mutex<Option<UnderWay>>>,
@@ -251,7 +252,7 @@ fn time_of(stat: &str) -> Duration {
     Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
 }
 
-/// What this program itself must be able to see.
+/// The fuzzer itself must find defects.
 mod tests {
     use super::*;
 
@@ -265,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_found_and_comes_with_its_seed_and_few_changes() {
+    fn panic_is_found_with_seed_and_few_changes() {
         let defect = |input: &[u8]| assert!(input.first().is_none_or(u8::is_ascii), "a defect");
         let words = finds(u64::MAX, defect);
         assert!(words.contains("KAAS_FUZZ_SEED=7") && words.contains("a defect"), "{words}");
-        // Of the example, and of the one change that it takes.
+        // One for the example, and one for the only change.
         assert_eq!(words.matches("Index").count(), 2, "{words}");
         assert_eq!(words, finds(u64::MAX, defect), "the same seed gives the same inputs");
     }

@@ -1,19 +1,19 @@
-//! The appliance's agent: from power-on to a control node, and every day after that.
+//! The appliance's agent. It runs a control-plane node or a worker from power-on to shutdown.
 //!
 //! ```text
 //! faces        console, commands, support bundle
 //! boot         early → run: plan → steps → maintenance
 //! maintenance  periodic checks and background jobs
 //! node         what a running node works with; its endpoint
-//! upgrade      image swaps, Kubernetes minors
-//! status       how the node is, for everybody to read
+//! upgrade      image swaps, upgrades of Kubernetes
+//! status       the state of the node, readable for all
 //! cluster      keys, rendezvous, etcd, Kubernetes, networks, records
-//! system       what the host system is set to
+//! system       settings of the host system
 //! intake       OVF environment → configuration
 //! host         programs, files, disks, bus, platform
 //! ```
 //!
-//! A room calls those below it, never one above.
+//! A room uses the rooms below it, never one above.
 
 pub mod boot;
 pub mod cluster;

@@ -293,7 +293,7 @@ fn a_bad_property_is_mended_in_the_form() {
     });
 
     let mut console = Console::open(root.path());
-    console.shows("Enter: mend");
+    console.shows("Enter: fix");
     console.type_in(ENTER);
     console.shows("Power off");
     console.type_in(ENTER);

@@ -1,9 +1,9 @@
 //! The BIOS UUID by which a guest and vCenter name the same VM.
 //!
 //! vCenter's `config.uuid` and the guest's `product_serial` ("VMware-42 0e 3f 74 …") have one order of bytes. From hardware
-//! version 13 on, `product_uuid` shows the first three groups in the other order: SMBIOS 2.6 made them little-endian
-//! (DSP0134 3.7, 7.2.1), and the firmware writes them as before. kubernetes/kubernetes#58927, vmware/pyvmomi#688 and
-//! rancher/rke#950 show both forms of one VM. kubernetes-archived/#450 shows VMs of hardware 13 without the difference.
+//! version 13 on, `product_uuid` shows the first three groups in the other order. SMBIOS 2.6 made them little-endian (DSP0134
+//! 3.7, 7.2.1), and the firmware writes them as before. Both forms of one VM are shown in kubernetes/kubernetes#58927,
+//! vmware/pyvmomi#688 and rancher/rke#950. VMs of hardware 13 without the difference are shown in kubernetes-archived/#450.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,44 +11,45 @@ use std::hash::{Hash, Hasher};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// How VMware begins the serial number of a VM.
+/// The beginning of a VM's serial number from VMware.
 const SERIAL: &str = "VMware-";
 
-/// How vSphere's cloud provider begins the ID of a machine in Kubernetes.
+/// The beginning of a machine's ID in Kubernetes from vSphere's cloud provider.
 const PROVIDER: &str = "vsphere://";
 
 /// The BIOS UUID of a VM as its guest reports it.
 ///
-/// Two are equal if they name the same VM, in whichever order of bytes: images up to 0.1 report `product_uuid` as they read
-/// it. The JSON keeps the order that was read.
+/// Two are equal if they name the same VM, in either order of bytes: images up to 0.1 report `product_uuid` as they read it.
+/// The JSON keeps the order that was read.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BiosUuid(Uuid);
 
 impl BiosUuid {
-    /// Of these 128 bits.
+    /// The UUID of these 128 bits.
     pub const fn from_u128(bits: u128) -> Self {
         Self(Uuid::from_u128(bits))
     }
 
-    /// That of VMware's `product_serial`, such as `VMware-42 0e 3f 74 ea 84 f9 a2-77 36 61 06 bb 5d bf 6b`; none in another form.
+    /// Reads VMware's `product_serial`, such as `VMware-42 0e 3f 74 ea 84 f9 a2-77 36 61 06 bb 5d bf 6b`. `None` if the form is
+    /// another.
     pub fn of_serial(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(SERIAL)?.replace([' ', '-'], "");
         named(Uuid::parse_str(&digits).ok()?).filter(|vm| vm.serial().eq_ignore_ascii_case(text))
     }
 
-    /// That of `product_uuid`; none where the firmware gives none (DSP0134 3.7, 7.2.1: all bits are zero, or all are one).
+    /// Reads `product_uuid`. `None` if the firmware gives none (DSP0134 3.7, 7.2.1: all bits are zero, or all are one).
     pub fn of_product(text: &str) -> Option<Self> {
         named(Uuid::parse_str(text).ok()?)
     }
 
-    /// That of an ID of a machine in Kubernetes; none if the ID is no VM's.
+    /// Reads the ID of a machine in Kubernetes. `None` if it is not the ID of a VM.
     pub fn of_provider_id(id: &str) -> Option<Self> {
         let (start, uuid) = id.split_at_checked(PROVIDER.len())?;
         Some(Self(Uuid::parse_str(uuid).ok().filter(|_| start.eq_ignore_ascii_case(PROVIDER))?))
     }
 
-    /// How Kubernetes names the machine of a node in this VM: as vSphere's cloud provider does.
+    /// The ID in Kubernetes of a node's machine in this VM, in the form of vSphere's cloud provider.
     pub fn provider_id(self) -> String {
         format!("{PROVIDER}{self}")
     }
@@ -58,12 +59,13 @@ impl BiosUuid {
         Self(Uuid::from_bytes_le(*self.0.as_bytes()))
     }
 
-    /// The UUIDs, as vCenter writes them, of which one is the VM's. First the one that was reported.
+    /// The two UUIDs, in vCenter's form, of which one is the VM's. The reported one is first.
     pub fn orders(self) -> [Uuid; 2] {
         [self.0, self.swapped().0]
     }
 
-    /// For an operator who looks for the VM in vCenter: images up to 0.1 note an order that vCenter may not show.
+    /// The text with which an operator searches for the VM in vCenter. Images up to 0.1 record an order that vCenter may not
+    /// show.
     pub fn for_search(self) -> String {
         let [reported, other] = self.orders();
         if reported == other { reported.to_string() } else { format!("{reported} (or {other})") }
@@ -75,7 +77,7 @@ impl BiosUuid {
         format!("{SERIAL}{}-{}", bytes[..8].join(" "), bytes[8..].join(" "))
     }
 
-    /// As it was reported.
+    /// The bytes as they were reported.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }

@@ -1,6 +1,5 @@
-//! The stable codes of findings about what a person gave to the appliance,
-//! with what each means. The documentation's table is made from here, so a
-//! code cannot be said without being explained.
+//! The stable codes of findings about the operator's input and the environment, with the meaning of each. The documentation's
+//! table is made from here, so every code is documented.
 
 use std::fmt::Write;
 
@@ -10,17 +9,16 @@ use crate::finding::{Finding, Severity};
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Code {
-    /// What scripts and the documentation refer to.
+    /// The code that scripts and the documentation refer to.
     pub code: &'static str,
     /// How much such a finding matters.
     pub severity: Severity,
-    /// When it is said.
+    /// The condition that is reported.
     pub meaning: &'static str,
 }
 
 impl Code {
-    /// A finding of this kind. `seen` is what was found, never a secret;
-    /// `action` what a person can do about it.
+    /// A finding of this kind. `seen` is the observation, never a secret. `action` is the operator's remedy.
     pub fn finding(&self, subject: impl Into<String>, seen: impl Into<String>, action: impl Into<String>) -> Finding {
         Finding {
             code: self.code.to_owned(),
@@ -32,10 +30,10 @@ impl Code {
     }
 }
 
-/// The longest part of a finding, in characters: it stands on consoles.
+/// The longest part of a finding, in characters, because consoles show it.
 const LONGEST: usize = 4000;
 
-/// What somebody else may have written as well: on one line, with nothing that a console would obey.
+/// Makes text of unknown origin safe: one line, without control characters for a console.
 pub fn plain(text: String) -> String {
     if text.len() <= LONGEST && !text.contains(char::is_control) {
         return text;
@@ -46,7 +44,7 @@ pub fn plain(text: String) -> String {
 macro_rules! codes {
     ($($name:ident, $code:literal, $severity:ident, $meaning:literal;)*) => {
         $(#[doc = $meaning] pub const $name: Code = Code { code: $code, severity: Severity::$severity, meaning: $meaning };)*
-        /// All of them, in the order of the documentation.
+        /// All codes, in the order of the documentation.
         pub const CODES: &[Code] = &[$($name),*];
     };
 }
@@ -82,17 +80,17 @@ codes! {
     ADDRESS_RESERVED, "address.subnet-reserved", Error, "An address is the first (network) or last (broadcast) one of its subnet.";
     ADDRESS_PREFIX, "address.prefix", Error, "A prefix length leaves no room for the cluster or covers far too much.";
     ADDRESS_DUPLICATE, "address.duplicate", Error, "Two things were given the same address.";
-    ADDRESS_DHCP, "address.dhcp", Error, "A control node is to have its address by DHCP: only a worker may.";
-    NAME_DUPLICATE, "name.duplicate", Error, "Two control nodes were given the same name.";
+    ADDRESS_DHCP, "address.dhcp", Error, "A control-plane node is to have its address by DHCP: only a worker may.";
+    NAME_DUPLICATE, "name.duplicate", Error, "Two control-plane nodes were given the same name.";
     GATEWAY_OFF_SUBNET, "gateway.off-subnet", Error, "The gateway is not in the node's subnet.";
     GATEWAY_MISSING, "gateway.missing", Warning, "Servers outside the node's subnet are given, but no gateway to reach them.";
     DNS_MANY, "dns-servers.many", Warning, "More than three DNS servers are given; programs in containers ask the first three only.";
 
-    CONTROL_NODES_COUNT, "control-nodes.count", Error, "The list names neither one nor three control nodes.";
-    CONTROL_NODES_NOT_LISTED, "control-nodes.not-listed", Error, "This node is not in the list of control nodes.";
-    CONTROL_NODES_ADDRESS, "control-nodes.address-differs", Error, "The list of control nodes gives this node another address than the address property.";
-    CONTROL_NODES_OFF_SUBNET, "control-nodes.off-subnet", Error, "A control node's address is not in this node's subnet; all control nodes share one, so that the virtual IP can move.";
-    API_VIP_MISSING, "api-vip.missing", Error, "Three control nodes need a virtual IP.";
+    CONTROL_NODES_COUNT, "control-nodes.count", Error, "The list names neither one nor three control-plane nodes.";
+    CONTROL_NODES_NOT_LISTED, "control-nodes.not-listed", Error, "This node is not in the list of control-plane nodes.";
+    CONTROL_NODES_ADDRESS, "control-nodes.address-differs", Error, "The list of control-plane nodes gives this node another address than the address property.";
+    CONTROL_NODES_OFF_SUBNET, "control-nodes.off-subnet", Error, "A control-plane node's address is not in this node's subnet; all control-plane nodes share one, so that the virtual IP can move.";
+    API_VIP_MISSING, "api-vip.missing", Error, "Three control-plane nodes need a virtual IP.";
     SERVICE_VIPS_OFF_SUBNET, "service-vips.off-subnet", Warning, "Virtual IPs of services are outside of this node's subnet: they are reached only if the network leads them to the workers' subnet without a router.";
     API_VIP_OFF_SUBNET, "api-vip.off-subnet", Error, "The virtual IP is not in the node's subnet.";
 
@@ -100,7 +98,7 @@ codes! {
     RANGE_SIZE, "range.size", Error, "A range is too small or too large.";
     RANGE_UNUSABLE, "range.unusable", Error, "A range holds addresses that can never be hosts'.";
     RANGE_OVERLAP, "range.overlap", Error, "Two of the node subnet, the data subnet, the pod CIDR and the service CIDR overlap, a static route covers pods or services, or the virtual IPs of services overlap one of these ranges or each other.";
-    ROUTES_GATEWAY, "routes.gateway", Error, "The gateway of a static route is in no subnet of the VM, or can be nobody else's address there.";
+    ROUTES_GATEWAY, "routes.gateway", Error, "The gateway of a static route is in no subnet of the VM, or is not a usable address of another host there.";
     ROUTES_DUPLICATE, "routes.duplicate", Error, "There are two static routes to one network.";
     RANGE_COVERS_SERVER, "range.covers-server", Error, "A server that the node needs has an address inside the pod or service CIDR and could not be reached.";
 
@@ -116,7 +114,7 @@ codes! {
     SSH_KEY_WEAK, "ssh-key.weak", Error, "An SSH key is of a type or size that is no longer accepted.";
     SSH_KEY_PRIVATE, "ssh-key.private", Error, "A private key was given where public keys belong.";
 
-    ACCESS_NONE, "access.none", Error, "Neither an SSH key nor a console password is given: nobody could ever log in to the node.";
+    ACCESS_NONE, "access.none", Error, "Neither an SSH key nor a console password is given: no user could ever log in to the node.";
 
     CERTIFICATE_MALFORMED, "certificate.malformed", Error, "A certificate is damaged or of an unknown form.";
     CERTIFICATE_NOT_CA, "certificate.not-ca", Error, "A certificate is not a certificate authority's.";
@@ -127,23 +125,23 @@ codes! {
     RECOVERY_KEY_PRIVATE, "recovery-key.private", Error, "A private key was given where the public key for recovery belongs.";
     DEPLOYER_KEY_PRIVATE, "deployer-key.private", Error, "A private key was given where the deployer's public key belongs.";
     URL_MALFORMED, "url.malformed", Error, "An address of a proxy or registry is not a URL of the form that is needed.";
-    KUBERNETES_MINOR, "kubernetes-version.not-in-image", Error, "The image does not carry this Kubernetes minor.";
+    KUBERNETES_MINOR, "kubernetes-version.not-in-image", Error, "The image does not carry this minor version of Kubernetes.";
 
     NODE_LABELS_RESERVED, "node-labels.reserved", Error, "A label is not a node's own to set: a kubelet may not, or another property is for it.";
     JOIN_TOKEN_REFUSED, "join.token-refused", Error, "The cluster does not take the worker's join token: it has expired, was deleted, was mistyped, or is not for joining.";
-    JOIN_TOKEN_MISSING, "join.token-missing", Error, "The worker belongs to no cluster, and has no join token any more.";
+    JOIN_TOKEN_MISSING, "join.token-missing", Error, "The worker belongs to no cluster, and no longer has a join token.";
     JOIN_WRONG_CA, "join.wrong-ca", Error, "The cluster's certificate authority is not the one whose hash the worker was given. Nothing of the token was sent.";
     JOIN_OTHER_CLUSTER, "join.other-cluster", Error, "The worker belongs to another cluster already, or the cluster at the address has another name. A warning on a worker that goes on in its cluster.";
-    JOIN_VERSION_SKEW, "join.version-skew", Error, "The worker's image carries no Kubernetes that may join the cluster: a kubelet is not newer than the API server, and at most three minors older.";
+    JOIN_VERSION_SKEW, "join.version-skew", Error, "The worker's image carries no Kubernetes that may join the cluster: a kubelet is not newer than the API server, and at most three minor versions older.";
     JOIN_NAME_IN_USE, "join.name-in-use", Error, "The cluster has another node of the worker's name.";
     JOIN_ADDRESS_IN_USE, "join.address-in-use", Error, "The cluster has another node with the worker's address.";
     JOIN_DENIED, "join.denied", Error, "The cluster has denied the worker a certificate.";
     JOIN_CERTIFICATE_EXPIRED, "join.certificate-expired", Error, "The certificate by which the cluster knows the worker has expired: it must join again, with a new token.";
 
-    PEER_SECRET, "peer.secret-mismatch", Error, "A control node holds another deployment secret, or something answers in its place. A warning when the address is no control node's.";
-    PEER_STRANGE, "peer.strange", Error, "Something that is no control node answers at a control node's address.";
-    PEER_CLOCK, "peer.clock", Error, "The clocks of two control nodes differ by more than half an hour: certificates of the one would not be valid on the other.";
-    PEERS_DISAGREE, "peers.disagree", Error, "Two control nodes were given different cluster properties, images or names.";
+    PEER_SECRET, "peer.secret-mismatch", Error, "A control-plane node holds another deployment secret, or something answers in its place. A warning when the address is no control-plane node's.";
+    PEER_STRANGE, "peer.strange", Error, "Something that is no control-plane node answers at a control-plane node's address.";
+    PEER_CLOCK, "peer.clock", Error, "The clocks of two control-plane nodes differ by more than half an hour: certificates of the one would not be valid on the other.";
+    PEERS_DISAGREE, "peers.disagree", Error, "Two control-plane nodes were given different cluster properties, images or names.";
     CLUSTER_EXISTS, "cluster.exists", Error, "This node or another one is blank, while the rest belongs to a cluster already. No second cluster is started.";
     MEMBER_LOST, "member.lost", Error, "This node had joined the cluster and has lost its data disk.";
     SECRET_LOST, "deployment-secret.lost", Error, "The deployment secret is gone from the data disk before the cluster is complete.";
@@ -151,10 +149,10 @@ codes! {
     ETCD_DAMAGED, "etcd.damaged", Error, "This node's etcd ends at each start: its data on the data disk are damaged, as after a power cut or an error of the storage.";
 
     DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.";
-    DISK_BESIDE_WORKER, "disk.beside-worker", Error, "The data disk of a control node is attached to a VM that is a worker. Nothing of it is changed.";
+    DISK_BESIDE_WORKER, "disk.beside-worker", Error, "The data disk of a control-plane node is attached to a VM that is a worker. Nothing of it is changed.";
     DISK_OF_WORKER, "disk.of-worker", Error, "A disk with the local volumes of a worker is attached to a VM that is not that worker. Nothing of it is changed.";
     DISK_VOLUMES_ABSENT, "disk.volumes-absent", Error, "The data disk with this worker's local volumes is missing, or another one is in its place. The kubelet is not started.";
-    DISK_FOREIGN, "disk.foreign", Error, "A disk holds something that is not the appliance's, and no data disk of this appliance is there. Nothing is changed.";
+    DISK_FOREIGN, "disk.foreign", Error, "A disk holds something that is not the appliance's, and no data disk of this appliance is attached. Nothing is changed.";
     DISK_AMBIGUOUS, "disk.ambiguous", Error, "Several disks could be the data disk, or a data disk of this appliance cannot be trusted.";
     DISK_UNREADABLE, "disk.unreadable", Error, "A disk cannot be read: it might be the data disk, so no other one is taken.";
     DISK_NEWER, "disk.newer", Error, "A data disk was last used by a newer image, whose records this one cannot read.";
@@ -171,24 +169,24 @@ codes! {
     DISK_FAILED, "disk.failed", Error, "Preparing or mounting the data disk failed. It goes on where it stopped when the VM is powered on again.";
     DISK_DAMAGED, "disk.damaged", Error, "The data disk's file system cannot be repaired without losing data.";
     DISK_FULL, "disk.full", Error, "Less than 16 MiB are free on the data disk.";
-    DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Four fifths of the data disk, or of the system disk's scratch partition, are used: space or inodes. What uses most is named.";
+    DISK_NEARLY_FULL, "disk.nearly-full", Warning, "Four fifths of the data disk, or of the system disk's scratch partition, are used: space or inodes. The finding names the largest users.";
     DISK_ALMOST_FULL, "disk.almost-full", Warning, "Nine tenths of the data disk, or of the system disk's scratch partition, are used: etcd stops when nothing is left, and pods are evicted.";
     DISK_NOT_GROWN, "disk.not-grown", Warning, "The virtual data disk is larger than the partition or the file system on it, and making these larger failed. It is tried again.";
     CONFIG_NOT_UNDERSTOOD, "config.not-understood", Error, "The configuration on the data disk cannot be read: another version of the appliance has written it, or it is damaged. Nothing is changed.";
     CONFIG_RESTORED, "config.restored", Warning, "The configuration on the data disk was damaged or missing. The node restored it from its copy.";
     ROLE_OTHER, "role.other", Error, "The data disk is that of a node of another role than the image makes or the form asks for, such as a tenant cluster's in a VM of the control cluster.";
     ROLE_NOT_IN_IMAGE, "role.not-in-image", Error, "The property role names a role that VMs of this image cannot have.";
-    KUBERNETES_NOT_IN_IMAGE, "kubernetes.not-in-image", Error, "The image does not carry the Kubernetes minor that the cluster runs, or that an upgrade is to go to.";
-    KUBERNETES_SKEW, "kubernetes.skew", Error, "An upgrade of Kubernetes was asked for that skips minors or goes back.";
-    KUBERNETES_NOT_READY, "kubernetes.not-ready", Error, "An upgrade of Kubernetes was asked for while this node or another control node is not ready.";
+    KUBERNETES_NOT_IN_IMAGE, "kubernetes.not-in-image", Error, "The image does not carry the minor version of Kubernetes that the cluster runs, or that an upgrade is to go to.";
+    KUBERNETES_SKEW, "kubernetes.skew", Error, "An upgrade of Kubernetes was asked for that skips minor versions or goes back.";
+    KUBERNETES_NOT_READY, "kubernetes.not-ready", Error, "An upgrade of Kubernetes was asked for while this node or another control-plane node is not ready.";
     KUBERNETES_SWAP_OPEN, "kubernetes.swap-open", Error, "An upgrade of Kubernetes was asked for before this node's image swap was committed.";
     KUBERNETES_ANOTHER, "kubernetes.another", Error, "An upgrade of Kubernetes was asked for while a node is being swapped or upgraded.";
     KUBERNETES_ETCD, "kubernetes.etcd", Error, "An upgrade of Kubernetes was asked for while a member of etcd is missing, not healthy, without a vote or too old for it, or while that cannot be known.";
-    KUBERNETES_REMOVED_APIS, "kubernetes.removed-apis", Error, "An upgrade of Kubernetes was asked for while APIs are in use that it does not have any more.";
+    KUBERNETES_REMOVED_APIS, "kubernetes.removed-apis", Error, "An upgrade of Kubernetes was asked for while APIs are in use that it no longer has.";
     KUBERNETES_PREFLIGHT, "kubernetes.preflight", Error, "kubeadm's preflight checks refuse the upgrade.";
     KUBERNETES_FAILED, "kubernetes.upgrade-failed", Error, "An upgrade of Kubernetes was given up before anything had changed: pods did not move away in time, or the virtual IP did not move.";
     SWAP_NOT_READY, "swap.not-ready", Error, "A swap or an evacuation was asked of a node that is not formed, or not ready.";
-    SWAP_QUORUM, "swap.quorum", Error, "A swap or an evacuation was asked for, or was about to be prepared, while a control node has no etcd member, or one that is not healthy or has no vote, or while that cannot be known: with the node off, etcd could lose its quorum.";
+    SWAP_QUORUM, "swap.quorum", Error, "A swap or an evacuation was asked for, or was about to be prepared, while a control-plane node has no etcd member, or one that is not healthy or has no vote, or while that cannot be known: with the node off, etcd could lose its quorum.";
     SWAP_ANOTHER, "swap.another", Error, "A swap, an evacuation or a commit was asked for while another swap or evacuation, or an upgrade of Kubernetes, is under way, on this node or another, or while that cannot be known; or a commit named another swap than this node's.";
     SWAP_WITHDRAWN, "swap.withdrawn", Error, "A swap or an evacuation was asked for by the identifier of one that was cancelled: the request came late.";
     SWAP_TAKEN, "swap.taken", Error, "This VM has taken the data disk over, and that is not committed: commit it, or give the disk back to the former VM.";
@@ -200,11 +198,11 @@ codes! {
     DEPLOYER_NOT_PROVED, "deployer.not-proved", Error, "A deployer did not prove the private key in this very TLS session, or proved it for another cluster.";
     DEPLOYER_FAILED, "deployer.failed", Error, "Signing or noting a deployer's certificate failed; nothing was given out.";
     DRAIN_BLOCKED, "drain.blocked", Error, "Pods could not move away in time because a PodDisruptionBudget did not allow it. The node was uncordoned again; nothing is lost by asking again later.";
-    DRAIN_UNFINISHED, "drain.unfinished", Error, "Pods had been asked to end and were still there when the time for draining was over. The node was uncordoned again.";
+    DRAIN_UNFINISHED, "drain.unfinished", Error, "Pods had been asked to end and still ran when the time for draining was over. The node was uncordoned again.";
     RESET_UNDER_WAY, "reset.under-way", Warning, "The node is being reset, as was confirmed by its typed name: its data disk is erased.";
     RESET_FAILED, "reset.failed", Error, "Erasing the data disk for a reset failed. It is tried again.";
-    DISK_IDENTITY_DAMAGED, "disk.identity-damaged", Warning, "One of the data disk's two identity slots is damaged; the other one is used and the first written anew.";
-    DISK_SPARE, "disk.spare", Warning, "There is another disk beside the data disk; it is left alone.";
+    DISK_IDENTITY_DAMAGED, "disk.identity-damaged", Warning, "One of the data disk's two identity slots is damaged; the other one is used and the first written again.";
+    DISK_SPARE, "disk.spare", Warning, "There is another disk in addition to the data disk; it is left alone.";
     DISK_WAITING, "disk.waiting", Warning, "An empty disk is not used while another disk holds something foreign.";
     EARLY_FAILED, "early.failed", Warning, "The stage before the system starts could not do all of its work; the machine ID may be that of one boot.";
     AGENT_FAILED, "agent.failed", Error, "The agent failed before the first step of its plan. It is tried again.";
@@ -212,7 +210,7 @@ codes! {
     NETWORK_ADAPTERS, "network.adapters", Error, "Which network adapter an address belongs to cannot be known: neither the MAC addresses nor the number of adapters match.";
     NETWORK_NO_CARRIER, "network.no-carrier", Error, "A network adapter is not connected.";
     NETWORK_FAILED, "network.failed", Error, "An address could not be claimed.";
-    FIREWALL_FAILED, "firewall.failed", Error, "The firewall's rules could not be loaded. At boot the node stays off the network until they are; on a node that runs, those that held before hold on, unless somebody has removed them.";
+    FIREWALL_FAILED, "firewall.failed", Error, "The firewall's rules could not be loaded. At boot the node stays off the network until they are; on a node that runs, the former rules stay in force, unless they were removed.";
     ADDRESS_IN_USE, "address.in-use", Error, "Another device on the network has this node's address already.";
     ADDRESS_CHANGED, "address.changed", Error, "A DHCP server has leased another address to a worker than the one that its cluster knows it by. Its kubelet is stopped: the cluster calls the node not ready, and lets no service use its pods.";
     ADDRESS_LOST, "address.lost", Error, "The DHCP lease of a worker has ended, and no DHCP server gives another: the node has no address.";
@@ -223,11 +221,11 @@ codes! {
     API_CERTIFICATE_EXPIRED, "api-certificate.expired", Error, "Your own certificate of the Kubernetes API has expired; the API still shows it.";
     API_CERTIFICATE_UNUSABLE, "api-certificate.unusable", Warning, "Your own certificate of the Kubernetes API was damaged on the data disk and is not used.";
     ENDPOINT_CLOSED, "endpoint.closed", Warning, "The port of the status endpoint cannot be opened on this node.";
-    FINGERPRINTS_CHANGED, "fingerprints.changed", Warning, "Somebody else had written where the hypervisor shows this node's fingerprints, or they could not be written there. A program in the VM may have tried to lead the deployer to another cluster.";
-    API_VIP_IN_USE, "api-vip.in-use", Error, "A device that is no control node has the virtual IP. Asked before the cluster has formed.";
+    FINGERPRINTS_CHANGED, "fingerprints.changed", Warning, "The hypervisor showed other fingerprints than this node's, or they could not be written. A program in the VM may have tried to lead the deployer to another cluster.";
+    API_VIP_IN_USE, "api-vip.in-use", Error, "A device that is no control-plane node has the virtual IP. Asked before the cluster has formed.";
 
     PROCESSORS_FEW, "processors.few", Warning, "The VM has fewer than two virtual processors.";
-    MEMORY_TOO_SMALL, "memory.too-small", Error, "The VM has less memory than its role cannot do without: 1,700 MiB for a control node, 900 MiB for a worker. A warning on a node that is part of a cluster.";
+    MEMORY_TOO_SMALL, "memory.too-small", Error, "The VM has less memory than its role cannot do without: 1,700 MiB for a control-plane node, 900 MiB for a worker. A warning on a node that is part of a cluster.";
     MEMORY_SMALL, "memory.small", Warning, "The VM has less memory than the smallest size of the deployment form.";
     DISK_SMALL, "disk.small", Warning, "The data disk is smaller than 8 GiB.";
     CLOCK_IMPLAUSIBLE, "clock.implausible", Error, "The clock shows a time before the image was made, or decades after. A warning where a time server will correct it, and on a node that is part of a cluster.";
@@ -235,33 +233,33 @@ codes! {
     CLOCK_HOST, "clock.host", Warning, "On VMware: the clock of the ESXi host could not be made the one to follow (no time servers are given), or could not be left alone (time servers are given).";
     CLOCK_UNSYNCHRONIZED, "clock.unsynchronized", Warning, "The clock follows no time server: none answers, or too few agree.";
     CLOCK_DIFFERS, "clock.differs", Warning, "A time server is more than ten minutes away from the clock. The node follows it only if it restarts.";
-    GATEWAY_SILENT, "gateway.no-answer", Warning, "Nobody on the network has the default gateway's address.";
+    GATEWAY_SILENT, "gateway.no-answer", Warning, "No device on the network has the default gateway's address.";
     DNS_SILENT, "dns-servers.no-answer", Warning, "A DNS server does not answer.";
     NTP_SILENT, "ntp-servers.no-answer", Warning, "A time server does not answer, or does not know the time.";
-    PEER_UNREACHABLE, "peer.unreachable", Warning, "Another control node of the cluster cannot be reached.";
-    ETCD_OTHER_MINOR, "etcd.other-minor", Error, "The etcd data on the data disk were last used by another minor of etcd than this VM's image has. etcd is not started.";
+    PEER_UNREACHABLE, "peer.unreachable", Warning, "Another control-plane node of the cluster cannot be reached.";
+    ETCD_OTHER_MINOR, "etcd.other-minor", Error, "The etcd data on the data disk were last used by another minor version of etcd than this VM's image has. etcd is not started.";
     ETCD_NOSPACE, "etcd.no-space", Error, "etcd has reached its quota and refuses writes until objects are deleted.";
     ETCD_CORRUPT, "etcd.corrupt", Error, "etcd has found that its members' data differ.";
     ETCD_NEARLY_FULL, "etcd.nearly-full", Warning, "etcd's database has more than 80 % of its quota.";
-    MEMBER_AWAITED, "member.awaited", Warning, "The cluster works, and a control node has not joined it yet. The first node keeps its keys for it.";
-    MEMBER_REPLACING, "member.replacing", Warning, "A lost control node is being replaced; the finding says how far that is.";
+    MEMBER_AWAITED, "member.awaited", Warning, "The cluster works, and a control-plane node has not joined it yet. The first node keeps its keys for it.";
+    MEMBER_REPLACING, "member.replacing", Warning, "A lost control-plane node is being replaced; the finding says how far that is.";
     SNAPSHOT_FAILED, "snapshot.failed", Warning, "No snapshot of the cluster's store could be taken when one was due. It is tried again.";
     SNAPSHOT_NOT_SENT, "snapshot.not-sent", Warning, "The newest snapshot could not be copied to the snapshot target. It is tried again.";
-    SNAPSHOT_TARGET_CLEAR, "snapshot-target.clear-text", Warning, "Snapshots go to the snapshot target over http://: whoever is on the way reads and changes them, and the password.";
-    RECOVERY_KEY_MISSING, "recovery-key.missing", Warning, "Secrets are encrypted, and this node has no public key to seal the encryption keys to: after the loss of all control nodes, no snapshot gives a Secret back.";
+    SNAPSHOT_TARGET_CLEAR, "snapshot-target.clear-text", Warning, "Snapshots go to the snapshot target over http://: anyone on the way can read and change them, and the password.";
+    RECOVERY_KEY_MISSING, "recovery-key.missing", Warning, "Secrets are encrypted, and this node has no public key to seal the encryption keys to: after the loss of all control-plane nodes, no snapshot gives a Secret back.";
     ENCRYPTION_WAITING, "encryption.waiting", Warning, "The next step to a new key for Secrets has waited for more than ten minutes for API servers that have not loaded it.";
     ENCRYPTION_KEY_MISSING, "encryption.key-missing", Error, "The store was restored from another cluster's snapshot, and the keys of its Secrets were not given. The API server is not started.";
     POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one: clusters that an image without the property has formed.";
     NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
-    SERVICE_EXTERNAL_IPS, "service.external-ips", Warning, "There are Services with external IPs, from an image that allowed them: whoever may write a Service takes over any address with them. New ones are refused.";
+    SERVICE_EXTERNAL_IPS, "service.external-ips", Warning, "There are Services with external IPs, from an image that allowed them: a user who may write a Service takes over any address with them. New ones are refused.";
     NODE_NOT_REGISTERED, "node.not-registered", Warning, "The cluster has no Node object of this control-plane node. The node creates it again within a minute.";
-    NODE_POD_RANGE, "node.pod-range", Warning, "A node has a range of addresses for its pods that the cluster has not given it: outside of the pod CIDR, of another size, or another node's. Its pods are reached from no other node, and beside one outside of the pod CIDR kube-controller-manager does not start.";
+    NODE_POD_RANGE, "node.pod-range", Warning, "A node has a range of addresses for its pods that the cluster has not given it: outside of the pod CIDR, of another size, or another node's. Its pods are reached from no other node. With a range outside of the pod CIDR, kube-controller-manager does not start.";
     WORKER_NOT_APPROVED, "worker.not-approved", Warning, "A certificate that a worker has asked for is not approved: its Node object has an address that is another's or not the one that the cluster knows it by, its token is not for that node, or it was removed from the cluster.";
-    WORKER_NAME_HELD, "worker.name-held", Warning, "A join token has let somebody in by a name, and no node of that name has come since, or the one that is there has not served. No other worker is let in by it as long as the certificate may be good, a year, or until it serves.";
-    WORKER_UNKNOWN, "worker.unknown", Warning, "The cluster has a node that no control node has let in: it was removed, and has come back with its old certificate, which is not renewed. It may get pods as long as it is there.";
+    WORKER_NAME_HELD, "worker.name-held", Warning, "A join token has admitted a node by a name, and no node of that name has come since, or the present one has not served. No other worker is admitted by that name as long as the certificate may be valid, a year, or until it serves.";
+    WORKER_UNKNOWN, "worker.unknown", Warning, "The cluster has a node that no control-plane node has admitted: it was removed, and has come back with its old certificate, which is not renewed. It may get pods as long as it is part of the cluster.";
     RUNTIME_RECREATED, "runtime.recreated", Warning, "containerd failed with what it kept. The node removed that since power-on and imported its own images again. Pods pull other images again.";
     RUNTIME_FAILED, "runtime.failed", Error, "containerd ends at each start or takes no images. The node has removed what containerd kept since power-on already, or pods may run.";
-    ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or something of what it brings was not there.";
+    ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or one of its objects was missing.";
     AUDIT_WINDOW_SHORT, "audit.window-short", Warning, "The audit log had reached its share of the data disk, and files of the last 24 hours were removed. The first file of each hour and the newest ones stay. The finding stays for a day.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
     MAINTENANCE_STUCK, "maintenance.stuck", Warning, "A background job does not end: it has run for ten times its pace, and for at least 15 minutes times `timeout-factor`. It does not run again until it ends.";
@@ -285,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_else_has_written_begins_no_line_on_a_console() {
+    fn foreign_text_begins_no_line_on_a_console() {
         let seen = format!("a\r\nkaas: fingerprints {{}}\u{1b}[2J{}", "x".repeat(10_000));
         let finding = MAINTENANCE_FAILED.finding("workers", seen, "look");
         assert!(!finding.to_string().contains(char::is_control) && finding.seen.len() == LONGEST, "{finding}");
@@ -293,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_is_dotted_lower_case_and_there_once() {
+    fn codes_are_dotted_lower_case_and_unique() {
         for (index, code) in CODES.iter().enumerate() {
             assert!(code.code.split('.').count() == 2, "{}", code.code);
             assert!(

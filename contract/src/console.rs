@@ -1,10 +1,10 @@
-//! Lines of a node's console by which whoever keeps the hypervisor knows something of the node.
+//! Lines of a node's console that tell the hypervisor's side about the node.
 
-/// What each line of the agent's begins with.
+/// The beginning of each line of the agent.
 const OURS: &str = "kaas: ";
 
-/// What a line says of `what`, if it is the agent's and about that. The kernel's words may stand before it; within another line
-/// of the agent's it is what somebody else has said.
+/// The rest of a line after `what`, if it is the agent's line about that. The kernel's words may precede it. Within another
+/// line of the agent it is text of unknown origin, and does not count.
 pub(crate) fn said<'a>(line: &'a str, what: &str) -> Option<&'a str> {
     let (_, ours) = line.trim_end().split_once(OURS)?;
     ours.strip_prefix(what.strip_prefix(OURS)?)
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_about_what_it_begins_with() {
+    fn line_is_about_its_first_words() {
         assert_eq!(said("kaas: statement {}\r", "kaas: statement "), Some("{}"));
         assert_eq!(said("[ 1.0] kaas: statement {}", "kaas: statement "), Some("{}"));
         assert_eq!(said("kaas: joining (3/9): kaas: statement {}", "kaas: statement "), None);

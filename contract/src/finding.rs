@@ -1,8 +1,7 @@
-//! What the agent has to say about bad input or a bad environment.
+//! Findings: reports of bad input or a bad environment.
 //!
-//! A finding is said in the same words on the console, in the status file, in
-//! the journal and in guestinfo. Findings are collected and reported together;
-//! nothing is changed while one of [`Severity::Error`] stands.
+//! A finding has the same words on the console, in the status file, in the journal and in guestinfo. Findings are collected and
+//! reported together. Nothing is changed while one of [`Severity::Error`] exists.
 
 use std::fmt;
 
@@ -12,14 +11,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing; the appliance goes on.
+    /// The appliance continues.
     Warning,
     /// The appliance stops before it changes anything.
     Error,
 }
 
-/// One thing that is wrong, and what to do about it. Made by [`Code::finding`](crate::codes::Code::finding) alone, so
-/// that no code is said that the documentation lacks:
+/// A problem and its remedy. Only [`Code::finding`](crate::codes::Code::finding) makes one, so every code is documented:
 ///
 /// ```compile_fail,E0639
 /// let (code, subject, seen, action) = ("made.up".into(), "a".into(), "b".into(), "c".into());
@@ -28,21 +26,20 @@ pub enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Stable, dotted and lower-case, such as `address.duplicate`: scripts and
-    /// the documentation refer to it.
+    /// Stable, dotted and lower-case, such as `address.duplicate`. Scripts and the documentation refer to it.
     pub code: String,
     /// How much it matters.
     pub severity: Severity,
-    /// The thing that is wrong: a property key, a device, a peer.
+    /// The subject of the problem: a property key, a device, a peer.
     pub subject: String,
-    /// What was seen. Never holds a secret.
+    /// The observation. Never contains a secret.
     pub seen: String,
-    /// What a person can do about it.
+    /// The operator's remedy.
     pub action: String,
 }
 
 impl Finding {
-    /// The same as a warning: where stopping would only do harm.
+    /// The same as a warning, for cases in which stopping would only do harm.
     pub fn softened(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
@@ -74,18 +71,18 @@ impl Findings {
         self.0.extend(other.0);
     }
 
-    /// Those that are not among `others`.
+    /// The findings that are not among `others`.
     pub fn without(mut self, others: &Self) -> Self {
         self.0.retain(|finding| !others.0.contains(finding));
         self
     }
 
-    /// Whether one of them stops the appliance.
+    /// Whether a finding stops the appliance.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|finding| finding.severity == Severity::Error)
     }
 
-    /// Whether there is none.
+    /// Whether there are no findings.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What an image says of itself, and the names of the container images in it.
+//! The description of an image, and the names of the container images in it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,49 +10,48 @@ use serde::{Deserialize, Serialize};
 use crate::minor::{self, Minor};
 use crate::role::Roles;
 
-/// Where the image builder leaves the description.
+/// The file in which the image builder writes the description.
 pub const PATH: &str = "/usr/lib/kaas/image.json";
 
-/// Where the image has what programs bring into a cluster.
+/// The directory of the objects that the image's programs bring into a cluster.
 const ADD_ONS: &str = "/usr/lib/kaas/add-ons";
 
-/// Where the image has the kinds of objects of one of its programs, as a list (`v1`, `List`) in JSON: what the API server has to
-/// know first.
+/// The path of the kinds of objects of one of the image's programs, as a list (`v1`, `List`) in JSON. The API server must know
+/// them first.
 pub fn kinds_of(program: &str) -> String {
     format!("{ADD_ONS}/{program}-kinds.json")
 }
 
-/// Where it has, in the same form, what else an API server has to know before that program works there: its rights, and policies.
+/// The path of the other objects that the program needs in a cluster, in the same form: its rights, and policies.
 pub fn objects_of(program: &str) -> String {
     format!("{ADD_ONS}/{program}-objects.json")
 }
 
-/// The registry name that the container images inside go by. It is never contacted.
+/// The registry name of the container images in the image. It is never contacted.
 pub const REPOSITORY: &str = "kaas.local";
 
-/// The tag of a container image that is run in whichever version the node's own image carries: the
-/// cluster's objects name it, so that they fit every node while nodes go over to another image.
+/// The tag of a container image of the version that the node's own image contains. The cluster's objects name it, so they fit
+/// every node while nodes change to another image.
 pub const CARRIED: &str = "carried";
 
-/// The image that this VM runs, or, when an environment is checked elsewhere, the
-/// one that it is meant for.
+/// The image of this VM. If an environment is checked elsewhere, the image that it is meant for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageFacts {
     /// Name of the appliance.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// 32 hexadecimal digits that come from its content: another image has others.
+    /// 32 hexadecimal digits that depend on its content.
     pub build: String,
-    /// What its VMs may be in a cluster.
+    /// The possible roles of its VMs in a cluster.
     #[serde(flatten)]
     pub roles: Roles,
-    /// Who signed it; none for a development image.
+    /// The signer's name. `None` for a development image.
     pub publisher: Option<String>,
-    /// Of which images it may take the place; none for any that is not newer.
+    /// The versions that it may replace. `None` for all that are not newer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrades_from: Option<VersionReq>,
-    /// The Kubernetes releases that it carries, one of each minor.
+    /// The Kubernetes releases in it, one of each minor version.
     pub kubernetes: Vec<KubernetesRelease>,
     /// Version of etcd, without the leading v.
     pub etcd: String,
@@ -60,7 +59,7 @@ pub struct ImageFacts {
     pub coredns: String,
     /// Version of the pause container, without the leading v.
     pub pause: String,
-    /// The programs of this project that it carries as container images, by the names of these.
+    /// The programs of this project in it, by the names of their container images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<String>,
 }
@@ -74,15 +73,15 @@ pub struct KubernetesRelease {
     pub version: String,
 }
 
-/// All that the image builder writes to [`PATH`]: what is read of it, and what is there for people and scanners.
+/// The whole content of [`PATH`]: fields that programs read, and fields for people and scanners.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Description {
-    /// What is read of it.
+    /// The fields that programs read.
     #[serde(flatten)]
     pub facts: ImageFacts,
     /// The compilers that made the image's programs.
     pub compilers: Compilers,
-    /// The parts whose version nothing proves: they come from files.
+    /// The parts whose version is not verified, because they come from files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unchecked_versions: Vec<String>,
     /// The versions of all other parts, by name.
@@ -90,34 +89,34 @@ pub struct Description {
     pub parts: BTreeMap<String, String>,
 }
 
-/// Compilers, as each names itself.
+/// Compilers, each with its own version text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Compilers {
     /// The version of Go, if a part was built with it.
     pub go: Option<String>,
-    /// What `rustc --version` says.
+    /// The output of `rustc --version`.
     pub rust: String,
-    /// The first line of what `cc --version` says.
+    /// The first line of the output of `cc --version`.
     pub cc: String,
 }
 
 impl ImageFacts {
-    /// The release of this minor.
+    /// The release of this minor version.
     pub fn kubernetes(&self, minor: &str) -> Option<&KubernetesRelease> {
         self.kubernetes.iter().find(|release| release.minor == minor)
     }
 
-    /// The newest minor: what a cluster forms with when no other is asked for.
+    /// The newest minor version: the default with which a cluster forms.
     pub fn newest_minor(&self) -> Option<&str> {
         minor::newest(self.kubernetes.iter().map(|release| release.minor.as_str()))
     }
 
-    /// The minor of etcd that it runs; none if its version has none.
+    /// The minor version of its etcd. `None` if its version has none.
     pub fn etcd_minor(&self) -> Option<Minor> {
         Minor::of(&self.etcd)
     }
 
-    /// What the OVA says of it.
+    /// The version text of its OVA.
     pub fn full_version(&self) -> FullVersion {
         FullVersion {
             version: self.version.clone(),
@@ -127,7 +126,7 @@ impl ImageFacts {
         }
     }
 
-    /// Whether it carries a program of this project as a container image.
+    /// Whether it contains a program of this project as a container image.
     pub fn carries(&self, program: &str) -> bool {
         self.programs.iter().any(|carried| carried == program)
     }
@@ -142,17 +141,17 @@ impl ImageFacts {
 /// How many hexadecimal digits a build identifier has.
 pub const BUILD_DIGITS: usize = 32;
 
-/// What an OVF descriptor's `FullVersion`, a free text (DSP0243 2.1.1, 9.5.2), says of an image:
-/// `0.2.0+0123… (etcd 3.6) (upgrades from >=0.1.0)`. Whoever swaps images reads it there, before anything is imported.
+/// The facts of an image in an OVF descriptor's `FullVersion`, a free text (DSP0243 2.1.1, 9.5.2):
+/// `0.2.0+0123… (etcd 3.6) (upgrades from >=0.1.0)`. Image swaps read it there, before anything is imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullVersion {
     /// The image's version.
     pub version: String,
     /// Its build identifier.
     pub build: String,
-    /// The minor of etcd that it runs; none of an image from before this was said.
+    /// The minor version of its etcd. `None` for early images, which do not say it.
     pub etcd: Option<Minor>,
-    /// Of which images it may take the place; none for any that is not newer.
+    /// The versions that it may replace. `None` for all that are not newer.
     pub upgrades_from: Option<VersionReq>,
 }
 
@@ -162,13 +161,13 @@ pub enum ParseFullVersionError {
     /// It does not begin with version and build.
     #[error("{0:?} does not begin with a version, a plus sign and the {BUILD_DIGITS} hexadecimal digits of a build")]
     Build(String),
-    /// What it says of etcd is no minor.
-    #[error("{0:?} does not say which minor of etcd the image runs")]
+    /// The etcd part has no minor version.
+    #[error("{0:?} does not say which minor version of etcd the image runs")]
     Etcd(String),
-    /// What it says of other images names no versions.
+    /// The part about other images names no versions.
     #[error("{0:?} does not say clearly of which versions the image may take the place")]
     UpgradesFrom(String),
-    /// It says more than is known, or not in the known form.
+    /// It has unknown parts, or another form.
     #[error("{0:?} says more than this program understands")]
     More(String),
 }
@@ -186,8 +185,7 @@ impl fmt::Display for FullVersion {
     }
 }
 
-/// Strict: what it says decides whether an image may be swapped in, so that a text is understood to its end or not at
-/// all.
+/// Strict: the text decides whether an image may be swapped in. So it is understood completely or rejected.
 impl FromStr for FullVersion {
     type Err = ParseFullVersionError;
 
@@ -211,14 +209,14 @@ impl FromStr for FullVersion {
     }
 }
 
-/// The value in ` (NAME VALUE)`, if `text` begins so, and what follows it.
+/// The value in ` (NAME VALUE)` at the beginning of `text`, and the rest.
 fn part<'t, T: FromStr, E>(text: &'t str, name: &str, wrong: impl Fn() -> E) -> Result<(Option<T>, &'t str), E> {
     let Some(value) = text.strip_prefix(&format!(" ({name} ")) else { return Ok((None, text)) };
     let (value, rest) = value.split_once(')').ok_or_else(&wrong)?;
     Ok((Some(value.parse().map_err(|_| wrong())?), rest))
 }
 
-/// The reference of one of the container images that the appliance carries.
+/// The reference of one of the appliance's container images.
 pub fn reference(name: &str, tag: &str) -> String {
     format!("{REPOSITORY}/{name}:{tag}")
 }
@@ -229,7 +227,7 @@ mod tests {
     use crate::role::Role;
 
     #[test]
-    fn the_newest_minor_is_found_by_number() {
+    fn newest_minor_version_is_found_by_number() {
         let facts: ImageFacts = serde_json::from_str(
             r#"{"name":"kaas-control-plane","version":"0.1.0","build":"0123456789abcdef0123456789abcdef",
                 "role":"control-plane","publisher":null,"kubernetes":[{"minor":"1.9","version":"1.9.1"},{"minor":"1.36","version":"1.36.3"}],
@@ -247,7 +245,7 @@ mod tests {
     const BUILD: &str = "0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn a_full_version_is_read_as_it_was_written() {
+    fn full_version_is_read_as_written() {
         let full = |etcd: Option<&str>, from: Option<&str>| FullVersion {
             version: "0.2.0-rc.1".into(),
             build: BUILD.into(),
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_version_that_is_not_understood_to_its_end_is_refused() {
+    fn full_version_with_unknown_parts_is_refused() {
         type Wrong = fn(String) -> ParseFullVersionError;
         let table: [(&[&str], Wrong); 4] = [
             (

@@ -1,14 +1,13 @@
-//! JSON whose reader and writer may be of different versions: what of an object a type does not know.
+//! JSON whose reader and writer may have different versions: how to treat unknown fields of objects.
 
 use serde::Serialize;
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
 
-/// Reads JSON strictly, however deep an unknown field stands: for what asks for an act, and for what is only valid
-/// whole.
+/// Reads JSON strictly, at any depth. For requests that change something, and for data that is only valid as a whole.
 ///
 /// # Errors
-/// It is not understood, or has a field that the type does not know.
+/// It cannot be parsed, or has a field that the type does not know.
 pub fn read_strictly<T: DeserializeOwned + Serialize>(text: &[u8]) -> serde_json::Result<T> {
     let given: Value = serde_json::from_slice(text)?;
     let read: T = serde_json::from_slice(text)?;
@@ -18,13 +17,13 @@ pub fn read_strictly<T: DeserializeOwned + Serialize>(text: &[u8]) -> serde_json
     }
 }
 
-/// Whether `given` has something, at any depth, that `known` has not: what was read of it, written again.
+/// Whether `given` has something, at any depth, that `known` lacks. `known` is `given` read and written again.
 pub fn has_unknown(given: &Value, known: &Value) -> bool {
     unknown(given, known).is_some()
 }
 
-/// A field of `given`, at any depth, that is not in `known`: what was read of it, written again. A field that is null
-/// says as much as one that is missing.
+/// A field of `given`, at any depth, that `known` lacks. `known` is `given` read and written again. A field that is null counts
+/// as missing.
 fn unknown(given: &Value, known: &Value) -> Option<String> {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(name, value)| match known.get(name) {
@@ -38,11 +37,11 @@ fn unknown(given: &Value, known: &Value) -> Option<String> {
     }
 }
 
-/// Adds to `new` what `old` has, at any depth, and `known` has not: what was read of `old`, written again.
-/// So a version that does not know a field keeps it when it writes the rest anew.
+/// Adds to `new` the fields of `old`, at any depth, that `known` lacks. `known` is `old` read and written again. So a version
+/// that does not know a field keeps it when it writes the record.
 ///
-/// An element of a list has no name to know it by: it counts as the same one, wherever it stands, if all that is known
-/// of it is as it was. One of which anything has changed counts as another one, and what was unknown of it is lost.
+/// Elements of a list have no names. An element counts as the same one, at any position, if all its known fields are unchanged.
+/// An element with a change counts as another one, and its unknown fields are lost.
 pub fn keep_unknown(old: &Value, known: &Value, new: &mut Value) {
     match (old, known, new) {
         (Value::Object(old), Value::Object(known), Value::Object(new)) => {
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_stays_and_what_was_taken_away_does_not_come_back() {
+    fn unknown_fields_stay_and_removed_fields_do_not() {
         let old = json!({"inner": {"number": 1, "more": "m", "later": 1}, "list": [{"number": 2}], "latest": {"a": 1}});
         let known = json!({"inner": {"number": 1, "more": "m"}, "list": [{"number": 2}]});
         let mut new = json!({"inner": {"number": 3}});
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_of_a_list_s_element_goes_where_the_element_goes() {
+    fn unknown_fields_of_elements_move_with_them() {
         let kept = |new: Value| {
             let old = json!([{"number": 1, "later": "a"}, {"number": 2, "later": "b"}, {"number": 2, "later": "c"}]);
             let (old, known) = (json!({"list": old}), json!({"list": [{"number": 1}, {"number": 2}, {"number": 2}]}));
@@ -130,7 +129,7 @@ mod tests {
         let c = json!({"number": 2, "later": "c"});
         assert_eq!(kept(json!([one, two, two])), json!([a, b, c]), "the same");
         assert_eq!(kept(json!([two, one])), json!([b, a]), "others at their places, and one less");
-        // Another element has nothing of the one that stood there.
+        // Another element at the same position gets no unknown fields.
         assert_eq!(kept(json!([one, {"number": 3}, two])), json!([a, {"number": 3}, b]));
     }
 }

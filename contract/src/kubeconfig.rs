@@ -1,6 +1,5 @@
-//! Kubeconfigs (`v1` of `Config`, k8s.io/client-go): where a cluster's API is, what proves it, and who asks. What is
-//! read is what kubectl would use, the current context, from YAML or JSON. What is written is JSON, which YAML
-//! includes.
+//! Kubeconfigs (`v1` of `Config`, k8s.io/client-go): the address of a cluster's API, its CA, and the client's credentials. As
+//! kubectl does, reading uses the current context, from YAML or JSON. Writing makes JSON, which YAML includes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,68 +13,68 @@ use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
-/// The name of the cluster in what is written, as kubeadm calls it.
+/// The name of the cluster in written kubeconfigs, as in kubeadm's.
 const CLUSTER: &str = "kubernetes";
 
-/// All that the current entries of one that is handed on may have: what is read, and what changes nothing of where a client asks and what
-/// it runs or shows there.
+/// All fields that the current entries of an untrusted kubeconfig may have. They are read, or have no effect on the server, the
+/// credentials and the programs of a client.
 const OF_CLUSTER: [&str; 5] =
     ["certificate-authority-data", "server", "tls-server-name", "extensions", "disable-compression"];
 const OF_USER: [&str; 3] = ["client-certificate-data", "client-key-data", "extensions"];
 
-/// How one client finds and convinces one API server; all certificates and keys are in PEM.
+/// The address, CA and credentials with which one client uses one API server. All certificates and keys are in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubeconfig {
     /// `https://<address>:<port>`.
     pub server: String,
     /// The name that the server's certificate must have, if not the one in `server`.
     pub server_name: Option<String>,
-    /// The cluster's authority.
+    /// The certificate of the cluster's CA.
     pub authority: String,
     /// The client's certificate.
     pub certificate: String,
-    /// The key of it.
+    /// The key of the certificate.
     pub key: Secret,
 }
 
-/// Why a text cannot be used. It holds nothing of the text, which has a key in it.
+/// Why a text cannot be used. It contains nothing of the text, which has a key in it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is neither YAML nor JSON, or something else than a kubeconfig.
     #[error("it is no kubeconfig: line {0} is not understood")]
     Malformed(u64),
-    /// Something is not there.
+    /// A part is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// There are several and none is the current one.
+    /// There are several entries and no current context.
     #[error("it has several entries in {0} and no current context")]
     Ambiguous(&'static str),
-    /// Certificates or keys in files of their own.
+    /// Certificates or keys are in separate files.
     #[error("{0} is not in it: a kubeconfig with its certificates inside is needed")]
     ExternalFile(&'static str),
-    /// The server's address cannot be told apart from the text around it.
+    /// The server's address is not unique in the text.
     #[error("its server cannot be replaced: write the address once, without escapes")]
     AmbiguousServer,
-    /// The current entry has a field that is not understood: a client may run a program by it, or ask elsewhere.
+    /// The current entry has an unknown field. It may make a client run a program, or use another server.
     #[error(
-        "its current entry in {0} has a field that is not understood, such as exec, token or proxy-url, beside server, authority, \
-         certificate and key"
+        "its current entry in {0} has a field that is not understood, such as exec, token or proxy-url, in addition to \
+         server, CA, certificate and key"
     )]
     UnknownField(&'static str),
-    /// The client's certificate is none, or another authority has signed it.
-    #[error("its certificate was not signed by its authority")]
+    /// The client's certificate cannot be parsed, or another CA has signed it.
+    #[error("its certificate was not signed by its CA")]
     WrongIssuer,
-    /// What should be base64 of PEM is not.
+    /// A field is not base64 of PEM.
     #[error("{0} is not base64 of a text")]
     Unreadable(&'static str),
 }
 
 impl Kubeconfig {
-    /// What the current context of a kubeconfig says; in one without contexts, its only cluster and its only user. What it says is all
-    /// that these two say: other entries may have whatever they have.
+    /// Reads the current context of a kubeconfig. Without contexts, reads its only cluster and its only user. All other entries
+    /// are ignored.
     ///
     /// # Errors
-    /// [`Error`]: above all when certificates are not inside of it.
+    /// [`Error`], in particular if certificates are in separate files.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let document = Document::parse(text)?;
         let (cluster, user) = (document.cluster()?, document.user()?);
@@ -88,11 +87,12 @@ impl Kubeconfig {
         })
     }
 
-    /// The same of one that is handed on, and that others than its reader may have written: whoever is given it has his client do what it
-    /// says. It has nothing but what is read of it, and its authority has signed its certificate. When that ends is for the caller to judge.
+    /// The same for a kubeconfig that others may have written and that is passed on: its reader's client follows it. Its
+    /// current entries have no unknown fields, and its CA has signed its certificate. The caller checks when the certificate
+    /// expires.
     ///
     /// # Errors
-    /// As of [`Self::parse`]; [`Error::Beyond`]; [`Error::Foreign`].
+    /// As [`Self::parse`]; [`Error::UnknownField`]; [`Error::WrongIssuer`].
     pub fn parse_untrusted(text: &str) -> Result<Self, Error> {
         let read = Self::parse(text)?;
         let fields = DocumentOf::<Fields, Fields>::parse(text)?;
@@ -108,7 +108,7 @@ impl Kubeconfig {
         if read.is_signed() { Ok(read) } else { Err(Error::WrongIssuer) }
     }
 
-    /// Whether its authority has signed the client's certificate.
+    /// Whether the CA has signed the client's certificate.
     fn is_signed(&self) -> bool {
         let pem = |text: &str| x509_parser::pem::parse_x509_pem(text.as_bytes()).ok().map(|(_, pem)| pem);
         let Some((certificate, authority)) = pem(&self.certificate).zip(pem(&self.authority)) else { return false };
@@ -116,20 +116,21 @@ impl Kubeconfig {
         certificate.verify_signature(Some(authority.public_key())).is_ok()
     }
 
-    /// When the client's certificate ends; none if it is no certificate.
+    /// When the client's certificate expires. `None` if it cannot be parsed.
     pub fn valid_until(&self) -> Option<SystemTime> {
         let (_, pem) = x509_parser::pem::parse_x509_pem(self.certificate.as_bytes()).ok()?;
         let ends = pem.parse_x509().ok()?.validity().not_after.timestamp();
         Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(ends).ok()?))
     }
 
-    /// The file's content. `user` names the entry and the context; the API server goes by the certificate.
+    /// The file's content. `user` is the name of the user's entry and of the context. The API server uses the certificate's
+    /// name instead.
     pub fn render(&self, user: &str) -> Zeroizing<String> {
         self.rendered(CLUSTER, user)
     }
 
-    /// The same with one name for all entries, the cluster's: beside those of other clusters in `$KUBECONFIG`, of entries with the same name
-    /// the first one is gone by for all of them.
+    /// The same with one name, the cluster's, for all entries. In `$KUBECONFIG` with several files, clients use the first of
+    /// the entries with one name. So each cluster needs another name.
     pub fn render_named(&self, name: &str) -> Zeroizing<String> {
         self.rendered(name, name)
     }
@@ -165,15 +166,16 @@ impl Kubeconfig {
     }
 }
 
-/// The cluster's authority, in PEM, in a kubeconfig that may be nobody's: what the ConfigMap `cluster-info` holds.
+/// The certificate of the cluster's CA, in PEM, from a kubeconfig that may have no user: the content of the ConfigMap
+/// `cluster-info`.
 ///
 /// # Errors
-/// [`Error`]: above all when it names none.
+/// [`Error`], in particular if there is no CA.
 pub fn authority(text: &str) -> Result<String, Error> {
     decoded(Document::parse(text)?.cluster()?.authority.as_deref(), "certificate-authority-data")
 }
 
-/// A kubeconfig of nobody: where the API is, and what proves it. The current context is left out, as there is no user.
+/// A kubeconfig without a user: server and CA only. The current context is left out, because there is no user.
 pub fn without_user(server: &str, authority: &str) -> String {
     let cluster = serde_json::json!({
         "certificate-authority-data": BASE64_STANDARD.encode(authority),
@@ -196,11 +198,11 @@ fn decoded(value: Option<&str>, name: &'static str) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| Error::Unreadable(name))
 }
 
-/// The text of a kubeconfig with another server in its current context, and all else as it stands; none when it names
-/// this `server` already.
+/// The text of a kubeconfig with another server in its current context, and no other change. `None` if it has this `server`
+/// already.
 ///
 /// # Errors
-/// [`Error`]: above all when it names none.
+/// [`Error`], in particular if it has no server.
 pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>, Error> {
     let document = Document::parse(text)?;
     let named = document.cluster()?.server()?;
@@ -208,7 +210,7 @@ pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>
         return Ok(None);
     }
     let changed = Zeroizing::new(text.replacen(named, server, 1));
-    // The same characters may stand in a comment, or in another cluster's address, first.
+    // The same characters may be in a comment, or in another cluster's address, first.
     match Document::parse(&changed)?.cluster()?.server()? == server {
         true => Ok(Some(changed)),
         false => Err(Error::AmbiguousServer),
@@ -218,10 +220,10 @@ pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>
 /// The parts of a kubeconfig that are read and written. kubectl writes `null` for an empty list.
 type Document = DocumentOf<Cluster, User>;
 
-/// The fields of an entry by their names. What they hold is passed over.
+/// The fields of an entry by their names. Their values are ignored.
 type Fields = BTreeMap<String, HasValue>;
 
-/// Whether a field holds anything that a client would go by: not null, false or empty.
+/// Whether a field has a value that affects a client: not null, false or empty.
 struct HasValue(bool);
 
 impl<'de> Deserialize<'de> for HasValue {
@@ -337,7 +339,7 @@ struct User {
 
 impl<C: DeserializeOwned, U: DeserializeOwned> DocumentOf<C, U> {
     fn parse(text: &str) -> Result<Self, Error> {
-        // The parser's own words quote what it reads.
+        // The parser's own messages quote the text.
         let options = serde_saphyr::options! { with_snippet: false };
         serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| Error::Malformed(error.location().map_or(1, |location| location.line())))
@@ -368,7 +370,7 @@ impl Cluster {
     }
 }
 
-/// The entry of this name, or the only one if no name is known.
+/// The entry with this name, or the only one if no name is given.
 fn meant<'l, T>(
     list: &'l [T],
     what: &'static str,
@@ -420,7 +422,7 @@ users:
     }
 
     #[test]
-    fn a_kubeconfig_of_nobody_names_the_authority() {
+    fn kubeconfig_without_a_user_names_the_ca() {
         let text = without_user("https://10.0.0.10:6443", "A");
         assert_eq!(authority(&text), Ok("A".to_owned()));
         assert_eq!(authority(YAML), Ok("A".to_owned()));
@@ -457,7 +459,7 @@ users:
     }
 
     #[test]
-    fn what_is_written_stays_as_it_was() {
+    fn written_form_is_unchanged() {
         let expected = r#"{
   "apiVersion": "v1",
   "clusters": [
@@ -510,10 +512,10 @@ users:
     }
 
     #[test]
-    fn what_a_client_would_go_by_beside_what_is_read_is_refused_in_the_entries_that_are_handed_on() {
+    fn unknown_fields_of_untrusted_kubeconfigs_are_refused() {
         let (key, server) = ("    client-key-data: Qw==\n", "    server: https://10.0.0.10:6443\n");
         let handed_on = |from: &str, to: &str| {
-            // Whoever uses it himself goes by what is read, and by nothing else.
+            // Reading a trusted kubeconfig ignores these fields.
             assert_eq!(mutated(from, to), Ok(read()), "{to}");
             Kubeconfig::parse_untrusted(&YAML.replace(from, to)).unwrap_err()
         };
@@ -525,7 +527,7 @@ users:
         for more in ["proxy-url: http://10.9.9.9", "insecure-skip-tls-verify: true", "certificate-authority: /ca"] {
             assert_eq!(handed_on(server, &format!("{server}    {more}\n")), Error::UnknownField("clusters"), "{more}");
         }
-        // All that is in the way of these is that the certificate is none.
+        // These fields are accepted. Only the certificate, which cannot be parsed, is refused.
         for nothing in ["exec: null", "exec: {}", "token: \"\"", "tokenFile: ~", "as-groups: []"] {
             assert_eq!(handed_on(key, &format!("{key}    {nothing}\n")), Error::WrongIssuer, "{nothing}");
         }
@@ -538,7 +540,7 @@ users:
     }
 
     #[test]
-    fn a_certificate_of_another_authority_is_not_handed_on() {
+    fn certificate_of_another_ca_is_refused() {
         let authority = || {
             let (key, mut parameters) = (rcgen::KeyPair::generate().unwrap(), rcgen::CertificateParams::default());
             parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -561,7 +563,7 @@ users:
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_key() {
+    fn errors_do_not_contain_the_key() {
         assert_eq!(mutated("    server: https://10.0.0.10:6443\n", ""), Err(Error::Missing("server")));
         let reference = "client-key: /var/lib/kubelet/pki/kubelet-client-current.pem";
         assert_eq!(mutated("client-key-data: Qw==", reference), Err(Error::ExternalFile("client-key-data")));

@@ -1,16 +1,16 @@
-//! What is said over the node's endpoint: the body of `POST /v1/kubernetes`, and what
-//! `GET /v1/node` tells of an upgrade.
+//! Upgrades of Kubernetes over the node's endpoint: the body of `POST /v1/kubernetes`, and the state of an upgrade in
+//! `GET /v1/node`.
 
 use serde::{Deserialize, Serialize};
 
-/// What `POST /v1/kubernetes` takes.
+/// The body of `POST /v1/kubernetes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// The minor, such as `1.36`.
+    /// The minor version, such as `1.36`.
     pub to: String,
-    /// How long pods may take to move away, in seconds.
+    /// How long a drain may take, in seconds.
     pub drain_seconds: u64,
-    /// Whether it is only to be judged.
+    /// Whether it is only a check.
     #[serde(default)]
     pub check: bool,
 }
@@ -18,11 +18,11 @@ pub struct Request {
 /// An upgrade that is under way or was given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpgradeState {
-    /// The minor that the node is taken to.
+    /// The minor version that the node is upgraded to.
     pub to: String,
-    /// Why it was given up, if it was: the node is as before then.
+    /// Why it was given up, if it was. The node is then at its former version.
     pub error: Option<String>,
-    /// The stable code of why it was given up, such as `drain.blocked`.
+    /// The stable code of the reason, such as `drain.blocked`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }

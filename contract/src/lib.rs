@@ -1,19 +1,16 @@
-//! What the inside and the outside of an appliance VM agree upon: the form that people fill in, the
-//! words in which the appliance answers, and the JSON that both sides write and read. Types, tables and
-//! pure functions; nothing here touches a disk, a network or a VM.
+//! The interface between the inside and the outside of an appliance VM. It has the deployment form, the appliance's answers,
+//! and the JSON of both sides as types, tables and pure functions. Nothing here uses a disk, a network or a VM.
 //!
 //! # Versions meet
 //!
-//! An image swap that goes back gives an older agent what a newer one has written, and an operator's command meets
-//! nodes of other versions. So:
+//! After a rollback, an older agent reads records of a newer one. An operator's command talks to nodes of other versions. So:
 //!
-//! - What is *told or kept* (answers, records, what an engine tells a VM) is read tolerantly: an unknown field is left
-//!   aside, and a field that came later has a default. A record that is written anew keeps what its writer does not
-//!   know, but of an element of a list that it changes ([`json::keep_unknown`]). What begins in the place of something
-//!   else has nothing of it.
-//! - What *asks for an act* (the bodies of `POST`) is read strictly: whoever does not know a field must not act as
-//!   if it were not there ([`json::read_strictly`]). So are the identity slots of a data disk: an identity that is not
-//!   understood to its end is one of a later version, and is left alone.
+//! - *Answers and records* (also what a container engine gives a VM) are read tolerantly. An unknown field is ignored, and a
+//!   new field has a default. A record that is written again keeps unknown fields, except in elements of lists that are changed
+//!   ([`json::keep_unknown`]). A record that replaces another thing's record keeps nothing of it.
+//! - *Requests* (the bodies of `POST`) are read strictly, because a reader must not act as if an unknown field were missing
+//!   ([`json::read_strictly`]). The identity slots of a data disk are read strictly, too: an identity with unknown parts is of
+//!   a later version, and is left alone.
 
 #![deny(missing_docs)]
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Such as 1.36; in the order of releases.
+/// A minor version, such as 1.36, ordered by release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Minor {
@@ -13,35 +13,35 @@ pub struct Minor {
     minor: u32,
 }
 
-/// How many minors a kubelet may be older than an API server (Kubernetes, "Version Skew Policy", "kubelet").
+/// How many minor versions a kubelet may be older than an API server (Kubernetes, "Version Skew Policy", "kubelet").
 const BEHIND: usize = 3;
 
-/// A text that is no minor.
+/// A text that is no minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a minor is two numbers with a dot between them, such as 1.36")]
+#[error("a minor version is two numbers with a dot between them, such as 1.36")]
 pub struct ParseMinorError;
 
 impl Minor {
-    /// The minor of a version such as `3.6.16`; none of what is no version.
+    /// The minor version of a version such as `3.6.16`. `None` if the text is no version.
     pub fn of(version: &str) -> Option<Self> {
         let (major, rest) = version.split_once('.')?;
         let (minor, _) = rest.split_once('.')?;
         format!("{major}.{minor}").parse().ok()
     }
 
-    /// The one that comes after it: Kubernetes is upgraded one minor at a time
-    /// (version skew policy, "Supported component upgrade order").
+    /// The next minor version. Kubernetes is upgraded one minor version at a time (version skew policy, "Supported component
+    /// upgrade order").
     pub fn next(self) -> Self {
         Self { minor: self.minor + 1, ..self }
     }
 
-    /// Whether a kubelet of this minor may speak to an API server of another one: it is not newer, and not too old.
+    /// Whether a kubelet of this minor version may use an API server of another one: it is not newer, and not too old.
     pub fn may_speak_to(self, server: Self) -> bool {
         std::iter::successors(Some(self), |minor| Some(minor.next())).take(BEHIND + 1).any(|minor| minor == server)
     }
 }
 
-/// The newest of some minors, by number; what is no minor is older than all.
+/// The newest minor version, by number. Other texts count as older than all.
 pub fn newest<'a>(minors: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     minors.into_iter().max_by_key(|minor| minor.parse::<Minor>().ok())
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn minors_are_ordered_by_number() {
+    fn minor_versions_are_ordered_by_number() {
         let minor = |text: &str| text.parse::<Minor>().unwrap();
         assert!(minor("1.9") < minor("1.10"));
         assert_eq!(minor("1.35").next().to_string(), "1.36");

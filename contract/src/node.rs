@@ -1,4 +1,4 @@
-//! A node as it tells of itself: `GET /v1/node`.
+//! A node's facts: `GET /v1/node`.
 
 use std::net::Ipv4Addr;
 
@@ -16,32 +16,32 @@ pub struct Node {
     pub node: String,
     /// The image that it runs.
     pub image: RunningImage,
-    /// Fingerprint of the publisher's key that is pinned on its data disk; none if none is.
+    /// Fingerprint of the publisher's key that is pinned on its data disk. `None` if none is pinned.
     #[serde(default)]
     pub pinned: Option<String>,
     /// The GPT disk GUID of its data disk.
     pub disk: Uuid,
-    /// BIOS UUID of the VM that holds the data disk; none if the hypervisor gives none.
+    /// BIOS UUID of the VM that holds the data disk. `None` if the hypervisor gives none.
     pub holder: Option<BiosUuid>,
     /// How many VMs have held the data disk.
     pub generation: u64,
     /// Its Kubernetes.
     pub kubernetes: Kubernetes,
-    /// Its etcd member; none while it does not answer, or cannot say which members there are.
+    /// Its etcd member. `None` while it does not answer, or cannot list the members.
     pub etcd: Option<Etcd>,
     /// The cluster's virtual IP, if it has one.
     pub virtual_address: Option<VirtualAddress>,
     /// Whether its API serves and Kubernetes calls it ready.
     pub ready: bool,
-    /// Since when this boot has counted as good; none until then.
+    /// Since when this boot counts as healthy. `None` until then.
     #[serde(rename = "good")]
     pub healthy: Option<HealthySince>,
     /// The swap that is under way, or not committed yet.
     pub swap: Option<SwapState>,
-    /// The evacuation that was asked for since power-on: under way, done, or failed.
+    /// The evacuation requested since power-on: under way, done, or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evacuation: Option<EvacuationState>,
-    /// Its pods, as far as an upgrade goes by them; none of an image that does not tell of them yet.
+    /// The facts about its pods that an upgrade needs. `None` from early images, which do not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Pods>,
 }
@@ -53,12 +53,12 @@ impl Node {
     }
 }
 
-/// The pods of a node, as its API server has them. What is none cannot be known now, and says nothing good.
+/// The pods of a node, as its API server has them. `None` means unknown now, and must not count as good.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pods {
-    /// Whether the node is cordoned: no new pods come to it.
+    /// Whether the node is cordoned, so that no new pods come to it.
     pub cordoned: Option<bool>,
-    /// What a drain would delete for good.
+    /// The pods and data that a drain would delete for good.
     pub losses: Option<Losses>,
 }
 
@@ -71,12 +71,12 @@ pub struct RunningImage {
     pub version: String,
     /// Its build identifier.
     pub build: String,
-    /// Fingerprint of the publisher's key; none for a development image.
+    /// Fingerprint of the publisher's key. `None` for a development image.
     pub publisher: Option<String>,
 }
 
 impl RunningImage {
-    /// What names it.
+    /// The version and build identifier.
     pub fn build(&self) -> Image {
         Image { version: self.version.clone(), build: self.build.clone() }
     }
@@ -85,17 +85,17 @@ impl RunningImage {
 /// Kubernetes on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kubernetes {
-    /// The version that the cluster's minor has in this image.
+    /// The full version, in this image, of the cluster's minor version.
     pub version: String,
     /// All versions in this image.
     #[serde(rename = "carried")]
     pub available: Vec<String>,
-    /// The upgrade that is under way or was given up, if one is.
+    /// The upgrade that is under way or was given up, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<kubernetes_upgrade::UpgradeState>,
 }
 
-/// The etcd member of a node, and how it sees the others.
+/// The etcd member of a node, and its view of the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Etcd {
     /// Version of etcd.
@@ -106,7 +106,7 @@ pub struct Etcd {
     pub leader: bool,
     /// The index that it has applied.
     pub applied: u64,
-    /// All members, as a majority agrees on them: never empty.
+    /// All members, as a majority agrees on them. Never empty.
     pub members: Vec<Member>,
 }
 
@@ -117,7 +117,7 @@ pub struct Member {
     pub name: String,
     /// Its identity in hexadecimal.
     pub id: String,
-    /// Whether it only follows, without a vote.
+    /// Whether it is a learner, without a vote.
     pub learner: bool,
     /// Whether it sees a leader and answers a read that needs a quorum.
     pub healthy: bool,
@@ -132,7 +132,7 @@ pub struct VirtualAddress {
     pub held: bool,
 }
 
-/// Since when a boot counts as good.
+/// The time since when a boot counts as healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthySince {
     /// Seconds since 1970.

@@ -1,11 +1,9 @@
-//! The one table of paths that are written, and where each of them is kept.
-//! The code that lays the data disk under its mount points and the
-//! documentation both come from it.
+//! The table of written paths, with the storage of each. The code that mounts the data disk and the documentation both use it.
 
-/// Where the data partition is mounted.
+/// The mount point of the data partition.
 pub const DATA: &str = "/data";
 
-/// What a worker keeps in place of a data disk, on scratch: mounted on [`DATA`].
+/// A worker's counterpart of a data disk, on the scratch partition. It is mounted on [`DATA`].
 pub const KEPT: &str = "/var/lib/kaas";
 
 /// The agent's records on the data disk: configuration, secret, plan, state.
@@ -14,13 +12,13 @@ pub const RECORDS: &str = "/data/kaas";
 /// Snapshots of the cluster's store, on the data disk.
 pub const SNAPSHOTS: &str = "/data/snapshots";
 
-/// Snapshots of tenants' stores from before their upgrades, on the data disk of a control cluster's control node.
+/// Snapshots of tenants' stores from before their upgrades, on the data disk of a control cluster's control-plane node.
 pub const TENANTS: &str = "/data/tenants";
 
 /// SSH host keys, on the data disk.
 pub const SSH_HOST_KEYS: &str = "/data/ssh";
 
-/// Where the data disk of a worker is mounted, if it has one: the directories of local volumes.
+/// The mount point of a worker's data disk, if it has one: the directories of local volumes.
 pub const LOCAL_VOLUMES: &str = "/data/local-volumes";
 
 /// etcd's store.
@@ -29,21 +27,21 @@ const ETCD: &str = "/var/lib/etcd";
 /// The API server's audit log.
 pub const AUDIT: &str = "/var/log/kubernetes";
 
-/// Where what is written at a path is kept.
+/// The storage of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// Memory: gone at power-off and laid anew at each boot.
+    /// Memory: lost at power-off and written again at each boot.
     Memory,
-    /// The scratch partition of this VM's system disk: survives a reboot, not an image swap.
+    /// The scratch partition of this VM's system disk: survives a reboot, but not an image swap.
     Scratch,
     /// The data disk: survives an image swap.
     Data(Data),
 }
 
-/// How a path comes to the data disk.
+/// How a path gets to the data disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// The data partition's root or a directory used right there.
+    /// The data partition's root, or a directory that is used directly.
     Direct,
     /// This directory of the data partition is bind-mounted on the path.
     Bind {
@@ -59,11 +57,11 @@ pub enum Data {
 /// A path that is written.
 #[derive(Clone, Copy, Debug)]
 pub struct WritablePath {
-    /// The path; directories include what is below them unless listed themselves.
+    /// The path. A directory includes everything below it that is not listed itself.
     pub path: &'static str,
-    /// Where it is kept.
+    /// The storage.
     pub place: Storage,
-    /// Who writes there and why it is kept there.
+    /// The content, and the reason for this storage.
     pub why: &'static str,
 }
 
@@ -83,7 +81,8 @@ pub const TABLE: &[WritablePath] = &[
     kept(
         TENANTS,
         Storage::Data(Data::Direct),
-        "snapshots of tenants' stores from before their upgrades, on control nodes of the control cluster, for its controller alone",
+        "snapshots of tenants' stores from before their upgrades, on control-plane nodes of the control cluster, \
+         for its controller alone",
     ),
     kept(SSH_HOST_KEYS, Storage::Data(Data::Direct), "SSH host keys: clients keep trusting the node after a swap"),
     kept(
@@ -96,8 +95,8 @@ pub const TABLE: &[WritablePath] = &[
     bind(ETCD, "etcd", 0o700, "the etcd member: all of the cluster's state"),
     bind("/etc/kubernetes", "kubernetes", 0o755, "certificate authorities, certificates and kubeconfigs of the node"),
     bind("/var/lib/kubelet/pki", "kubelet-pki", 0o700, "the kubelet's client and serving certificates"),
-    bind(AUDIT, "audit", 0o700, "the audit log of the API server, on control nodes"),
-    kept("/etc", Storage::Memory, "an overlay over the image's /etc, laid anew at each boot from the data disk"),
+    bind(AUDIT, "audit", 0o700, "the audit log of the API server, on control-plane nodes"),
+    kept("/etc", Storage::Memory, "an overlay over the image's /etc, written again at each boot from the data disk"),
     kept("/run", Storage::Memory, "sockets and state of this boot; /run/kaas is the agent's"),
     kept("/tmp", Storage::Memory, "temporary files"),
     kept("/var", Storage::Scratch, "logs and caches: nothing here has to outlive the VM"),
@@ -112,8 +111,7 @@ pub const TABLE: &[WritablePath] = &[
     kept("/var/log", Storage::Scratch, "the journal and container logs, all capped"),
 ];
 
-/// The bind mounts from the data partition: directory, mode and mount point, in
-/// the order in which they are mounted.
+/// The bind mounts from the data partition: directory, mode and mount point, in the order in which they are mounted.
 pub fn binds() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
     TABLE.iter().filter_map(|written| match written.place {
         Storage::Data(Data::Bind { directory, mode }) => Some((directory, mode, written.path)),
@@ -121,7 +119,7 @@ pub fn binds() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
     })
 }
 
-/// The same of a worker, which has no etcd and no API server.
+/// The same for a worker, which has no etcd and no API server.
 pub fn binds_of_workers() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
     binds().filter(|(.., point)| ![ETCD, AUDIT].contains(point))
 }
@@ -148,7 +146,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_path_and_each_directory_is_there_once() {
+    fn paths_and_directories_are_unique() {
         let paths: BTreeSet<_> = TABLE.iter().map(|written| written.path).collect();
         assert_eq!(paths.len(), TABLE.len());
         let directories: BTreeSet<_> = binds().map(|(directory, ..)| directory).collect();

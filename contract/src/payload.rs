@@ -1,16 +1,14 @@
-//! The files of a payload directory: written by the image builder, read by the
-//! agent.
+//! The files of a payload directory: written by the image builder, read by the agent.
 //!
-//! It is an OCI image layout (image-spec 1.1: `image-layout.md`, `image-index.md`,
-//! `manifest.md`) with one addition: a layer may be missing from
-//! `blobs/sha256/` when `layers/<hex digest>.json` says how to put it together.
+//! It is an OCI image layout (image-spec 1.1: `image-layout.md`, `image-index.md`, `manifest.md`) with one addition. A layer
+//! may be missing from `blobs/sha256/` if `layers/<hex digest>.json` describes how to assemble it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The annotation with an image's full name: what containerd calls it.
+/// The annotation with an image's full name in containerd.
 pub const IMAGE_NAME: &str = "io.containerd.image.name";
 
 /// The annotation with an image's tag (image-spec, `annotations.md`).
@@ -32,16 +30,16 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What the content is.
+    /// The media type of the content.
     pub media_type: String,
     /// `sha256:` and 64 hex digits.
     pub digest: String,
     /// Its size in bytes.
     pub size: u64,
-    /// For which machine, as the specification's object.
+    /// The platform, as the specification's object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<serde_json::Value>,
-    /// Further words about it.
+    /// The annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -60,7 +58,7 @@ pub struct Manifest {
     pub layers: Vec<Descriptor>,
 }
 
-/// `layers/<hex digest>.json`: a tar layer that is put together from pieces.
+/// `layers/<hex digest>.json`: a tar layer that is assembled from pieces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AssembledLayer {
@@ -74,7 +72,7 @@ pub struct AssembledLayer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Segment {
-    /// Bytes that stand here: tar headers and padding.
+    /// Literal bytes: tar headers and padding.
     Inline {
         /// Standard base64 with padding.
         inline: String,
@@ -83,7 +81,7 @@ pub enum Segment {
     File {
         /// Absolute path in the image's root.
         file: PathBuf,
-        /// Its size in bytes: one that differs is a damaged image.
+        /// Its size in bytes. Another size means a damaged image.
         size: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What a container engine tells a node that it runs.
+//! The parameters of a container engine for a node that it runs.
 
 use std::path::PathBuf;
 
@@ -7,51 +7,47 @@ use uuid::Uuid;
 
 use crate::bios_uuid::BiosUuid;
 
-/// Where a container engine tells the node what it gave it. Its presence makes
-/// the node a container.
+/// The file with the parameters of the container engine. Its presence makes the node a container.
 pub const CONTAINER_FILE: &str = "/run/host/kaas/platform.json";
 
-/// What a container engine tells the node, as JSON in [`CONTAINER_FILE`].
-/// Paths are as the node sees them.
+/// The parameters from a container engine, as JSON in [`CONTAINER_FILE`]. Paths are as the node sees them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
-    /// The ISO 9660 image with the OVF environment; none for an empty drive.
+    /// The ISO 9660 image with the OVF environment. `None` for an empty drive.
     pub cdrom: Option<PathBuf>,
-    /// Block devices that stand for the VM's disks besides the system disk.
+    /// Block devices in place of the VM's disks, without the system disk.
     pub data_disks: Vec<PathBuf>,
-    /// What `product_uuid` shows. Agents that do not know `dmi` take it for the BIOS UUID, as those of released images take
+    /// The content of `product_uuid`. Agents that do not know `dmi` take it for the BIOS UUID, as those of released images take
     /// the file.
     pub bios_uuid: Uuid,
-    /// What the firmware of a VM would show; none from engines of before: `bios_uuid` is the BIOS UUID then.
+    /// The firmware's data of a VM. `None` from earlier engines: then `bios_uuid` is the BIOS UUID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dmi: Option<Dmi>,
-    /// The cgroup below which the kubelet makes its own, such as
-    /// `/kaas-lab/node1`; none where the node has a hierarchy to itself.
+    /// The cgroup below which the kubelet makes its own, such as `/kaas-lab/node1`. `None` if the node has its own hierarchy.
     #[serde(default)]
     pub cgroup_root: Option<String>,
-    /// Whether the kubelet refuses cgroup v1, as it does unless told otherwise.
-    /// `false` on lab hosts that have only cgroup v1.
+    /// Whether the kubelet refuses cgroup v1, which is its default. `false` on lab hosts that have only cgroup v1.
     #[serde(default = "yes")]
     pub fail_cgroup_v1: bool,
     /// Whether containers must keep the agent's OOM score, because the host
     /// withholds `CAP_SYS_RESOURCE`.
     #[serde(default)]
     pub restrict_oom_score_adj: bool,
-    /// Where the node writes the fingerprints of its cluster's authority and of its endpoint, for the engine to read
-    /// ([`crate::deployer::Fingerprints`]): what stands in guestinfo elsewhere. Engines of before asked for none.
+    /// The file in which the node writes the fingerprints of its cluster's CA and of its endpoint for the engine
+    /// ([`crate::deployer::Fingerprints`]). It replaces guestinfo. `None` from earlier engines.
     #[serde(default)]
     pub fingerprints: Option<PathBuf>,
-    /// Where the node writes what it says of itself ([`crate::statement::Statement`]), as above.
+    /// The file in which the node writes its status for the engine ([`crate::statement::Statement`]), as above.
     #[serde(default)]
     pub statement: Option<PathBuf>,
 }
 
-/// What the firmware of a VM shows its guest in `/sys/class/dmi/id` (SMBIOS, DSP0134 3.7, 7.2), trimmed; an empty text for
-/// what it does not show.
+/// The firmware's data of a VM in `/sys/class/dmi/id` (SMBIOS, DSP0134 3.7, 7.2), trimmed. A text is empty if the firmware does
+/// not show it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dmi {
-    /// Who made the machine.
+    /// The vendor of the machine.
     pub sys_vendor: String,
     /// Its serial number.
     pub product_serial: String,
@@ -60,8 +56,8 @@ pub struct Dmi {
 }
 
 impl Dmi {
-    /// That of a VMware VM with this BIOS UUID: of hardware version 13 and later, or `in_order` as earlier ones and some
-    /// imported VMs show it (kubernetes-archived/#450).
+    /// The data of a VMware VM with this BIOS UUID, of hardware version 13 and later. With `in_order`, as earlier versions and
+    /// some imported VMs show it (kubernetes-archived/#450).
     pub fn of_vmware(vm: BiosUuid, in_order: bool) -> Self {
         let shown = if in_order { vm } else { vm.swapped() };
         Self { sys_vendor: "VMware, Inc.".to_owned(), product_serial: vm.serial(), product_uuid: shown.to_string() }
@@ -72,10 +68,10 @@ impl Dmi {
         self.sys_vendor.starts_with("VMware")
     }
 
-    /// The BIOS UUID of this machine, and why it is not that of VMware's serial number, where it should be.
+    /// The BIOS UUID of this machine. The second value says why it is not that of VMware's serial number, if it should be.
     ///
-    /// VMware's serial number has the order that vCenter shows. The number of a VM with `serialNumber.reflectHost` is the
-    /// host's, which may be a VM as well: then the serial number and the UUID name two machines, and the UUID is the VM's.
+    /// VMware's serial number has the order that vCenter shows. With `serialNumber.reflectHost`, a VM has the serial number of
+    /// its host, which may be a VM as well. Then serial number and UUID name two machines, and the UUID is the VM's.
     pub fn bios_uuid(&self) -> (Option<BiosUuid>, Option<&'static str>) {
         let product = BiosUuid::of_product(&self.product_uuid);
         match (BiosUuid::of_serial(&self.product_serial), product) {
@@ -99,7 +95,7 @@ mod tests {
 
     const VM: BiosUuid = BiosUuid::from_u128(0x420e_3f74_ea84_f9a2_7736_6106_bb5d_bf6b);
 
-    /// The text of what is found: equal UUIDs may have two orders.
+    /// The text of the UUID that is found, because equal UUIDs may have two orders.
     fn found(dmi: &Dmi) -> (Option<String>, bool) {
         let (uuid, doubt) = dmi.bios_uuid();
         (uuid.map(|uuid| uuid.to_string()), doubt.is_some())
@@ -116,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_serial_of_the_vm_its_uuid_stays() {
+    fn uuid_is_used_without_a_vm_serial() {
         let dmi = Dmi::of_vmware(VM, false);
         let host = BiosUuid::from_u128(7).serial();
         for serial in ["", "None", "MXQ12345", "VMware-42 0e", &host] {

@@ -1,4 +1,4 @@
-//! What pods may ask for in namespaces that say nothing of it themselves: Kubernetes' Pod Security Standards.
+//! The limits of pods in namespaces that set none themselves: Kubernetes' Pod Security Standards.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 pub enum PodSecurity {
     /// Nothing is refused.
     Privileged,
-    /// What opens the node is refused: host paths, host namespaces, privileged containers.
+    /// Pods that can take over the node are refused: host paths, host namespaces, privileged containers.
     Baseline,
-    /// What is not hardened is refused, too.
+    /// Pods that are not hardened are refused, too.
     Restricted,
 }
 
 impl PodSecurity {
-    /// All of them, from the widest to the narrowest.
+    /// All levels, from the widest to the narrowest.
     pub const ALL: [Self; 3] = [Self::Privileged, Self::Baseline, Self::Restricted];
 
-    /// The word in forms, in records and in Kubernetes.
+    /// The name in forms, in records and in Kubernetes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Privileged => "privileged",

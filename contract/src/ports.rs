@@ -1,34 +1,34 @@
-//! The one table of the ports that a node is reached at. The code that listens and connects takes its numbers
-//! from here, and the firewall and the documentation are made from it.
+//! The table of a node's ports. The code that listens and connects uses its numbers. The firewall and the documentation are
+//! made from it.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
-/// SSH, as Debian's sshd has it.
+/// SSH, Debian's default.
 pub const SSH: u16 = 22;
 
-/// etcd, towards its clients.
+/// etcd, for its clients.
 pub const ETCD_CLIENT: u16 = 2379;
 
-/// etcd, towards its other members.
+/// etcd, for its other members.
 pub const ETCD_PEER: u16 = 2380;
 
 /// etcd's health and metrics, on loopback.
 pub const ETCD_METRICS: u16 = 2381;
 
-/// The Kubernetes API, on each control node and on the virtual IP.
+/// The Kubernetes API, on each control-plane node and on the virtual IP.
 pub const API: u16 = 6443;
 
-/// The pod network, unless the property says otherwise.
+/// The pod network, unless the property sets another port.
 pub const VXLAN: u16 = 8472;
 
 /// The node's endpoint: status, metrics, swaps.
 pub const NODE: u16 = 9441;
 
-/// Where the controller of tenant clusters says that it is well, on loopback.
+/// The health check of the controller of tenant clusters, on loopback.
 pub const CONTROLLER_HEALTH: u16 = 9442;
 
-/// The rendezvous of the control nodes.
+/// The rendezvous of the control-plane nodes.
 pub const RENDEZVOUS: u16 = 9443;
 
 /// The kubelet's health, on loopback.
@@ -40,7 +40,7 @@ pub const PROXY_METRICS: u16 = 10249;
 /// The kubelet.
 pub const KUBELET: u16 = 10250;
 
-/// Where the speakers of service addresses (MetalLB) watch each other: memberlist's port.
+/// The speakers of service addresses (MetalLB) watch each other at memberlist's port.
 pub const MEMBERLIST: u16 = 7946;
 
 /// A speaker's metrics and health, on loopback.
@@ -55,11 +55,11 @@ const CONTROLLER_MANAGER: u16 = 10257;
 /// The scheduler, on loopback: kubeadm's default.
 const SCHEDULER: u16 = 10259;
 
-/// What Kubernetes gives services of the type `NodePort` (`--service-node-port-range` of the API server, by default), and
-/// the health checks of load balancers.
+/// The ports that Kubernetes gives services of the type `NodePort` (default of `--service-node-port-range` of the API server),
+/// and health checks of load balancers.
 pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
-/// What a port belongs to.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// TCP.
@@ -70,12 +70,12 @@ pub enum Protocol {
     Vrrp,
 }
 
-/// Whose packets a node lets in to a port: its firewall is made of this.
+/// The sources whose packets a port admits. The firewall is made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Whoever reaches the node.
+    /// All that reach the node.
     Everybody,
-    /// Whoever comes from a network of `admin-cidrs`; everybody without that property.
+    /// The networks of `admin-cidrs`, or all without that property.
     Administrators,
     /// The same, and the cluster's nodes and pods.
     AdministratorsAndNodes,
@@ -83,9 +83,9 @@ pub enum Caller {
     Nodes,
     /// All nodes of the cluster, and its pods.
     NodesAndPods,
-    /// The control nodes, and none of their pods.
+    /// The control-plane nodes, without their pods.
     ControlNodes,
-    /// The node itself: it listens on loopback alone.
+    /// The node itself, only on loopback.
     Loopback,
 }
 
@@ -101,7 +101,7 @@ impl Caller {
         Self::Loopback,
     ];
 
-    /// Whose packets pass the firewall, in words.
+    /// The admitted sources, in words.
     fn words(self) -> &'static str {
         match self {
             Self::Everybody => "everybody",
@@ -109,26 +109,26 @@ impl Caller {
             Self::AdministratorsAndNodes => "everybody, or `admin-cidrs`, nodes and pods",
             Self::Nodes => "nodes",
             Self::NodesAndPods => "nodes, pods",
-            Self::ControlNodes => "control nodes",
+            Self::ControlNodes => "control-plane nodes",
             Self::Loopback => "the node itself",
         }
     }
 }
 
-/// A port at which a node is reached.
+/// A port of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
-    /// Whether workers have it as well as control nodes.
+    /// Whether workers have it as well as control-plane nodes.
     pub on_workers: bool,
-    /// Its number; none where the protocol has no ports.
+    /// Its number. `None` if the protocol has no ports.
     pub number: Option<u16>,
     /// Its protocol.
     pub protocol: Protocol,
-    /// Whose packets are let in.
+    /// The admitted sources.
     pub caller: Caller,
-    /// Who connects, in words.
+    /// The clients, in words.
     pub from: &'static str,
-    /// What it is for, and when it is open.
+    /// The purpose, and when the port is open.
     pub why: &'static str,
 }
 
@@ -141,8 +141,8 @@ const fn on_all(port: Port) -> Port {
 }
 
 const MEMBERLIST_PURPOSE: &str =
-    "workers of a tenant with `service-vips`: which of them are there (MetalLB's memberlist, encrypted)";
-const PEERS: &str = "control nodes";
+    "workers of a tenant with `service-vips`: which of them are present (MetalLB's memberlist, encrypted)";
+const PEERS: &str = "control-plane nodes";
 const LOOPBACK: &str = "the node itself, on loopback";
 
 /// All ports of a node, those on loopback last.
@@ -156,27 +156,23 @@ pub const TABLE: &[Port] = &[
     tcp(
         API,
         Caller::Everybody,
-        "Kubernetes clients, control nodes, pods",
+        "Kubernetes clients, control-plane nodes, pods",
         "the Kubernetes API, on each node and on the virtual IP",
     ),
     tcp(
         NODE,
         Caller::AdministratorsAndNodes,
-        "load balancers, monitoring, administrators, deployers, control nodes",
-        "the node's endpoint: status, metrics, snapshots, upgrades, deployers' credentials; control nodes ask it about data disks",
+        "load balancers, monitoring, administrators, deployers, control-plane nodes",
+        "the node's endpoint: status, metrics, snapshots, upgrades, deployers' credentials; control-plane nodes ask \
+         it about data disks",
     ),
     tcp(
         ETCD_CLIENT,
         Caller::ControlNodes,
         PEERS,
-        "etcd for API servers and agents, with client certificates of etcd's authority",
+        "etcd for API servers and agents, with client certificates of etcd's CA",
     ),
-    tcp(
-        ETCD_PEER,
-        Caller::ControlNodes,
-        PEERS,
-        "etcd's members among themselves, with certificates of etcd's authority",
-    ),
+    tcp(ETCD_PEER, Caller::ControlNodes, PEERS, "etcd's members among themselves, with certificates of etcd's CA"),
     tcp(
         RENDEZVOUS,
         Caller::ControlNodes,
@@ -226,7 +222,8 @@ pub const TABLE: &[Port] = &[
 
 /// The table for the documentation.
 pub fn markdown() -> String {
-    let mut text = String::from("| Port | On | Let in | Who connects | What for |\n| --- | --- | --- | --- | --- |\n");
+    let mut text =
+        String::from("| Port | On | Admitted | Who connects | What for |\n| --- | --- | --- | --- | --- |\n");
     for port in TABLE {
         let protocol = match port.protocol {
             Protocol::Tcp => "TCP",
@@ -234,7 +231,7 @@ pub fn markdown() -> String {
             Protocol::Vrrp => "IP protocol 112",
         };
         let number = port.number.map(|number| format!("{number}/")).unwrap_or_default();
-        let on = if port.on_workers { "all nodes" } else { "control nodes" };
+        let on = if port.on_workers { "all nodes" } else { "control-plane nodes" };
         let _ =
             writeln!(text, "| {number}{protocol} | {on} | {} | {} | {} |", port.caller.words(), port.from, port.why);
     }
@@ -255,7 +252,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_number_of_a_protocol_is_there_once() {
+    fn port_numbers_of_a_protocol_are_unique() {
         let numbers: BTreeSet<_> = TABLE.iter().map(|port| (port.number, port.protocol == Protocol::Tcp)).collect();
         assert_eq!(numbers.len(), TABLE.len());
     }
@@ -274,7 +271,10 @@ mod tests {
     fn the_documentation_names_number_protocol_and_caller() {
         let text = markdown();
         assert!(text.contains("| 8472/UDP | all nodes | nodes | nodes | the pod network"), "{text}");
-        assert!(text.contains("| IP protocol 112 | control nodes | control nodes | control nodes |"), "{text}");
+        assert!(
+            text.contains("| IP protocol 112 | control-plane nodes | control-plane nodes | control-plane nodes |"),
+            "{text}"
+        );
         assert!(text.contains("| 22/TCP | all nodes | everybody, or `admin-cidrs` |"), "{text}");
         assert!(text.contains("| 30000 to 32767 | all nodes | everybody |"), "{text}");
         assert_eq!(text.lines().count(), TABLE.len() + 3);

@@ -1,28 +1,28 @@
-//! What a VM is in its cluster, and what an image can make of one. Which properties a form asks for, what the agent makes
-//! of them and what it does at boot follow from the role.
+//! The role of a VM in its cluster, and the roles of an image. The properties of a form, the agent's configuration and the boot
+//! depend on the role.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a VM is in its cluster.
+/// The role of a VM in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// A node of the control cluster: control plane and workloads.
     ControlPlane,
-    /// A control node of a tenant cluster, which leaves workloads to workers.
+    /// A control-plane node of a tenant cluster, which leaves workloads to workers.
     TenantControlPlane,
-    /// A node of a tenant cluster that runs workloads, and holds nothing that must outlive its VM.
+    /// A node of a tenant cluster that runs workloads, and keeps nothing that must outlive its VM.
     Worker,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 3] = [Self::ControlPlane, Self::TenantControlPlane, Self::Worker];
 
-    /// The word in forms, in specs, in `image.json` and in records.
+    /// The name in forms, in specs, in `image.json` and in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::ControlPlane => "control-plane",
@@ -35,7 +35,7 @@ impl Role {
     pub fn title(self) -> &'static str {
         match self {
             Self::ControlPlane => "a node of the control cluster",
-            Self::TenantControlPlane => "a control node of a tenant cluster",
+            Self::TenantControlPlane => "a control-plane node of a tenant cluster",
             Self::Worker => "a worker of a tenant cluster",
         }
     }
@@ -48,7 +48,7 @@ impl Role {
         }
     }
 
-    /// Whether workers join the cluster of such a control node.
+    /// Whether workers join the cluster of such a control-plane node.
     pub fn takes_workers(self) -> bool {
         match self {
             Self::TenantControlPlane => true,
@@ -56,7 +56,7 @@ impl Role {
         }
     }
 
-    /// Whether what it must keep lies on a data disk, which outlives the VM.
+    /// Whether its records are on a data disk, which outlives the VM.
     pub fn has_data_disk(self) -> bool {
         match self {
             Self::ControlPlane | Self::TenantControlPlane => true,
@@ -84,32 +84,32 @@ impl FromStr for Role {
     }
 }
 
-/// What VMs of an image may be: one role at least, none twice. The first is what a VM becomes that is told none.
+/// The possible roles of an image's VMs: at least one, each once. A VM without a configured role gets the first.
 ///
-/// Written as the fields `role`, the first one, and `roles`: agents from before an image could have several read `role`
-/// alone, and what they wrote has no other. A role that came later than this program is left aside.
+/// Written as the fields `role`, the first one, and `roles`. Early agents, whose images had one role, read and write only
+/// `role`. Roles of later versions are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RolesInput", into = "RolesOutput")]
 pub struct Roles(Vec<Role>);
 
 impl Roles {
-    /// These roles, if there is one and none stands there twice.
+    /// These roles. `None` if the list is empty or repeats a role.
     pub fn new(roles: Vec<Role>) -> Option<Self> {
         let twice = roles.iter().enumerate().any(|(index, role)| roles[..index].contains(role));
         (!roles.is_empty() && !twice).then_some(Self(roles))
     }
 
-    /// All of them, the first one first.
+    /// All roles, the first one first.
     pub fn iter(&self) -> impl Iterator<Item = Role> + '_ {
         self.0.iter().copied()
     }
 
-    /// What a VM becomes that is told none.
+    /// The role of a VM without a configured role.
     pub fn first(&self) -> Role {
         self.0[0]
     }
 
-    /// The role that each VM of the image has; none if there is a choice.
+    /// The role that each VM of the image has. `None` if there is a choice.
     pub fn only(&self) -> Option<Role> {
         (self.0.len() == 1).then(|| self.first())
     }
@@ -133,7 +133,7 @@ impl fmt::Display for Roles {
     }
 }
 
-/// How [`Roles`] are written.
+/// The written form of [`Roles`].
 #[derive(Serialize)]
 struct RolesOutput {
     role: Role,
@@ -146,7 +146,7 @@ impl From<Roles> for RolesOutput {
     }
 }
 
-/// How they may be written: by images with one role, by today's, by later ones.
+/// The forms that are read: of images with one role, of current ones, of later ones.
 #[derive(Deserialize)]
 struct RolesInput {
     role: String,
@@ -159,7 +159,7 @@ impl TryFrom<RolesInput> for Roles {
     fn try_from(told: RolesInput) -> Result<Self, String> {
         let names = told.roles.unwrap_or_else(|| vec![told.role]);
         let known = names.iter().filter_map(|name| name.parse().ok()).collect();
-        Self::new(known).ok_or_else(|| format!("no role of {} is known, or one stands there twice", names.join(", ")))
+        Self::new(known).ok_or_else(|| format!("no role of {} is known, or one is named twice", names.join(", ")))
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_read_as_images_of_before_of_today_and_of_later_write_them() {
+    fn roles_of_earlier_and_later_images_are_read() {
         let read = |value| serde_json::from_value::<Roles>(value);
         let one = Roles::from(Role::ControlPlane);
         assert_eq!(read(json!({ "role": "control-plane" })).unwrap(), one);
@@ -190,7 +190,7 @@ mod tests {
         let later = json!({ "role": "later", "roles": ["later", "control-plane"] });
         assert_eq!(read(later).unwrap(), one);
         let error = read(json!({ "role": "later", "roles": ["later"] })).unwrap_err();
-        assert_eq!(error.to_string(), "no role of later is known, or one stands there twice");
+        assert_eq!(error.to_string(), "no role of later is known, or one is named twice");
         assert!(read(json!({ "roles": ["control-plane"] })).is_err());
     }
 

@@ -11,12 +11,12 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a text over.
+    /// Takes over a text.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text itself: for the one use it was given for.
+    /// The text itself, for the one use it was given for.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,6 +1,6 @@
-//! What a node says of itself where its hypervisor shows it: how far it is, what it refuses, and with which key it joins. Not
-//! secret. Programs in the VM may have written it: it is good for telling a person why, for giving up what the VM has refused to
-//! do anyway, and against somebody outside of the VM who joins in its place.
+//! The status of a node that its hypervisor shows: progress, refusals, and the key with which it joins. It is not secret, and
+//! programs in the VM may have written it. So it may only tell the operator a reason, or make a deployer give up a VM that has
+//! refused to work. It also reveals an impostor outside of the VM that joins in its place.
 
 use std::fmt;
 
@@ -13,20 +13,20 @@ use crate::console;
 /// Longer texts are no statements of a node, in bytes.
 const LONGEST: usize = 4096;
 
-/// The most digits that tell a key from others.
+/// The most digits that distinguish a key.
 const DIGITS: usize = 64;
 
-/// The most that is said in words, in characters.
+/// The longest text, in characters.
 const WORDS: usize = 600;
 
-/// How far a boot has come.
+/// The progress of a boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Looking at the platform, the disks and the OVF environment.
     #[default]
     Looking,
-    /// Something is wrong that a person must mend; nothing was changed.
+    /// A problem that the operator must fix. Nothing was changed.
     Refused,
     /// The plan runs.
     Working,
@@ -36,33 +36,33 @@ pub enum Phase {
     Done,
 }
 
-/// What a node says of itself.
+/// The status of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statement {
-    /// The BIOS UUID of the VM that says it, if it knows one.
+    /// The BIOS UUID of the node's VM, if it is known.
     pub machine: Option<BiosUuid>,
-    /// How far it is.
+    /// The progress.
     pub phase: Phase,
-    /// The code of the first error that stands, of [`codes::CODES`]; none if none does.
+    /// The code of the first current error, of [`codes::CODES`]. `None` without an error.
     pub code: Option<String>,
-    /// The same in words, or how far it is.
+    /// The error in words, or the progress.
     pub words: String,
-    /// Whether waiting does not mend that error: something that the VM was given, or its place, has to be another one.
+    /// Whether waiting does not fix that error: the VM needs another input or environment.
     pub lasting: bool,
-    /// How many times in succession what is under way was refused.
+    /// How many times in a row the current step was refused.
     pub times: u32,
-    /// The public half of the join token that the VM was given, once it has tried to join with it.
+    /// The public half of the VM's join token, once it has tried to join with it.
     pub token: Option<String>,
-    /// What tells the key from others by which the cluster is to know this worker, once it asks for its certificate: half of the
-    /// SHA-256 of the public one, in hexadecimal. Control nodes note the same of whom they let in
-    /// ([`crate::worker_records::LetIn`]). An earlier image says none.
+    /// Distinguishes the key of this worker's certificate, once it asks for one: half of the SHA-256 of the public key, in
+    /// hexadecimal. Control-plane nodes record the same of workers that they admit ([`crate::worker_records::AdmittedWorker`]).
+    /// `None` from earlier images.
     pub key: Option<String>,
-    /// When it was said, in seconds of Unix time by the node's clock.
+    /// The time of the status, in seconds of Unix time by the node's clock.
     pub at: u64,
 }
 
-/// Errors that stay until somebody gives the VM something else. Any other may pass: a lease changes, a former node of the name
-/// is deleted, the cluster is upgraded, who answers in the cluster's place is gone.
+/// Errors that stay until the VM gets other input. Any other may pass. For example a lease changes, a former node of the name
+/// is deleted, the cluster is upgraded, or an impostor of the cluster goes away.
 const LASTING: &[Code] = &[
     codes::JOIN_TOKEN_REFUSED,
     codes::JOIN_TOKEN_MISSING,
@@ -88,34 +88,34 @@ const LASTING: &[Code] = &[
     codes::DISK_OF_WORKER,
 ];
 
-/// Of these, those that a lease causes as well, from whoever answers as a DHCP server.
+/// Those of them that a lease can cause as well, from any DHCP server.
 const OF_A_LEASE: &[Code] = &[codes::ADDRESS_PREFIX, codes::ADDRESS_DUPLICATE, codes::GATEWAY_OFF_SUBNET];
 
-/// Whether waiting does not mend an error of this code. What the VM was given is judged before there is a plan; what has come
-/// from the network since, nobody has proved but the cluster.
+/// Whether waiting does not fix an error of this code. The VM's input is judged before there is a plan. Later input comes from
+/// the network, and only the cluster has proved its identity.
 pub fn lasts(code: &str, has_plan: bool) -> bool {
     let is_of = |codes: &[Code]| codes.iter().any(|one| one.code == code);
     is_of(LASTING) && !(has_plan && is_of(OF_A_LEASE))
 }
 
-/// Whether a worker with this error joins again once it is given a new token.
+/// Whether a worker with this error joins again once it gets a new token.
 pub fn asks_for_token(code: &str) -> bool {
     [codes::JOIN_CERTIFICATE_EXPIRED, codes::JOIN_TOKEN_MISSING].iter().any(|one| one.code == code)
 }
 
 impl Statement {
-    /// The variable of a VMware VM that has it.
+    /// The variable of a VMware VM with the status.
     pub const GUESTINFO: &str = "guestinfo.kaas.statement";
 
-    /// What stands before it on the console.
+    /// The beginning of the line on the console.
     const SAID: &str = "kaas: statement ";
 
-    /// Words that are not longer than a statement may have them.
+    /// Cuts a text to the longest one of a status.
     pub fn words(text: &str) -> String {
         text.chars().take(WORDS).collect()
     }
 
-    /// Reads what a node has written; none if it is something else.
+    /// Reads a node's text. `None` if it has another form.
     pub fn read(text: &[u8]) -> Option<Self> {
         let read: Self = if text.len() > LONGEST { None } else { serde_json::from_slice(text).ok() }?;
         let is_code =
@@ -128,7 +128,7 @@ impl Statement {
         is_one.then_some(read)
     }
 
-    /// The last one that a node has said on its console; none if it has said none since its power-on.
+    /// The last status on a node's console. `None` if it has shown none since its power-on.
     pub fn last_said(text: &str) -> Option<Self> {
         let said = |line: &str| Self::read(console::said(line, Self::SAID)?.as_bytes());
         text.lines().rev().find_map(said)
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_last_counts_on_a_console_and_is_one_line() {
+    fn last_status_on_a_console_counts() {
         let first = refusal();
         let last = Statement { phase: Phase::Working, code: None, lasting: false, times: 0, ..refusal() };
         assert_eq!(first.line().lines().count(), 1);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_image_says_is_understood() {
+    fn status_of_an_earlier_image_is_read() {
         let mut said = serde_json::to_value(refusal()).unwrap();
         said.as_object_mut().unwrap().remove("key");
         let said = Statement::read(said.to_string().as_bytes());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_statement_is_none() {
+    fn other_texts_are_no_status() {
         let with = |code: &str| Statement { code: Some(code.to_owned()), ..refusal() }.to_string();
         assert!(Statement::read(with("join.wrong-ca").as_bytes()).is_some());
         assert_eq!(Statement::read(with("\u{1b}[31m").as_bytes()), None);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_is_an_error_that_the_documentation_has() {
+    fn lasting_codes_are_documented_errors() {
         for lasting in LASTING {
             assert!(CODES.contains(lasting) && lasting.severity == Severity::Error, "{}", lasting.code);
         }

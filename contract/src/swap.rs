@@ -1,6 +1,5 @@
-//! An image swap as a node takes and tells it: `POST /v1/swap`, `DELETE /v1/swap/<id>` and `POST /v1/commit`, and on
-//! the way back, or before any other shutdown, `POST /v1/evacuate` and `DELETE /v1/evacuate/<id>`.
-//! The files in `testdata` show the JSON.
+//! An image swap at the node's endpoint: `POST /v1/swap`, `DELETE /v1/swap/<id>` and `POST /v1/commit`. Before a rollback or
+//! any other shutdown: `POST /v1/evacuate` and `DELETE /v1/evacuate/<id>`. The files in `testdata` show the JSON.
 
 use std::fmt;
 
@@ -14,16 +13,16 @@ use crate::version::is_older;
 /// A VM with the image that it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmImage {
-    /// Its BIOS UUID; none if the hypervisor gives none.
+    /// Its BIOS UUID. `None` if the hypervisor gives none.
     pub vm: Option<BiosUuid>,
     /// The image's version.
     pub version: String,
-    /// The image's build identifier; empty where it is not known.
+    /// The image's build identifier. Empty if it is unknown.
     pub build: String,
 }
 
 impl VmImage {
-    /// Whether both are the same VM; without UUIDs the image decides.
+    /// Whether both are the same VM. Without UUIDs the image decides.
     pub fn is(&self, other: &Self) -> bool {
         self.vm == other.vm && (self.vm.is_some() || (&self.version, &self.build) == (&other.version, &other.build))
     }
@@ -39,7 +38,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The beginning of the build identifier: enough to tell builds apart, short enough for names.
+    /// The beginning of the build identifier: enough to distinguish builds, short enough for names.
     pub fn short(&self) -> &str {
         self.build.get(..7).unwrap_or(&self.build)
     }
@@ -51,11 +50,11 @@ impl fmt::Display for Image {
     }
 }
 
-/// How far a swap is, or an evacuation, which is never taken.
+/// The stage of a swap, or of an evacuation, which is never [`Stage::Taken`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Whether it may be done is being judged.
+    /// The preconditions are being checked.
     Judging,
     /// The virtual IP is being yielded.
     Yielding,
@@ -65,9 +64,9 @@ pub enum Stage {
     Draining,
     /// The VM may be shut down.
     Prepared,
-    /// It could not be prepared; what was done was undone.
+    /// It could not be prepared, and was undone.
     Failed,
-    /// This VM has the data disk of another one, and may still have to give it back.
+    /// This VM has the data disk of another one, and may still have to return it.
     Taken,
 }
 
@@ -83,19 +82,19 @@ impl Stage {
 pub struct SwapState {
     /// Its identifier.
     pub id: Uuid,
-    /// How far it is.
+    /// The stage.
     pub stage: Stage,
     /// Why it failed.
     pub error: Option<String>,
-    /// The stable code of why it failed, such as `drain.blocked`: whoever asks for swaps goes by it.
+    /// The stable code of why it failed, such as `drain.blocked`. Clients decide by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What its drain deletes for good, known once it drains.
+    /// The pods and data that its drain deletes for good, known once it drains.
     #[serde(default, skip_serializing_if = "Losses::is_empty")]
     pub losses: Losses,
-    /// Who may take the disk back.
+    /// The VM that may take the disk again.
     pub from: VmImage,
-    /// Which image may take the disk; none for a swap by hand.
+    /// The image that may take the disk. `None` for a swap by hand.
     pub to: Option<Image>,
 }
 
@@ -120,26 +119,25 @@ fn why(error: Option<&str>, code: Option<&str>) -> String {
     format!("{}{code}", error.unwrap_or("see the journal"))
 }
 
-/// What `POST /v1/swap` takes.
+/// The body of `POST /v1/swap`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// The caller's identifier of the swap: asking again with it changes nothing.
+    /// The caller's identifier of the swap. A second request with it changes nothing.
     pub id: Uuid,
     /// The image that may take the disk.
     pub to: Image,
-    /// How long pods may take to move away, in seconds.
+    /// How long a drain may take, in seconds.
     pub drain_seconds: u64,
     /// Whether an older image is meant.
     #[serde(default)]
     pub downgrade: bool,
-    /// Fingerprint of the key that may have signed the image in place of the pinned one, and is pinned at the
-    /// commit.
+    /// Fingerprint of the key that may have signed the image instead of the pinned one. It is pinned at the commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<String>,
 }
 
 impl Request {
-    /// What is asked of a node whose image has the version `own`, in words: all that is out of the ordinary, too.
+    /// The request in words, for a node whose image has the version `own`. Everything out of the ordinary is mentioned.
     pub fn words(&self, own: &str) -> String {
         let mut words = format!("the swap {} to image {}", self.id, self.to.version);
         if self.downgrade && is_older(&self.to.version, own) {
@@ -152,26 +150,25 @@ impl Request {
     }
 }
 
-/// What `POST /v1/evacuate` takes: the node leaves its work to the others, so that its VM may be shut down. No swap
-/// begins with it: one that is taken stays so, and the disk may go to whom it may go.
+/// The body of `POST /v1/evacuate`: the node leaves its work to the others, so that its VM may be shut down. It begins no swap.
+/// A swap that is taken stays so, and the right to take the disk does not change.
 ///
-/// 202 while it is under way, 200 once the VM may be shut down, 409 where it is refused. An image that does not know of
-/// it answers 404.
+/// 202 while it is under way, 200 once the VM may be shut down, 409 if it is refused. An image without the route answers 404.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvacuationRequest {
-    /// The caller's identifier of the evacuation: asking again with it changes nothing.
+    /// The caller's identifier of the evacuation. A second request with it changes nothing.
     pub id: Uuid,
-    /// How long pods may take to move away, in seconds.
+    /// How long a drain may take, in seconds.
     pub drain_seconds: u64,
 }
 
 /// Body of `POST /v1/commit`.
 ///
-/// 200 when it is committed or there is nothing to commit, 409 where it is refused. Images of before commit whatever
-/// swap they have taken, whatever is asked for.
+/// 200 if it is committed or there is nothing to commit, 409 if it is refused. Earlier images ignore the body and commit any
+/// swap that they have taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitRequest {
-    /// The swap that is meant, as `/v1/node` names it: another one is not committed. None for whichever it is.
+    /// The swap that is meant, as in `/v1/node`. Another one is not committed. `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Uuid>,
 }
@@ -181,14 +178,14 @@ pub struct CommitRequest {
 pub struct EvacuationState {
     /// Its identifier.
     pub id: Uuid,
-    /// How far it is; [`Stage::Prepared`] once the VM may be shut down.
+    /// The stage. [`Stage::Prepared`] once the VM may be shut down.
     pub stage: Stage,
     /// Why it failed.
     pub error: Option<String>,
     /// The stable code of why it failed, such as `drain.blocked`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What its drain deletes for good, known once it drains.
+    /// The pods and data that its drain deletes for good, known once it drains.
     #[serde(default, skip_serializing_if = "Losses::is_empty")]
     pub losses: Losses,
 }
@@ -209,13 +206,13 @@ impl fmt::Display for EvacuationState {
     }
 }
 
-/// What a drain of a node deletes for good. Pods are named `namespace/name`.
+/// The pods and data that a drain of a node deletes for good. Pods are named `namespace/name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// Pods without a controller: nothing makes them anew.
+    /// Pods without a controller: nothing recreates them.
     #[serde(default)]
     pub bare_pods: Vec<String>,
-    /// Pods with `emptyDir` volumes: what these hold is deleted, also where a controller makes the pod anew.
+    /// Pods with `emptyDir` volumes: the content is deleted, even if a controller recreates the pod.
     #[serde(default)]
     pub empty_dirs: Vec<String>,
 }
@@ -227,7 +224,7 @@ impl Losses {
     }
 }
 
-/// For pages and terminals: in one line.
+/// For pages and terminals, in one line.
 impl fmt::Display for Losses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bare_pods, empty_dirs } = self;
@@ -242,8 +239,8 @@ impl fmt::Display for Losses {
     }
 }
 
-/// The names of a list, and of a long one the first, and how many more there are: the words are kept in plans, and whoever may make pods
-/// chooses how many there are and how long their names.
+/// The names of a list. Of a long list, the first names and the number of the others. The text is kept in plans, and users who
+/// may create pods choose their number and the length of their names.
 fn first(names: &[String]) -> String {
     const SHOWN: usize = 50;
     const BYTES: usize = 900;
@@ -262,13 +259,13 @@ fn first(names: &[String]) -> String {
     }
 }
 
-/// Why something is not done, as a 409 says it.
+/// Why a request is refused, in the body of a 409.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason} [{code}]")]
 pub struct Rejection {
     /// The finding's stable code.
     pub code: String,
-    /// In words, with what can be done about it.
+    /// The reason in words, with the remedy.
     pub reason: String,
 }
 
@@ -284,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_the_ordinary_is_said() {
+    fn unusual_requests_say_so() {
         let to = Image { version: "0.2.0".into(), build: "b".into() };
         let request = Request { id: Uuid::nil(), to, drain_seconds: 1, downgrade: true, publisher: None };
         assert!(request.words("0.1.0").ends_with("to image 0.2.0"));
@@ -293,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_drain_deletes_is_said_in_one_line() {
+    fn losses_of_a_drain_are_one_line() {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let both = Losses { bare_pods: names(&["a/debug", "b/job"]), empty_dirs: names(&["b/cache"]) };
         assert_eq!(
@@ -305,7 +302,7 @@ mod tests {
         assert_eq!(Losses::default().to_string(), "nothing is deleted for good");
         let many = Losses { bare_pods: (0..503).map(|number| format!("a/{number}")).collect(), empty_dirs: vec![] };
         assert!(many.to_string().ends_with("a/48, a/49 and 453 more"), "{many}");
-        // As long as Kubernetes lets names of a namespace and a pod be.
+        // The longest names that Kubernetes allows for a namespace and a pod.
         let long: Vec<String> = (0..500).map(|number| format!("{number:03}{}", "a".repeat(314))).collect();
         let words = Losses { bare_pods: long.clone(), empty_dirs: long }.to_string();
         assert!(words.len() < 2048 && words.matches("and 498 more").count() == 2, "{words}");

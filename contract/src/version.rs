@@ -1,23 +1,21 @@
-//! The order of image versions: Semantic Versioning 2.0.0, section 11. Knows
-//! nothing of what a version holds.
+//! The order of image versions: Semantic Versioning 2.0.0, section 11. Independent of the content of a version.
 
 use semver::{Prerelease, Version, VersionReq};
 
-/// Whether `version` is older than `other`. Of versions that cannot be compared
-/// each counts as older than the other, unless they are equal.
+/// Whether `version` is older than `other`. Two different versions that cannot be compared each count as older than the other.
 pub fn is_older(version: &str, other: &str) -> bool {
     if version == other {
         return false;
     }
     match (Version::parse(version), Version::parse(other)) {
-        // What follows a plus sign does not count (section 10).
+        // The part after a plus sign does not count (section 10).
         (Ok(one), Ok(two)) => one.cmp_precedence(&two).is_lt(),
         _ => true,
     }
 }
 
-/// Whether an image that says so may take the place of one of this version. A pre-release counts as the release
-/// that it comes before: [`VersionReq`] itself takes none that it does not name.
+/// Whether an image with this requirement may replace one of this version. A pre-release counts as the release that it
+/// precedes: [`VersionReq`] itself matches none that it does not name.
 pub fn allows(upgrades_from: &VersionReq, version: &str) -> bool {
     Version::parse(version).is_ok_and(|version| upgrades_from.matches(&Version { pre: Prerelease::EMPTY, ..version }))
 }
@@ -50,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_says_of_which_ones_it_may_take_the_place() {
+    fn requirement_decides_which_images_may_be_replaced() {
         let from = |text: &str| VersionReq::parse(text).unwrap();
         for (text, version, expected) in [
             (">=0.1.0", "0.1.0", true),
@@ -67,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_does_not_count_and_nonsense_is_never_newer() {
+    fn build_identifiers_do_not_count() {
         assert!(!is_older("1.0.0+abc", "1.0.0+def") && !is_older("1.0.0", "1.0.0+def"));
         assert!(is_older("latest", "1.0.0") && is_older("1.0.0", "latest") && !is_older("latest", "latest"));
     }

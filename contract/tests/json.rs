@@ -1,4 +1,4 @@
-//! What nodes say and take over their endpoint is as the files in `testdata` show it.
+//! The JSON of the endpoint is as in the files in `testdata`.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn is_as_the_file_shows<T: Serialize + DeserializeOwned>(name: &str) {
 }
 
 #[test]
-fn what_is_said_is_as_the_files_show() {
+fn json_is_as_in_the_files() {
     for name in ["node.json", "node-prepared.json", "node-taken.json", "node-evacuation.json"] {
         is_as_the_file_shows::<Node>(name);
     }
@@ -30,14 +30,14 @@ fn what_is_said_is_as_the_files_show() {
     is_as_the_file_shows::<EvacuationRequest>("evacuation-request.json");
     is_as_the_file_shows::<kubernetes_upgrade::Request>("kubernetes-request.json");
     is_as_the_file_shows::<Rejection>("refused.json");
-    // A node that knows nothing of pinned keys, nor tells of its pods.
+    // An earlier node, without pinned keys and pods.
     let text = include_str!("../testdata/node.json");
     let older = text.replace("\"pinned\": \"SHA256:publisher\",", "");
     let older = serde_json::from_str::<Node>(&older).unwrap();
     assert_eq!((older.pinned, older.pods, older.evacuation), (None, None, None));
 }
 
-/// The file with a field more in each of its objects, one after the other.
+/// The file with an additional field in each of its objects, one after the other.
 fn with_more(name: &str) -> Vec<String> {
     fn objects(value: &Value, place: String, found: &mut Vec<String>) {
         if let Value::Object(fields) = value {
@@ -60,7 +60,7 @@ fn with_more(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_told_may_say_more_and_what_is_asked_may_not() {
+fn answers_may_have_unknown_fields_requests_not() {
     for text in ["node-prepared.json", "node-evacuation.json"].into_iter().flat_map(with_more) {
         serde_json::from_str::<Node>(&text).unwrap();
     }

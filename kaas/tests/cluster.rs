@@ -367,7 +367,7 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
         (leads("https://192.168.10.10:443"), "it leads to 192.168.10.10:443"),
         (leads("https://evil\u{1b}[2J.example.com:6443"), "it leads to no address of the cluster's"),
         (certified(&other, &other), "it trusts another authority"),
-        (certified(&own.authority, &other), "its certificate was not signed by its authority"),
+        (certified(&own.authority, &other), "its certificate was not signed by its CA"),
         (certified(&own.authority, &good_until(&own_key, now - day)), "it has ended at "),
         (certified(&own.authority, &good_until(&own_key, now + 3 * day)), "which is longer than any that is handed on"),
     ];

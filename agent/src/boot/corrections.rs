@@ -389,7 +389,10 @@ mod tests {
         node.image.roles = Roles::new(vec![Role::ControlPlane, Role::TenantControlPlane]).unwrap();
         let findings = corrected(&node.platform, &node.image).unwrap().0.unwrap().err().unwrap();
         assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);
-        assert!(findings.to_string().contains("the data disk is that of a control node of a tenant"), "{findings}");
+        assert!(
+            findings.to_string().contains("the data disk is that of a control-plane node of a tenant"),
+            "{findings}"
+        );
         node.image.roles = Roles::new(vec![Role::TenantControlPlane, Role::ControlPlane]).unwrap();
         let taken = corrected(&node.platform, &node.image).unwrap().0.unwrap().ok().unwrap();
         assert_eq!(taken.config.role(), Role::TenantControlPlane);

@@ -1,5 +1,4 @@
-//! The command line of `kaas-agent`. Translates: parses, runs, and chooses
-//! the exit status.
+//! The command line of `kaas-agent`. It parses, runs, and chooses the exit status.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -59,7 +58,7 @@ enum Command {
     Run,
     /// Give the system its machine ID and host name before it starts: what the initrd does
     Early(early::Options),
-    /// Check the scratch file system, and make it anew where it cannot be repaired: what the service kaas-scratch-check does
+    /// Check the scratch file system, and recreate it if it cannot be repaired: what the service kaas-scratch-check does
     #[command(hide = true)]
     CheckScratch {
         /// The partition's device
@@ -109,11 +108,11 @@ enum Command {
     Certificate(certificates::command::Options),
     /// Issue a kubeconfig for an administrator, or a certificate for monitoring
     ///
-    /// The key is printed once and kept nowhere. Each issue is noted in /data/kaas/issued.log.
-    /// `kaas-agent certificate revoke` has the nodes' endpoints refuse it; the Kubernetes API accepts it
-    /// until it expires, or until the cluster role binding of the group kubeadm:cluster-admins is removed.
+    /// The key is printed once and kept nowhere. Each issue is noted in /data/kaas/issued.log. `kaas-agent certificate revoke`
+    /// has the nodes' endpoints refuse it. The Kubernetes API accepts it until it expires, or until the cluster role binding of
+    /// the group kubeadm:cluster-admins is removed.
     Kubeconfig(certificates::command::KubeconfigOptions),
-    /// Show the line for known_hosts that vouches for SSH on all control nodes and on the virtual IP
+    /// Show the line for known_hosts that vouches for SSH on all control-plane nodes and on the virtual IP
     ///
     /// `ssh admin@NODE sudo kaas-agent ssh-authority >> ~/.ssh/known_hosts`: from then on no node's key is asked
     /// for or warned of, whichever node has the virtual IP, and whichever was replaced.
@@ -128,18 +127,17 @@ enum Command {
     /// The node's name must be typed out, and where the cluster ends with this node the
     /// cluster's name as well. No disk is touched that is not certainly this node's.
     Reset(reset::Options),
-    /// Restore the cluster's store from a snapshot: after the quorum was lost, or to turn the cluster back
+    /// Restore the cluster's store from a snapshot: after the quorum was lost, or to return the cluster to an earlier state
     ///
-    /// The first node that restores a snapshot says with which code the others restore the same
-    /// one. With --alone this node goes on without them. What was written after the
-    /// snapshot is lost; the old data are kept beside the new ones.
+    /// The first node that restores a snapshot says with which code the others restore the same one. With --alone this node
+    /// goes on without them. Changes since the snapshot are lost; the old data are kept next to the new ones.
     Restore(restore::Options),
     /// Let a control-plane node that has not joined yet fetch its keys for another hour, on the first control-plane node
     ///
     /// Until the hour is over, the deployment secret and the node's address give the keys of the
     /// cluster's CAs. For example: `kaas-agent await cp3`
     Await(join_window::Options),
-    /// Replace a control node that has lost its data disk, on one that is well
+    /// Replace a control-plane node that has lost its data disk, on a healthy one
     ///
     /// Removes the lost node and says a one-time code with which a blank VM of the same
     /// name and address joins in its place. Refused while the node still answers, or if
@@ -152,10 +150,10 @@ enum Command {
     PrepareSwap(swap::command::Options),
     /// Commit a swap: from then on the former VM can no longer take the data disk back
     CommitSwap,
-    /// Upgrade Kubernetes on this node to the next minor that its image carries
+    /// Upgrade Kubernetes on this node to the next minor version that its image carries
     ///
-    /// One node at a time, after the image swap was committed everywhere: the other nodes take over the
-    /// virtual IP and the pods meanwhile. There is no way back but restoring a snapshot.
+    /// One node at a time, after the image swap was committed everywhere: the other nodes take over the virtual IP and the pods
+    /// meanwhile. There is no rollback but restoring a snapshot.
     UpgradeKubernetes(kubernetes::command::Options),
     /// Wait until this boot is good, and mark it so: what the service kaas-mark-good does
     MarkGood,
@@ -183,7 +181,7 @@ const FAILED: u8 = 1;
 const NOT_READY: u8 = 3;
 const NOTHING_YET: u8 = 4;
 
-/// Parses the arguments of this process and does what they say.
+/// Parses the arguments of this process and runs the command.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_journal_or_stderr();
@@ -197,7 +195,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What the agent knows, keys and secrets, is in no core dump.
+/// Prevents core dumps, which would contain keys and secrets.
 fn leave_no_core_dump() {
     if let Err(error) = nix::sys::prctl::set_dumpable(false) {
         log::warn!("forbidding core dumps: {error}");
@@ -290,7 +288,7 @@ fn plan(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
         Output::Json => say(&text)?,
         Output::Text => {
             let plan: Plan = serde_json::from_str(&text)?;
-            // How far it is: the number of the step under way, or all.
+            // The number of the step under way. `None` if all are done.
             let under_way = Status::read(root).ok().and_then(|status| status.work).map(|work| work.number);
             for (number, step) in (1..).zip(&plan.steps) {
                 let mark = match under_way {
@@ -329,7 +327,7 @@ fn version(root: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A reader that has seen enough is no failure.
+/// Writes to standard output. A reader that closes the pipe is not an error.
 fn say(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -337,8 +335,7 @@ fn say(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Under systemd the journal gets each record with its level and place;
-/// elsewhere standard error gets a line.
+/// Under systemd each record goes to the journal with its level and place, otherwise as a line to standard error.
 fn log_to_journal_or_stderr() {
     let installed = if systemd_journal_logger::connected_to_journal() {
         systemd_journal_logger::JournalLog::new().is_ok_and(|journal| journal.install().is_ok())
@@ -374,7 +371,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// A line of the reference for each command that is shown.
+    /// A line of the reference for each visible command.
     fn listed(command: &clap::Command, name: &str) -> String {
         let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
         shown.fold(String::new(), |text, below| {

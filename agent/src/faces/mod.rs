@@ -1,6 +1,6 @@
-//! Where people meet the node: console, commands, support bundle.
+//! The interfaces to users: console, commands, support bundle.
 //!
-//! Nothing calls it but `main`.
+//! Only `main` uses it.
 
 pub mod bundle;
 pub mod cli;

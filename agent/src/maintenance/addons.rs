@@ -1,7 +1,7 @@
-//! Brings the cluster's add-ons to what this image has and the properties say, once every node runs it for good: the
-//! last commit of an upgrade changes them. Until then they are what the former image made of them, and
-//! each node runs the container image that its own appliance image carries. What somebody deletes of them comes back. Says
-//! which add-on of a tenant does not run, and that no controller of tenants leads.
+//! Keeps the cluster's add-ons at the state of this image and of the properties. They change once every node runs this image
+//! and its upgrade is committed. Until then they stay as the former image applied them, and each node runs the container image
+//! that its own appliance image contains. Deleted objects of add-ons are applied again. Findings: an add-on of a tenant that
+//! does not run, and no leader among the controllers of tenants.
 
 mod leader;
 mod part;
@@ -34,11 +34,11 @@ use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::node_record;
 use part::{Find, Part};
 
-/// Says, until the VM restarts, of which build and with which settings the add-ons were seen to be, for which level of pods'
-/// security, in which month, for certificates among them end, and since which restore of the store.
+/// Records, until the VM restarts, the state in which the add-ons were last seen: build, settings, level of pod security and
+/// month. The month is part of it because some of their certificates expire. The last restore of the store is part of it, too.
 const SEEN: &str = "/run/kaas/addons";
 
-/// How long pods may still be coming up once this node does its part: those of a node that was just powered on are no trouble yet.
+/// How long pods may take to start once this node works. Pods of a node that was just powered on are not reported before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Seconds.
@@ -93,15 +93,15 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     })))
 }
 
-/// How long this node does its part since its power-on, now that it is up for so many seconds. Where that is not known, for long.
+/// How long this node has worked since its power-on. `up` is in seconds. [`Duration::MAX`] if it is unknown.
 fn works_for(times: &Times, up: Option<u64>) -> Duration {
     times.done.zip(up).map_or(Duration::MAX, |(done, up)| Duration::from_secs(up.saturating_sub(done)))
 }
 
-/// Looks for what stands in the way of a workload.
+/// Looks for a problem of a workload.
 type Look<'a> = &'a dyn Fn(&Workload) -> anyhow::Result<Option<WorkloadProblem>>;
 
-/// Which of the add-ons do not run, where this node does its part for so long: what may pass by itself is told after a while.
+/// The add-ons that do not run. `up` is how long this node has worked. Problems that may pass are reported after [`PATIENCE`].
 fn troubles(look: Look<'_>, wanted: &[AddOn], up: Duration) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
     for add_on in wanted {
@@ -130,11 +130,11 @@ struct AddOnReconciler<'a> {
 }
 
 impl AddOnReconciler<'_> {
-    /// Brings all of it to what it is to be, once for this boot and these settings; then what is missing. Says what was, or
-    /// why that cannot be looked up.
+    /// Applies everything once for this boot and these settings; after that, only what is missing. Returns the findings, or the
+    /// reason why the objects cannot be looked up.
     ///
     /// # Errors
-    /// Something cannot be applied; that is done again at the next look.
+    /// Something cannot be applied. The next look tries again.
     fn take(&self, wanted: &[AddOn]) -> anyhow::Result<anyhow::Result<Findings>> {
         let parts = Part::all(self.context, wanted)?;
         let (done, now) = (fs::read_to_string(files::below(&self.context.root, SEEN)), seen(self.context, self.now)?);
@@ -147,7 +147,7 @@ impl AddOnReconciler<'_> {
         Ok(Ok(Findings::default()))
     }
 
-    /// Applies the parts unless they are this image's already, and takes away those that the cluster is not to have.
+    /// Applies the parts that are not of this image, and deletes the add-ons that the cluster should not have.
     fn renew(&self, wanted: &[AddOn], parts: &[Part]) -> anyhow::Result<()> {
         let context = self.context;
         let mut applied = Vec::new();
@@ -173,7 +173,8 @@ impl AddOnReconciler<'_> {
         Ok(())
     }
 
-    /// Applies again what somebody has deleted of the parts. One that another node has with other settings is left alone.
+    /// Applies again the objects of the parts that were deleted. Leaves a part alone that another node has applied with other
+    /// settings.
     fn complete(&self, parts: &[Part]) -> anyhow::Result<anyhow::Result<Findings>> {
         let (mut findings, mut incomplete) = (Findings::default(), Vec::new());
         for part in parts {
@@ -185,7 +186,7 @@ impl AddOnReconciler<'_> {
             findings.push(codes::ADD_ON_NOT_READY.finding(
                 part.name,
                 format!("not there: {}", absent.join(", ")),
-                "It is applied again, but not while an image is swapped. If this stays, somebody removes it: see the audit \
+                "It is applied again, but not while an image is swapped. If this stays, find what removes it: see the audit \
                  log of the API server",
             ));
             incomplete.push(part);
@@ -205,7 +206,7 @@ impl AddOnReconciler<'_> {
         part.apply(self.runner, self.context.config.address())
     }
 
-    /// Makes a certificate for metrics-server unless it has one that is good for long, and is asked for metrics.
+    /// Makes a certificate for metrics-server, unless it has one that is valid for long and is registered for metrics.
     fn certify(&self, part: &Part) -> anyhow::Result<()> {
         if part.name != CLUSTER_METRICS {
             return Ok(());
@@ -231,7 +232,7 @@ impl AddOnReconciler<'_> {
         sees().context("seeing to the certificate of metrics-server")
     }
 
-    /// Deletes what has the label of an add-on: nothing that somebody else has brought.
+    /// Deletes the objects that have the label of an add-on. Objects of other origin stay.
     fn take_away(&self, name: &str) -> anyhow::Result<()> {
         let command = api::kubectl(self.context.config.address()).args([
             "delete",

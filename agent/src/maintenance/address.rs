@@ -1,6 +1,6 @@
-//! The address of a worker by DHCP. The cluster knows the node by the one that it has joined with: its object, the other
-//! nodes' tunnels of the pod network and its serving certificate have it. With another one the node would look well and
-//! reach nobody's pods, so the kubelet is stopped until the address is right again.
+//! The address of a worker by DHCP. The cluster knows the node by the address that it joined with. The Node object, the other
+//! nodes' tunnels of the pod network and the serving certificate contain it. With another address the node would look healthy,
+//! but its pod network would be cut off. So the kubelet is stopped until the node has its address again.
 
 use contract::finding::Findings;
 
@@ -37,9 +37,9 @@ fn judge(node: &NodeContext, standing: LeaseState) -> anyhow::Result<Findings> {
             }
             Findings::default()
         }
-        // Nobody reaches the node, and the kubelet nobody: the cluster sees that by itself.
+        // The node and the cluster cannot reach each other. The cluster notices that without help.
         LeaseState::Lost(finding) => finding.into(),
-        // The node is the same, and may have lost the way to others: nothing is better without the kubelet.
+        // The node keeps its address. It may have lost routes to others, but stopping the kubelet would not help.
         LeaseState::Unfit(findings) => findings,
         LeaseState::Changed(finding) => {
             if kubelet::suspend(node.root(), &node.services())? {
@@ -56,7 +56,7 @@ mod tests {
     use crate::intake::config::{Address, Config, Lease, fixture};
 
     #[test]
-    fn the_kubelet_stops_with_another_address_and_starts_again_with_its_own() {
+    fn kubelet_stops_while_the_address_differs() {
         let root = tempfile::tempdir().unwrap();
         let mut worker = fixture::joined();
         let lease = |address: &str| Lease { address: address.parse().unwrap(), ntp_servers: Vec::new() };
@@ -84,7 +84,7 @@ mod tests {
             ["address.prefix", "range.overlap", "range.overlap"]
         );
         assert!(is_active(), "it has its address");
-        // Whom a person has stopped stays so.
+        // A kubelet that the operator has stopped stays stopped.
         node.services().stop(kubelet::UNIT, std::time::Duration::from_secs(600)).unwrap();
         assert!(look(ObservedLease::Leased(own.clone())).is_empty() && !is_active());
     }

@@ -1,6 +1,5 @@
-//! Admits the node that an administrator has asked to replace: opens the
-//! rendezvous for it, adds its etcd as a learner once it has its keys, and gives
-//! the learner its vote as soon as it is in sync.
+//! Admits the replacement of a node. Opens the rendezvous for it, and adds its etcd as a learner once it has its
+//! keys. Promotes the learner as soon as it is in sync.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -26,13 +25,13 @@ use crate::node::context::NodeContext;
 /// How long etcd may take to answer, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// The pause between two tries to give a learner its vote.
+/// The pause between two tries to promote a learner.
 const PACE: Duration = Duration::from_secs(2);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let Some(admission) = node.records.entry::<Admission>()? else { return Ok(None) };
     let record = node.records.rendezvous()?;
-    // The first node closes its rendezvous of the forming when it sees that nobody is awaited there any more.
+    // The first node closes its rendezvous of the forming when all nodes have joined.
     if !matches!(record, RendezvousRecord::Closed { .. }) {
         return Ok(None);
     }
@@ -40,7 +39,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let config = node.control_plane()?;
     let listed = config.cluster.control_nodes.iter().find(|node| node.name == admission.node);
     let admitting = AdmissionJob {
-        node: listed.context("the node is not in the list of control nodes")?.clone(),
+        node: listed.context("the node is not in the list of control-plane nodes")?.clone(),
         cluster,
         image: node.forming_image(),
         pki: node.pki(),
@@ -80,8 +79,7 @@ impl AdmissionJob {
         out.set(findings);
     }
 
-    /// Opens the rendezvous until the node has its keys. False when the code has
-    /// expired or another one has taken its place.
+    /// Opens the rendezvous until the node has its keys. False if the code has expired or was replaced by another one.
     fn hand_over(&self, admission: &Admission, proof: Proof, until: u64, out: &SharedFindings) -> anyhow::Result<bool> {
         let expired = || SystemTime::now() >= SystemTime::UNIX_EPOCH + Duration::from_secs(until);
         if expired() {
@@ -103,7 +101,7 @@ impl AdmissionJob {
         match rendezvous.admit(&mut watch) {
             Ok(()) => Ok(true),
             Err(rendezvous::Error::Stopped) => {
-                // What was saved last counts: the node may have come in this moment.
+                // The saved record counts: the node may have joined just now.
                 drop(rendezvous);
                 let now = self.records().entry::<Admission>()?;
                 if expired() && now.as_ref() == Some(admission) {
@@ -120,7 +118,7 @@ impl AdmissionJob {
         self.records().forget::<Admission>()
     }
 
-    /// Adds the node's etcd as a learner and gives it its vote.
+    /// Adds the node's etcd as a learner and promotes it.
     fn make_member(&self, out: &SharedFindings) -> anyhow::Result<()> {
         let own = self.config.control_node()?;
         let etcd = EtcdClient::new(own, &self.pki, self.config.timeout(REQUEST))?;
@@ -139,7 +137,7 @@ impl AdmissionJob {
         self.records().forget::<Admission>()
     }
 
-    /// One step further; none once the node is a member with a vote.
+    /// Takes one step and describes it. `None` once the node is a voting member.
     fn further(&self, etcd: &EtcdClient) -> anyhow::Result<Option<String>> {
         let members = etcd.members()?;
         let Some(member) = members.iter().find(|member| is_member_of(member, &self.node)) else {
@@ -159,7 +157,7 @@ impl AdmissionJob {
     }
 }
 
-/// Notes that the node has its keys: the code opens nothing from then on.
+/// Records that the node has its keys. From then on the code is worthless.
 fn keep(root: &Path, admission: Admission) -> rendezvous::SaveRecord {
     let records = Records::new(root);
     Box::new(move |record| {
@@ -182,7 +180,7 @@ mod tests {
     use crate::intake::config::fixture::three_nodes;
 
     #[test]
-    fn how_far_a_replacement_is_is_said() {
+    fn replacement_reports_its_progress() {
         let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
         fake::off(&mut config, root.path());
         let admitting = AdmissionJob {
@@ -193,7 +191,7 @@ mod tests {
             root: root.path().to_owned(),
             config,
         };
-        // There is nobody to be replaced any more: it is tried once.
+        // The node is no longer replaced, so it is tried once.
         let out = SharedFindings::default();
         admitting.make_member(&out).unwrap();
         let findings = out.findings();

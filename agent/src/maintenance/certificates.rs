@@ -1,5 +1,5 @@
-//! Renews the node's certificates well before they end, starts those again
-//! that use them, and says which ones nobody here can renew.
+//! Renews the node's certificates well before they expire, restarts the programs that use them, and reports the certificates
+//! that this node cannot renew.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -17,24 +17,24 @@ use crate::intake::config::ControlPlane;
 use crate::intake::preflight::show;
 use crate::node::context::{NodeContext, Replacement};
 
-/// How many days before its end an authority becomes a finding: a year.
+/// How many days before a CA expires it becomes a finding: a year.
 const AUTHORITY: i64 = 365;
 
-/// How many days before its end the operator's own certificate becomes one.
+/// How many days before the operator's own certificate expires it becomes a finding.
 const OPERATORS: i64 = 30;
 
-/// While the clock of their signer is ahead, the kubelet's next certificates are not valid yet either. It is not restarted more
-/// often for them.
+/// The shortest pause between two restarts of the kubelet for certificates. While the clock of their signer is ahead, the next
+/// certificates are not valid yet either.
 const PAUSE: Duration = Duration::from_secs(60 * 60);
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let (config, root, now) = (node.control_plane()?, node.platform.root(), SystemTime::now());
     let kubeadm = Kubeadm::new(root, node.runner());
-    // An image of before made it for good, and may come back until its swap is committed.
+    // A former image made it permanently, and may run again until its swap is committed.
     if node.endpoint.swaps().state().is_none() && kubeadm.forget_super_administrator()? {
-        log::info!("removed the kubeconfig of the group system:masters: nothing uses it any more");
+        log::info!("removed the kubeconfig of the group system:masters: it is no longer used");
     }
-    // Whatever was cut off before is seen in the state itself.
+    // Interrupted work shows in the state itself.
     kubeadm.lay(config, &node.platform, node.kubernetes_version()?)?;
     renewal::all_if_due(root, config, node.runner(), now)?;
     if !kubeadm.manifests_are_current() {
@@ -58,7 +58,7 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     replaced.map(|()| findings)
 }
 
-/// That the administrator's own certificate was damaged, if it was.
+/// A finding if the operator's own certificate is damaged.
 fn unusable(root: &Path, config: &ControlPlane) -> Findings {
     let Err(error) = ApiCertificate::installed(root, config) else { return Findings::default() };
     let action =
@@ -66,7 +66,7 @@ fn unusable(root: &Path, config: &ControlPlane) -> Findings {
     codes::API_CERTIFICATE_UNUSABLE.finding("your API certificate", format!("it is not used: {error:#}"), action).into()
 }
 
-/// The kubelet starts again without the certificates that it cannot use, and asks for others.
+/// Restarts the kubelet without the certificates that it cannot use. It then asks for others.
 pub(super) fn replace_the_kubelets(node: &NodeContext, now: SystemTime) -> anyhow::Result<()> {
     let mut memory = node.replacement.lock().unwrap_or_else(PoisonError::into_inner);
     replace(
@@ -95,7 +95,7 @@ fn replace(
     Ok(())
 }
 
-/// Those that are not valid yet.
+/// Certificates that are not valid yet.
 pub(super) fn early(certificates: &[Certificate], now: SystemTime, action: &str) -> Findings {
     let mut findings = Findings::default();
     for one in certificates.iter().filter(|one| one.is_early(now)) {
@@ -112,7 +112,7 @@ pub(super) fn early(certificates: &[Certificate], now: SystemTime, action: &str)
 fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
     let mut findings = Findings::default();
     for one in certificates.iter().filter(|one| CA_NAMES.contains(&one.name.as_str())) {
-        let (subject, end) = (format!("authority {}", one.name), one.end(now));
+        let (subject, end) = (format!("certificate authority {}", one.name), one.end(now));
         match one.days_left(now) {
             ..0 => findings.push(codes::AUTHORITY_EXPIRED.finding(
                 subject,
@@ -122,7 +122,7 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
             0..AUTHORITY => findings.push(codes::AUTHORITY_ENDS.finding(
                 subject,
                 format!("it {end}, and no certificate that it has signed is accepted afterwards"),
-                "Plan a new cluster, or an image that renews authorities, before that day",
+                "Plan a new cluster, or an image that renews certificate authorities, before that day",
             )),
             _ => {}
         }
@@ -140,7 +140,7 @@ fn judge(certificates: &[Certificate], now: SystemTime) -> Findings {
         findings.push(code.finding(
             "your API certificate",
             format!("it {}", one.end(now)),
-            "Install the next one on each control node: `kaas-agent certificate install`",
+            "Install the next one on each control-plane node: `kaas-agent certificate install`",
         ));
     }
     findings
@@ -152,7 +152,7 @@ mod tests {
     use crate::host::files;
 
     #[test]
-    fn a_certificate_that_was_damaged_is_named_with_what_to_do() {
+    fn finding_names_a_damaged_api_certificate() {
         let (root, config) = (tempfile::tempdir().unwrap(), crate::intake::config::fixture::three_nodes());
         assert!(unusable(root.path(), &config).is_empty(), "there is none");
         let installed = files::below(root.path(), certificates::api::PATH);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_is_restarted_once_an_hour_for_its_certificates_until_it_succeeds() {
+    fn kubelet_is_restarted_once_an_hour_for_certificates() {
         let (mut memory, replaced) = (Replacement::default(), std::cell::Cell::new(0));
         let mut look = |minute: u64, succeeds: bool| {
             let now = UNIX_EPOCH + Duration::from_secs(60 * minute);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_not_valid_yet_is_named() {
+    fn finding_names_a_certificate_not_yet_valid() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let begins =
             |seconds: i64| Certificate { name: "ca".into(), ends: 3_000_000_000, begins: 1_800_000_000 + seconds };
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_are_told_of_a_year_before_their_end() {
+    fn expiring_cas_are_reported_a_year_before() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let end = |name: &str, days: i64| Certificate {
             name: name.into(),

@@ -1,5 +1,5 @@
-//! The clock: keeps the time on the data disk, sees that just one source corrects
-//! it, and says when it is not right or follows no time server.
+//! The clock. Keeps the time on the data disk and makes sure that only one source corrects the clock. Reports a clock that is
+//! wrong or follows no time server.
 
 use contract::finding::Findings;
 

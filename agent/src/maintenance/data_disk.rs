@@ -1,5 +1,5 @@
-//! The data partition follows the virtual disk: made larger in the hypervisor,
-//! it is larger on the running node shortly after. So does that of a worker's local volumes.
+//! Grows the data partition when the virtual disk was enlarged in the hypervisor, while the node runs. Also grows the partition
+//! of a worker's local volumes.
 
 use contract::codes;
 use contract::finding::Findings;
@@ -31,7 +31,7 @@ mod tests {
     use crate::node::fixture;
 
     #[test]
-    fn a_disk_that_cannot_be_made_larger_is_named_and_the_node_goes_on() {
+    fn finding_names_a_disk_that_cannot_grow() {
         let root = tempfile::tempdir().unwrap();
         // It has an identity and no partition table.
         let findings = look(&fixture::node(root.path(), Config::ControlPlane(one_node()))).unwrap();

@@ -1,6 +1,5 @@
-//! Gives the deployer's user its rights in Kubernetes as long as this node has its key, and takes them from that of a key
-//! which it had before. Each key has a binding of its own, so that nodes that were not given the new one yet do not
-//! disturb it.
+//! Gives the deployer's user its rights in Kubernetes as long as this node has its key. Removes the rights of a key that it had
+//! before. Each key has its own binding, so nodes that do not have the new key yet do not interfere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use crate::host::command::{Runner, SlowHost};
 use crate::host::files;
 use crate::node::context::NodeContext;
 
-/// Says, until the VM restarts, whose rights were seen to.
+/// Records, until the VM restarts, the user whose rights were applied.
 const SEEN: &str = "/run/kaas/deployer";
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
@@ -44,8 +43,8 @@ fn is_done(root: &Path, current: Option<&str>) -> anyhow::Result<bool> {
     Ok(seen && known.users.iter().all(|user| Some(user.as_str()) == current))
 }
 
-/// Takes rights before it gives any. A name is noted before it gets rights, and crossed out after it has lost them:
-/// whatever is cut off is done again.
+/// Removes rights before it gives any. A name is recorded before it gets rights, and removed from the record after it has lost
+/// them. An interrupted run is repeated.
 fn see_to(
     root: &Path,
     current: Option<&str>,
@@ -57,7 +56,7 @@ fn see_to(
     let former = known.users.iter().filter(|user| user.starts_with(deployer::USERS) && Some(user.as_str()) != current);
     for user in former {
         delete(user).with_context(|| format!("taking the rights of the former deployer's user {user}"))?;
-        log::info!("the deployer's key has changed: the user {user} has no rights any more");
+        log::info!("the deployer's key has changed: the user {user} no longer has rights");
     }
     records.update_entry(&DeployerRights { users: current.map(str::to_owned).into_iter().collect() })?;
     if let Some(user) = current {
@@ -73,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// What is asked of the cluster for a node with this key's user, and whether all of it was done.
+    /// The requests to the cluster for a node with this key's user, and whether all succeeded.
     fn asked(root: &Path, current: Option<&str>, fails: bool) -> (Vec<String>, bool) {
         let asked = RefCell::new(Vec::new());
         let note = |what: String| {
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_changed_loses_its_rights_whatever_is_cut_off() {
+    fn changed_key_loses_its_rights_after_an_interruption() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         let (one, two) = ("system:kaas:deployer:1", "system:kaas:deployer:2");
@@ -100,23 +99,23 @@ mod tests {
         assert_eq!(asked(root, Some(one), false), (vec![gives(one)], true));
         assert!(is_done(root, Some(one)).unwrap());
 
-        // The former user's rights go first, and nothing is given as long as they have not.
+        // The former user's rights are removed first. Until that succeeds, the new user gets none.
         assert!(!is_done(root, Some(two)).unwrap());
         assert_eq!(asked(root, Some(two), true), (vec![format!("delete {one}")], false));
         assert_eq!(asked(root, Some(two), false), (vec![format!("delete {one}"), gives(two)], true));
         assert!(is_done(root, Some(two)).unwrap());
 
-        // After power-on it is looked at once more.
+        // After power-on it is checked once more.
         fs::remove_file(files::below(root, SEEN)).unwrap();
         assert!(!is_done(root, Some(two)).unwrap());
-        // A key that was taken out.
+        // The key was removed.
         assert_eq!(asked(root, None, false), (vec![format!("delete {two}")], true));
         assert!(is_done(root, None).unwrap() && !is_done(root, Some(two)).unwrap());
         assert_eq!(asked(root, None, false), (Vec::new(), true));
     }
 
     #[test]
-    fn nothing_but_deployers_users_lose_rights() {
+    fn only_users_of_deployers_lose_rights() {
         let directory = tempfile::tempdir().unwrap();
         let foreign = DeployerRights { users: vec!["kubeadm:cluster-admins".to_owned()] };
         Records::new(directory.path()).update_entry(&foreign).unwrap();

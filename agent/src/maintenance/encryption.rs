@@ -1,5 +1,5 @@
-//! The encryption of Secrets: each minute the node follows the record of keys, and a cluster that an earlier image has formed
-//! begins to encrypt once all nodes run one image that can, for good. See [`crate::cluster::encryption`].
+//! The encryption of Secrets. Each minute the node follows the record of keys. A cluster that an earlier image has formed
+//! begins to encrypt once all nodes run one committed image that can encrypt. See [`crate::cluster::encryption`].
 
 use std::time::SystemTime;
 
@@ -28,7 +28,7 @@ fn look(context: &SwapContext, swap_open: bool, runner: &dyn Runner, now: System
     match node.write_configuration(now)? {
         Err(finding) => Ok(finding.into()),
         Ok(WrittenConfig::Clear { .. }) => {
-            // The former image would not read a single Secret: nobody may go back to it any more.
+            // The former image could not read a single Secret, so no node may still roll back to it.
             if !swap_open && etcd.status()?.is_leader() {
                 let known = node_record::list(&etcd).context("looking what the other nodes run")?;
                 if node_record::settled(&context.config, &known, &context.image.build) {
@@ -62,7 +62,7 @@ mod tests {
     use crate::upgrade::swap::manager::tests::context;
     use crate::upgrade::swap::node_record::Announcer;
 
-    /// An API server that says nothing of its keys.
+    /// An API server that reports nothing about its keys.
     struct Silent;
 
     impl Runner for Silent {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_of_an_earlier_image_begins_once_all_nodes_run_one_image_for_good() {
+    fn encryption_begins_after_all_nodes_committed_one_image() {
         let root = tempfile::tempdir().unwrap();
         let (mut context, pki) = (context(root.path(), None), files::below(root.path(), PKI));
         let etcd = FakeEtcd::start(&mut context.config, &pki);
@@ -88,7 +88,7 @@ mod tests {
                 std::fs::read_to_string(files::below(root.path(), encryption_configuration::CONFIGURATION)).unwrap();
             assert!(laid.contains("\"identity\"") && !laid.contains("secretbox"), "{laid}");
         };
-        // Nobody has told of his image; then one runs the former one; then a swap is not committed.
+        // No node has announced its image; then one runs the former image; then a swap is not committed.
         clear(false);
         former.announce(None).unwrap();
         clear(false);
@@ -107,7 +107,7 @@ mod tests {
             (&serde_json::Value::Null, &true.into()),
             "read first, written later"
         );
-        // As long as the API server has not said that it can read the key, nothing is written with it.
+        // Nothing is written with the key until the API server reports that it can read it.
         for _ in 0..3 {
             let findings = look(&context, false, &Silent, now).unwrap();
             let codes: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();

@@ -1,5 +1,4 @@
-//! Opens the status endpoint where that failed before, and renews its
-//! certificate.
+//! Opens the status endpoint if that failed before, and renews its certificate.
 
 use std::time::SystemTime;
 
@@ -12,7 +11,7 @@ use crate::node::context::NodeContext;
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let config = node.control_plane()?;
     Ok(match node.endpoint.open(config, SystemTime::now()) {
-        // Nobody else asks the hypervisor for them.
+        // Nothing else asks the hypervisor for them.
         Ok(_) if config.deployer_public_key.is_some() => shown(node.reporter.show_fingerprints()),
         Ok(_) => Findings::default(),
         Err(error) => codes::ENDPOINT_CLOSED
@@ -25,12 +24,12 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     })
 }
 
-/// What is to be said of the fingerprints that the hypervisor shows.
+/// The finding about the fingerprints that the hypervisor shows.
 fn shown(looked: anyhow::Result<bool>) -> Findings {
     let (seen, action) = match looked {
         Ok(false) => return Findings::default(),
         Ok(true) => (
-            "other fingerprints stood where the hypervisor shows this node's; they were written again".to_owned(),
+            "the hypervisor showed other fingerprints than this node's; they were written again".to_owned(),
             "Look for the pod on this node that did it, and deploy nothing to this cluster until you know. The finding ends \
              when the agent is restarted",
         ),
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fingerprints_that_somebody_else_has_written_are_named() {
+    fn foreign_fingerprints_become_a_finding() {
         assert!(shown(Ok(false)).is_empty());
         for (looked, words) in [(Ok(true), "other fingerprints"), (Err(anyhow::anyhow!("no")), "does not show")] {
             let findings = shown(looked);
@@ -60,9 +59,9 @@ mod tests {
     use crate::node::fixture;
 
     #[test]
-    fn an_endpoint_that_cannot_be_opened_is_named_and_the_node_goes_on() {
+    fn closed_endpoint_becomes_a_finding() {
         let root = tempfile::tempdir().unwrap();
-        // There is no authority that could sign its certificate.
+        // There is no CA that could sign its certificate.
         let findings = look(&fixture::node(root.path(), Config::ControlPlane(one_node()))).unwrap();
         let found: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
         assert_eq!(found, ["endpoint.closed"]);

@@ -11,7 +11,7 @@ use crate::cluster::etcd::listens;
 use crate::cluster::etcd::upkeep::{self, Member, Task};
 use crate::node::context::NodeContext;
 
-/// How long a member may take for defragmenting its database, times the timeout factor: 8 GiB on a slow disk.
+/// How long a member may take to defragment its database, times the timeout factor: 8 GiB on a slow disk.
 const WORK: Duration = Duration::from_secs(600);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {

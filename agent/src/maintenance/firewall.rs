@@ -1,5 +1,5 @@
-//! Keeps the firewall: lays it again when somebody has changed it, and lets in what pods in the host's network ask for.
-//! While the API does not answer, what they asked for last stays open.
+//! Keeps the firewall. Loads its rules again when they were changed, and opens the ports that pods in the host's network
+//! request. While the API does not answer, the ports requested last stay open.
 
 use contract::finding::Findings;
 

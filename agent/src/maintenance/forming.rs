@@ -1,6 +1,6 @@
-//! On a first node whose cluster works: hands those that have not joined yet what they need, for an hour and whenever the
-//! operator asks for another one, and says who is awaited. Once all have joined, it closes the rendezvous for good and
-//! erases the deployment secret.
+//! Runs on a first node whose cluster works. Gives nodes that have not joined yet their keys for an hour, and for another hour
+//! each time the operator asks. Reports the nodes that it waits for. Once all have joined, it closes the rendezvous for good
+//! and erases the deployment secret.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ use crate::upgrade::swap::node_record::{self, Epoch};
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (record, secret) = (node.records.rendezvous()?, node.records.secret()?);
     if !matches!(record, RendezvousRecord::First { .. }) {
-        // The power may have been cut between the two.
+        // The power may have been cut between the two writes.
         if matches!(record, RendezvousRecord::Closed { .. }) && secret.is_some() {
             node.records.erase_secret()?;
         }
@@ -49,11 +49,11 @@ struct FormingJob {
 }
 
 impl FormingJob {
-    /// Ends when all have joined.
+    /// Returns when all have joined.
     fn for_joins(&self, open: &Rendezvous, out: &SharedFindings) -> anyhow::Result<Findings> {
         let records = Records::new(&self.root);
         let mut watch = |report: &Report| {
-            // Where that fails, the rendezvous hands out nothing.
+            // If the count fails, the rendezvous hands out nothing.
             let awaited =
                 join_window::uptime().and_then(|uptime| JoinWindows::count(&records, uptime)).unwrap_or_default();
             out.set(findings(report, &awaited));
@@ -62,11 +62,13 @@ impl FormingJob {
         open.wait_for_joins(&mut || self.joined(), &mut watch)?;
         records.erase_secret()?;
         records.forget::<JoinWindows>()?;
-        log::info!("all control nodes have joined: the rendezvous is closed for good, the deployment secret is erased");
+        log::info!(
+            "all control-plane nodes have joined: the rendezvous is closed for good, the deployment secret is erased"
+        );
         Ok(Findings::default())
     }
 
-    /// Nobody can prove the secret to this node any more: whoever is missing is replaced.
+    /// Without the secret no node can join through this one. Missing nodes must be replaced.
     fn without_the_secret(&self) -> anyhow::Result<Findings> {
         let (records, joined) = (Records::new(&self.root), self.joined()?);
         let record = records.rendezvous()?;
@@ -79,14 +81,14 @@ impl FormingJob {
         for name in awaited {
             let seen =
                 "it has not joined, and the deployment secret that it would prove is gone from this node's data disk";
-            let action = format!("Replace it: `kaas-agent replace-member {name}` on another control node");
+            let action = format!("Replace it: `kaas-agent replace-member {name}` on another control-plane node");
             findings.push(codes::SECRET_LOST.finding(name, seen, action).softened());
         }
         Ok(findings)
     }
 
-    /// Who needs nothing of this node any more: nodes whose join the cluster has on record, and those that were
-    /// removed from it, to come back with a code of their own. Without a quorum only what this member knows.
+    /// Nodes that need nothing from this node: those whose join the cluster has recorded, and those that were removed from it.
+    /// A removed node comes back with its own code. Without a quorum only the records that this member has count.
     fn joined(&self) -> anyhow::Result<BTreeSet<String>> {
         let etcd = EtcdClient::new(self.config.control_node()?, &self.pki, self.config.timeout(REQUEST))?;
         let restored = Records::new(&self.root).entry::<RestoreRecord>()?.map(Epoch::from);
@@ -105,7 +107,7 @@ impl FormingJob {
     }
 }
 
-/// Who is awaited, and what is wrong there. The cluster works all the same, so nothing of it is an error here.
+/// Nodes that have not joined yet, and their problems. The cluster works without them, so none of these findings is an error.
 fn findings(report: &Report, awaited: &JoinWindows) -> Findings {
     let mut all = Findings::default();
     for finding in report.findings.iter() {
@@ -116,7 +118,7 @@ fn findings(report: &Report, awaited: &JoinWindows) -> Findings {
         if !all.iter().any(|finding| finding.subject == subject) {
             let (node, why) = (&waiting.node, &waiting.why);
             let lost =
-                format!("if it is lost for good, run `kaas-agent replace-member {node}` on another control node");
+                format!("if it is lost for good, run `kaas-agent replace-member {node}` on another control-plane node");
             let (seen, action) = match awaited.left(node) {
                 Some(left) => (
                     format!(
@@ -151,7 +153,7 @@ mod tests {
     use std::time::{Duration, Instant, SystemTime};
     use tempfile::TempDir;
 
-    /// A first node that has handed out, and etcd of all three.
+    /// A first node that has handed out keys, and etcd of all three nodes.
     struct First {
         root: TempDir,
         config: ControlPlane,
@@ -191,7 +193,7 @@ mod tests {
             Rendezvous::open(settings, self.records().rendezvous().unwrap(), keep).unwrap()
         }
 
-        /// A node tells the cluster of its disk, in the words of whatever version.
+        /// A node announces its disk to the cluster. The content does not matter.
         fn joins(&self, node: &str) {
             self.tells(node, b"{}");
         }
@@ -202,7 +204,7 @@ mod tests {
             etcd.put(&format!("/kaas/nodes/{node}"), record).unwrap();
         }
 
-        /// Whom the job says that it waits for, once it says so.
+        /// Waits until the job reports that it waits for these nodes.
         fn awaits(&self, out: &SharedFindings, names: &[&str]) {
             let until = Instant::now() + Duration::from_secs(600);
             loop {
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_kept_until_the_store_has_the_last_join() {
+    fn secret_is_kept_until_the_last_join() {
         let first = First::new();
         let out = SharedFindings::default();
         thread::scope(|scope| {
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_hour_the_finding_says_how_to_begin_another_one() {
+    fn finding_tells_how_to_await_another_hour() {
         let (three, mut report) = (three_nodes(), Report::default());
         let node = &three.cluster.control_nodes[2];
         let why = crate::cluster::rendezvous::WaitReason::NoAnswer;
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_removed_is_not_awaited_and_one_without_a_quorum_is() {
+    fn removed_node_is_awaited_without_a_quorum_only() {
         let first = First::new();
         first.joins("node2");
         first.etcd.lose_list();
@@ -280,9 +282,9 @@ mod tests {
         assert!(first.is_over());
     }
 
-    /// The snapshot of a former cluster knows nodes with the same names.
+    /// The snapshot of a former cluster has nodes with the same names.
     #[test]
-    fn in_a_restored_cluster_who_was_a_member_of_the_former_one_is_awaited() {
+    fn restored_cluster_awaits_members_of_the_former_one() {
         let first = First::new();
         let record = |token: Option<&str>| {
             serde_json::json!({"disk": uuid::Uuid::nil(), "generation": 1, "holder": null, "build": "b", "counter": 7,
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_secret_whoever_is_missing_is_to_be_replaced() {
+    fn missing_nodes_are_replaced_without_the_secret() {
         let first = First::new();
         first.records().erase_secret().unwrap();
         first.joins("node2");

@@ -1,6 +1,5 @@
-//! Follows the health of what runs on this node, on a thread of its own, at a
-//! calm pace: tells keepalived whether this node may hold the virtual IP,
-//! and keeps the status fresh.
+//! Follows the health of the programs on this node, in a separate thread. Tells keepalived whether this node may hold the
+//! virtual IP, and updates the status.
 
 mod judgement;
 #[cfg(test)]
@@ -29,28 +28,26 @@ use crate::status::{Health, Member, Reporter};
 /// The pause between two looks, times the timeout factor while the API on this node serves.
 const PACE: Duration = Duration::from_secs(1);
 
-/// The pause between two questions to the API itself while it serves. The looks between them ask etcd alone.
+/// The pause between two requests to the API itself while it serves. Between them only etcd is asked.
 const ASKING: Duration = Duration::from_secs(3);
 
-/// The pause between two looks while the API is found wanting, or serves not yet; and between two looks for whether etcd
-/// was told to stop.
+/// The pause between two looks while the API does not serve, and between two checks whether etcd was asked to stop.
 const HASTE: Duration = Duration::from_millis(500);
 
-/// How long the API may take to say that it serves, times the timeout factor. With an etcd that is away it would take
-/// four seconds to say that it does not.
+/// How long the API may take to report that it serves, times the timeout factor. Without etcd it takes four seconds to report
+/// that it does not.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// How long etcd's member may take to say that it has no leader, which it knows, times the timeout factor.
+/// How long etcd's member may take to report that it has no leader, times the timeout factor. It answers from memory.
 const KNOWN: Duration = Duration::from_secs(1);
 
-/// How long another node may take to take the virtual IP over, times the timeout factor.
+/// How long another node may take to take over the virtual IP, times the timeout factor.
 const YIELDING: Duration = Duration::from_secs(5);
 
-/// How long one look may last at the very most before it counts as hung,
-/// times the timeout factor.
+/// How long one look may last before it counts as hung, times the timeout factor.
 const ROUND: Duration = Duration::from_secs(120);
 
-/// The pause between two looks at the whole cluster once all is well …
+/// The pause between two looks at the whole cluster once all is healthy …
 const CALM: Duration = Duration::from_secs(30);
 
 /// … and while something is not.
@@ -64,7 +61,7 @@ pub enum Watch {
 }
 
 impl Watch {
-    /// Looks at what matters to the node, unless that was done a short while ago.
+    /// Looks at the node's health, unless that was done a short while ago.
     pub fn look_if_due(&self) {
         match self {
             Self::ControlPlane(watch) => watch.look_if_due(),
@@ -87,7 +84,7 @@ struct Shared {
 }
 
 impl HealthWatch {
-    /// Starts to watch. The API need not be up yet, its credentials must be there.
+    /// Starts to watch. The API need not be up yet, but its credentials must exist.
     ///
     /// # Errors
     /// The credentials cannot be read, or no thread can be made.
@@ -104,7 +101,7 @@ impl HealthWatch {
         Ok(Self { shared })
     }
 
-    /// Looks at the cluster as a whole, unless that was done a short while ago.
+    /// Looks at the whole cluster, unless that was done a short while ago.
     pub fn look_if_due(&self) {
         let mut due = self.shared.due.lock().unwrap_or_else(PoisonError::into_inner);
         if due.is_none_or(|due| Instant::now() >= due) {
@@ -114,7 +111,7 @@ impl HealthWatch {
     }
 }
 
-/// A client of the API that goes on with renewed credentials.
+/// A client of the API that loads renewed credentials.
 struct ReloadingApi {
     api: Api,
     kubeconfig: PathBuf,
@@ -142,7 +139,7 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Lets another node have the virtual IP before the API here is away for a while, if one can take it.
+/// Gives the virtual IP to another node before the API here is away for a while, if one is ready.
 pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter: &Reporter) -> anyhow::Result<()> {
     let Some(address) = config.cluster.virtual_address else { return Ok(()) };
     let health = reporter.status().health.unwrap_or_default();
@@ -158,8 +155,8 @@ pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter
 
 /// Follows the API on this node.
 ///
-/// A node that the network has cut off must have let go of the virtual IP before it comes back: it would take
-/// it from the node that has it by then. Its etcd has no leader within two seconds.
+/// A node that the network has cut off must release the virtual IP before it comes back. Otherwise it would take the address
+/// from the node that holds it then. Its etcd has no leader within two seconds.
 struct ApiProbe {
     api: ReloadingApi,
     judgement: ApiHealth,
@@ -177,7 +174,7 @@ impl ApiProbe {
         }
     }
 
-    /// One look. Gives the pause before the next.
+    /// One look. Returns the pause before the next.
     fn look(&mut self, shared: &Shared) -> Duration {
         shared.reporter.alive("the watch of the API", shared.config.timeout(ROUND));
         let began = Instant::now();
@@ -197,10 +194,11 @@ impl ApiProbe {
         if look == Look::Serves { shared.config.timeout(PACE) } else { HASTE }
     }
 
-    /// Asks etcd on this node, and the API as well if that is due. Says what it sees, and why if that is no service.
+    /// Asks etcd on this node, and the API as well if that is due. Returns the observation, and the reason if the API does not
+    /// serve.
     fn ask(&mut self, config: &ControlPlane, root: &Path) -> (Look, Option<anyhow::Error>) {
         if member::own_is_stopping(root) {
-            return (Look::Stops, Some(anyhow!("etcd on this node was told to stop")));
+            return (Look::Stops, Some(anyhow!("etcd on this node was asked to stop")));
         }
         if member::own_is_away(config.timeout(KNOWN)) {
             return (Look::Refuses, Some(anyhow!("etcd on this node is off or sees no leader")));
@@ -217,7 +215,7 @@ impl ApiProbe {
     }
 }
 
-/// Waits for so long, or until etcd is told to stop.
+/// Waits for so long, or until etcd is asked to stop.
 fn rest(root: &Path, pause: Duration) {
     let until = Instant::now() + pause;
     loop {
@@ -235,7 +233,7 @@ fn is_late(error: &anyhow::Error) -> bool {
 }
 
 impl Shared {
-    /// Looks at nodes, etcd and the virtual IP; says whether all is well.
+    /// Looks at nodes, etcd and the virtual IP. Returns whether all are healthy.
     fn look(&self) -> bool {
         let timeout = self.config.timeout(REQUEST);
         let kubeconfig = files::below(&self.root, api::KUBECONFIG);

@@ -1,15 +1,15 @@
-//! What a background job is, and how it reports what it finds.
+//! Background jobs, and how they report findings.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use contract::codes;
 use contract::finding::Findings;
 
-/// What is done on the thread. It may report what it finds as it goes on, and ends
-/// with what there is to say until the next time.
+/// The part of a task that runs on a separate thread. It may report findings while it runs. Its result replaces them until the
+/// next run.
 pub(super) type Job = Box<dyn FnOnce(&SharedFindings) -> anyhow::Result<Findings> + Send>;
 
-/// What a check or a job has last found, shared with the thread that it runs on.
+/// The last findings of a check or a job, shared with its thread.
 #[derive(Clone, Default)]
 pub(super) struct SharedFindings(Arc<Mutex<FindingsState>>);
 
@@ -20,7 +20,7 @@ struct FindingsState {
 }
 
 impl SharedFindings {
-    /// Replaces what was reported before.
+    /// Replaces the former findings.
     pub(super) fn set(&self, findings: Findings) {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         reported.news |= reported.findings != findings;
@@ -31,13 +31,13 @@ impl SharedFindings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).findings.clone()
     }
 
-    /// Whether there is news since this was last asked.
+    /// Whether findings have changed since this was last asked.
     pub(super) fn take_news(&self) -> bool {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).news)
     }
 }
 
-/// Says that looking after something failed.
+/// The finding that a task failed.
 pub(super) fn failed(what: &str, error: &anyhow::Error) -> Findings {
     let action = "It is tried again; if it stays, look at the journal of kaas-agent";
     codes::MAINTENANCE_FAILED.finding(what, format!("looking after it failed: {error:#}"), action).into()

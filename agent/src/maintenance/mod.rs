@@ -1,6 +1,5 @@
-//! Maintenance: tasks that recur as long as the node runs, each at its own pace. The boot flow begins each part of it once
-//! that has what it needs, and goes through it again and again; nothing else calls it. The tables below are all that a
-//! node does by itself.
+//! Maintenance: tasks that recur as long as the node runs, each at its own pace. The boot flow begins each group once its
+//! prerequisite is met, and runs it again and again. Nothing else calls it. The tables below have all tasks.
 
 mod addons;
 mod address;
@@ -42,10 +41,11 @@ use crate::node::context::NodeContext;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a task needs of the node. A node that does not get through its boot, as for a full store, looks after what it has.
+/// The part of the node that a task needs. A node that does not finish its boot, for example because its store is full, runs
+/// the tasks whose prerequisites it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prerequisite {
-    /// The data disk is mounted, or what a worker keeps in its place.
+    /// The data disk is mounted, or a worker's counterpart of it.
     DataDisk,
     /// This node's etcd serves.
     Etcd,
@@ -55,7 +55,7 @@ pub enum Prerequisite {
     Node,
 }
 
-/// What a node of a role does once it has that.
+/// The tasks of a role that need this.
 fn tasks(role: Role, needs: Prerequisite) -> &'static [Task] {
     match (role, needs) {
         (Role::ControlPlane | Role::TenantControlPlane, Prerequisite::DataDisk) => DISK,
@@ -129,25 +129,25 @@ const WORKER: &[Task] = &[
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
 ];
 
-/// The check that the boot flow has done for the first time.
+/// The boot flow has run this check before.
 const SURROUNDINGS: &str = "the network around";
 
-/// The task that brings the add-ons, of which nothing runs in a new cluster before.
+/// The task that applies the add-ons. In a new cluster none of them runs before.
 const ADD_ONS: &str = "the add-ons";
 
-/// The pause of that before its first time: the last node to come finds all others there.
+/// The pause before its first run. The last node that joins finds all others ready.
 const SOON: Duration = Duration::from_secs(5);
 
 /// The task that makes room on the data disk.
 const ROOM: &str = "the room for etcd";
 
-/// When each task that has begun is due, and what it has last found.
+/// All tasks that have begun, with their times and last findings.
 #[derive(Default)]
 pub struct Maintenance(Vec<Scheduled>);
 
 impl Maintenance {
-    /// Begins now what a node of this role does once it has what that needs: each task is due for the first time after
-    /// its pause, and the add-ons soon.
+    /// Begins the tasks of this role that need this. Each is due for the first time after its pause. The add-ons are due
+    /// earlier.
     pub fn begin(&mut self, role: Role, needs: Prerequisite, now: Instant) {
         self.0.extend(tasks(role, needs).iter().map(|task| match task.what {
             ADD_ONS => Scheduled::eager(task, SOON, now),
@@ -155,15 +155,14 @@ impl Maintenance {
         }));
     }
 
-    /// Takes over what the boot flow has found of the network and the clock,
-    /// until they are looked at again.
+    /// Takes over the boot flow's findings about the network and the clock until the next look.
     pub fn remember(&mut self, passing: &Findings) {
         for scheduled in self.0.iter().filter(|scheduled| scheduled.task.what == SURROUNDINGS) {
             scheduled.report.set(passing.clone());
         }
     }
 
-    /// Does what is due. Says whether findings have changed.
+    /// Runs the tasks that are due. Returns whether findings have changed.
     pub fn run(&mut self, node: &NodeContext, now: Instant) -> bool {
         let mut news = false;
         for scheduled in &mut self.0 {
@@ -222,9 +221,9 @@ mod tests {
         }
     }
 
-    /// A new cluster has none of them before, and waits for nothing else.
+    /// A new cluster has no add-ons before, and waits for nothing else.
     #[test]
-    fn the_add_ons_are_due_seconds_after_the_node_works() {
+    fn add_ons_are_due_soon_after_boot() {
         for role in [Role::ControlPlane, Role::TenantControlPlane] {
             let now = Instant::now();
             let maintenance = whole(role, now);
@@ -255,7 +254,7 @@ mod tests {
             .map(|line| line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect())
             .collect();
         let said = |task: &Task| match task.what {
-            // It looks each minute whether one is due.
+            // It checks each minute whether one is due.
             "snapshots of etcd" => {
                 let property = properties::find(properties::SNAPSHOT_EVERY).unwrap();
                 let default = property.parse(property.default(Role::ControlPlane).unwrap()).unwrap();
@@ -263,12 +262,12 @@ mod tests {
                 format!("{}, or `{}`", pace(every.duration()), property.key)
             }
             ROOM => format!("{}, and before etcd starts", pace(task.every)),
-            // The rendezvous, which it opens, has a pace of its own.
+            // The rendezvous, which it opens, has a separate pace.
             "the nodes that have not joined yet" => "every 10 seconds, on the first node".to_owned(),
             _ => pace(task.every),
         };
         let mut tasks: Vec<&Task> = [DISK, STORE, CONTROL_PLANE].into_iter().flatten().collect();
-        // What workers do as well, they do at the same pace.
+        // Tasks that workers share have the same pace.
         for task in [SCRATCH, MEMBER, WORKER].into_iter().flatten() {
             match tasks.iter().find(|other| other.what == task.what) {
                 Some(other) => assert_eq!(other.every, task.every, "a worker looks at {} at another pace", task.what),
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_boot_flow_found_stands_until_the_next_look() {
+    fn findings_of_boot_last_until_the_next_look() {
         let passing = Findings::from(codes::GATEWAY_SILENT.finding("gateway", "no answer", "Correct it"));
         for role in Role::ALL {
             let mut maintenance = whole(role, Instant::now());

@@ -1,4 +1,4 @@
-//! Warns when whoever may create pods can take over the nodes that they run on (`pod-security` is `privileged`).
+//! Warns when users who may create pods can take over the nodes of these pods (`pod-security` is `privileged`).
 
 use contract::codes;
 use contract::finding::Findings;
@@ -17,9 +17,9 @@ fn judge(level: PodSecurity) -> Findings {
         PodSecurity::Privileged => codes::POD_SECURITY_PRIVILEGED
             .finding(
                 properties::POD_SECURITY,
-                "it is privileged: whoever may create pods in any namespace can take over the node that they run on",
+                "it is privileged: users who may create pods in any namespace can take over the node of these pods",
                 "Label namespaces whose pods need more with pod-security.kubernetes.io/enforce=privileged, then set it to \
-                 baseline on each control node: `kaas-agent configure pod-security=baseline`",
+                 baseline on each control-plane node: `kaas-agent configure pod-security=baseline`",
             )
             .into(),
     }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_level_that_refuses_nothing_is_a_finding_and_no_error() {
+    fn privileged_level_is_a_warning() {
         let found = judge(PodSecurity::Privileged);
         assert!(!found.has_errors() && found.iter().any(|one| one.code == "pod-security.privileged"), "{found}");
         assert!(judge(PodSecurity::Baseline).is_empty() && judge(PodSecurity::Restricted).is_empty());

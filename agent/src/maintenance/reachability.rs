@@ -1,5 +1,5 @@
-//! The gateway, DNS and time servers and the other control nodes, looked at
-//! again: what was mended is no longer spoken of, and what fails later is.
+//! Checks the gateway, DNS servers, time servers and the other control-plane nodes again. Findings that were fixed go, and new
+//! ones come.
 
 use contract::finding::Findings;
 

@@ -1,6 +1,6 @@
-//! Sees that the cluster has the Node object of this control-plane node, with role and taints. The kubelet registers at its start
-//! only, so a deleted object would not come back. It is made again before Kubernetes deletes the node's pods: `PodGC` waits 40 s.
-//! Of a worker a deleted object means that it was removed.
+//! Makes sure that the cluster has the Node object of this control-plane node, with role and taints. The kubelet registers only
+//! at its start, so a deleted object would not come back. It is created again before Kubernetes deletes the node's pods:
+//! `PodGC` waits 40 s. A deleted object of a worker means that the worker was removed.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -19,10 +19,10 @@ use crate::host::command::{Runner, SlowHost};
 use crate::intake::config::ControlPlane;
 use crate::node::context::{NodeContext, RegistrationState};
 
-/// So many looks in succession must miss the object.
+/// How many looks in a row must miss the object.
 const LOOKS: u32 = 2;
 
-/// The kubelet is restarted no more often.
+/// The shortest time between two restarts of the kubelet.
 const RESTART: Duration = Duration::from_secs(5 * 60);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
@@ -67,7 +67,7 @@ impl Look<'_> {
             return Ok(codes::NODE_NOT_REGISTERED.finding("node", seen, action).into());
         };
         memory.missing = 0;
-        // A kubelet that starts before refuses its static pods: the object has no capacity yet.
+        // A kubelet that starts earlier refuses its static pods: the object has no capacity yet.
         if node.is_reported() {
             self.restart_kubelet(memory)?;
         }
@@ -86,7 +86,7 @@ impl Look<'_> {
         Ok(Findings::default())
     }
 
-    /// The kubelet starts again with the new object, unless something has stopped it or it did so within five minutes.
+    /// Restarts the kubelet so that it uses the new object, unless it was stopped or was restarted within five minutes.
     fn restart_kubelet(&self, memory: &mut RegistrationState) -> anyhow::Result<()> {
         let lately = memory.restarted.is_some_and(|restarted| self.now.duration_since(restarted) < RESTART);
         if memory.restart && !lately {
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Looks so many seconds after the first one; says what was found, and what was run.
+    /// Looks so many seconds after the first look. Returns the findings' codes and the commands.
     struct Task<'a> {
         root: &'a Path,
         config: ControlPlane,
@@ -188,7 +188,7 @@ mod tests {
         std::fs::write(path, cni::conflist(range.parse().unwrap(), 1450)).unwrap();
     }
 
-    /// The kubelet reports the state of the node that was made last.
+    /// The kubelet reports the state of the newest node.
     fn report(nodes: &Nodes) {
         nodes.lock().unwrap().last_mut().unwrap()["status"]["allocatable"]["pods"] = json!("110");
     }
@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(made["spec"]["taints"][0]["effect"], "NoSchedule");
             assert_eq!(made["metadata"]["labels"]["node-role.kubernetes.io/control-plane"], "");
 
-            // Deleted again at once: the object comes back, and the kubelet is restarted when five minutes are over.
+            // Deleted again at once: the object is created again, and the kubelet is restarted after five minutes.
             assert_eq!((task.look(20), task.look(30)), ((missing(), vec![]), (missing(), vec![])));
             assert_eq!(nodes.lock().unwrap().len(), 2);
             report(nodes);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_another_node_has_is_left_to_it() {
+    fn range_of_another_node_is_left_alone() {
         in_a_cluster("range", |root, nodes| {
             nodes.lock().unwrap().push(other("10.244.0.0/24"));
             lay_range(root, "10.244.0.0/24");
@@ -236,7 +236,7 @@ mod tests {
             task.look(0);
             task.look(10);
             assert!(nodes.lock().unwrap()[1]["spec"]["podCIDR"].is_null());
-            // The cluster gives it another range, which the pod network lays.
+            // The cluster gives it another range, which the pod network writes.
             nodes.lock().unwrap()[1]["spec"]["podCIDR"] = json!("10.244.7.0/24");
             assert_eq!(task.look(20), (vec![], vec![]), "new sandboxes would still be of the former range");
             lay_range(root, "10.244.7.0/24");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_that_was_taken_away_is_set_again() {
+    fn missing_role_is_set_again() {
         in_a_cluster("role", |root, nodes| {
             nodes.lock().unwrap().push(json!({"metadata": {"name": "node1"}}));
             let mut task = Task::of(root, three_nodes(), Vec::new());

@@ -1,5 +1,5 @@
-//! Renews all of a node's certificates when an operator has asked for it, and follows until the control plane runs with the new
-//! ones. See [`crate::cluster::certificates::renew`].
+//! Renews all of a node's certificates when an operator has asked for it, and waits until the control plane uses the new ones.
+//! See [`crate::cluster::certificates::renew`].
 
 use std::time::SystemTime;
 
@@ -18,19 +18,19 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let Some(renewal) = node.records.entry::<Renewal>()?.filter(|renewal| renewal.stage != Stage::Done) else {
         return Ok(Findings::default());
     };
-    // The node is about to leave, or its control plane starts again anyway.
+    // The node is about to leave, or its control plane restarts anyway.
     if node.endpoint.swaps().under_way().is_some() {
         return Ok(Findings::default());
     }
     if renewal.stage == Stage::Asked {
         log::info!("this node's certificates are renewed, as an operator has asked");
         renewal::all_now(node.root(), node.control_plane()?, node.runner(), SystemTime::now())?;
-        // What follows may fail. It is tried again with these certificates.
+        // The next steps may fail. They are tried again with these certificates.
         node.records.update_entry(&Renewal { stage: Stage::Renewed, ..renewal })?;
     }
     endpoint::look(node)?;
     certificates::look(node)?;
-    // The API server here starts again. As long as it does not answer, or one of them waits, that is a finding.
+    // The API server here restarts. Until it answers and all components have restarted, that is a finding.
     let waiting = restarting(node).context("looking whether the control plane runs with the new certificates")?;
     if let Some(waiting) = waiting {
         bail!("{waiting}");
@@ -39,10 +39,10 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     Ok(Findings::default())
 }
 
-/// What does not run with the new certificates yet, if anything.
+/// The components that do not run with the new certificates yet. `None` if all do.
 fn restarting(node: &NodeContext) -> anyhow::Result<Option<String>> {
     let config = node.control_plane()?;
-    // The agent's own user reads nodes alone.
+    // The agent's own user reads only nodes.
     let api = Api::as_administrator(config.address(), node.root(), config.timeout(REQUEST))?;
     api.restarting(&config.node.name, &kubeadm::marks(node.root()))
 }
@@ -72,7 +72,7 @@ mod tests {
     use crate::intake::config::{Config, ControlPlane};
     use crate::node::fixture;
 
-    /// kubeadm, which makes no manifests as long as it is broken.
+    /// kubeadm that makes no manifests while it is broken.
     struct Programs {
         kubeadm: FakeKubeadm,
         broken: Arc<AtomicBool>,
@@ -85,8 +85,8 @@ mod tests {
         }
     }
 
-    /// An API server with the product's rights: the agent's own user reads no pods. They run with the certificates on the disk once
-    /// they have `restarted`.
+    /// An API server with the product's rights: the agent's own user reads no pods. Its pods have the certificates on the disk
+    /// once they have `restarted`.
     fn serve(config: &ControlPlane, root: &Path, restarted: Arc<AtomicBool>) {
         let own = root.to_owned();
         let answer = move |user: &str, path: &str, _: &Value| {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_makes_certificates_once_and_ends_when_the_control_plane_has_them() {
+    fn renewal_runs_once_until_the_control_plane_restarts() {
         let namespace = Namespace::new("renewal");
         namespace.ip("link set lo up");
         namespace.ip("address add 10.0.0.11/32 dev lo");

@@ -1,4 +1,4 @@
-//! Shares with the other control-plane nodes which certificates are revoked. See [`crate::cluster::certificates::revoked`].
+//! Shares the revoked certificates with the other control-plane nodes. See [`crate::cluster::certificates::revoked`].
 
 use contract::finding::Findings;
 

@@ -1,5 +1,5 @@
-//! The container runtime of a node that is not ready: it is started where systemd has given it up, and started again where it
-//! runs without its Kubernetes interface, for which the kubelet would wait for ever.
+//! The container runtime of a node that is not ready. Started if systemd has given it up. Restarted if it runs without its
+//! Kubernetes interface, for which the kubelet would wait forever.
 
 use contract::finding::Findings;
 

@@ -1,5 +1,5 @@
-//! One schedule for all that recurs. A task is due at its pace; a check is done in passing, a job on a thread of its
-//! own, at most one of each task at a time. A job ends with the process; what was cut off is begun again.
+//! One schedule for all recurring tasks. A task is due at its pace. A check runs in the main loop, a job on a separate thread,
+//! at most one of each task at a time. A job ends with the process; an interrupted one is begun again.
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -10,40 +10,39 @@ use contract::finding::{Finding, Findings};
 use super::job::{Job, SharedFindings, failed};
 use crate::node::context::NodeContext;
 
-/// Something that recurs.
+/// A recurring task.
 pub(super) struct Task {
-    /// What it looks after, as in `looking after the container runtime`.
+    /// The subject of the task, as in `looking after the container runtime`.
     pub what: &'static str,
-    /// The pause before the first time, and after each.
+    /// The pause before the first run, and after each.
     pub every: Duration,
     pub work: Work,
 }
 
-/// How a task is done. Both look first and act only where something is due.
+/// How a task runs. Both kinds look first and act only where something is due.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
-    /// Quick, in passing. Gives what a person should know.
+    /// Quick, in the main loop. Returns findings for the operator.
     Check(fn(&NodeContext) -> anyhow::Result<Findings>),
-    /// Takes longer than the watch over the node may wait. This part is quick and gives the job, if there is anything
-    /// to do.
+    /// Takes longer than the main loop may wait. This part is quick and returns the job, if there is anything to do.
     Background(fn(&NodeContext) -> anyhow::Result<Option<Job>>),
-    /// The same for a job that waits for other nodes, for pods or for a server, each with its own limit, or that goes
-    /// on for good: it may run for long.
+    /// As `Background`, but the job may run for long. It waits for other nodes, pods or a server, each with its own limit, or
+    /// it never ends.
     Lasting(fn(&NodeContext) -> anyhow::Result<Option<Job>>),
 }
 
-/// A job of [`Work::Background`] that runs for so many paces, and for this time, times the timeout factor, is stuck.
+/// A job of [`Work::Background`] is stuck after so many paces or this time, times the timeout factor, whichever is longer.
 const PACES: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-/// A task and how it stands.
+/// A task and its state.
 pub(super) struct Scheduled {
     pub task: &'static Task,
     pub due: Instant,
     pub report: SharedFindings,
-    /// The pause before it is looked at again, until a job of it has begun.
+    /// The pause before the next look, until a job has begun.
     pause: Duration,
-    /// How long a job may run at least.
+    /// How long a job may run at least before it counts as stuck.
     patience: Duration,
     running: Option<Running>,
     stuck: Option<Finding>,
@@ -56,18 +55,18 @@ struct Running {
 }
 
 impl Scheduled {
-    /// Due for the first time after its pause.
+    /// Due for the first time after the task's pause.
     pub fn new(task: &'static Task, now: Instant) -> Self {
         Self::eager(task, task.every, now)
     }
 
-    /// Looked at after another pause, again and again, until there is something to do; at its own pace from then on.
+    /// Due again and again after another pause until there is something to do. From then on the task's pace applies.
     pub fn eager(task: &'static Task, pause: Duration, now: Instant) -> Self {
         let report = SharedFindings::default();
         Self { task, due: now + pause, report, pause, patience: PATIENCE, running: None, stuck: None }
     }
 
-    /// Does or begins what is due and takes back what is done. Says whether a person may have something to learn.
+    /// Runs or begins the task if it is due, and collects a finished job. Returns whether findings have changed.
     pub fn run(&mut self, node: &NodeContext, now: Instant) -> bool {
         let was_stuck = self.stuck.is_some();
         self.patience = node.config.timeout(PATIENCE);
@@ -78,7 +77,7 @@ impl Scheduled {
         self.report.take_news() || was_stuck != self.stuck.is_some()
     }
 
-    /// What it has last found, and whether it is stuck.
+    /// The last findings, and whether the task is stuck.
     pub fn findings(&self) -> Findings {
         let mut all = self.report.findings();
         if let Some(stuck) = &self.stuck {
@@ -132,7 +131,7 @@ impl Scheduled {
     }
 }
 
-/// Says that looking after something does not end.
+/// The finding that a job does not end.
 fn stuck(what: &str, limit: Duration) -> Finding {
     let seen = format!("its maintenance job has run for more than {} minutes and does not end", limit.as_secs() / 60);
     let action = "Restart the agent: `sudo systemctl restart kaas-agent`. If this returns, make a support bundle";
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_not_begun_again_while_it_is_under_way() {
+    fn running_job_is_not_begun_again() {
         let mut scheduled = due();
         let (end, ended) = mpsc::channel::<()>();
         let now = Instant::now();
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eager_task_is_looked_at_until_there_is_something_to_do_and_keeps_its_pace_then() {
+    fn eager_task_keeps_its_pace_once_it_ran() {
         let (now, soon) = (Instant::now(), TASK.every / 10);
         let mut scheduled = Scheduled::eager(&TASK, soon, now);
         scheduled.background(now + soon / 2, || panic!("too early"));
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_becomes_a_warning_that_names_it() {
+    fn failed_task_becomes_a_warning() {
         let mut scheduled = due();
         scheduled.background(Instant::now(), || anyhow::bail!("no credentials"));
         let findings = scheduled.report.findings();
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_does_not_end_is_stuck_until_it_ends() {
+    fn job_without_end_is_reported_until_it_ends() {
         const LASTING: Task = Task { work: Work::Lasting(|_| Ok(None)), ..TASK };
         const SLOW: Task = Task { every: Duration::from_secs(600), ..TASK };
         for (task, limit) in [(&TASK, Some(PATIENCE)), (&SLOW, Some(SLOW.every * PACES)), (&LASTING, None)] {
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_a_slow_node_has_more_time() {
+    fn job_on_a_slow_node_has_more_time() {
         use crate::intake::config::{Config, fixture};
         const HANGS: Task = Task {
             work: Work::Background(|_| {

@@ -1,8 +1,8 @@
-//! Takes a snapshot of the store again and again on the node of etcd's leader, at the pace that is set, and copies it off
-//! the box when a target is given.
+//! Takes snapshots of the store on the node of etcd's leader, at the configured pace. Copies them off the node if a target is
+//! configured.
 //!
-//! Each node goes by the snapshots on its own disk alone. So one that becomes the leader takes one within a minute if its
-//! own newest is old, whoever has taken one before: there are more than one each time then, and never fewer.
+//! Each node considers only the snapshots on its own disk. A node that becomes the leader takes a snapshot within a minute if
+//! its own newest is old. So there may be more than one per period, but never fewer.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -24,7 +24,7 @@ use crate::host::files;
 use crate::intake::config::{ControlPlane, clear_text};
 use crate::node::context::NodeContext;
 
-/// Names the snapshot that was sent last, in the directory of snapshots.
+/// The name of the file that names the snapshot that was sent last, in the directory of snapshots.
 const SENT: &str = "sent";
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
@@ -42,7 +42,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     })))
 }
 
-/// A task of its own: a server that takes its time holds up no snapshot.
+/// A separate task, so that a slow server delays no snapshot.
 pub(super) fn prepare_copies(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (config, root) = (node.control_plane()?.clone(), node.platform.root().to_owned());
     Ok(Some(Box::new(move |_| {
@@ -52,7 +52,7 @@ pub(super) fn prepare_copies(node: &NodeContext) -> anyhow::Result<Option<Job>> 
             findings.push(codes::SNAPSHOT_NOT_SENT.finding(
                 "snapshot-target",
                 format!("the newest snapshot was not copied: {error:#}"),
-                "It is tried again every minute; mend the server or the property",
+                "It is tried again every minute; fix the server or the property",
             ));
         }
         Ok(findings)
@@ -68,7 +68,7 @@ fn take_if_due(config: &ControlPlane, pki: &Path, root: &Path) -> anyhow::Result
     if !status.is_leader() {
         return Ok(());
     }
-    // A snapshot has the alarms, too: a cluster that is restored from it would refuse writes.
+    // A snapshot also contains the alarms: a cluster that is restored from it would refuse writes.
     if upkeep::is_corrupt(&status) {
         bail!("the data of etcd's members differ: see the finding etcd.corrupt");
     }
@@ -78,7 +78,7 @@ fn take_if_due(config: &ControlPlane, pki: &Path, root: &Path) -> anyhow::Result
     Ok(())
 }
 
-/// Whether the newest snapshot is old, or all are from the future: then a clock was wrong.
+/// Whether the newest snapshot is old. Also true if all are from the future, because a clock was wrong.
 fn is_due(root: &Path, now: SystemTime, every: Period) -> io::Result<bool> {
     let newest = snapshot::list(root, now)?.into_iter().next();
     Ok(newest.and_then(|newest| newest.age(now)).is_none_or(|age| age >= every.duration()))
@@ -120,7 +120,7 @@ mod tests {
     use contract::secret::Secret;
 
     #[test]
-    fn a_snapshot_is_due_at_first_when_the_newest_is_old_and_after_a_wrong_clock() {
+    fn snapshot_is_due_when_the_newest_is_old() {
         let root = tempfile::tempdir().unwrap();
         let at = |text: &str| humantime::parse_rfc3339(text).unwrap();
         let now = at("2026-11-21T14:30:00Z");
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Nobody listens: what is due is known by what fails.
+    /// No server listens, so a snapshot that is due fails.
     #[test]
     fn the_pace_is_the_one_that_is_set() {
         let root = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn no_snapshot_is_taken_while_the_members_data_differ() {
+    fn no_snapshot_while_the_members_data_differ() {
         let (root, mut config) = (tempfile::tempdir().unwrap(), crate::intake::config::fixture::three_nodes());
         let pki = files::below(root.path(), PKI);
         let etcd = fake::FakeEtcd::start(&mut config, &pki);
@@ -170,11 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn what_hinders_snapshots_and_their_copies_is_said_by_each_for_itself() {
+    fn snapshots_and_copies_report_their_own_failures() {
         let root = tempfile::tempdir().unwrap();
         let mut config = crate::intake::config::fixture::one_node();
         fake::off(&mut config, &files::below(root.path(), PKI));
-        // Nobody listens there.
+        // No server listens there.
         let target = format!("http://{}:1/snapshots/", config.control_node().unwrap().address);
         config.snapshot_target = Some(Secret::new(target));
         let directory = snapshot::directory(root.path());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_clock_was_ahead_snapshots_are_taken_and_sent_as_before() {
+    fn snapshots_from_the_future_hinder_none() {
         let root = tempfile::tempdir().unwrap();
         let now = humantime::parse_rfc3339("2026-11-21T14:30:00Z").unwrap();
         let directory = snapshot::directory(root.path());

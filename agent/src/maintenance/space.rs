@@ -1,5 +1,5 @@
-//! Room on the file systems that are written, seen before it runs out: how
-//! much is used, of space and of inodes, and what uses it.
+//! Room on the file systems that are written, reported before it runs out. The findings say how much space and how many inodes
+//! are used, and by what.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,26 +21,26 @@ use crate::host::disk::is_mounted;
 use crate::host::files;
 use crate::node::context::NodeContext;
 
-/// From here on a file system is called nearly full, in per cent …
+/// From here on a file system counts as nearly full, in per cent …
 const NEARLY: u64 = 80;
 
 /// … and from here on almost full.
 const ALMOST: u64 = 90;
 
-/// The pause between two looks whether etcd is short of room.
+/// The pause between two checks whether etcd is short of room.
 pub(super) const RELIEVE: Duration = Duration::from_secs(5);
 
-/// How long it is said that the audit log is too short.
+/// How long the finding about a short audit log stays.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How many of the largest users are named.
+/// How many of the largest users a finding names.
 const NAMED: usize = 4;
 
 /// A file system that is written.
 pub(super) struct Place {
     pub(super) point: &'static str,
     pub(super) name: &'static str,
-    /// What is known to use it; the other directories are named by their paths.
+    /// Known users by their directories. Other directories are named by their paths.
     users: &'static [(&'static str, &'static str)],
     action: &'static str,
 }
@@ -78,12 +78,12 @@ pub(super) const VOLUMES: Place = Place {
     action: "Enlarge the data disk in the hypervisor (the node takes the new size by itself), or delete claims of volumes on it",
 };
 
-/// From 80 % on every file is counted, which takes minutes on a slow disk.
+/// From 80 % on it counts every file, which takes minutes on a slow disk.
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(looking(node, &[&DATA, &SCRATCH])))
 }
 
-/// The same on a worker, which has a disk for local volumes or none.
+/// The same on a worker, with or without a disk for local volumes.
 pub(super) fn look_on_worker(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let volumes = is_mounted(&node.path(paths::LOCAL_VOLUMES))?;
     Ok(Some(looking(node, if volumes { &[&SCRATCH, &VOLUMES] } else { &[&SCRATCH] })))
@@ -100,8 +100,8 @@ fn looking(node: &NodeContext, places: &'static [&'static Place]) -> Job {
     })
 }
 
-/// Makes room for etcd before its disk is full, quicker than anybody could, and sees to the audit log. It goes on for good: the
-/// main loop may be busy for longer than a small disk takes to fill.
+/// Makes room for etcd before its disk is full, quicker than an operator could, and trims the audit log. The job never ends:
+/// the main loop may be busy for longer than a small disk takes to fill.
 pub(super) fn relieve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(relieving(node.root().to_owned())))
 }
@@ -116,7 +116,7 @@ fn relieving(root: PathBuf) -> Job {
     })
 }
 
-/// What the audit log has beyond its share goes before a snapshot. If one of both fails, the other goes on. `short` has the last
+/// Excess of the audit log is deleted before a snapshot. If one of them fails, the other continues. `short` has the last
 /// finding about the log and its time.
 fn relieve_now(root: &Path, short: &mut Option<(Instant, Finding)>) -> Findings {
     let mut findings = Findings::default();
@@ -136,7 +136,7 @@ fn relieve_now(root: &Path, short: &mut Option<(Instant, Finding)>) -> Findings 
     findings
 }
 
-/// How much of something is used.
+/// How much of a resource is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Use {
     used: u64,
@@ -182,7 +182,7 @@ fn users(place: &Place, point: &Path) -> String {
     }
     for entry in fs::read_dir(point).into_iter().flatten().flatten() {
         let path = entry.path();
-        // A directory that has a known user below it is not counted twice.
+        // A directory with a known user below it is not counted twice.
         if !found.keys().any(|known| known.starts_with(&path)) {
             found.insert(path.clone(), (path.display().to_string(), 0));
         }
@@ -195,7 +195,7 @@ fn users(place: &Place, point: &Path) -> String {
     if named.is_empty() { "nothing that is known".to_owned() } else { named.join(", ") }
 }
 
-/// What a file or directory takes up, in bytes, without what is mounted in it.
+/// The size of a file or directory on the disk, in bytes, without file systems that are mounted in it.
 fn weight(path: &Path) -> u64 {
     let Ok(top) = fs::symlink_metadata(path) else { return 0 };
     let mut bytes = 0;
@@ -204,11 +204,11 @@ fn weight(path: &Path) -> u64 {
         if metadata.dev() != top.dev() {
             continue;
         }
-        // stat(2) counts in units of 512 bytes; what has several names is shared among them.
+        // stat(2) counts in units of 512 bytes. The size of a file with several names is divided among them.
         bytes += metadata.blocks() * 512 / if metadata.is_dir() { 1 } else { metadata.nlink().max(1) };
         if metadata.is_dir() {
             for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
-                // What goes away meanwhile takes nothing up.
+                // A file that was deleted meanwhile has no size.
                 if let Ok(metadata) = entry.metadata() {
                     waiting.push((entry.path(), metadata));
                 }
@@ -225,7 +225,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// For the test of what a reset erases: the directories that are known to use the scratch partition.
+/// The directories that are known to use the scratch partition, for the test of a reset.
 #[cfg(test)]
 pub(crate) fn scratch_users() -> impl Iterator<Item = String> {
     SCRATCH.users.iter().map(|(directory, _)| format!("{}/{directory}", SCRATCH.point))
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn each_threshold_has_its_code_and_users_are_named() {
+    fn thresholds_have_codes_and_name_users() {
         assert_eq!(said(used(79), LITTLE), "");
         let nearly = said(used(80), LITTLE);
         let expected = "warning disk.nearly-full: the data disk (/data): 80 % are used, 20.0 GiB are free; most is used by \
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_users_are_named_known_or_not_and_counted_once() {
+    fn largest_users_are_named_and_counted_once() {
         let directory = tempfile::tempdir().unwrap();
         let point = directory.path();
         for (name, mib) in
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_again_and_again_whatever_the_main_loop_does() {
+    fn room_is_made_independently_of_the_main_loop() {
         let test = || {
             let root = tempfile::tempdir().unwrap();
             let _disk = small_file_system(&files::below(root.path(), paths::DATA));
@@ -327,7 +327,7 @@ mod tests {
             fs::remove_dir_all(directory).unwrap();
             fs::write(files::below(root.path(), paths::SNAPSHOTS), "").unwrap();
             eventually("a warning", || found.findings().to_string().contains(ROOM));
-            // The audit log keeps its share all the same.
+            // The audit log is trimmed to its share nevertheless.
             let logs = files::below(root.path(), audit::LOGS);
             let excess = logs.join("audit-2026-11-21T10-00-00.000.log.gz");
             fs::create_dir_all(&logs).unwrap();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workers_disk_of_local_volumes_is_watched_while_it_is_mounted() {
+    fn mounted_local_volumes_of_workers_are_watched() {
         let test = || {
             let root = tempfile::tempdir().unwrap();
             let codes = || {

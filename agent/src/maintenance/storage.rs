@@ -1,8 +1,8 @@
-//! File systems that refuse writes after their storage was away: the node says so, and restarts once the storage answers. The
-//! start repairs and mounts them, which a running node cannot.
+//! File systems that refuse writes after their storage was away. The node reports them, and restarts once the storage answers.
+//! The start repairs and mounts them, which a running node cannot.
 //!
-//! It runs in a separate thread, from the start of the agent on. Without its disk the agent may have no plan, and a look at storage that is
-//! away may block for minutes.
+//! It runs in a separate thread from the start of the agent on. Without its disk the agent may have no plan, and a look at
+//! storage that is away may block for minutes.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -24,14 +24,14 @@ use crate::status::{Reporter, since_power_on};
 /// The pause between two looks.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// A node restarts itself at the earliest so long after its power-on, in seconds: at most once in this time, wherever that could
-/// not be noted.
+/// A node restarts itself at the earliest so long after its power-on, in seconds. So it restarts at most once in this time,
+/// even if restarts cannot be recorded.
 const BOUND: u64 = 10 * 60;
 
-/// File systems that a node writes. Of two places on one file system the first is looked at.
+/// File systems that a node writes. If two are on one file system, only the first is checked.
 const PLACES: [&Place; 3] = [&SCRATCH, &DATA, &VOLUMES];
 
-/// What is done about file systems that refuse writes.
+/// The next action for file systems that refuse writes.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Wait,
@@ -39,10 +39,10 @@ enum Next {
     Restart,
 }
 
-/// Begins to look, for as long as the agent runs.
+/// Starts the thread. It runs as long as the agent.
 ///
 /// # Errors
-/// There can be no further thread.
+/// The thread cannot be started.
 pub fn watch(platform: Platform, reporter: Reporter) -> io::Result<()> {
     let name = "storage".to_owned();
     thread::Builder::new().name(name).spawn(move || look_for_good(&platform, &reporter)).map(drop)
@@ -65,8 +65,8 @@ fn look_for_good(platform: &Platform, reporter: &Reporter) {
     }
 }
 
-/// A node restarts once the storage of all that its start needs answers. `lasting` says that a file system has refused writes at
-/// two looks in a row, `up` how long the node has been on, in seconds.
+/// A node restarts once all storage that its start needs answers. `lasting` means that a file system has refused writes at two
+/// looks in a row. `up` is the time since power-on, in seconds.
 fn next(lasting: bool, answers: impl FnOnce() -> bool, up: Option<u64>) -> Next {
     if !lasting {
         Next::Wait
@@ -79,8 +79,8 @@ fn next(lasting: bool, answers: impl FnOnce() -> bool, up: Option<u64>) -> Next 
     }
 }
 
-/// Lets Linux ask disks again that it has set offline, for they did not answer for minutes: it never does so by itself. At the
-/// next look they may answer. In a container the disks are the host's.
+/// Sets disks to running that Linux has set offline because they did not answer for minutes. Linux never does that without
+/// help. They may answer at the next look. In a container the disks are the host's.
 fn bring_back(platform: &Platform) {
     if platform.is_container() {
         return;
@@ -88,7 +88,7 @@ fn bring_back(platform: &Platform) {
     for disk in fs::read_dir(platform.path("/sys/block")).into_iter().flatten().flatten() {
         let state = disk.path().join("device/state");
         if fs::read_to_string(&state).is_ok_and(|state| state.trim() == "offline")
-            // Linux refuses the word without a line's end: `store_state_field` in drivers/scsi/scsi_sysfs.c.
+            // Linux refuses the word without a newline: `store_state_field` in drivers/scsi/scsi_sysfs.c.
             && let Err(error) = fs::write(&state, "running\n")
         {
             log::warn!("setting {} to running: {error}", state.display());
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_restarts_once_in_ten_minutes_and_only_when_its_storage_answers() {
+    fn node_restarts_once_its_storage_answers() {
         let next = |lasting, answers, up| next(lasting, || answers, up);
         assert_eq!(next(true, true, Some(BOUND)), Next::Restart);
         assert_eq!(next(false, true, Some(BOUND)), Next::Wait, "one look may have met a passing error");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_that_linux_has_set_offline_are_asked_again_and_never_a_hosts() {
+    fn offline_disks_of_a_vm_are_set_running() {
         let root = tempfile::tempdir().unwrap();
         let state = |disk: &str| root.path().join(format!("sys/block/{disk}/device/state"));
         let said = || ["sda", "sdb"].map(|disk| fs::read_to_string(state(disk)).unwrap());

@@ -1,5 +1,5 @@
-//! Tells the cluster each minute how this node's data disk stands and remembers how the others' do, goes on with an upgrade of
-//! Kubernetes, and lets pods come back once a node that they had left is ready.
+//! Each minute, announces the state of this node's data disk to the cluster and remembers the state of the others'. Resumes an
+//! upgrade of Kubernetes. Uncordons a node that is ready again after it was drained.
 
 use contract::finding::Findings;
 
@@ -22,7 +22,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     })))
 }
 
-/// The upgrade of Kubernetes leaves the node as a swap does.
+/// The upgrade of Kubernetes drains the node as a swap does.
 pub(super) fn upgrade(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let Some(context) = node.endpoint.swaps().context() else { return Ok(None) };
     if context.records().entry::<UpgradeRecord>()?.is_none() {

@@ -1,4 +1,4 @@
-//! What only workers look after, and what control nodes do for them.
+//! Tasks of workers, and tasks of control-plane nodes for workers.
 
 use std::time::SystemTime;
 
@@ -17,15 +17,16 @@ use crate::cluster::kubernetes::kubelet;
 use crate::node::context::NodeContext;
 use crate::upgrade::swap::node_record;
 
-/// What control nodes judge and approve for workers, as a task's name.
+/// The task in which control-plane nodes judge and approve certificates of workers.
 pub(super) const CERTIFICATES: &str = "the certificates of workers";
 
-/// The kubelet renews its certificate, and those who show the same follow it.
+/// The kubelet renews its certificate. Other programs with the same certificate follow it.
 pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     let (root, worker, now) = (node.root(), node.config.worker()?, SystemTime::now());
-    // Those that the kubelet gets next may not be valid yet either.
-    let action = "Check the clocks of this node and of the control nodes. If they are right, a clock was ahead when the certificate was \
-                  made: the kubelet asks for another one each hour. If `kubelet.conf` is named, replace the worker or wait";
+    // The next certificates of the kubelet may not be valid yet either.
+    let action = "Check the clocks of this node and of the control-plane nodes. If they are right, a clock was ahead \
+                  when the certificate was made: the kubelet asks for another one each hour. If `kubelet.conf` is \
+                  named, replace the worker or wait";
     let mut findings = early(&certificates::inventory(root), now, action);
     let replaced = replace_the_kubelets(node, now);
     credentials::renew(root, worker, now)?;
@@ -52,7 +53,7 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// Each control node judges what workers ask for; the first one that comes decides.
+/// Each control-plane node judges the requests of workers. The first one decides.
 pub(super) fn approve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let config = node.control_plane()?;
     if !config.role.takes_workers() || !node.reporter.status().is_ready() {
@@ -76,8 +77,8 @@ pub(super) fn approve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     })))
 }
 
-/// Control nodes follow which workers there are. They begin to note them when all run one image for good: an earlier one lets
-/// workers in and notes nothing.
+/// Control-plane nodes follow which workers exist. They begin to record them when all nodes run one committed image: an earlier
+/// image admits workers without a record.
 pub(super) fn follow(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let config = node.control_plane()?;
     let Some(context) = node.endpoint.swaps().context() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Follows whether the cluster calls a worker ready. It asks for its own node alone, as there may be very many.
+//! Follows whether the cluster reports a worker ready. It asks only for its own node, because there may be very many.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +10,10 @@ use crate::host::files;
 use crate::intake::config::Worker;
 use crate::status::{Health, Reporter};
 
-/// The pause between two looks once all is well …
+/// The pause between two looks while the node is healthy …
 const CALM: Duration = Duration::from_secs(30);
 
-/// … and while something is not.
+/// … and while it is not.
 const EAGER: Duration = Duration::from_secs(3);
 
 pub struct WorkerWatch {
@@ -24,7 +24,7 @@ pub struct WorkerWatch {
 }
 
 impl WorkerWatch {
-    /// Begins with the next look.
+    /// The first look is the next call of `look_if_due`.
     pub fn new(worker: &Worker, root: &std::path::Path, reporter: Reporter) -> Self {
         Self { worker: worker.clone(), root: root.to_owned(), reporter, due: Mutex::new(None) }
     }
@@ -40,7 +40,7 @@ impl WorkerWatch {
 
     fn look(&self) -> bool {
         let timeout = REQUEST * self.worker.timeout_factor;
-        // With credentials that may have been renewed.
+        // Read again each time: the credentials may have been renewed.
         let kubeconfig = files::below(&self.root, api::KUBECONFIG);
         let asked = Api::new(self.worker.cluster.api_address, &kubeconfig, timeout)
             .and_then(|api| api.node(&self.worker.node.name));

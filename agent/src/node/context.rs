@@ -1,5 +1,5 @@
-//! What a running node works with: what carries it, what it is to be, its records and its host. Steps of a boot and
-//! periodic checks have it in common. Knows nothing of either.
+//! The parts of a running node: its platform, configuration, records and host. The steps of a boot and the tasks of maintenance
+//! share it. It uses neither.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -28,26 +28,26 @@ use crate::intake::config::{ClusterNetwork, Config, ControlPlane};
 use crate::node::endpoint::Endpoint;
 use crate::status::Reporter;
 
-/// What is missing where a worker is asked for what its cluster says.
+/// The error if a worker without a cluster is asked for settings of its cluster.
 const NOT_JOINED: &str = "this worker has not joined its cluster";
 
-/// What was seen of the Node object of a control-plane node (`maintenance/registration.rs`).
+/// Observations of the Node object of a control-plane node (`maintenance/registration.rs`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegistrationState {
-    /// The number of looks in succession that missed it.
+    /// The number of looks in a row that missed it.
     pub missing: u32,
-    /// Whether the kubelet has yet to start again with a new object.
+    /// Whether the kubelet must still restart for a new object.
     pub restart: bool,
     /// When that was last tried.
     pub restarted: Option<Instant>,
-    /// The range that all sandboxes were held against.
+    /// The range that all sandboxes were checked against.
     pub range: Option<Ipv4Net>,
 }
 
-/// What was done about certificates that the kubelet cannot use.
+/// The replacement of certificates that the kubelet cannot use.
 #[derive(Debug, Default)]
 pub struct Replacement {
-    /// Whether the kubelet has yet to start again without them.
+    /// Whether the kubelet must still restart without them.
     pub restart: bool,
     /// When one was replaced last.
     pub last: Option<SystemTime>,
@@ -57,25 +57,25 @@ pub struct NodeContext {
     pub platform: Platform,
     pub image: ImageFacts,
     pub config: Config,
-    /// The data disk as it was examined.
+    /// The data disk as it was found at boot.
     pub data_disk: DataDisk,
     /// The records on the data disk.
     pub records: Records,
-    /// Tells the world.
+    /// Reports the status.
     pub reporter: Reporter,
-    /// Answers over HTTPS, once it is opened.
+    /// The HTTPS server, once it is opened.
     pub endpoint: Endpoint,
     pub firewall: Arc<Firewall>,
     pub registration: Arc<Mutex<RegistrationState>>,
     pub replacement: Mutex<Replacement>,
-    /// The rendezvous of the forming, from when this node's own part is done until nobody needs it any more.
+    /// The rendezvous of the forming, from the end of this node's own part until all nodes have joined.
     rendezvous: Mutex<Option<Rendezvous>>,
     bus: Bus,
     runner: Box<dyn Runner>,
 }
 
 impl NodeContext {
-    /// The node that `platform` carries, whose services are reached over `bus` and whose programs `runner` runs.
+    /// A node on `platform`. Its services are reached over `bus`, and `runner` runs its programs.
     pub fn new(
         platform: Platform,
         image: ImageFacts,
@@ -101,7 +101,7 @@ impl NodeContext {
         }
     }
 
-    /// A client of the Kubernetes API: of the server on this node, or a worker's cluster.
+    /// A client of the Kubernetes API: of the server on this node, or of a worker's cluster.
     ///
     /// # Errors
     /// The agent has no credentials yet.
@@ -109,7 +109,7 @@ impl NodeContext {
         Api::new(self.config.api_address(), &self.path(api::KUBECONFIG), self.config.timeout(REQUEST))
     }
 
-    /// The directory below which the system is: `/` outside of tests.
+    /// The root directory of the system: `/` outside of tests.
     pub fn root(&self) -> &Path {
         self.platform.root()
     }
@@ -149,10 +149,10 @@ impl NodeContext {
         self.config.network().context(NOT_JOINED)
     }
 
-    /// This node's entry in the list of control nodes.
+    /// This node's entry in the list of control-plane nodes.
     ///
     /// # Errors
-    /// It is not in there.
+    /// The list does not contain it.
     pub fn control_node(&self) -> anyhow::Result<&ControlNode> {
         Ok(self.control_plane()?.control_node()?)
     }
@@ -165,17 +165,17 @@ impl NodeContext {
         self.config.address().context("this node has no address yet")
     }
 
-    /// The full version of this node's Kubernetes, as this image carries it.
+    /// The full version of this node's Kubernetes in this image.
     ///
     /// # Errors
-    /// The image does not carry it, or it is not known yet.
+    /// The image does not contain it, or it is not known yet.
     pub fn kubernetes_version(&self) -> anyhow::Result<&str> {
         let minor = self.config.kubernetes_minor().context(NOT_JOINED)?;
         let release = self.image.kubernetes(minor).with_context(|| format!("this image has no Kubernetes {minor}"))?;
         Ok(&release.version)
     }
 
-    /// Names the image and what it forms with: the same on all nodes.
+    /// Names the image and its Kubernetes version. All nodes that form a cluster have the same.
     pub fn forming_image(&self) -> String {
         let minor = self.config.kubernetes_minor().unwrap_or_default();
         let version = self.image.kubernetes(minor).map_or(minor, |release| release.version.as_str());
@@ -187,10 +187,10 @@ impl NodeContext {
         &*self.runner
     }
 
-    /// Opens the rendezvous of the forming as it is on `record`.
+    /// Opens the rendezvous of the forming with the state of `record`.
     ///
     /// # Errors
-    /// The node is none that forms a cluster, or as [`Rendezvous::open`].
+    /// The node does not form a cluster, or as [`Rendezvous::open`].
     pub fn open_rendezvous(&self, secret: &Secret, record: RendezvousRecord) -> anyhow::Result<Rendezvous> {
         let records = Records::new(self.root());
         let keep = Box::new(move |record: &RendezvousRecord| records.save_rendezvous(record));
@@ -200,12 +200,12 @@ impl NodeContext {
         Ok(Rendezvous::open_within(settings, record, keep, window)?)
     }
 
-    /// Leaves the open rendezvous to maintenance, which goes on with it.
+    /// Leaves the open rendezvous to maintenance, which continues it.
     pub fn leave_rendezvous(&self, open: Option<Rendezvous>) {
         *self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner) = open;
     }
 
-    /// The open rendezvous that was left, once.
+    /// Takes the open rendezvous that was left.
     pub fn take_rendezvous(&self) -> Option<Rendezvous> {
         self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

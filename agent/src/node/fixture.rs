@@ -1,4 +1,4 @@
-//! A running node below a temporary directory, for tests of what maintenance looks at.
+//! A running node below a temporary directory, for tests of maintenance.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::intake::config::Config;
 use crate::intake::config::fixture::image;
 use crate::status::{Reporter, Status};
 
-/// The node below `root`, whose data disk is a file with an identity and nothing else.
+/// The node below `root`. Its data disk is a file with only an identity.
 pub(crate) fn node(root: &Path, config: Config) -> NodeContext {
     with_runner(root, config, Box::new(Host))
 }
 
-/// The same, whose programs `runner` runs.
+/// The same, with programs run by `runner`.
 pub(crate) fn with_runner(root: &Path, config: Config, runner: Box<dyn Runner>) -> NodeContext {
     let path = root.join("disk");
     File::create(&path).unwrap().set_len(disk::MINIMUM_SIZE).unwrap();

@@ -1,8 +1,8 @@
-//! The running node: [`context`] is what the steps of a boot and the tasks of maintenance work with, [`endpoint`] is where
-//! the node answers operators and the other nodes.
+//! The running node. The steps of a boot and the tasks of maintenance work with [`context`]. At [`endpoint`] the node answers
+//! operators and the other nodes.
 //!
-//! Knows neither steps nor tasks, and begins nothing by itself. Called by boot and maintenance; calls what is below: the
-//! endpoint hands requests on to [`crate::upgrade`].
+//! It uses neither steps nor tasks, and starts nothing by itself. Boot and maintenance call it. The endpoint passes requests to
+//! [`crate::upgrade`], a lower room.
 
 pub mod context;
 pub mod endpoint;

@@ -1,6 +1,6 @@
-//! The node goes over to another image, and to the next Kubernetes minor.
+//! Moves the node to another image, and to the next minor version of Kubernetes.
 //!
-//! Calls what is below; asks nothing of a hypervisor.
+//! Uses the rooms below. Does not use a hypervisor.
 
 pub mod kubernetes;
 pub mod swap;

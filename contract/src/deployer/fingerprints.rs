@@ -1,4 +1,4 @@
-//! What a hypervisor shows of a node, by which the cluster is known: not secret, and not to be forged on the way.
+//! Fingerprints of a cluster that its hypervisor shows: not secret, and protected against forgery on the network.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::console;
 
-/// How a fingerprint is written: as kubeadm's `--discovery-token-ca-cert-hash`.
+/// The beginning of a fingerprint, as in kubeadm's `--discovery-token-ca-cert-hash`.
 const SCHEME: &str = "sha256:";
 
 /// Longer texts are no fingerprints of a node, in bytes.
@@ -21,26 +21,26 @@ const LONGEST: usize = 1024;
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of these bytes.
+    /// The fingerprint of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
         Self(hash)
     }
 
-    /// Of the public key (SubjectPublicKeyInfo) of a certificate in DER: what kubeadm knows an authority by. None if it is
-    /// no certificate.
+    /// The fingerprint of the public key (SubjectPublicKeyInfo) of a certificate in DER, as kubeadm identifies a CA. `None` if
+    /// it is no certificate.
     pub fn of_key_of(certificate: &[u8]) -> Option<Self> {
         let (rest, certificate) = X509Certificate::from_der(certificate).ok()?;
         rest.is_empty().then(|| Self::of(certificate.public_key().raw))
     }
 
-    /// Its bytes.
+    /// The 32 bytes.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Its 64 hexadecimal digits.
+    /// The 64 hexadecimal digits.
     pub fn digits(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -92,32 +92,32 @@ impl From<Fingerprint> for String {
     }
 }
 
-/// What a node says of itself where its hypervisor shows it.
+/// The fingerprints that a node shows through its hypervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprints {
-    /// Of the public key of the cluster's authority.
+    /// The fingerprint of the public key of the cluster's CA.
     #[serde(rename = "authority")]
     pub ca: Fingerprint,
-    /// Of the certificate that the node's endpoint shows.
+    /// The fingerprint of the endpoint's certificate.
     pub endpoint: Fingerprint,
 }
 
 impl Fingerprints {
-    /// The variable of a VMware VM that has them.
+    /// The variable of a VMware VM with the fingerprints.
     pub const GUESTINFO: &str = "guestinfo.kaas.fingerprints";
 
-    /// Reads what a node has written; none if it is something else.
+    /// Reads a node's text. `None` if it has another form.
     pub fn read(text: &[u8]) -> Option<Self> {
         if text.len() > LONGEST { None } else { serde_json::from_slice(text).ok() }
     }
 
-    /// The last ones that a node has said on its console; none if it has said none since its power-on.
+    /// The last fingerprints on a node's console. `None` if it has shown none since its power-on.
     pub fn last_said(text: &str) -> Option<Self> {
         let said = |line: &str| Self::read(console::said(line, Self::SAID)?.as_bytes());
         text.lines().rev().find_map(said)
     }
 
-    /// What stands before them on the console.
+    /// The beginning of the line on the console.
     const SAID: &str = "kaas: fingerprints ";
 
     /// The line for the console.

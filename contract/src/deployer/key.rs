@@ -1,4 +1,4 @@
-//! The deployer's key pair: ECDSA on P-256, what certificates of a cluster have.
+//! The deployer's key pair: ECDSA on P-256, as in the certificates of a cluster.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use super::digests::Digests;
 use crate::properties::parse::{base64, unescape_lines};
 use crate::secret::Secret;
 
-/// What stands before the 65 bytes of an uncompressed point in a SubjectPublicKeyInfo of P-256 (RFC 5480, section 2).
+/// The bytes before the 65 bytes of an uncompressed point in a SubjectPublicKeyInfo of P-256 (RFC 5480, section 2).
 const PUBLIC: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -27,7 +27,7 @@ const PUBLIC: [u8; 26] = [
 const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const END: &str = "-----END PRIVATE KEY-----";
 
-/// Why a text is no key. It holds nothing of the text, which may be a private key.
+/// Why a text is no key. It contains nothing of the text, which may be a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is something else than a public key on P-256.
@@ -44,7 +44,7 @@ pub enum Error {
     Random,
 }
 
-/// Who gets in. It is written as the base64 of its SubjectPublicKeyInfo: the inside of its PEM, one line.
+/// The key of a deployer with access. It is written as the base64 of its SubjectPublicKeyInfo: the inside of its PEM, one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 65]);
 
@@ -66,7 +66,7 @@ impl PublicKey {
 
     fn of_point(point: &[u8]) -> Option<Self> {
         let point = <[u8; 65]>::try_from(point).ok()?;
-        // It may lie beside the curve.
+        // The point may not be on the curve.
         ParsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).ok()?;
         Some(Self(point))
     }
@@ -78,7 +78,7 @@ impl fmt::Display for PublicKey {
     }
 }
 
-/// PEM with line ends as they are, written as `\n` or turned into spaces; its inside alone; or base64 of the file.
+/// PEM with line ends as they are, written as `\n` or turned into spaces; only its inside; or base64 of the file.
 impl FromStr for PublicKey {
     type Err = Error;
 
@@ -99,8 +99,8 @@ impl FromStr for PublicKey {
     }
 }
 
-/// Whether this is a private key in DER, of any kind: such begin with a version (RFC 5958, RFC 5915, RFC 8017), public
-/// ones with an algorithm.
+/// Whether this is a private key of any kind in DER. A private key begins with a version (RFC 5958, RFC 5915, RFC 8017), a
+/// public key with an algorithm.
 fn is_private(der: &[u8]) -> bool {
     let after_length = match der {
         [0x30, length @ 0x81..=0x84, ..] => 2 + usize::from(length & 0x0f),
@@ -110,7 +110,7 @@ fn is_private(der: &[u8]) -> bool {
     der.get(after_length) == Some(&0x02)
 }
 
-/// What the deployer keeps for himself. Zeroed when dropped.
+/// The deployer's private key. Zeroed when dropped.
 pub struct PrivateKey {
     pkcs8: Zeroizing<Vec<u8>>,
     pair: EcdsaKeyPair,
@@ -151,20 +151,20 @@ impl PrivateKey {
         Secret::new(format!("{}{END}\n", *text))
     }
 
-    /// Its public half.
+    /// The public half.
     ///
     /// # Errors
-    /// [`Error::NotPrivate`] when the library gives none.
+    /// [`Error::NotPrivate`] if the library gives none.
     pub fn public(&self) -> Result<PublicKey, Error> {
         PublicKey::of_point(self.pair.public_key().as_ref()).ok_or(Error::NotPrivate)
     }
 
-    /// What makes digests that nobody can check a guess against who has not this key.
+    /// Makes digests. Without this key a guess cannot be checked against them.
     ///
     /// # Errors
-    /// [`Error::NotPrivate`] when the library does not give the key's number.
+    /// [`Error::NotPrivate`] if the library does not give the key's number.
     pub fn digests(&self) -> Result<Digests, Error> {
-        // The number, for the same key may be written in several ways.
+        // The number is unique; the encoding of a key is not.
         let number: EcPrivateKeyBin<'_> = self.pair.private_key().as_be_bytes().map_err(|_| Error::NotPrivate)?;
         Ok(Digests::of(number.as_ref()))
     }

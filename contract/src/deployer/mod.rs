@@ -1,21 +1,21 @@
-//! How whoever deployed a cluster gets in without SSH: `POST /v1/deployer`.
+//! Access for the deployer of a cluster without SSH: `POST /v1/deployer`.
 //!
-//! The deployer has a key pair whose public half is a property of the control nodes. Once the cluster has formed, each of
-//! them signs an administrator's certificate of a day for that key, for whoever proves that he has its private half.
+//! The deployer has a key pair. Its public half is a property of the control-plane nodes. Once the cluster has formed, each of
+//! them signs administrator's certificates for that key, valid for a day. A client must prove that it has the private half.
 //!
 //! ```text
-//! deployer   reads the fingerprints of the cluster's authority and of the node's certificate through the hypervisor
+//! deployer   reads the fingerprints of the cluster's CA and of the node's certificate through the hypervisor
 //! deployer   connects by TLS 1.3, and goes on only if the node shows the certificate of that fingerprint
-//! deployer   signs the session, the authority's fingerprint and the key's fingerprint, sends that
-//! node       signs the certificate, answers with it and the authority
-//! deployer   takes them only if the authority has the fingerprint from the hypervisor, and the certificate is for his key
+//! deployer   signs the session, the CA's fingerprint and the key's fingerprint, sends that
+//! node       signs the certificate, answers with it and the CA
+//! deployer   takes them only if the CA has the fingerprint from the hypervisor, and the certificate is for its key
 //! ```
 //!
-//! - The proof is over the session's exported keying material ([`crate::session`]): whoever is handed it, or has recorded
-//!   it, has nothing. It names the cluster by its authority, so that it is good for no other one.
-//! - The certificate is worth nothing without the private key, which never leaves the deployer. So not even a node that
-//!   is somebody else's gains anything by being asked.
-//! - The certificate names the key ([`user`]): a node that has another key takes nobody of the former one's, and its
+//! - The proof is over the session's exported keying material ([`crate::session`]), so it is worthless in another session. It
+//!   names the cluster by its CA, so it is worthless for another cluster.
+//! - The certificate is worthless without the private key, which never leaves the deployer. So a hostile node gains nothing
+//!   from a request.
+//! - The certificate names the key ([`user`]). A node that has another key refuses the former key's certificates, and its
 //!   rights in Kubernetes are taken away. So a certificate is worthless once the key was changed.
 
 mod digests;
@@ -32,46 +32,45 @@ pub use fingerprints::{Fingerprint, Fingerprints};
 pub use key::{Error, PrivateKey, PublicKey};
 pub use proof::Session;
 
-/// Where a node is asked.
+/// The path of the route.
 pub const PATH: &str = "/v1/deployer";
 
-/// The group that a deployer's certificate names. It gives no right by itself: the user has to be that of the key which
-/// the node has now.
+/// The group in a deployer's certificate. It gives no right by itself: the user must be that of the node's current key.
 pub const GROUP: &str = "kaas:deployers";
 
-/// How long a certificate is good, in hours.
+/// How long a certificate is valid, in hours.
 pub const HOURS: u32 = 24;
 
-/// How the names of all deployers' users begin. Kubernetes keeps `system:` from everybody else.
+/// The beginning of all deployers' user names. Kubernetes reserves `system:` for itself.
 pub const USERS: &str = "system:kaas:deployer:";
 
-/// The user that certificates for a key name, which its rights in Kubernetes are called by as well: the first half of the
-/// key's fingerprint, since a common name takes 64 characters at most (RFC 5280, ub-common-name).
+/// The user in certificates for a key, which also has the rights in Kubernetes. It contains the first half of the key's
+/// fingerprint, because a common name has at most 64 characters (RFC 5280, ub-common-name).
 pub fn user(key: &PublicKey) -> String {
     format!("{USERS}{}", &key.fingerprint().digits()[..32])
 }
 
-/// What a deployer sends.
+/// The request of a deployer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// The fingerprint of his public key.
+    /// The fingerprint of its public key.
     pub key: Fingerprint,
-    /// The proof that he has its private half, in base64: see [`Session`].
+    /// The proof that it has the private half, in base64: see [`Session`].
     pub proof: String,
 }
 
-/// What he gets. Nothing of it is secret.
+/// The answer to a deployer. Nothing of it is secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issued {
-    /// The cluster's authority, in PEM.
+    /// The certificate of the cluster's CA, in PEM.
     #[serde(rename = "authority")]
     pub ca: String,
-    /// An administrator's certificate for his key, in PEM.
+    /// An administrator's certificate for the deployer's key, in PEM.
     pub certificate: String,
-    /// Where the Kubernetes API is: `https://<address>:<port>`.
+    /// The address of the Kubernetes API: `https://<address>:<port>`.
     pub server: String,
     /// The cluster's name.
     pub cluster: String,
-    /// When the certificate ends, in seconds since 1970.
+    /// When the certificate expires, in seconds since 1970.
     pub ends: u64,
 }

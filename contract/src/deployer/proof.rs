@@ -1,4 +1,4 @@
-//! The proof that a deployer has his private key, good for one session and one cluster.
+//! The proof that a deployer has its private key. It is bound to one session and one cluster.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,7 +10,7 @@ use crate::session;
 
 const LABEL: &[u8] = b"EXPORTER-kaas-deployer";
 
-/// What a signature is for, and that it is for nothing else: the same key signs handshakes of TLS, which begin otherwise.
+/// The purpose of the signature. The same key signs handshakes of TLS, which begin with other bytes.
 const PURPOSE: &[u8] = b"kaas deployer 1: proves the key of an administrator's certificate\0";
 
 /// Longer texts are no signature on P-256, in characters.
@@ -19,13 +19,13 @@ const LONGEST: usize = 128;
 /// A TLS 1.3 session between deployer and node.
 ///
 /// ```text
-/// proof = ECDSA-P256-SHA256(purpose ‖ exporter ‖ authority's fingerprint ‖ key's fingerprint)
+/// proof = ECDSA-P256-SHA256(purpose ‖ exporter ‖ CA's fingerprint ‖ key's fingerprint)
 /// ```
 #[derive(Clone)]
 pub struct Session(Zeroizing<[u8; 32]>);
 
 impl Session {
-    /// Either end's.
+    /// The session of either end.
     ///
     /// # Errors
     /// As [`session::exporter`].
@@ -33,17 +33,17 @@ impl Session {
         session::exporter(connection, LABEL).map(Self)
     }
 
-    /// What a deployer sends to a node of the cluster with this authority.
+    /// A deployer's request to a node of the cluster with this CA.
     ///
     /// # Errors
-    /// As [`PrivateKey::public`], and when there is no randomness.
+    /// As [`PrivateKey::public`], and if there is no randomness.
     pub fn request(&self, key: &PrivateKey, authority: &Fingerprint) -> Result<Request, Error> {
         let fingerprint = key.public()?.fingerprint();
         let proof = key.sign(&self.transcript(authority, &fingerprint))?;
         Ok(Request { key: fingerprint, proof: BASE64_STANDARD.encode(proof) })
     }
 
-    /// Whether a request proves this key in this session, towards the cluster with this authority.
+    /// Whether a request proves this key in this session, to the cluster with this CA.
     pub fn is_proved(&self, request: &Request, key: &PublicKey, authority: &Fingerprint) -> bool {
         if request.proof.len() > LONGEST || request.key != key.fingerprint() {
             return false;

@@ -12,7 +12,7 @@ fn read(text: &str) -> Result<PublicKey, Error> {
 }
 
 #[test]
-fn a_public_key_survives_every_way_into_the_form() {
+fn public_key_is_read_in_each_form() {
     let expected = PrivateKey::of_pem(PRIVATE).unwrap().public().unwrap();
     let inside: String = PUBLIC.lines().filter(|line| !line.starts_with('-')).collect();
     assert_eq!(expected.to_string(), inside);
@@ -31,12 +31,12 @@ fn a_public_key_survives_every_way_into_the_form() {
 }
 
 #[test]
-fn a_private_key_is_named_as_such_and_all_else_is_refused() {
+fn private_keys_and_other_texts_are_refused() {
     let inside: String = PRIVATE.lines().filter(|line| !line.starts_with('-')).collect();
     for text in [PRIVATE.to_owned(), inside, BASE64_STANDARD.encode(PRIVATE)] {
         assert_eq!(read(&text), Err(Error::Private));
     }
-    // A point beside the curve, and a key of Ed25519.
+    // A point off the curve, and a key of Ed25519.
     let beside = {
         let mut der = BASE64_STANDARD.decode(read(PUBLIC).unwrap().to_string()).unwrap();
         *der.last_mut().unwrap() ^= 1;
@@ -60,7 +60,7 @@ fn a_drawn_key_is_read_again() {
 }
 
 #[test]
-fn a_proof_holds_for_one_session_one_cluster_and_one_key() {
+fn proof_binds_session_cluster_and_key() {
     let (key, session) = (PrivateKey::draw().unwrap(), Session::fixed([7; 32]));
     let (public, cluster) = (key.public().unwrap(), Fingerprint::of(b"authority"));
     let request = session.request(&key, &cluster).unwrap();
@@ -77,18 +77,18 @@ fn a_proof_holds_for_one_session_one_cluster_and_one_key() {
 }
 
 #[test]
-fn users_fit_a_common_name_and_differ_with_the_key() {
+fn users_fit_a_common_name() {
     let users: Vec<String> = (0..2).map(|_| user(&PrivateKey::draw().unwrap().public().unwrap())).collect();
     assert!(users.iter().all(|user| user.len() <= 64 && user.starts_with("system:")) && users[0] != users[1]);
 }
 
 #[test]
-fn fingerprints_are_read_as_they_are_written_and_nothing_else_is() {
+fn only_written_fingerprints_are_read() {
     let (authority, endpoint) = (Fingerprint::of(b"a"), Fingerprint::of(b"e"));
     let both = Fingerprints { ca: authority, endpoint };
     assert_eq!(Fingerprints::read(both.to_string().as_bytes()), Some(both));
     assert_eq!(serde_json::to_string(&both).unwrap(), both.to_string());
-    // What a later version says beside them.
+    // A later version adds a field.
     let more = both.to_string().replace('{', r#"{"later":1,"#);
     assert_eq!(Fingerprints::read(more.as_bytes()), Some(both));
     let text = authority.to_string();

@@ -1,5 +1,5 @@
-//! What must agree between properties. Each check says all that it finds and is
-//! silent about values that are missing or wrong by themselves.
+//! Checks between properties. Each check reports all problems that it finds. It ignores values that are missing or wrong by
+//! themselves.
 
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
@@ -20,14 +20,14 @@ use crate::properties::{
 use crate::role::Role;
 use crate::secret::Secret;
 
-/// Resolvers that the C library looks at (MAXNS in resolv.h).
+/// The number of resolvers that the C library uses (MAXNS in resolv.h).
 const RESOLVERS: usize = 3;
 
 /// Prefix length of each node's part of the pod CIDR.
 const NODE_PODS: u8 = 24;
 
-/// All checks, for a VM of an image that carries these minors of Kubernetes. `now` judges certificates, with warnings only,
-/// since a clock may be wrong.
+/// All checks, for a VM of an image with these minor versions of Kubernetes. `now` judges certificates, only with warnings,
+/// because the clock may be wrong.
 pub fn all(draft: &Draft, minors: &[String], now: SystemTime) -> Findings {
     let mut findings = Findings::default();
     only_a_workers_address_is_leased(draft, &mut findings);
@@ -51,19 +51,19 @@ pub fn all(draft: &Draft, minors: &[String], now: SystemTime) -> Findings {
     findings
 }
 
-/// That a snapshot target is reached without TLS, if it is.
+/// A finding if a snapshot target is reached without TLS.
 pub fn clear_text(target: &Secret) -> Option<Finding> {
     let scheme = url::Url::parse(target.expose()).ok()?.scheme().to_owned();
     (scheme != "https").then(|| {
         codes::SNAPSHOT_TARGET_CLEAR.finding(
             SNAPSHOT_TARGET,
-            format!("it is reached by {scheme}://: whoever is on the way reads each snapshot, and the password"),
-            "Give an https:// address; the server's authority may be one of extra-ca-certificates",
+            format!("it is reached by {scheme}://: anyone on the way can read each snapshot, and the password"),
+            "Give an https:// address; the server's CA may be one of extra-ca-certificates",
         )
     })
 }
 
-/// Control nodes are found at their addresses: by each other, by etcd, by all who hold a kubeconfig.
+/// The other nodes, etcd and the holders of kubeconfigs reach control-plane nodes at fixed addresses.
 fn only_a_workers_address_is_leased(draft: &Draft, findings: &mut Findings) {
     let is_leased = draft.address_source == Some(AddressSource::Dhcp);
     let Some(role) = draft.role.filter(|role| is_leased && *role != Role::Worker) else { return };
@@ -81,7 +81,7 @@ fn this_node_is_listed(draft: &Draft, findings: &mut Findings) {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         findings.push(codes::CONTROL_NODES_NOT_LISTED.finding(
             NODE_NAME,
-            format!("\"{name}\" is not among the control nodes {}", names.join(", ")),
+            format!("\"{name}\" is not among the control-plane nodes {}", names.join(", ")),
             "Give this VM one of these names, or add it to the list on every node",
         ));
     }
@@ -100,7 +100,7 @@ fn control_nodes_are_distinct(draft: &Draft, findings: &mut Findings) {
     if !matches!(nodes.len(), 1 | 3) {
         findings.push(codes::CONTROL_NODES_COUNT.finding(
             CONTROL_NODES,
-            format!("there are {} control nodes", nodes.len()),
+            format!("there are {} control-plane nodes", nodes.len()),
             "Give one, or three for high availability",
         ));
     }
@@ -108,21 +108,21 @@ fn control_nodes_are_distinct(draft: &Draft, findings: &mut Findings) {
         if nodes[..index].iter().any(|other| other.name == node.name) {
             findings.push(codes::NAME_DUPLICATE.finding(
                 CONTROL_NODES,
-                format!("two control nodes are named {}", node.name),
-                "Give each a name of its own",
+                format!("two control-plane nodes are named {}", node.name),
+                "Give each another name",
             ));
         }
         if let Some(other) = nodes[..index].iter().find(|other| other.address == node.address) {
             findings.push(codes::ADDRESS_DUPLICATE.finding(
                 CONTROL_NODES,
                 format!("{} and {} both have the address {}", other.name, node.name, node.address),
-                "Give each an address of its own",
+                "Give each another address",
             ));
         }
     }
 }
 
-/// Where the table itself requires one, its absence is said already.
+/// If the table itself requires a virtual IP, a missing one is reported already.
 fn virtual_address_is_there(draft: &Draft, findings: &mut Findings) {
     let said = |role| properties::find(API_VIP).is_some_and(|property| property.required(role));
     if draft.role.is_some_and(said) {
@@ -132,7 +132,7 @@ fn virtual_address_is_there(draft: &Draft, findings: &mut Findings) {
     if several && draft.virtual_address.is_none() && !draft.wrong.contains(API_VIP) {
         findings.push(codes::API_VIP_MISSING.finding(
             API_VIP,
-            "there is none, and there are several control nodes",
+            "it is missing, and there are several control-plane nodes",
             "Give an unused address in the nodes' subnet",
         ));
     }
@@ -168,7 +168,7 @@ fn addresses_are_in_the_subnet(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// The gateway and the virtual IP are nobody else's.
+/// The gateway and the virtual IP are no other host's addresses.
 fn addresses_are_used_once(draft: &Draft, findings: &mut Findings) {
     let mut taken: Vec<(String, Ipv4Addr)> =
         draft.control_nodes.iter().flatten().map(|node| (node.name.clone(), node.address)).collect();
@@ -212,7 +212,7 @@ fn ranges_are_apart(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// The virtual IPs of services are nobody else's. A host that answers for an address which another one has takes it over.
+/// The virtual IPs of services are no other host's addresses. A host that answers for another one's address takes it over.
 fn service_addresses_are_free(draft: &Draft, findings: &mut Findings) {
     let own = draft.address().map(|own| ("this VM".to_owned(), own.addr()));
     let subnet = draft.address().map(|own| own.trunc());
@@ -267,7 +267,7 @@ fn service_addresses_are_free(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// Routes lead through neighbours, each network by one way, and away from pods and services.
+/// Gateways of routes are in a subnet of the VM. Each network has one route. Pods and services are not covered.
 fn routes_lead_somewhere(draft: &Draft, findings: &mut Findings) {
     let own: Vec<Ipv4Net> = draft.address().into_iter().chain(draft.data_address).collect();
     let missing = draft.address().is_none() || draft.wrong.contains(DATA_ADDRESS);
@@ -320,8 +320,8 @@ fn pods_have_room(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// Servers given by address: not hidden behind pods or services, and within
-/// reach. The virtual IP and the gateway are in the subnet, which is apart.
+/// Servers given by address must be reachable: not covered by pods or services. The virtual IP and the gateway are in the
+/// subnet, which other checks keep apart.
 fn servers_can_be_reached(draft: &Draft, findings: &mut Findings) {
     if draft.dns_servers.len() > RESOLVERS {
         findings.push(codes::DNS_MANY.finding(
@@ -369,7 +369,7 @@ fn servers_can_be_reached(draft: &Draft, findings: &mut Findings) {
     if draft.gateway.is_none() && !draft.wrong.contains(GATEWAY) && !far.is_empty() {
         findings.push(codes::GATEWAY_MISSING.finding(
             GATEWAY,
-            format!("there is none, and {} are outside the subnet {}", far.join(", "), subnet.trunc()),
+            format!("it is missing, and {} are outside the subnet {}", far.join(", "), subnet.trunc()),
             "Give the subnet's gateway, or leave these servers out",
         ));
     }
@@ -386,14 +386,14 @@ fn secret_has_no_white_space_around(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// On a node of a cluster the console shows status only without a password, and SSH is off without a key.
+/// On a node of a cluster the console shows only the status without a password, and SSH is off without a key.
 fn somebody_can_log_in(draft: &Draft, findings: &mut Findings) {
     let keys = [SSH_AUTHORIZED_KEYS, CONSOLE_PASSWORD_HASH];
     let given = !draft.ssh_authorized_keys.is_empty() || draft.console_password_hash.is_some();
     if !given && !keys.iter().any(|key| draft.wrong.contains(key)) {
         findings.push(codes::ACCESS_NONE.finding(
             SSH_AUTHORIZED_KEYS,
-            "neither an SSH key nor a console password is given: nobody could ever log in",
+            "neither an SSH key nor a console password is given: no user could ever log in",
             "Give SSH public keys, the hash of a console password, or both",
         ));
     }

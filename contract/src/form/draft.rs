@@ -219,7 +219,7 @@ mod tests {
             told,
             [(
                 "property.not-used",
-                "\"Snapshot target\" is set, and is not used by a control node of a tenant cluster"
+                "\"Snapshot target\" is set, and is not used by a control-plane node of a tenant cluster"
             )]
         );
         let (taken, findings) = read(Role::ControlPlane);

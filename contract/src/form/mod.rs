@@ -1,5 +1,5 @@
-//! The form of a VM as a whole: every property is read, and then all are held against each other. The VM judges its own
-//! form by it, and whoever deploys VMs judges theirs before there are any. Nothing is looked up and nothing is changed.
+//! The form of a VM. Every property is read, and then all are checked against each other. The VM checks its own form, and a
+//! deployer checks forms before there are VMs. Nothing is looked up and nothing is changed.
 
 mod checks;
 mod draft;

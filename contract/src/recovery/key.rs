@@ -15,7 +15,7 @@ use super::Error;
 use crate::properties::parse::{base64, unescape_lines};
 use crate::secret::Secret;
 
-/// What stands before the 32 bytes in a SubjectPublicKeyInfo of X25519 (RFC 8410, section 4) …
+/// The bytes before the 32 bytes of the key in a SubjectPublicKeyInfo of X25519 (RFC 8410, section 4) …
 const PUBLIC: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x6e, 0x03, 0x21, 0x00];
 /// … and in its PKCS #8 form (section 7).
 const PRIVATE: [u8; 16] =
@@ -24,11 +24,11 @@ const PRIVATE: [u8; 16] =
 const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const END: &str = "-----END PRIVATE KEY-----";
 
-/// To whom keys are sealed. It is written as the base64 of its SubjectPublicKeyInfo: the inside of its PEM, one line.
+/// The key that keys are sealed to. It is written as the base64 of its SubjectPublicKeyInfo: the inside of its PEM, one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
-/// Who opens them. Zeroed when dropped.
+/// The key that opens sealed keys. Zeroed when dropped.
 pub struct PrivateKey(Zeroizing<[u8; 32]>);
 
 impl PublicKey {
@@ -62,7 +62,7 @@ impl FromStr for PublicKey {
             return Err(Error::Private);
         }
         let key = der.strip_prefix(&PUBLIC).and_then(|key| <[u8; 32]>::try_from(key).ok());
-        // A point of small order would give everybody the same secret.
+        // A point of small order would give everyone the same secret.
         key.filter(|key| key.iter().any(|byte| *byte != 0)).map(Self).ok_or(Error::NotPublic)
     }
 }
@@ -71,7 +71,7 @@ impl PrivateKey {
     /// Draws a key.
     ///
     /// # Errors
-    /// [`Error::Seal`] when the random source fails.
+    /// [`Error::Seal`] if the random source fails.
     pub fn draw() -> Result<Self, Error> {
         let (_, private) = DH_KEM_X25519_HKDF_SHA256_AES_256.generate_key_pair().map_err(|_| Error::Seal)?;
         <[u8; 32]>::try_from(private.secret_bytes()).map(|key| Self(Zeroizing::new(key))).map_err(|_| Error::Seal)
@@ -95,10 +95,10 @@ impl PrivateKey {
         Secret::new(format!("{BEGIN}\n{}\n{END}\n", *inside))
     }
 
-    /// Its public half.
+    /// The public half.
     ///
     /// # Errors
-    /// [`Error::NotPrivate`] when the library refuses it.
+    /// [`Error::NotPrivate`] if the library refuses it.
     pub fn public(&self) -> Result<PublicKey, Error> {
         let key = agreement::PrivateKey::from_private_key(&X25519, &self.0[..]).map_err(|_| Error::NotPrivate)?;
         let public = key.compute_public_key().map_err(|_| Error::NotPrivate)?;

@@ -1,5 +1,5 @@
-//! Encryption keys that only the operator can read: what a cluster's nodes seal to the operator's public key and keep in
-//! the cluster's store, so that each snapshot carries it, and what opens it on the operator's machine.
+//! Encryption keys that only the operator can read. A cluster's nodes seal them to the operator's public key and keep them in
+//! the cluster's store. So each snapshot contains them. They are opened on the operator's machine.
 //!
 //! Sealed by HPKE (RFC 9180) with X25519, HKDF-SHA256 and AES-256-GCM. The key pair has the forms that `openssl genpkey
 //! -algorithm x25519` writes: PKCS #8 and SubjectPublicKeyInfo (RFC 8410).
@@ -14,22 +14,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
 
-/// Below it in etcd each node with a public key keeps its sealed copy, under its name.
+/// The prefix in etcd of the sealed copies. Each node with a public key keeps one under its name.
 pub const KEPT_BELOW: &str = "/kaas/encryption/recovery/";
 
-/// What can go wrong with recovery keys. No message holds a key.
+/// Errors with recovery keys. No message contains a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The text is no public key of this kind.
     #[error("it is not an X25519 public key as PEM or its base64")]
     NotPublic,
-    /// It is a private key, which belongs nowhere near a cluster.
+    /// It is a private key, which must not be on a node.
     #[error("it is a private key: keep it to yourself, and give the public one")]
     Private,
     /// The text is no private key of this kind.
     #[error("it is not an X25519 private key in PEM (PKCS #8)")]
     NotPrivate,
-    /// The library refuses, or the random source fails.
+    /// The library refuses it, or the random source fails.
     #[error("sealing failed")]
     Seal,
     /// It was sealed to another key.
@@ -43,14 +43,14 @@ pub enum Error {
 /// Encryption keys in clear, as they are sealed, opened and given to a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
-    /// Each one that some Secret may be encrypted with.
+    /// All keys that some Secret may be encrypted with.
     pub keys: Vec<Key>,
 }
 
 /// An encryption key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// Its name, which stands before each value that it has encrypted.
+    /// Its name, the prefix of each value that it has encrypted.
     pub id: String,
     /// Its 32 bytes in base64.
     pub secret: Secret,

@@ -1,4 +1,4 @@
-//! Keys that are sealed to one public key: a line of text.
+//! Keys that are sealed to one public key, as a line of text.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::{Error, Keys, PrivateKey, PublicKey};
 
-/// What the line begins with, and what its content is bound to: another version has another one. It ends with a dot.
+/// The beginning of the line, to which the content is bound. Another version has another one. The line ends with a dot.
 const MARK: &str = "kaas-recovery-keys-1:";
 
 /// Encryption keys, sealed to one public key.
@@ -41,7 +41,7 @@ impl Sealed {
         })
     }
 
-    /// The keys.
+    /// Opens the keys.
     ///
     /// # Errors
     /// [`Error::OtherKey`], or [`Error::Damaged`].
@@ -59,13 +59,13 @@ impl Sealed {
         serde_json::from_slice(&text).map_err(|_| Error::Damaged)
     }
 
-    /// The line.
+    /// The line of text.
     pub fn line(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();
         format!("{MARK}{}.", BASE64_STANDARD.encode(json))
     }
 
-    /// Reads a line.
+    /// Reads a line. `None` if it has another form.
     pub fn of_line(line: &[u8]) -> Option<Self> {
         let inside = line.strip_prefix(MARK.as_bytes())?.strip_suffix(b".")?;
         serde_json::from_slice(&BASE64_STANDARD.decode(inside).ok()?).ok()

@@ -10,7 +10,7 @@ fn keys(ids: &[&str]) -> Keys {
 }
 
 #[test]
-fn keys_of_openssl_are_read_and_written_as_they_were() {
+fn keys_of_openssl_are_read_and_written_unchanged() {
     let private = PrivateKey::of_pem(PRIVATE).unwrap();
     let public: PublicKey = PUBLIC.parse().unwrap();
     assert_eq!(private.public().unwrap(), public);
@@ -27,7 +27,7 @@ fn keys_of_openssl_are_read_and_written_as_they_were() {
 }
 
 #[test]
-fn what_is_no_key_is_refused_and_a_private_one_is_named() {
+fn private_keys_and_other_texts_are_refused() {
     let inside = PRIVATE.lines().nth(1).unwrap();
     for text in [PRIVATE, inside] {
         assert_eq!(text.parse::<PublicKey>(), Err(Error::Private));
@@ -42,7 +42,7 @@ fn what_is_no_key_is_refused_and_a_private_one_is_named() {
 }
 
 #[test]
-fn only_the_private_key_opens_what_is_sealed_to_its_public_one() {
+fn only_the_private_key_opens_sealed_keys() {
     let private = PrivateKey::of_pem(PRIVATE).unwrap();
     let public = private.public().unwrap();
     let sealed = Sealed::new(&public, &keys(&["a", "b"])).unwrap();

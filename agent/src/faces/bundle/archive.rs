@@ -1,16 +1,15 @@
-//! A .tar.gz that never gets larger than it may: each text is first compressed
-//! by itself, and what does not fit its share is cut to its newest or its
-//! first part. Knows nothing of what the texts are.
+//! A .tar.gz with a size limit. Each text is first compressed by itself. A text that exceeds its share is cut to its newest or
+//! its first part. Independent of the content.
 
 use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// What the archive itself takes at most for each file beyond its content, and once at its end, in bytes, compressed.
+/// The most that the archive itself takes, for each file beyond its content and once at its end, in compressed bytes.
 const FRAME: u64 = 400;
 
-/// Which part of a text is worth more.
+/// The part of a text that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     /// The end: logs.
@@ -27,7 +26,7 @@ pub(super) struct Archive<W: Write> {
 }
 
 impl<W: Write> Archive<W> {
-    /// Begins an archive of at most `limit` bytes whose files are all in `directory`, as of `time` in seconds since
+    /// Begins an archive of at most `limit` bytes. All files are in `directory` and have the time `time`, in seconds since
     /// 1970.
     pub(super) fn new(writer: W, directory: &str, time: u64, limit: u64) -> Self {
         let tar = tar::Builder::new(GzEncoder::new(writer, Compression::default()));
@@ -39,11 +38,11 @@ impl<W: Write> Archive<W> {
         self.left
     }
 
-    /// Adds a text that may take up `share` compressed bytes, or what of it fits; nothing at all
-    /// where not even an empty file does. Returns the number of bytes that were cut off.
+    /// Adds the part of a text that fits into `share` compressed bytes. Adds nothing if not even an empty file fits. Returns
+    /// the number of bytes that were cut off.
     ///
     /// # Errors
-    /// Writing fails; the archive is then of no use.
+    /// Writing failed. The archive is then of no use.
     pub(super) fn add(&mut self, name: &str, text: &str, share: u64, keep: Keep) -> io::Result<usize> {
         let Some(share) = share.min(self.left).checked_sub(FRAME) else { return Ok(text.len()) };
         let (kept, taken) = fit(text, share, keep)?;
@@ -64,8 +63,7 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// The part of a text that compresses to at most `share` bytes, cut at line ends where it has any, and what that comes
-/// to.
+/// The part of a text that compresses to at most `share` bytes, and its compressed size. Cut at line ends if there are any.
 fn fit(text: &str, share: u64, keep: Keep) -> io::Result<(&str, u64)> {
     let mut kept = text;
     loop {
@@ -73,13 +71,13 @@ fn fit(text: &str, share: u64, keep: Keep) -> io::Result<(&str, u64)> {
         if taken <= share || kept.is_empty() {
             return Ok((kept, taken));
         }
-        // Somewhat less than in proportion: it is seldom measured twice.
+        // Somewhat less than in proportion, so that it is seldom measured twice.
         let length = (kept.len() as u128 * u128::from(share) * 15 / 16 / u128::from(taken)) as usize;
         kept = cut(kept, length, keep);
     }
 }
 
-/// At most `length` bytes of a text, whole lines if it has some.
+/// At most `length` bytes of a text, in whole lines if possible.
 pub(super) fn cut(text: &str, length: usize, keep: Keep) -> &str {
     if text.len() <= length {
         return text;
@@ -104,7 +102,7 @@ pub(super) fn cut(text: &str, length: usize, keep: Keep) -> &str {
     }
 }
 
-/// The gzip form of a text by itself is never smaller than its part of a larger one, but for a few bytes.
+/// The size of a text that is compressed by itself. Its part of a larger archive is not larger, except for a few bytes.
 fn compressed(text: &str) -> io::Result<u64> {
     struct Count(u64);
     impl Write for Count {
@@ -119,7 +117,7 @@ fn compressed(text: &str) -> io::Result<u64> {
     let mut encoder = GzEncoder::new(Count(0), Compression::default());
     encoder.write_all(text.as_bytes())?;
     let taken = encoder.finish()?.0;
-    // Blocks begin elsewhere in the whole archive.
+    // The gzip blocks begin elsewhere in the whole archive.
     Ok(taken + taken / 64)
 }
 
@@ -147,7 +145,7 @@ mod tests {
                 }
                 let size = archive.finish().unwrap().len() as u64;
                 assert!(size <= limit, "{size} of {limit} with {files} of {length}");
-                // Where shares are tiny, so is what can be told of them beforehand.
+                // Estimates of tiny shares are poor.
                 let fills = limit < 100_000 || files == 200 || length < 1000;
                 assert!(fills || size > limit / 2, "{size} of {limit} is far too little");
             }
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_ends_at_a_line() {
+    fn cut_text_ends_at_a_line() {
         let text = "one\ntwo\nthree\n";
         assert_eq!(cut(text, 10, Keep::End), "three\n");
         assert_eq!(cut(text, 10, Keep::Beginning), "one\ntwo\n");

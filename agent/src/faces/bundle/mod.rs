@@ -1,6 +1,5 @@
-//! The support bundle: one .tar.gz with what helps to understand a node from
-//! afar, readable without any program of ours, never larger than it may be, and
-//! without secrets. A source that fails is a line in its index.
+//! The support bundle: one .tar.gz with information to diagnose a node from afar. It is plain text and JSON, has a size limit,
+//! and contains no secrets. A source that fails becomes a line in its index.
 
 mod archive;
 mod redact;
@@ -27,10 +26,10 @@ use crate::status::Status;
 use archive::{Archive, Keep};
 use redact::Redactor;
 
-/// The directory of bundles that are given no place.
+/// The directory of bundles without `--file`.
 const DIRECTORY: &str = "/var/tmp";
 
-/// What the index may take up, in compressed bytes.
+/// The largest size of the index, in compressed bytes.
 const INDEX: u64 = 32 << 10;
 
 /// `kaas-agent support-bundle`
@@ -47,7 +46,7 @@ pub struct Options {
     output: Output,
 }
 
-/// What became of a source.
+/// The result for a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 enum SourceOutcome {
@@ -56,7 +55,7 @@ enum SourceOutcome {
     Failed { reason: String },
 }
 
-/// What a bundle has of one source.
+/// A source in a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Entry {
     name: String,
@@ -66,10 +65,10 @@ struct Entry {
     outcome: SourceOutcome,
 }
 
-/// What was written.
+/// A bundle that was written.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// The file; none if the bundle went to standard output.
+    /// The file. `None` if the bundle went to standard output.
     pub file: Option<PathBuf>,
     /// Its size in bytes.
     pub bytes: u64,
@@ -77,16 +76,16 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The names of the sources of which some was left out, or all.
+    /// The names of the sources that are cut or missing.
     pub fn incomplete(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().filter(|entry| entry.outcome != SourceOutcome::Whole).map(|entry| entry.name.as_str())
     }
 }
 
-/// Does what the command line says, with progress on standard error.
+/// Runs the command, with progress on standard error.
 ///
 /// # Errors
-/// The file cannot be written. What a source lacks is none.
+/// The file cannot be written. A source that is cut or missing is not an error.
 pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
     let to_stdout = options.file.as_deref() == Some(Path::new("-"));
     let mut progress = |what: &str| eprintln!("{what}");
@@ -119,8 +118,8 @@ pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::R
     Ok(())
 }
 
-/// Writes a bundle of at most `limit` bytes to `file`, or to a new file below /var/tmp: whole or not at all, readable
-/// by root alone. `progress` is told what is being gathered.
+/// Writes a bundle of at most `limit` bytes to `file`, or to a new file below /var/tmp. The file is complete or missing, and
+/// readable only by root. `progress` is called with the current group of sources.
 pub fn write(
     root: &Path,
     runner: &dyn Runner,
@@ -196,8 +195,8 @@ fn fill(
     Ok(entries)
 }
 
-/// What may be secret in a configuration that another version of the agent has saved: all texts where this one keeps
-/// secrets; of what is no JSON, everything.
+/// Possible secrets in a configuration that another version of the agent has saved: all texts in the fields where this version
+/// keeps secrets. If it is not JSON, the whole text.
 fn secrets_of_unknown_config(text: &Secret) -> Vec<Secret> {
     fn collect(value: &Value, secret: bool, found: &mut Vec<Secret>) {
         match value {
@@ -216,7 +215,7 @@ fn secrets_of_unknown_config(text: &Secret) -> Vec<Secret> {
     found
 }
 
-/// What redaction looks for by value.
+/// The secrets that redaction knows by value.
 fn known_secrets(root: &Path) -> Vec<Secret> {
     let records = Records::new(root);
     let mut secrets: Vec<Secret> = records.secret().ok().flatten().into_iter().collect();
@@ -263,7 +262,7 @@ fn index(directory: &str, entries: &[Entry]) -> String {
     text
 }
 
-/// Counts what passes through.
+/// Counts the bytes.
 struct Count<W> {
     writer: W,
     bytes: u64,

@@ -1,15 +1,14 @@
-//! Takes secrets out of text: those that are known by their value, and
-//! whatever has the form of one. Taking too much out is a nuisance, too little a
-//! leak: in doubt it goes. Knows nothing of where a text comes from.
+//! Removes secrets from text: known values, and anything with the form of a secret. Removing too much is a nuisance, too little
+//! a leak; so in doubt a text is removed. Independent of the source of the text.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use contract::secret::Secret;
 
-/// What stands in a secret's place.
+/// The replacement of a secret.
 pub(super) const REMOVED: &str = "[removed]";
 
-/// Names whose value is a secret, as they end, in lower case.
+/// Endings of names whose value is a secret, in lower case.
 const NAMES: [&str; 11] = [
     "secret",
     "password",
@@ -24,20 +23,20 @@ const NAMES: [&str; 11] = [
     "authorization",
 ];
 
-/// Shorter values are not looked for: they would be found everywhere.
+/// Shorter values are ignored, because they would be found everywhere.
 const SHORTEST: usize = 6;
 
-/// Takes secrets out of text.
+/// Removes secrets from text.
 pub(super) struct Redactor {
     known: Vec<Secret>,
 }
 
 impl Redactor {
-    /// One that also knows these values.
+    /// A redactor that also knows these values.
     pub(super) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let mut known = Vec::new();
         for secret in secrets.into_iter().filter(|secret| secret.expose().len() >= SHORTEST) {
-            // As it is, as JSON writes it, and as base64 does.
+            // In plain form, as a JSON string, and in base64.
             let json = serde_json::Value::from(secret.expose()).to_string();
             known.push(Secret::new(json[1..json.len() - 1].to_owned()));
             known.push(Secret::new(STANDARD.encode(secret.expose())));
@@ -63,8 +62,8 @@ impl Redactor {
     }
 }
 
-/// RFC 7468: private keys in PEM, with real or escaped line ends, each line perhaps behind a journal's prefix; also
-/// where the beginning or the end was cut off.
+/// Private keys in PEM (RFC 7468), with real or escaped line ends. Each line may have a journal's prefix. The beginning or the
+/// end may be cut off.
 fn private_keys(text: &str) -> String {
     const END: &str = "PRIVATE KEY-----";
     /// No private key is longer, prefixes included, in bytes.
@@ -100,7 +99,7 @@ fn ends_in_base64(line: &str) -> bool {
 
 fn after_key_lines(text: &str) -> &str {
     let mut rest = text;
-    // Escaped line ends: all is in one line, up to the next quote.
+    // Escaped line ends: the key is in one line, up to the next quote.
     if let Some(quoted) = rest.strip_prefix("\\n") {
         return quoted.find('"').map_or("", |quote| &quoted[quote..]);
     }
@@ -116,7 +115,7 @@ fn after_key_lines(text: &str) -> &str {
 
 fn before_key_lines(text: &str) -> &str {
     let mut kept = text;
-    // The beginning of the line that the end stands in, such as a journal's prefix.
+    // The beginning of the line with the end mark, such as a journal's prefix.
     let start = kept.rfind('\n').map_or(0, |end| end + 1);
     if kept[start..].contains("\\n") {
         return &kept[..start];
@@ -136,7 +135,7 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte)
 }
 
-/// `scheme://user:password@host`: what is before the at sign goes (RFC 3986, 3.2.1).
+/// `scheme://user:password@host`: removes the part before the at sign (RFC 3986, 3.2.1).
 fn credentials(line: &str) -> String {
     let mut clean = String::with_capacity(line.len());
     let mut rest = line;
@@ -156,8 +155,7 @@ fn credentials(line: &str) -> String {
     clean
 }
 
-/// `name = value`, `name: value`, `"name": "value"`, `--name value` and the like, where the name says that the value is
-/// a secret.
+/// `name = value`, `name: value`, `"name": "value"`, `--name value` and the like, if the name marks the value as a secret.
 fn named_values(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let mut clean = String::with_capacity(line.len());
@@ -167,14 +165,14 @@ fn named_values(line: &str) -> String {
             continue;
         }
         let value = &line[name..];
-        // What may stand between: quotes, also escaped ones, blanks, one sign.
+        // Between name and value: quotes, also escaped ones, blanks, one sign.
         let skip = |text: &str, wanted: &str| text.len() - text.trim_start_matches(|c| wanted.contains(c)).len();
         let mut at = skip(value, "\"'\\");
         let sign = skip(&value[at..], " \t");
         let Some(found) = value[at + sign..].chars().next() else { continue };
         at += match found {
             '=' | ':' => sign + 1,
-            // An option's value follows a blank; so do the words of a sentence, which stay.
+            // An option's value follows a blank. So do the words of a sentence, which stay.
             _ if sign > 0 && is_option(&lower[..name]) => sign,
             _ => continue,
         };
@@ -182,7 +180,7 @@ fn named_values(line: &str) -> String {
         let quoted = value[..at].ends_with(['"', '\'']);
         let ends = |c: char| if quoted { "\"'\\\n".contains(c) } else { c.is_whitespace() || ",;}\"'&".contains(c) };
         let mut end = at + value[at..].find(ends).unwrap_or(value.len() - at);
-        // The scheme of an Authorization header is followed by what counts.
+        // In an Authorization header the secret follows the scheme.
         if !quoted && matches!(value[at..end].to_ascii_lowercase().as_str(), "bearer" | "basic") {
             end = at + value[at..].trim_end_matches('\n').len();
         }
@@ -197,7 +195,7 @@ fn named_values(line: &str) -> String {
     clean
 }
 
-/// Where such names end, in order.
+/// The ends of such names, in order.
 fn name_ends(lower: &str) -> Vec<usize> {
     let mut ends: Vec<usize> = NAMES
         .iter()

@@ -18,7 +18,7 @@ fn becomes(text: &str, expected: &str) {
 }
 
 #[test]
-fn a_known_secret_goes_in_each_of_its_forms() {
+fn known_secret_is_removed_in_each_form() {
     becomes("it is open sesame \"1234\", yes", "it is [removed], yes");
     becomes(r#"{"a": "open sesame \"1234\""}"#, r#"{"a": "[removed]"}"#);
     let encoded = STANDARD.encode("open sesame \"1234\"");
@@ -38,7 +38,7 @@ fn private_keys_go_and_certificates_stay() {
 }
 
 #[test]
-fn what_a_cut_left_of_a_private_key_goes_too() {
+fn rest_of_a_cut_key_is_removed() {
     let pem = pem();
     let (head, tail) = pem.split_at(60);
     becomes(&format!("a\n{head}"), "a\n[removed]");
@@ -49,7 +49,7 @@ fn what_a_cut_left_of_a_private_key_goes_too() {
 }
 
 #[test]
-fn values_go_by_their_names() {
+fn values_of_secret_names_are_removed() {
     becomes("deployment-secret=abc def", "deployment-secret=[removed] def");
     becomes("password: hunter2\n", "password: [removed]\n");
     becomes(r#"  "console_password_hash": "x","#, r#"  "console_password_hash": "[removed]","#);
@@ -62,7 +62,7 @@ fn values_go_by_their_names() {
 }
 
 #[test]
-fn what_only_sounds_like_a_secret_stays() {
+fn text_that_resembles_a_secret_stays() {
     for text in [
         "MountVolume.SetUp failed for secret \"web\" not found\n",
         "the token expired\n",
@@ -78,7 +78,7 @@ fn what_only_sounds_like_a_secret_stays() {
 }
 
 #[test]
-fn secrets_go_by_their_form() {
+fn secrets_are_removed_by_their_form() {
     becomes("joins with abcdef.0123456789abcdef.", "joins with [removed]");
     becomes("--token=abcdef.0123456789abcdef", "--token=[removed]");
     becomes("x eyJhbGciOiJI.eyJpc3MiOiJr.c2lnbmF0dXJl y", "x [removed] y");

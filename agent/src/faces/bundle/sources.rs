@@ -1,6 +1,5 @@
-//! What goes into a bundle, as one table: the files and the programs whose
-//! words help to understand a node from afar. Secrets are not taken in the first
-//! place: no Secret of the cluster, no key file, no record of the rendezvous.
+//! The sources of a bundle, in one table: files and programs that help to diagnose a node from afar. Secrets are not read in
+//! the first place: no Secret of the cluster, no key file, no record of the rendezvous.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -20,21 +19,21 @@ use crate::host::files;
 use crate::host::platform::Platform;
 use crate::status::Status;
 
-/// At most so much of one source is looked at, in bytes before compression.
+/// The most of one source that is read, in bytes before compression.
 const LONGEST: u64 = 24 << 20;
 
-/// How long one program may take: a node in trouble has some that never answer.
+/// How long one program may take. On a faulty node some never answer.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
 
 /// One file of the bundle.
 pub(super) struct Source {
     /// Its name in the bundle.
     pub(super) name: String,
-    /// What it is, for the index.
+    /// The description for the index.
     pub(super) what: String,
-    /// Its part of the room that is left, against the parts of those after it.
+    /// Its part of the remaining room, relative to the weights of the sources after it.
     pub(super) weight: u64,
-    /// What is kept when it is too large.
+    /// The part that is kept if it is too large.
     pub(super) keep: Keep,
     get: Get,
 }
@@ -47,15 +46,15 @@ enum Get {
 }
 
 impl Source {
-    /// Its text, secrets included.
+    /// The text, including secrets.
     ///
     /// # Errors
-    /// There is none: the index says why.
+    /// The source cannot be read. The index gets the reason.
     pub(super) fn get(&self, root: &Path, runner: &dyn Runner) -> anyhow::Result<String> {
         let bytes = match &self.get {
             Get::File(path) => tail(&files::below(root, path), self.keep)?,
             Get::Program(line) => {
-                // Ctrl-C does not reach it, as it has another process group. The kernel ends it with this command.
+                // Ctrl-C does not reach it, because it has another process group. The kernel ends it with this command.
                 let program = Command::new("setpriv").arg("--pdeathsig=KILL").args(line).env("LC_ALL", "C");
                 let mut output = runner.run(&program.within(PROGRAM_LIMIT))?;
                 if output.len() as u64 > LONGEST {
@@ -72,7 +71,7 @@ impl Source {
     }
 }
 
-/// A file, or what is kept of a long one. Of one in gzip, the end of its content.
+/// A file, or the kept part of a long one. Of a gzip file, the end of its content.
 fn tail(path: &Path, keep: Keep) -> anyhow::Result<Vec<u8>> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
@@ -95,7 +94,7 @@ fn tail(path: &Path, keep: Keep) -> anyhow::Result<Vec<u8>> {
     read().with_context(|| format!("reading {}", path.display()))
 }
 
-/// The units whose journals are kept one by one.
+/// The units with separate journals.
 const UNITS: [&str; 11] = [
     "kaas-agent",
     "etcd",
@@ -124,7 +123,7 @@ fn made(name: &str, what: &str, make: fn(&Path) -> anyhow::Result<String>) -> So
     Source { name: name.to_owned(), what: what.to_owned(), weight: 1, keep: Keep::Beginning, get: Get::Made(make) }
 }
 
-/// All sources on the node whose system is below `root`, the most telling first.
+/// All sources of the node below `root`, the most useful first.
 pub(super) fn all(root: &Path) -> Vec<Source> {
     let mut sources = vec![
         made("status.txt", "the status page", |root| Ok(Status::read(root)?.page())),
@@ -194,7 +193,7 @@ fn host() -> Vec<Source> {
 }
 
 fn cluster(root: &Path) -> Vec<Source> {
-    // A control node's own API server: the virtual IP may be what is wrong.
+    // The node's own API server, because the virtual IP may be faulty.
     let config = Records::new(root).config().ok().flatten();
     let server =
         config.map(|config| format!(" --server=https://{}:{}", config.api_address(), ports::API)).unwrap_or_default();
@@ -231,12 +230,12 @@ fn cluster(root: &Path) -> Vec<Source> {
     ]
 }
 
-/// The API server's audit log: the file that it writes to, and the one before it.
+/// The API server's audit log: the current file and the one before.
 fn audit_logs(root: &Path) -> Vec<Source> {
     let directory = files::below(root, api_server::audit::LOGS);
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    // `audit.log`, and `audit-TIME.log` of those before it, which the agent compresses a moment later.
+    // `audit.log`, and `audit-TIME.log` for older ones, which the agent compresses soon after.
     names.retain(|name| name.starts_with("audit") && name.trim_end_matches(".gz").ends_with(".log"));
     names.sort_by(|one, other| other.cmp(one));
     let source = |name: String| {
@@ -256,7 +255,7 @@ fn container_logs(root: &Path) -> Vec<Source> {
         found.sort();
         found
     };
-    // kubelet: /var/log/pods/NAMESPACE_POD_UID/CONTAINER/RESTARTS.log, older ones with a time behind that.
+    // kubelet: /var/log/pods/NAMESPACE_POD_UID/CONTAINER/RESTARTS.log. Older ones have a time after that.
     for pod in directories(&files::below(root, "/var/log/pods")) {
         for container in directories(&pod) {
             for log in directories(&container).into_iter().filter(|log| log.extension().is_some_and(|end| end == "log"))

@@ -17,7 +17,7 @@ const TOKEN: &str = "abcdef.0123456789abcdef";
 const BEARER: &str = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJlLWJ5dGVz";
 const TARGET: &str = "https://backup/directory?signature=0a1b2c3d";
 const PROXY: &str = "proxy-user:proxy-word";
-/// A word of its own, as an error may quote it.
+/// A separate word, as an error may quote it.
 const PASSWORD: &str = "proxy-word";
 const PLANTED: [&str; 8] = [SECRET, HASH, KEY, TOKEN, BEARER, PROXY, TARGET, PASSWORD];
 
@@ -30,7 +30,7 @@ fn planted() -> String {
     )
 }
 
-/// Answers every program with planted secrets; some fail, with a secret in their words.
+/// Answers every program with planted secrets. Some programs fail, with a secret in the error.
 struct Fake;
 
 impl Runner for Fake {
@@ -102,7 +102,7 @@ fn files(bundle: &[u8]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn no_planted_secret_is_in_the_bundle_and_the_rest_is() {
+fn bundle_has_all_sources_without_secrets() {
     let root = node();
     let mut said = Vec::new();
     let summary = write(root.path(), &Fake, None, 25 << 20, &mut |what| said.push(what.to_owned())).unwrap();
@@ -137,7 +137,7 @@ fn no_planted_secret_is_in_the_bundle_and_the_rest_is() {
 }
 
 #[test]
-fn what_failed_is_in_the_index_and_no_failure() {
+fn failed_source_is_only_noted_in_the_index() {
     let root = node();
     let summary = write(root.path(), &Fake, None, 25 << 20, &mut |_| ()).unwrap();
     let files = files(&fs::read(summary.file.as_ref().unwrap()).unwrap());
@@ -151,7 +151,7 @@ fn what_failed_is_in_the_index_and_no_failure() {
 }
 
 #[test]
-fn a_talkative_node_stays_below_the_limit_and_keeps_the_newest() {
+fn long_logs_are_cut_to_the_newest() {
     struct Talkative;
     impl Runner for Talkative {
         fn run(&self, _: &Command) -> Result<Vec<u8>, Error> {
@@ -176,7 +176,7 @@ fn a_talkative_node_stays_below_the_limit_and_keeps_the_newest() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named_and_nothing_is_left() {
+fn error_names_a_file_that_cannot_be_written() {
     let root = node();
     let file = root.path().join("nowhere/bundle.tar.gz");
     let error = write(root.path(), &Fake, Some(&file), 1 << 20, &mut |_| ()).unwrap_err();
@@ -193,7 +193,7 @@ fn times_are_dates() {
 }
 
 #[test]
-fn a_configuration_of_another_version_keeps_its_secrets_too() {
+fn secrets_of_other_versions_configurations_are_removed() {
     for damaged in [false, true] {
         let root = node();
         for file in ["config.json", "config-copy.json"] {

@@ -1,5 +1,4 @@
-//! Does in the world what the state asks for: the one place of the console
-//! that changes anything.
+//! Performs the state's effects. This is the only place of the console that changes anything.
 
 use std::path::Path;
 
@@ -18,13 +17,13 @@ use crate::host::command::{Command, Host, Runner};
 use crate::host::platform::Platform;
 use crate::upgrade::swap::force_adopt;
 
-/// Lines of the journal that are shown.
+/// How many lines of the journal are shown.
 const LINES: &str = "300";
 
-/// The largest support bundle, in bytes: what the command line takes too.
+/// The largest support bundle, in bytes. The command line has the same default.
 const BUNDLE: u64 = 25 << 20;
 
-/// Does one thing; the shell is the loop's.
+/// Performs one effect. The loop handles the shell.
 pub(super) fn perform(root: &Path, effect: Effect) -> Outcome {
     match outcome(root, effect) {
         Ok(outcome) => outcome,
@@ -65,7 +64,7 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
             Outcome::Reset { words, node, cluster: ends.then_some(cluster_name) }
         }
         Effect::Reset { node, cluster } => {
-            // Looked at again: meanwhile another member may have failed.
+            // Read again: in the meantime another member may have failed.
             let platform = Platform::detect(root)?;
             let outlook = reset::look(&platform, &Host)?;
             match outlook.confirmed(&node, cluster.as_deref()) {
@@ -81,7 +80,7 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
             Outcome::ForceAdopt { words: outlook.words(), word: outlook.word() }
         }
         Effect::ForceAdopt(typed) => {
-            // Looked at again: the disk may be another one by now.
+            // Read again: the disk may be another one than shown before.
             let outlook = force_adopt::look(&Platform::detect(root)?, &Host)?;
             match outlook.is_confirmed_by(&typed) {
                 Ok(()) => {
@@ -120,8 +119,8 @@ fn change(root: &Path, changes: &[(&'static str, Secret)]) -> anyhow::Result<Out
     })
 }
 
-/// The system's own programs hash it: the password is set for `admin`, and the
-/// hash that this left in /etc/shadow goes into the configuration.
+/// Hashes a password with the system's own programs. It is set for `admin`, and the hash from /etc/shadow goes into the
+/// configuration.
 fn hash(root: &Path, password: &Secret) -> anyhow::Result<Secret> {
     let platform = Platform::detect(root)?;
     let line = zeroize::Zeroizing::new(format!("admin:{}\n", password.expose()));
@@ -149,7 +148,7 @@ fn bundle(root: &Path) -> anyhow::Result<Outcome> {
     )))
 }
 
-/// logind shuts the system down in order (`org.freedesktop.login1.Manager`).
+/// Asks logind to shut the system down in order (`org.freedesktop.login1.Manager`).
 fn power(method: &str, words: &str) -> anyhow::Result<Outcome> {
     log::warn!("asked for on the console: {method}");
     let () = bus::system()?.call(

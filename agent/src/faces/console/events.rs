@@ -1,4 +1,4 @@
-//! What the console's state exchanges with the world: what happens, what has to be done, and what came of it.
+//! Messages between the console's state and the outside: events, effects, and their outcomes.
 
 use contract::finding::Findings;
 use contract::properties::Property;
@@ -8,7 +8,7 @@ use ratatui::crossterm::event::KeyEvent;
 use super::facts::Facts;
 use super::form::Scope;
 
-/// Something that happens.
+/// An event.
 pub(super) enum Event {
     /// A key was pressed.
     Key(KeyEvent),
@@ -18,22 +18,22 @@ pub(super) enum Event {
     Resized,
     /// A second has passed.
     Tick,
-    /// The node was looked at.
+    /// The node's facts were read.
     Facts(Box<Facts>),
     /// An effect has ended.
     Outcome(Outcome),
 }
 
-/// Something to be done outside.
+/// An action outside of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Try this password.
     Unlock(Secret),
-    /// Find out what the properties of a form are.
+    /// Read the current properties of a form.
     Present(Scope),
-    /// Amend properties.
+    /// Change properties.
     Change(Vec<(&'static str, Secret)>),
-    /// Give the console this password.
+    /// Set the console password.
     SetPassword(Secret),
     /// Read the agent's journal.
     Logs,
@@ -41,49 +41,49 @@ pub(super) enum Effect {
     PowerOff,
     /// Gather a support bundle.
     Bundle,
-    /// Find out what a reset would mean.
+    /// Find out the effects of a reset.
     LookAtReset,
-    /// Find out what taking the data disk over would mean.
+    /// Find out the effects of taking over the data disk.
     LookAtForceAdopt,
-    /// Force-adopt the data disk: what confirms that was typed.
+    /// Force-adopt the data disk. The text is the typed confirmation.
     ForceAdopt(String),
-    /// Erase the node: its name and, where the cluster ends with it, the cluster's were typed.
+    /// Erase the node. Its name was typed, and the cluster's name if the cluster ends with it.
     Reset {
         node: String,
         cluster: Option<String>,
     },
-    /// The administrator's shell, until it ends or is left alone.
+    /// Open the administrator's shell, until it ends or is idle for too long.
     Shell,
 }
 
 pub(super) enum Outcome {
     /// The password was right.
     Unlocked,
-    /// It was wrong or too early: the next one is looked at in so many seconds.
+    /// It was wrong or too early. The next one is accepted in so many seconds.
     Wait(u64),
     Present(Scope, Vec<(&'static Property, Secret)>),
     Done(String),
-    /// Overrides were refused.
+    /// Changes were refused.
     Refused(Findings),
     /// Lines of the journal.
     Logs(Vec<String>),
-    /// What a reset would mean, in words; the names that confirm it.
+    /// The effects of a reset, in words, and the names that confirm it.
     Reset {
         words: String,
         node: String,
-        /// The cluster's name, if that ends with the node.
+        /// The cluster's name, if the cluster ends with the node.
         cluster: Option<String>,
     },
-    /// What taking the data disk over would mean, in words.
+    /// The effects of taking over the data disk.
     ForceAdopt {
-        /// Whose it is, and who may still have it.
+        /// The disk's node, and the VM that may still hold it.
         words: String,
-        /// What confirms it: the name of the node that the disk belongs to, and what is out of the ordinary.
+        /// The text that confirms it: the name of the disk's node, and the options for everything out of the ordinary.
         word: String,
     },
-    /// The shell has ended, or could not be had: in words.
+    /// The shell has ended, or could not be started: in words.
     ShellEnded(String),
-    /// No key was pressed in the shell for too long: it goes on behind the lock.
+    /// No key was pressed in the shell for too long. It continues behind the lock.
     ShellLocked,
     Failed(String),
 }

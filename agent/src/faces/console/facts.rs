@@ -1,4 +1,4 @@
-//! What the console shows and knows of the node. Holds no secret.
+//! The console's facts about the node. They contain no secret.
 
 use std::fs;
 use std::path::Path;
@@ -24,14 +24,14 @@ use crate::status::{Phase, Status};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Nothing is to be protected yet: mending is open to everybody.
+    /// Nothing needs protection yet. The form is open to everyone.
     Open,
-    /// There is no password: status only.
+    /// There is no password. Only the status is shown.
     #[default]
     StatusOnly,
     /// The menu opens with the password.
     Locked,
-    /// The configuration cannot be read, so no password is known: the menu has the reset alone, which asks for the names.
+    /// The configuration cannot be read, so no password is known. The menu only has the reset, which asks for the names.
     ResetOnly,
 }
 
@@ -39,35 +39,35 @@ pub(super) enum Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Certificate {
     pub(super) name: String,
-    /// Whole days from now until it ends; negative when it has ended.
+    /// Whole days from now until it expires. Negative when it has expired.
     pub(super) days: i64,
 }
 
-/// Everything that the pages show.
+/// All data of the pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) status: Option<Status>,
     pub(super) access: Access,
     /// No configuration is saved.
     pub(super) unconfigured: bool,
-    /// A record on the data disk cannot be read: no property can be changed.
+    /// A record on the data disk cannot be read, so no property can be changed.
     pub(super) damaged: bool,
-    /// The cluster is there: some properties are fixed.
+    /// The cluster has formed, so some properties are fixed.
     pub(super) settled: bool,
-    /// What the image can make of a node, once its description is read.
+    /// The possible roles of this image, once its description is read.
     pub(super) roles: Option<Roles>,
-    /// What the node is: by its configuration, or because the image makes nothing else.
+    /// The role of the node: from its configuration, or the only role of the image.
     pub(super) role: Option<Role>,
     pub(super) versions: Vec<(&'static str, String)>,
     pub(super) virtual_address: Option<String>,
     pub(super) certificates: Vec<Certificate>,
-    /// Of the API server's certificate, SHA-256, for first contact.
+    /// SHA-256 of the API server's certificate, for first contact.
     pub(super) fingerprint: Option<String>,
     pub(super) disk: Option<String>,
 }
 
 impl Facts {
-    /// Looks at the node below `root`. What cannot be read is left out.
+    /// Reads the facts of the node below `root`. Facts that cannot be read are left out.
     pub(super) fn gather(root: &Path, now: SystemTime) -> Self {
         let lifecycle = Lifecycle::of(root);
         let saved = if lifecycle.is_err() { Records::new(root).config().ok().flatten() } else { None };
@@ -77,7 +77,7 @@ impl Facts {
         };
         let password = config.is_some_and(|config| config.node().console_password_hash.is_some());
         let status = Status::read(root).ok();
-        // Until the disks are known, a saved configuration may still turn up.
+        // Until the disks are known, a saved configuration may still be found.
         let looked = status.as_ref().is_some_and(|status| status.phase != Phase::Looking);
         let access = match &lifecycle {
             Ok(Lifecycle::Unconfigured) if looked => Access::Open,
@@ -104,13 +104,13 @@ impl Facts {
         }
     }
 
-    /// Whether the data disk is refused for what a person may overrule: its holder or this image.
+    /// Whether the data disk is refused for a reason that the operator may overrule: its holder or this image.
     pub(super) fn may_force_adopt(&self) -> bool {
         let overruled = |finding: &Finding| disk::OVERRULED.iter().any(|code| finding.code == code.code);
         self.status.as_ref().is_some_and(|status| status.findings.iter().any(overruled))
     }
 
-    /// Why the console shows status only.
+    /// The reason why the console shows only the status.
     pub(super) fn why_status_only(&self) -> &'static str {
         match self.unconfigured || (self.damaged && self.node().is_none()) {
             true => "The agent still looks for the configuration. Try again in a moment.",
@@ -143,7 +143,7 @@ fn versions(root: &Path, image: &ImageFacts, config: Option<&Config>) -> Vec<(&'
         ("CoreDNS", image.coredns.clone()),
     ];
     if let Ok(authority) = CertificateAuthorities::read(&files::below(root, PKI)).and_then(|all| SshCa::of(&all)) {
-        rows.push(("SSH authority", authority.fingerprint()));
+        rows.push(("SSH CA", authority.fingerprint()));
     }
     if let Some(identity) = identity(root) {
         rows.push((
@@ -154,7 +154,8 @@ fn versions(root: &Path, image: &ImageFacts, config: Option<&Config>) -> Vec<(&'
     rows
 }
 
-/// Where the node's data disk is mounted, if it has one: what a worker has at the place of others is on its system disk.
+/// The mount point of the node's data disk, if it has one. A worker's counterpart of the control plane's data is on its system
+/// disk.
 fn data_disk(config: Option<&Config>) -> &'static str {
     match config {
         Some(Config::Worker(_)) => paths::LOCAL_VOLUMES,
@@ -162,7 +163,7 @@ fn data_disk(config: Option<&Config>) -> &'static str {
     }
 }
 
-/// Of the data disk that the plan of this boot names.
+/// The identity on the data disk of this boot's plan.
 fn identity(root: &Path) -> Option<crate::host::disk::Identity> {
     let text = fs::read(files::below(root, crate::boot::plan::PATH)).ok()?;
     let plan: crate::boot::plan::Plan = serde_json::from_slice(&text).ok()?;
@@ -170,7 +171,7 @@ fn identity(root: &Path) -> Option<crate::host::disk::Identity> {
     crate::host::disk::Slots::read(disk).ok()?.newest().cloned()
 }
 
-/// The soonest to end first.
+/// The node's certificates, the first to expire first.
 fn certificates(root: &Path, now: SystemTime) -> Vec<Certificate> {
     let all = certificates::inventory(root).into_iter();
     let mut all: Vec<_> = all.map(|one| Certificate { days: one.days_left(now), name: one.name }).collect();
@@ -186,7 +187,7 @@ fn fingerprint(certificate: &Path) -> Option<String> {
 }
 
 fn space(data: &Path) -> Option<String> {
-    // Not mounted, it would be another file system.
+    // If it is not mounted, this would measure another file system.
     if !crate::host::disk::is_mounted(data).ok()? {
         return None;
     }
@@ -202,7 +203,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn days_are_whole_and_an_ended_certificate_is_negative() {
+    fn days_left_are_whole_and_negative_after_expiry() {
         let root = tempfile::tempdir().unwrap();
         let made = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         crate::cluster::pki::CertificateAuthorities::make(made)
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_system_is_no_trouble() {
+    fn empty_system_gives_empty_facts() {
         let root = tempfile::tempdir().unwrap();
         let facts = Facts::gather(root.path(), SystemTime::UNIX_EPOCH);
         assert_eq!((facts.access, facts.status, facts.fingerprint), (Access::StatusOnly, None, None));

@@ -1,5 +1,5 @@
-//! A form made from the property table: which fields it has, what is typed
-//! into them, what is wrong beside each. Knows nothing of how it is drawn or saved.
+//! A form from the property table: its fields, the typed text, and the problems next to each. Independent of how it is drawn or
+//! saved.
 
 use contract::finding::{Findings, Severity};
 use contract::properties::{self, Property};
@@ -9,16 +9,16 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use super::facts::Facts;
 use super::input::Input;
 
-/// Which properties a form asks for.
+/// The properties of a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// All of them: nothing is settled yet.
+    /// All of them: the cluster has not formed yet.
     All,
     /// Gateway, names and routes.
     Network,
     Time,
     Ssh,
-    /// Proxy, trust, registry and whatever else may still change.
+    /// Proxy, trust, registry and all others that may still change.
     Site,
 }
 
@@ -38,7 +38,7 @@ impl Scope {
             properties::NTP_SERVERS => Self::Time,
             properties::SSH_AUTHORIZED_KEYS => Self::Ssh,
             properties::ADMIN_CIDRS => Self::Network,
-            // Asked for as a password, elsewhere.
+            // A separate page asks for it as a password.
             properties::CONSOLE_PASSWORD_HASH => Self::All,
             _ if property.category == properties::Category::Node => Self::Network,
             _ => Self::Site,
@@ -47,21 +47,21 @@ impl Scope {
     }
 }
 
-/// What a field was before it was changed.
+/// The value of a field before it was changed.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Before {
     /// The text, which may be shown.
     Shown(String),
-    /// A secret is set; it is never shown.
+    /// A secret is set. It is never shown.
     Kept,
 }
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) property: &'static Property,
-    /// Whether this node cannot do without a value.
+    /// Whether this node needs a value.
     pub(super) required: bool,
-    /// What it takes when none is given.
+    /// The value if none is given.
     pub(super) default: Option<&'static str>,
     pub(super) before: Before,
     pub(super) input: Input,
@@ -69,12 +69,12 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Whether what is typed is hidden.
+    /// Whether the typed text is hidden.
     pub(super) fn hidden(&self) -> bool {
         self.property.scrubbed()
     }
 
-    /// A secret that is set stays unless another one is typed.
+    /// The change, if any. A secret that is set stays unless another one is typed.
     fn change(&self) -> Option<(&'static str, Secret)> {
         let text = self.input.text();
         let changed = match &self.before {
@@ -96,7 +96,7 @@ pub(super) struct Form {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FormAction {
-    /// Nothing more.
+    /// Nothing.
     Stay,
     /// Back without a change.
     Cancel,
@@ -104,8 +104,8 @@ pub(super) enum FormAction {
 }
 
 impl Form {
-    /// A form of this node, with what the properties are now, and what is wrong with them. What neither its role nor,
-    /// while it has none, its image uses is not asked for.
+    /// A form of this node, with the current properties and their problems. Properties that its role does not use are left out.
+    /// Without a role, those that its image does not use.
     pub(super) fn new(
         scope: Scope,
         facts: &Facts,
@@ -140,8 +140,7 @@ impl Form {
         form
     }
 
-    /// Puts findings beside their fields, and the cursor on the first. Returns
-    /// what is wrong with none of them.
+    /// Puts findings next to their fields, and the cursor on the first. Returns the findings that belong to no field.
     pub(super) fn blame(&mut self, findings: &Findings) -> Vec<String> {
         let mut others = Vec::new();
         self.fields.iter_mut().for_each(|field| field.problems.clear());

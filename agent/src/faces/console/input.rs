@@ -1,12 +1,12 @@
-//! One line of text that is typed. What may be a secret is zeroed when dropped.
+//! One line of typed text. It may be a secret, so it is zeroed when dropped.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use zeroize::Zeroizing;
 
-/// Room for what is typed: text that outgrows its place would leave a copy behind.
+/// Capacity for typed text, in bytes. A string that grows would leave a copy behind.
 const ROOM: usize = 4096;
 
-/// A line under the cursor.
+/// An editable line.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Input {
     text: Zeroizing<String>,
@@ -15,7 +15,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// A line with the cursor behind it.
+    /// A line with the cursor at its end.
     pub(super) fn new(text: &str) -> Self {
         let mut room = Zeroizing::new(String::with_capacity(ROOM.max(text.len())));
         room.push_str(text);
@@ -26,12 +26,12 @@ impl Input {
         &self.text
     }
 
-    /// Takes a pasted text in, without what ends a line.
+    /// Inserts a pasted text without line ends and control characters.
     pub(super) fn paste(&mut self, text: &str) {
         text.trim_end_matches(['\r', '\n']).chars().filter(|c| !c.is_control()).for_each(|c| self.insert(c));
     }
 
-    /// Takes a key in; says whether it meant anything.
+    /// Handles a key. Returns whether the key has a meaning.
     pub(super) fn key(&mut self, key: &KeyEvent) -> bool {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -57,8 +57,8 @@ impl Input {
         true
     }
 
-    /// The part that fits into `width` columns, around the cursor if that is
-    /// here, and the cursor's column. A hidden text shows that something is there, not how much.
+    /// The part that fits into `width` columns, and the cursor's column. It is around the cursor if that is `here`. A hidden
+    /// text shows that it is not empty, but not its length.
     pub(super) fn window(&self, width: usize, hidden: bool, here: bool) -> (String, usize) {
         let width = width.max(2);
         if hidden {
@@ -78,7 +78,7 @@ impl Input {
         self.cursor += 1;
     }
 
-    /// The cursor's place in bytes.
+    /// The cursor's position in bytes.
     fn place(&self) -> usize {
         self.text.char_indices().nth(self.cursor).map_or(self.text.len(), |(at, _)| at)
     }

@@ -1,5 +1,4 @@
-//! The console's lock: the password of `admin`, and the delay that slows
-//! guessing down, which outlives the process.
+//! The console's lock: the password of `admin`, and a delay that slows down guessing and outlives the process.
 
 use std::fs;
 use std::path::Path;
@@ -12,16 +11,15 @@ use crate::host::command::{Command, Error, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
 
-/// Where failed guesses are counted until the next power-on.
+/// The count of failed guesses, until the next power-on.
 const PATH: &str = "/run/kaas/console-lock.json";
 
 /// The longest pause after a wrong password.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// PAM's own helper: it judges with the same library, and against the same
-/// /etc/shadow, as a login does. So each method of crypt(5) that the property
-/// accepts works here, no hash is handed over, and no cryptography is ours.
-/// (No crate knows all of these methods, and crypt(3) itself is not safe Rust.)
+/// PAM's own helper. It uses the same library and the same /etc/shadow as a login. So each method of crypt(5) that the property
+/// accepts works here, no hash is passed on, and the agent needs no cryptography. (No crate knows all of these methods, and
+/// crypt(3) itself is not safe Rust.)
 const HELPER: &str = "/usr/sbin/unix_chkpwd";
 
 const USER: &str = "admin";
@@ -30,19 +28,18 @@ const USER: &str = "admin";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Guesses {
     wrong: u32,
-    /// No further one is looked at before, in seconds of the system's uptime.
+    /// No further password is accepted before, in seconds of the system's uptime.
     not_before: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Open,
-    /// It is wrong, or not looked at, because it is too early: the next one is
-    /// looked at in so many seconds.
+    /// It is wrong, or it was not checked, because it is too early. The next one is accepted in so many seconds.
     Wait(u64),
 }
 
-/// The seconds until a password is looked at again.
+/// The seconds until a password is accepted again.
 pub(super) fn wait(platform: &Platform) -> u64 {
     load(platform).not_before.saturating_sub(uptime(platform))
 }
@@ -50,13 +47,13 @@ pub(super) fn wait(platform: &Platform) -> u64 {
 /// Tries a password.
 ///
 /// # Errors
-/// The helper cannot be run, or the count of guesses not be kept: nobody gets in then.
+/// The helper cannot be run, or the count of guesses cannot be saved. The console stays locked then.
 pub(super) fn try_password(platform: &Platform, runner: &dyn Runner, password: &str) -> anyhow::Result<Answer> {
     let before = wait(platform);
     if before > 0 {
         return Ok(Answer::Wait(before));
     }
-    // Counted before it is looked at: pulling the plug on this process gives no free guess.
+    // Counted before it is checked: killing this process gives no free guess.
     let mut guesses = load(platform);
     guesses.wrong = guesses.wrong.saturating_add(1);
     let pause = pause(guesses.wrong);
@@ -80,7 +77,7 @@ fn pause(wrong: u32) -> Duration {
     Duration::from_secs(1 << (wrong.max(1) - 1).min(10)).min(LONGEST)
 }
 
-/// A damaged record counts as the worst.
+/// A damaged record counts as the longest pause.
 fn load(platform: &Platform) -> Guesses {
     match fs::read(platform.path(PATH)) {
         Ok(text) => serde_json::from_slice(&text).unwrap_or(Guesses { wrong: 10, not_before: 0 }),
@@ -93,8 +90,8 @@ fn save(platform: &Platform, guesses: Guesses) -> anyhow::Result<()> {
         .context("keeping the count of wrong passwords")
 }
 
-/// Of the whole machine: no clock that is set moves it. Below another root, as
-/// in tests, a file may stand in for the kernel's.
+/// The uptime of the machine in seconds, which does not depend on the clock. Below another root, as in tests, a file may
+/// replace the kernel's.
 fn uptime(platform: &Platform) -> u64 {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let text = read(&platform.path("/proc/uptime")).or_else(|| read(Path::new("/proc/uptime")));
@@ -138,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn guessing_becomes_slower_and_the_pause_outlives_the_process() {
+    fn pause_grows_with_each_guess() {
         let clock = Clock(tempfile::tempdir().unwrap());
         let guess = |at: u64, password| try_password(&clock.at(at), &Helper, password).unwrap();
         assert_eq!(guess(100, "wrong"), Answer::Wait(1));
-        // Too early: even the right one is not looked at, and does not count.
+        // Too early: even the right one is not checked, and does not count.
         assert_eq!(guess(100, "right"), Answer::Wait(1));
         assert_eq!(guess(101, "wrong"), Answer::Wait(2));
         assert_eq!(guess(103, "wrong"), Answer::Wait(4));
@@ -153,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_has_an_end_and_a_damaged_count_is_the_worst() {
+    fn damaged_count_gives_the_longest_pause() {
         assert_eq!(pause(1000), LONGEST);
         let clock = Clock(tempfile::tempdir().unwrap());
         let platform = clock.at(5);
@@ -163,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_in_without_the_helper() {
+    fn console_stays_locked_without_the_helper() {
         let clock = Clock(tempfile::tempdir().unwrap());
         let error = try_password(&clock.at(5), &crate::host::command::Host, "right").unwrap_err();
         assert!(format!("{error:#}").contains("unix_chkpwd"));

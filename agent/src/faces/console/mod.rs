@@ -1,6 +1,5 @@
-//! `kaas-agent console`: the status page and the menu on a terminal of the VM,
-//! locked by the console password, and the form on which bad or missing
-//! properties are mended. Everything that it does others can do on the command line.
+//! `kaas-agent console`: the status page and the menu on a terminal of the VM, locked by the console password. It also has the
+//! form to fix bad or missing properties. The command line can do all of it, too.
 
 mod effects;
 mod events;
@@ -39,14 +38,14 @@ use facts::Facts;
 use shell::{Shell, ShellExit};
 use state::{ConsoleState, IDLE};
 
-/// How often the node is looked at, when the agent reports nothing new.
+/// How often the facts are read when the agent reports nothing new.
 const CALM: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_secs(1);
 
-/// What `kaas-agent console` is given.
+/// The options of `kaas-agent console`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where the system's root file system is
+    /// The directory of the system's root file system
     #[arg(long, default_value = "/", hide = true)]
     root: PathBuf,
     /// After how many seconds without a key it locks itself, the shell too
@@ -54,8 +53,8 @@ pub struct Options {
     idle: u32,
 }
 
-/// Runs the console on the terminal of this process until that is gone. No key ends it: on the VM's own terminals it is the
-/// only way in.
+/// Runs the console on the terminal of this process until the terminal is gone. No key ends it: on the VM's own terminals there
+/// is no other access.
 ///
 /// # Errors
 /// Standard input or output is no terminal, or the terminal fails.
@@ -63,7 +62,7 @@ pub fn command(options: &Options) -> anyhow::Result<()> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         bail!("the console needs a terminal; `kaas-agent status` and `kaas-agent configure` do without");
     }
-    // What is logged must not be written over the screen; under systemd the journal has it.
+    // Log lines must not be written over the screen. Under systemd they go to the journal.
     if io::stderr().is_terminal() {
         log::set_max_level(log::LevelFilter::Off);
     }
@@ -74,7 +73,7 @@ pub fn command(options: &Options) -> anyhow::Result<()> {
     Err(error)
 }
 
-/// A serial port does not know how large the terminal behind it is.
+/// Sets a size: a serial port does not know the size of the terminal behind it.
 fn give_size() {
     if terminal::size().is_ok_and(|(columns, rows)| columns > 0 && rows > 0) {
         return;
@@ -96,7 +95,7 @@ fn run(options: &Options, terminal: &mut DefaultTerminal) -> anyhow::Result<Infa
         let left = next.saturating_duration_since(Instant::now());
         let seen = if event::poll(left).context("waiting for a key")? {
             match event::read().context("reading a key")? {
-                // What the kernel or others wrote across the screen goes.
+                // Removes text that the kernel or other programs wrote across the screen.
                 Input::Key(key) if key.code == KeyCode::Char('l') && key.modifiers.contains(KeyModifiers::CONTROL) => {
                     *terminal = blank().context("drawing")?;
                     Some(Event::Resized)
@@ -137,14 +136,14 @@ fn draw(terminal: &mut DefaultTerminal, state: &mut ConsoleState) -> anyhow::Res
     Ok(())
 }
 
-/// The terminal with nothing on it, to be drawn wholly. (Ratatui's own way asks the terminal
-/// where its cursor is, and fails where nobody answers: at the other end of a serial line.)
+/// An empty terminal, which is then drawn completely. Ratatui's own method asks the terminal for its cursor, and fails if the
+/// other end of a serial line does not answer.
 fn blank() -> io::Result<DefaultTerminal> {
     execute!(io::stdout(), Clear(ClearType::All))?;
     Terminal::new(CrosstermBackend::new(io::stdout()))
 }
 
-/// Gives the terminal to the shell, a new one if none runs, and takes it back.
+/// Gives the terminal to the shell, a new one if none runs, and takes it over again afterwards.
 fn away(terminal: &mut DefaultTerminal, shell: &mut Option<Shell>, idle: u32) -> anyhow::Result<Outcome> {
     ratatui::restore();
     let result = attend(shell, Duration::from_secs(idle.into()));
@@ -163,7 +162,7 @@ fn attend(shell: &mut Option<Shell>, idle: Duration) -> anyhow::Result<Outcome> 
             Shell::start(&["runuser", "--login", "admin"], terminal::size().context("measuring the terminal")?)?
         }
     };
-    // Each key is the shell's, whose own terminal makes of it what it means.
+    // Keys are passed on unchanged. The shell's own terminal interprets them.
     terminal::enable_raw_mode().context("preparing the terminal")?;
     execute!(io::stdout(), Clear(ClearType::All), MoveTo(0, 0)).context("clearing the terminal")?;
     Ok(match running.attend(io::stdin().as_fd(), &mut io::stdout(), idle)? {
@@ -179,7 +178,7 @@ fn attend(shell: &mut Option<Shell>, idle: Duration) -> anyhow::Result<Outcome> 
     })
 }
 
-/// Notices that the agent has reported something.
+/// Notices new reports of the agent.
 struct Watch {
     file: PathBuf,
     seen: Option<SystemTime>,

@@ -51,14 +51,14 @@ pub(super) enum Screen {
     Logs { lines: Vec<String>, scroll: usize },
 }
 
-/// Something that is done only once a word was typed.
+/// An action that needs a typed confirmation.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Confirm {
     pub(super) title: &'static str,
     pub(super) what: String,
     pub(super) word: String,
     pub(super) typed: Input,
-    /// Something else was typed.
+    /// Another text was typed.
     pub(super) wrong: bool,
     pub(super) effect: Effect,
 }

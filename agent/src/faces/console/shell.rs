@@ -1,5 +1,5 @@
-//! The administrator's shell behind the console, on a pseudo-terminal of its own: when no key was pressed for a while,
-//! the console locks it away with all that runs in it, and gives it back to who unlocks the console.
+//! The administrator's shell behind the console, on its own pseudo-terminal. If no key is pressed for a while, the console
+//! locks it with all its programs. It continues, and comes back when the console is unlocked.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write};
@@ -15,26 +15,26 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, openpty};
 
-/// How much of what was written last is shown again when the shell comes back, in bytes.
+/// How much of the latest output is shown again when the shell comes back, in bytes.
 const KEPT: usize = 64 << 10;
 
 pub(super) struct Shell {
     child: Child,
     keys: File,
     scrollback: Arc<Mutex<Scrollback>>,
-    /// Readable when there is something to show; at its end when the shell has closed its terminal.
+    /// Readable when there is output to show. At its end when the shell has closed its terminal.
     news: UnixStream,
 }
 
-/// Why a shell is not in front any more.
+/// The reason why a shell has left the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShellExit {
     Ended(ExitStatus),
-    /// No key was pressed for too long. It goes on.
+    /// No key was pressed for too long. The shell continues.
     Idle,
 }
 
-/// The end of what a shell has written.
+/// The latest output of a shell.
 #[derive(Default)]
 struct Scrollback {
     text: Vec<u8>,
@@ -51,14 +51,14 @@ impl Scrollback {
 }
 
 impl Shell {
-    /// Starts a program as the session leader of a new terminal of so many columns and rows.
+    /// Starts a program as the session leader of a new terminal with this size.
     ///
     /// # Errors
     /// There is no terminal left, or the program cannot be started.
     pub(super) fn start(program: &[&str], (columns, rows): (u16, u16)) -> anyhow::Result<Self> {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).context("making a terminal for the shell")?;
-        // What the shell runs has its own side only.
+        // The shell's programs inherit only their side of the terminal.
         for side in [&pty.master, &pty.slave] {
             fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).context("making a terminal for the shell")?;
         }
@@ -75,23 +75,23 @@ impl Shell {
         }
         let said = Arc::<Mutex<Scrollback>>::default();
         let keep = Arc::clone(&said);
-        // Also while it is locked away: a program that writes must not come to a halt.
+        // Also while it is locked: a program that writes must not block.
         thread::spawn(move || {
             let mut chunk = [0; 4096];
-            // The read fails once nobody has the other side open any more.
+            // The read fails once no process has the other side open.
             while let Ok(read @ 1..) = screen.read(&mut chunk) {
                 lock(&keep).add(&chunk[..read]);
-                // Where there is no room, there is news already.
+                // If the queue is full, there is news already.
                 let _ = (&tell).write(&[0]);
             }
         });
         Ok(Self { child, keys, scrollback: said, news })
     }
 
-    /// Lets it have the terminal: what is typed on `keys`, and `screen`, on which all that was kept is written anew.
+    /// Connects the shell with the terminal: keys from `keys`, output to `screen`. The kept output is written again first.
     ///
     /// # Errors
-    /// One of the two is gone.
+    /// One of the two is closed.
     pub(super) fn attend(
         &mut self,
         keys: BorrowedFd<'_>,
@@ -116,7 +116,7 @@ impl Shell {
                     Ok(0) => anyhow::bail!("the terminal is gone"),
                     Ok(read) => {
                         typed = Instant::now();
-                        // A shell that has just ended takes no keys.
+                        // A shell that has just ended reads no keys.
                         let _ = self.keys.write_all(&chunk[..read]);
                     }
                     Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
@@ -130,7 +130,7 @@ impl Shell {
         }
     }
 
-    /// Empties the queue of news. Says whether the shell has closed its side of the terminal for good.
+    /// Empties the queue of news. Returns whether the shell has closed its terminal for good.
     fn is_over(&mut self) -> anyhow::Result<bool> {
         loop {
             match self.news.read(&mut [0; 1024]) {
@@ -156,8 +156,8 @@ impl Shell {
 }
 
 impl Drop for Shell {
-    /// The kernel hangs up what runs on a terminal whose other side is closed; that is so once the process ends, as the
-    /// thread that reads has it open too. One that is left earlier is told.
+    /// The kernel sends SIGHUP to programs on a terminal when its other side is closed. The reading thread keeps that side open
+    /// until the process ends. So a shell that is dropped earlier gets the signal here.
     fn drop(&mut self) {
         if let (Ok(None), Ok(process)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGHUP);
@@ -176,7 +176,7 @@ mod tests {
     /// After so long a test counts as hanging.
     const HANGS: Duration = Duration::from_secs(600);
 
-    /// A person at a terminal.
+    /// A user at a terminal.
     struct Person {
         hands: File,
         keys: File,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_has_a_terminal_of_its_own_and_ends_with_its_status() {
+    fn shell_has_its_own_terminal_and_status() {
         let mut shell =
             Shell::start(&["sh", "-c", "tty; stty size; read word; echo \"<$word>\"; exit 3"], (80, 25)).unwrap();
         let mut person = Person::new();
@@ -215,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_that_is_left_alone_is_locked_away_goes_on_and_comes_back_as_it_was() {
+    fn idle_shell_is_locked_and_comes_back() {
         let script = "echo begun; seq 100000; echo filled; read word; echo \"<$word>\"";
         let mut shell = Shell::start(&["sh", "-c", script], (80, 25)).unwrap();
         let mut person = Person::new();
-        // What it writes is no sign of a person.
+        // Output does not count as a key.
         assert_eq!(person.attends(&mut shell, Duration::ZERO), ShellExit::Idle);
         let until = Instant::now() + HANGS;
         while !person.saw("filled") {
@@ -234,11 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_that_is_given_up_is_hung_up() {
+    fn dropped_shell_gets_sighup() {
         let directory = tempfile::tempdir().unwrap();
         let told = directory.path().join("told");
         let script = format!("trap 'touch {}; exit' HUP; echo ready; while :; do sleep 0.05; done", told.display());
-        // Also where the tests are run by somebody who ignores the signal.
+        // Also if the caller of the tests ignores the signal.
         let program = ["env", "--default-signal=HUP", "sh", "-c", &script];
         let mut shell = Shell::start(&program, (80, 25)).unwrap();
         let mut person = Person::new();

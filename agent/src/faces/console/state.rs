@@ -1,5 +1,5 @@
-//! The console's state, and how events change it. Pure: what has to be done in
-//! the world is handed back as an [`Effect`], what came of it arrives as an [`Event`].
+//! The console's state, and how events change it. Pure: it returns actions as an [`Effect`], and gets their results as an
+//! [`Event`].
 
 use contract::secret::Secret;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -13,35 +13,35 @@ use super::screens::{Confirm, Item, Screen};
 /// Seconds without a key after which an unlocked console locks itself.
 pub(super) const IDLE: u32 = 300;
 
-/// What is said of a shell that was left alone.
+/// The notice about a shell that was locked.
 const BEHIND: &str = "A shell goes on behind the lock: choose Shell in the menu to return to it.";
 
-/// The shortest password that is taken.
+/// The shortest password that is accepted.
 const SHORTEST: usize = 8;
 
-/// All that the console shows and has noted.
+/// The whole state of the console.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct ConsoleState {
     pub(super) facts: Facts,
     pub(super) screen: Screen,
     pub(super) unlocked: bool,
-    /// Seconds until a password is looked at again.
+    /// Seconds until a password is accepted again.
     pub(super) wait: u64,
     pub(super) notice: Option<String>,
     /// Ticks without a key.
     idle: u32,
-    /// So many lock it.
+    /// The number of ticks that locks it.
     idle_limit: u32,
 }
 
 impl ConsoleState {
-    /// The status page of a console that is locked after so many ticks without a key.
+    /// The status page of a console that locks itself after so many ticks without a key.
     pub(super) fn new(facts: Facts, wait: u64, idle_limit: u32) -> Self {
         let screen = Screen::Status { scroll: 0 };
         Self { facts, screen, unlocked: false, wait, notice: None, idle: 0, idle_limit }
     }
 
-    /// What the menu offers now.
+    /// The current entries of the menu.
     pub(super) fn items(&self) -> Vec<Item> {
         if self.facts.access == Access::ResetOnly {
             return vec![Item::Reset];
@@ -71,8 +71,7 @@ impl ConsoleState {
         items
     }
 
-    /// Takes an event in. The state is another one afterwards wherever the
-    /// screen is to be drawn anew; what has to be done is returned.
+    /// Handles an event, and returns the effect to perform. The state changes if the screen must be drawn again.
     pub(super) fn update(&mut self, event: Event) -> Option<Effect> {
         match event {
             Event::Key(key) => {
@@ -113,7 +112,7 @@ impl ConsoleState {
         *self != Self { idle: self.idle, ..before.clone() }
     }
 
-    /// Brings a scrolled page back from beyond its end.
+    /// Limits the position of a scrolled page to its end.
     pub(super) fn scrolled_to(&mut self, line: usize) {
         match &mut self.screen {
             Screen::Status { scroll }
@@ -138,7 +137,7 @@ impl ConsoleState {
         self.notice = why.map(str::to_owned);
     }
 
-    /// The menu may have become shorter.
+    /// Keeps the selection on the menu, which may have become shorter.
     fn stay_on_the_menu(&mut self) {
         let last = self.items().len() - 1;
         if let Screen::Menu { selected } = &mut self.screen {
@@ -151,7 +150,7 @@ impl ConsoleState {
     }
 
     fn key(&mut self, key: &KeyEvent) -> Option<Effect> {
-        // It ends nothing, and is no letter.
+        // Ctrl-C ends nothing, and is no letter.
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Screens as reviewed, and what keys lead to, without a terminal.
+//! Screens as reviewed, and the effects of keys, without a terminal.
 
 use contract::codes;
 use contract::finding::Findings;
@@ -142,7 +142,7 @@ fn the_status_of_a_formed_node() {
 }
 
 #[test]
-fn the_status_of_a_node_that_must_be_mended() {
+fn status_page_of_a_node_with_problems() {
     let state = ConsoleState::new(refused(), 0, IDLE);
     insta::assert_snapshot!("refused_80x25", screen(&state, 80, 25));
     insta::assert_snapshot!("refused_40x20", screen(&state, 40, 20));
@@ -155,13 +155,13 @@ fn the_menu_of_a_formed_node() {
 }
 
 #[test]
-fn the_form_shows_what_is_wrong_beside_the_field_and_no_secret() {
+fn form_shows_problems_and_no_secrets() {
     let state = mending();
     for (columns, rows) in [(80, 25), (40, 20)] {
         let text = screen(&state, columns, rows);
         insta::assert_snapshot!(format!("form_{columns}x{rows}"), text);
     }
-    // Not on any part of it.
+    // No part of it shows a secret.
     let mut state = mending();
     for _ in properties::table() {
         let text = screen(&state, 100, 60);
@@ -171,7 +171,7 @@ fn the_form_shows_what_is_wrong_beside_the_field_and_no_secret() {
 }
 
 #[test]
-fn every_property_that_may_still_change_has_its_form() {
+fn every_changeable_property_has_a_form() {
     let forms = [Scope::Network, Scope::Time, Scope::Ssh, Scope::Site];
     for (role, property) in
         Role::ALL.into_iter().flat_map(|role| properties::table().iter().map(move |row| (role, row)))
@@ -188,7 +188,7 @@ fn every_property_that_may_still_change_has_its_form() {
 }
 
 #[test]
-fn only_what_was_changed_is_saved_and_a_kept_secret_stays() {
+fn only_changed_properties_are_saved() {
     let mut state = mending();
     state.update(Event::Key(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL)));
     type_in(&mut state, "192.168.10.1");
@@ -201,7 +201,7 @@ fn only_what_was_changed_is_saved_and_a_kept_secret_stays() {
 }
 
 #[test]
-fn a_password_in_an_address_is_hidden_from_its_first_letter() {
+fn password_in_an_address_is_always_hidden() {
     let mut form = super::form::Form::new(Scope::Site, &formed(), &[], &Findings::default());
     let mut hidden = |key: &str, text: &str| {
         form.focus = form.fields.iter().position(|field| field.property.key == key).unwrap();
@@ -215,7 +215,7 @@ fn a_password_in_an_address_is_hidden_from_its_first_letter() {
 }
 
 #[test]
-fn what_is_refused_stays_in_the_form() {
+fn refused_changes_stay_in_the_form() {
     let mut state = mending();
     let mut findings = Findings::default();
     findings.push(codes::PROPERTY_MALFORMED.finding("timeout-factor", "it is no number", "Give one"));
@@ -234,7 +234,7 @@ fn nothing_opens_without_the_password() {
     let text = screen(&state, 80, 25);
     assert!(text.contains("not accepted") && text.contains("possible in 4 seconds"), "{text}");
     assert!(!text.contains("wrong"));
-    // What is typed meanwhile is not tried.
+    // A password typed in the meantime is not tried.
     type_in(&mut state, "right");
     assert_eq!(press(&mut state, &[KeyCode::Enter]), None);
     (0..4).for_each(|_| drop(state.update(Event::Tick)));
@@ -251,7 +251,7 @@ fn a_console_without_a_password_shows_status_only() {
 }
 
 #[test]
-fn it_locks_itself_when_nobody_is_there() {
+fn idle_console_locks_itself() {
     let mut state = unlocked();
     (0..299).for_each(|_| drop(state.update(Event::Tick)));
     assert!(state.unlocked);
@@ -261,11 +261,11 @@ fn it_locks_itself_when_nobody_is_there() {
 }
 
 #[test]
-fn a_form_that_was_open_closes_once_there_is_something_to_protect() {
+fn open_form_closes_once_access_needs_a_password() {
     let mut state = mending();
     state.update(Event::Facts(Box::new(formed())));
     assert!(matches!(state.screen, Screen::Status { .. }));
-    // An unlocked one stays where it is.
+    // An unlocked console stays where it is.
     let mut state = unlocked();
     state.update(Event::Facts(Box::new(formed())));
     assert!(matches!(state.screen, Screen::Menu { .. }));
@@ -292,7 +292,7 @@ fn held_elsewhere(code: &codes::Code) -> Facts {
 }
 
 #[test]
-fn a_disk_that_is_held_elsewhere_is_taken_over_with_the_name_of_its_node() {
+fn takeover_of_a_disk_needs_its_nodes_name() {
     let mut state = ConsoleState::new(held_elsewhere(&codes::DISK_HELD_ELSEWHERE), 0, IDLE);
     press(&mut state, &[KeyCode::Enter]);
     insta::assert_snapshot!("take_over_menu_80x25", screen(&state, 80, 25));
@@ -309,7 +309,7 @@ fn a_disk_that_is_held_elsewhere_is_taken_over_with_the_name_of_its_node() {
 }
 
 #[test]
-fn a_disk_is_offered_to_be_taken_over_if_a_person_may_overrule_why_it_is_refused() {
+fn takeover_is_offered_if_the_refusal_is_overrulable() {
     let overruled =
         [&codes::DISK_OTHER_IMAGE, &codes::IMAGE_DOWNGRADE, &codes::IMAGE_FROM_VERSION, &codes::IMAGE_PUBLISHER];
     for code in overruled {
@@ -324,7 +324,7 @@ fn a_disk_is_offered_to_be_taken_over_if_a_person_may_overrule_why_it_is_refused
 }
 
 #[test]
-fn a_reset_that_ends_the_cluster_needs_both_names() {
+fn reset_of_the_last_node_needs_both_names() {
     let mut state = unlocked();
     assert_eq!(choose(&mut state, Item::Reset), Some(Effect::LookAtReset));
     let (node, cluster) = ("cp1".to_owned(), Some("control".to_owned()));
@@ -338,7 +338,7 @@ fn a_reset_that_ends_the_cluster_needs_both_names() {
 }
 
 #[test]
-fn a_new_password_is_given_twice_and_never_shown() {
+fn new_password_is_typed_twice_and_hidden() {
     let mut state = unlocked();
     choose(&mut state, Item::Password);
     type_in(&mut state, "correct horse");
@@ -359,7 +359,7 @@ fn a_new_password_is_given_twice_and_never_shown() {
 }
 
 #[test]
-fn only_a_locked_console_has_a_shell_and_each_entry_leads_somewhere() {
+fn only_a_locked_console_offers_a_shell() {
     let mut state = unlocked();
     assert!(state.items().contains(&Item::Shell));
     assert!(!mending().items().contains(&Item::Shell));
@@ -405,7 +405,7 @@ fn a_page_scrolled_beyond_its_end_comes_back() {
 }
 
 #[test]
-fn a_shell_that_was_left_alone_is_behind_the_lock_until_it_is_opened_again() {
+fn idle_shell_stays_behind_the_lock() {
     let mut state = unlocked();
     assert_eq!(choose(&mut state, Item::Shell), Some(Effect::Shell));
     state.update(Event::Outcome(Outcome::ShellLocked));
@@ -432,7 +432,7 @@ fn ctrl_c_ends_nothing_on_any_screen() {
 }
 
 #[test]
-fn a_node_whose_configuration_is_damaged_can_be_reset_by_its_name() {
+fn node_with_damaged_configuration_can_be_reset() {
     let mut facts = refused();
     (facts.access, facts.damaged, facts.unconfigured) = (Access::ResetOnly, true, false);
     let mut state = ConsoleState::new(facts, 0, IDLE);
@@ -448,7 +448,7 @@ fn a_node_whose_configuration_is_damaged_can_be_reset_by_its_name() {
 }
 
 #[test]
-fn a_node_with_a_damaged_record_offers_no_form() {
+fn node_with_a_damaged_record_has_no_form() {
     let mut state = unlocked();
     (state.facts.damaged, state.facts.settled) = (true, false);
     let items = state.items();
@@ -457,7 +457,7 @@ fn a_node_with_a_damaged_record_offers_no_form() {
 }
 
 #[test]
-fn the_notice_tells_a_missing_password_from_a_search() {
+fn notice_distinguishes_missing_password_and_pending_search() {
     let facts = Facts { access: Access::StatusOnly, unconfigured: true, ..Facts::default() };
     for (facts, said) in
         [(facts, "Try again in a moment"), (Facts { access: Access::StatusOnly, ..formed() }, "No console password")]

@@ -1,5 +1,5 @@
-//! Draws the state. Plain text in the sixteen colours, without lines or glyphs
-//! that a console's font may lack, from 40 columns and 12 rows up.
+//! Draws the state in plain text and sixteen colours, without lines or glyphs that a console's font may lack. The screen has at
+//! least 40 columns and 12 rows.
 
 use contract::finding::{Finding, Severity};
 use ratatui::Frame;
@@ -19,7 +19,7 @@ use crate::status::Phase;
 const NAMES: usize = 18;
 /// Columns of keys on the left of a form: the longest key, a mark and a blank.
 const KEYS: usize = 24;
-/// Certificates that end within so many days are pointed out.
+/// Certificates that expire within so many days are highlighted.
 const SOON: i64 = 30;
 
 const NORMAL: Style = Style::new();
@@ -34,11 +34,11 @@ const CHOSEN: Style = Style::new().add_modifier(Modifier::REVERSED);
 struct Page {
     title: String,
     lines: Vec<Line<'static>>,
-    /// A line that has to be seen.
+    /// A line that must be visible.
     focus: Option<usize>,
     /// Line and column of the cursor.
     cursor: Option<(usize, usize)>,
-    /// How far it is scrolled, if nothing has the focus.
+    /// The first visible line, if no line has the focus.
     scroll: usize,
     help: Vec<Line<'static>>,
     keys: &'static str,
@@ -55,7 +55,7 @@ impl Page {
         }
     }
 
-    /// A name and its value, which goes on below itself.
+    /// A name and its value, which may take several lines.
     fn row(&mut self, name: &str, value: &str, width: usize, style: Style) {
         for (index, part) in wrapped(value, width.saturating_sub(NAMES)).into_iter().enumerate() {
             let name = if index == 0 { format!("{name:<NAMES$}") } else { " ".repeat(NAMES) };
@@ -64,7 +64,7 @@ impl Page {
     }
 }
 
-/// Draws, and says at which line a scrolled page now begins.
+/// Draws the state. Returns the first visible line of a scrolled page.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &ConsoleState) -> usize {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
@@ -77,7 +77,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &ConsoleState) -> usize {
 
     let notice: Vec<_> = state.notice.iter().flat_map(|notice| wrapped(notice, inner)).take(4).collect();
     let mut foot: Vec<Line<'static>> = page.help;
-    // Help gives way to what it is about.
+    // Help leaves most of the room to the form.
     foot.truncate((height / 3).max(2));
     foot.extend(notice.into_iter().map(|line| Line::from(Span::styled(line, WORSE))));
     foot.extend(wrapped(page.keys, inner).into_iter().map(|line| Line::from(Span::styled(line, DIM))));
@@ -102,7 +102,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &ConsoleState) -> usize {
     from
 }
 
-/// Screens are small.
+/// Clamps to the range of coordinates. Screens are small.
 fn cut(number: usize) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }
@@ -148,7 +148,7 @@ fn status(state: &ConsoleState, scroll: usize, width: usize) -> Page {
     let keys = match facts.access {
         Access::StatusOnly => "Up/Down: scroll",
         _ if facts.status.as_ref().is_some_and(|status| status.phase == Phase::Refused) && facts.unconfigured => {
-            "Enter: mend   Up/Down: scroll"
+            "Enter: fix   Up/Down: scroll"
         }
         _ => "Enter: menu   Up/Down: scroll",
     };
@@ -371,7 +371,7 @@ fn certificates(facts: &Facts, scroll: usize, width: usize) -> Page {
     page
 }
 
-/// Lines of at most `width` characters, broken at blanks where there are any.
+/// Lines of at most `width` characters, broken at blanks if there are any.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     let mut lines = vec![String::new()];
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_broken_at_blanks_and_long_words_anywhere() {
+    fn text_is_broken_at_blanks_or_colons() {
         assert_eq!(wrapped("one two three", 9), ["one two", "three"]);
         assert_eq!(wrapped("0123456789abc de", 8), ["01234567", "89abc de"]);
         assert_eq!(wrapped("AA:BB:CC:DD", 8), ["AA:BB:", "CC:DD"]);

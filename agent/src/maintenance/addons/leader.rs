@@ -1,5 +1,5 @@
-//! Whether one of the controllers of tenant clusters leads: it says so by a Lease that it renews every few seconds. That it does is
-//! what counts, and not how many run: while a node is off or swapped, another one does.
+//! Checks that one controller of tenant clusters leads. The leader renews a Lease every few seconds. The number of controllers
+//! that run does not count: while a node is off or swapped, another one leads.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,23 +11,23 @@ use crate::cluster::addons::CONTROLLER;
 use crate::cluster::kubernetes::api::Api;
 use crate::status;
 
-/// Longer than pods take to come up on a slow node, and than the next one takes to follow one that died.
+/// Longer than pods take to start on a slow node, and than a new leader takes to follow one that died.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// Looks whether one leads.
+/// Reads the Lease and judges it.
 pub(super) fn look(api: &Api) -> anyhow::Result<Findings> {
     let of = |version: &str, kind: &str| {
         let metadata = json!({"namespace": "kaas-system", "name": "kaas-controller"});
         api.like(&json!({"apiVersion": version, "kind": kind, "metadata": metadata}))
     };
-    // By that name controllers know the Lease (`controller/src/leadership/lease.rs`).
+    // The controllers use the Lease of that name (`controller/src/leadership/lease.rs`).
     let (lease, pods) = (of("coordination.k8s.io/v1", "Lease")?, of("apps/v1", "DaemonSet")?);
     let up = Duration::from_secs(status::since_power_on().unwrap_or_default());
     Ok(judge(lease.as_ref(), pods.as_ref(), up, SystemTime::now()).into())
 }
 
-/// Says that none leads, once nobody has said so for long: pods that were just made, and those of a node that was just powered on,
-/// are still coming up. That pods are not there at all is found where they are brought.
+/// Reports that none leads, once the Lease was not renewed for [`PATIENCE`]. Pods that were just made, and those of a node that
+/// was just powered on, may still be starting. Missing pods are reported by the part that applies them.
 fn judge(lease: Option<&Value>, pods: Option<&Value>, up: Duration, now: SystemTime) -> Option<Finding> {
     let time = |value: &Value| humantime::parse_rfc3339(value.as_str()?).ok();
     // A clock that is behind makes it shorter.
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn that_none_leads_is_said_once_it_has_lasted() {
+    fn a_lease_without_renewals_becomes_a_finding() {
         let minute = |minutes: u64| Duration::from_secs(60 * minutes);
         let now = humantime::parse_rfc3339("2026-11-26T10:00:00Z").unwrap();
         let pods = |made: &str| Some(json!({"metadata": {"creationTimestamp": made}}));

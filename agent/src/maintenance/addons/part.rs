@@ -1,4 +1,4 @@
-//! What belongs together of what the agent brings into the cluster, and how much of it is there.
+//! Groups of objects that the agent applies together, and which of them exist.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -19,29 +19,29 @@ use crate::upgrade::swap::context::SwapContext;
 /// Gives the cluster's object of the kind and name of another one, if there is one.
 pub(super) type Find<'a> = &'a dyn Fn(&Value) -> anyhow::Result<Option<Value>>;
 
-/// An add-on, or something else that is applied at once.
+/// An add-on, or another group of objects that is applied at once.
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// What its objects are marked with; none of what is applied anew each time.
+    /// Marks its objects. `None` if they are applied again each time.
     mark: Option<String>,
     kinds: Option<String>,
     objects: Vec<Value>,
-    /// What is made otherwise: kind and name alone.
+    /// Objects that are made elsewhere, with kind and name alone.
     beside: Vec<Value>,
 }
 
 impl Part {
-    /// All that the cluster is to have.
+    /// All that the cluster should have.
     ///
     /// # Errors
-    /// The cluster's authority cannot be read, which workers are told; or a file of the image with objects.
+    /// The certificate of the cluster's CA, which workers get, or a file of the image with objects cannot be read.
     pub(super) fn all(context: &SwapContext, wanted: &[AddOn]) -> anyhow::Result<Vec<Self>> {
         let mut all =
             wanted.iter().map(|add_on| Self::of(&context.root, add_on)).collect::<anyhow::Result<Vec<_>>>()?;
         let unmarked = |name, objects| Self { name, mark: None, kinds: None, objects, beside: Vec::new() };
         if context.config.role.takes_workers() {
             let authority = files::below(&context.root, CA_CERTIFICATE);
-            let authority = fs::read_to_string(authority).context("reading the cluster's authority")?;
+            let authority = fs::read_to_string(authority).context("reading the certificate of the cluster's CA")?;
             all.push(unmarked("what workers join with", addons::workers(&context.config, &authority)));
             all.push(unmarked("which nodes may come", addons::node_admission_policies(&context.config)));
         }
@@ -62,7 +62,7 @@ impl Part {
         Ok(Self { name, mark: Some(mark), kinds, objects, beside })
     }
 
-    /// The names of what is not there.
+    /// The names of the missing objects.
     pub(super) fn absent(&self, find: Find<'_>) -> anyhow::Result<Vec<String>> {
         let mut absent = Vec::new();
         for object in self.objects.iter().chain(&self.beside) {
@@ -73,7 +73,7 @@ impl Part {
         Ok(absent)
     }
 
-    /// Whether each object of it is there, of this build and with these settings: kubectl may have been ended between two.
+    /// Whether each object exists, with this build and these settings. kubectl may have been killed between two objects.
     pub(super) fn is_current(&self, find: Find<'_>) -> anyhow::Result<bool> {
         let Some(mark) = &self.mark else { return Ok(false) };
         for object in &self.objects {
@@ -92,7 +92,7 @@ impl Part {
     /// Applies it.
     ///
     /// # Errors
-    /// kubectl's own; applying again completes it.
+    /// kubectl's own. Applying again completes it.
     pub(super) fn apply(&self, runner: &dyn Runner, address: Ipv4Addr) -> anyhow::Result<()> {
         if let Some(kinds) = &self.kinds {
             api::apply_kinds(runner, address, kinds).with_context(|| format!("applying the kinds of {}", self.name))?;

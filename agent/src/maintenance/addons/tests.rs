@@ -1,4 +1,4 @@
-//! Add-ons in a cluster that is not there: what is applied of them, and what comes back.
+//! Add-ons in a fake cluster: what is applied, and what is applied again.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,7 +17,7 @@ use crate::cluster::kubernetes::objects::named;
 use crate::host::command::{Command, Error};
 use crate::upgrade::swap::manager::tests::context;
 
-/// What a cluster has, what was asked of it, and the kind of object before which `kubectl apply` is ended once.
+/// Objects of a cluster, the commands that it got, and the kind of object before which `kubectl apply` is killed once.
 #[derive(Default)]
 struct Cluster {
     objects: Mutex<BTreeMap<String, Value>>,
@@ -38,7 +38,7 @@ impl Cluster {
         self.objects.lock().unwrap().keys().cloned().collect()
     }
 
-    /// Does as in a cluster whose nodes all run this image for good, or not.
+    /// Runs the reconciler. `may` says that all nodes run this image and have committed it.
     fn care(&self, context: &SwapContext, may: bool) -> anyhow::Result<Findings> {
         let wanted = addons::wanted(&context.config, &context.image);
         let find = |object: &Value| Ok(self.find(object));
@@ -74,7 +74,7 @@ impl Runner for Cluster {
     }
 }
 
-/// A tenant that is to have all but local volumes.
+/// A tenant with all add-ons but local volumes.
 fn tenant() -> (TempDir, SwapContext) {
     let root = tempfile::tempdir().unwrap();
     CertificateAuthorities::make(SystemTime::now()).unwrap().ensure(&files::below(root.path(), PKI)).unwrap();
@@ -89,7 +89,7 @@ fn tenant() -> (TempDir, SwapContext) {
 }
 
 #[test]
-fn addons_of_another_build_are_renewed_and_looked_at_once() {
+fn add_ons_of_another_build_are_renewed_once() {
     let root = tempfile::tempdir().unwrap();
     let mut context = context(root.path(), None);
     let now = SystemTime::now();
@@ -121,9 +121,9 @@ fn addons_of_another_build_are_renewed_and_looked_at_once() {
     assert!(cluster.commands().is_empty(), "not all nodes run it for good");
 }
 
-/// The store is as it was before this image was committed: with the kinds and the mark of the one before.
+/// The store is as it was before this image was committed: with the kinds and the mark of the former image.
 #[test]
-fn addons_are_renewed_once_in_a_cluster_that_was_turned_back() {
+fn restored_cluster_renews_its_add_ons_once() {
     let root = tempfile::tempdir().unwrap();
     let mut context = context(root.path(), None);
     let cluster = Cluster::default();
@@ -143,7 +143,7 @@ fn addons_are_renewed_once_in_a_cluster_that_was_turned_back() {
 }
 
 #[test]
-fn a_tenant_gets_the_add_ons_that_it_is_to_have_and_loses_the_others() {
+fn tenant_gets_its_add_ons_and_loses_others() {
     let (_root, context) = tenant();
     let cluster = Cluster::default();
     cluster.care(&context, true).unwrap();
@@ -151,7 +151,7 @@ fn a_tenant_gets_the_add_ons_that_it_is_to_have_and_loses_the_others() {
 }
 
 #[test]
-fn what_was_applied_in_part_is_applied_again() {
+fn partly_applied_objects_are_applied_again() {
     for cut in ["IPAddressPool", "DaemonSet", "APIService", "Service"] {
         let (_root, mut context) = tenant();
         let (whole, cluster) = (Cluster::default(), Cluster::default());
@@ -160,7 +160,7 @@ fn what_was_applied_in_part_is_applied_again() {
         cluster.care(&context, true).unwrap_err();
         cluster.care(&context, true).unwrap();
         assert_eq!(cluster.names(), whole.names(), "{cut}");
-        // The same for what was there, with another pool.
+        // The same with existing objects and another pool.
         let last = std::net::Ipv4Addr::new(10, 0, 0, 59);
         context.config.cluster.add_ons.service_addresses[0].last = last;
         *cluster.cut.lock().unwrap() = Some("IPAddressPool");
@@ -171,10 +171,10 @@ fn what_was_applied_in_part_is_applied_again() {
     }
 }
 
-/// The first look is seconds after the node works, when pods that were off with it are still coming up. The next one is a minute
-/// later, and tells what is still so.
+/// The first look is seconds after the node works, when pods that were off with it may still be starting. The next look is a
+/// minute later and reports those that still do not run.
 #[test]
-fn that_too_few_pods_run_is_no_trouble_in_the_first_minute() {
+fn missing_pods_are_reported_after_a_minute() {
     let (_root, context) = tenant();
     let wanted = addons::wanted(&context.config, &context.image);
     let count = |passes: bool, seconds: u64| {
@@ -195,7 +195,7 @@ fn that_too_few_pods_run_is_no_trouble_in_the_first_minute() {
 }
 
 #[test]
-fn what_somebody_deletes_comes_back_and_is_said() {
+fn deleted_objects_are_reported_and_applied_again() {
     let (_root, context) = tenant();
     let cluster = Cluster::default();
     cluster.care(&context, true).unwrap();
@@ -216,7 +216,7 @@ fn what_somebody_deletes_comes_back_and_is_said() {
 }
 
 #[test]
-fn what_another_node_has_applied_with_other_settings_is_left_alone() {
+fn objects_with_another_nodes_settings_stay() {
     let (_root, context) = tenant();
     let cluster = Cluster::default();
     cluster.care(&context, true).unwrap();
@@ -228,7 +228,7 @@ fn what_another_node_has_applied_with_other_settings_is_left_alone() {
     assert!(cluster.commands().is_empty());
 }
 
-/// The control cluster with the controller, as far as the image lists it.
+/// The control cluster with the controller. The image lists one object of it.
 fn with_controller() -> (TempDir, SwapContext) {
     let root = tempfile::tempdir().unwrap();
     let mut context = context(root.path(), None);
@@ -241,7 +241,7 @@ fn with_controller() -> (TempDir, SwapContext) {
 }
 
 #[test]
-fn the_controllers_kinds_come_first_once_all_nodes_run_the_image() {
+fn kinds_of_the_controller_are_applied_first() {
     let (_root, mut context) = with_controller();
     let cluster = Cluster::default();
     cluster.care(&context, false).unwrap();
@@ -256,12 +256,12 @@ fn the_controllers_kinds_come_first_once_all_nodes_run_the_image() {
     for name in ["Namespace kaas-system", "DaemonSet kaas-system/kaas-controller"] {
         assert!(cluster.names().contains(&name.to_owned()), "{name}");
     }
-    // What somebody deletes of either comes back.
+    // Deleted objects of either source are applied again.
     cluster.delete("Namespace kaas-system");
     assert!(!cluster.care(&context, true).unwrap().is_empty());
     assert!(cluster.names().contains(&"Namespace kaas-system".to_owned()));
     cluster.commands();
-    // The pods of the next image lead once it is this one's for good.
+    // The pods of the next image lead once it is committed.
     context.image.build = "next".to_owned();
     cluster.care(&context, true).unwrap();
     let objects = cluster.objects.lock().unwrap();
@@ -270,7 +270,7 @@ fn the_controllers_kinds_come_first_once_all_nodes_run_the_image() {
 }
 
 #[test]
-fn an_image_that_lacks_what_it_lists_brings_nothing() {
+fn image_without_a_listed_file_applies_nothing() {
     let (root, context) = with_controller();
     fs::remove_file(files::below(root.path(), contract::image::objects_of("controller"))).unwrap();
     let cluster = Cluster::default();

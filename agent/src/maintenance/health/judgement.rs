@@ -1,15 +1,14 @@
-//! From single looks to what keepalived is told.
+//! Decides from single looks whether keepalived may hold the virtual IP.
 
 use std::time::{Duration, Instant};
 
-/// So many looks in a row must find the API wanting before this node gives the virtual IP up …
+/// How many looks in a row must fail before this node gives up the virtual IP …
 const LOOKS: u32 = 3;
 
 /// … and they must last so long. An election of etcd's leader is no outage.
 const REFUSING: Duration = Duration::from_secs(2);
 
-/// As long as its answers are only late: under load no other node would be quicker, and all clients would have to
-/// come again.
+/// The same while answers are only late. Under load no other node would be quicker, and all clients would have to reconnect.
 const LATE: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,26 +16,26 @@ pub(super) enum Look {
     Serves,
     /// It did not answer in time.
     Late,
-    /// It says no, cannot be reached, or has no etcd.
+    /// It answers no, cannot be reached, or has no etcd.
     Refuses,
-    /// Its etcd was told to stop.
+    /// Its etcd was asked to stop.
     Stops,
 }
 
-/// Whether the API on this node serves: at once when it does, no longer when its etcd was told to stop, or after some
-/// looks in a row that say otherwise.
+/// Whether the API on this node serves. It does at once after a look that says so. It no longer does when its etcd was asked to
+/// stop, or after some failed looks in a row.
 #[derive(Debug, Default)]
 pub(super) struct ApiHealth {
     serves: bool,
     doubt: Option<Doubt>,
 }
 
-/// Looks in a row that find the API wanting.
+/// Failed looks in a row.
 #[derive(Debug)]
 struct Doubt {
     since: Instant,
     looks: u32,
-    /// How many looks up to the last one are refusals.
+    /// How many of the last looks in a row are refusals.
     refusals: u32,
 }
 
@@ -45,19 +44,19 @@ impl ApiHealth {
         self.serves
     }
 
-    /// What keepalived is told: whether this node may hold the virtual IP. Nothing new while the API of a node that is
-    /// `alone` does not serve: nobody could take the address, and giving it up would only end clients' connections, for
-    /// longer than a restart of etcd lasts.
+    /// Whether keepalived may hold the virtual IP. `None` if nothing changes, because the API of a node that is `alone` does
+    /// not serve. No other node could take the address. Giving it up would only end clients' connections, for longer than a
+    /// restart of etcd lasts.
     pub(super) fn told(&self, alone: bool) -> Option<bool> {
         (self.serves || !alone).then_some(self.serves)
     }
 
-    /// Whether the last look found it wanting.
+    /// Whether the last look failed.
     pub(super) fn doubts(&self) -> bool {
         self.doubt.is_some()
     }
 
-    /// Judges by a look that began then and ends `now`. Says whether that ends its service.
+    /// Judges by a look that ran from `began` to `now`. Returns whether that ends the service.
     pub(super) fn note(&mut self, look: Look, began: Instant, now: Instant) -> bool {
         if look == Look::Serves {
             *self = Self { serves: true, doubt: None };
@@ -66,7 +65,7 @@ impl ApiHealth {
         let doubt = self.doubt.get_or_insert(Doubt { since: began, looks: 0, refusals: 0 });
         doubt.looks = doubt.looks.saturating_add(1);
         doubt.refusals = if look == Look::Refuses { doubt.refusals.saturating_add(1) } else { 0 };
-        // One that answers no, after it was late when it was asked, has said so more than once.
+        // An API that refuses, after it was late, has failed more than once.
         let least = if doubt.refusals > 1 { REFUSING } else { LATE };
         let lasts = doubt.looks >= LOOKS && now.duration_since(doubt.since) >= least;
         // A stop is certain, and lasts for seconds.
@@ -80,7 +79,7 @@ mod tests {
     use super::Look::{Late, Refuses, Serves, Stops};
     use super::*;
 
-    /// Whether the API serves after each of some looks that begin and end so many milliseconds from now.
+    /// Whether the API serves after each of these looks. Begin and end are in milliseconds from now.
     fn judged(looks: &[(u64, u64, Look)]) -> Vec<bool> {
         let start = Instant::now();
         let at = |time| start + Duration::from_millis(time);
@@ -105,19 +104,19 @@ mod tests {
     }
 
     #[test]
-    fn an_etcd_that_is_away_for_two_seconds_ends_it() {
+    fn service_ends_after_two_seconds_without_etcd() {
         let away = |from: u64| (from, from, Refuses);
         let looks = [(0, 0, Serves), away(1000), away(1500), away(2000), away(2500), away(3000)];
         assert_eq!(judged(&looks), [true, true, true, true, true, false]);
     }
 
     #[test]
-    fn an_etcd_that_was_told_to_stop_ends_it_at_once() {
+    fn service_ends_at_once_when_etcd_stops() {
         assert_eq!(judged(&[(0, 0, Serves), (1000, 1000, Stops), (1500, 1500, Serves)]), [true, false, true]);
     }
 
     #[test]
-    fn a_node_that_is_alone_never_gives_the_address_up() {
+    fn single_node_never_gives_up_the_address() {
         let now = Instant::now();
         let mut judgement = ApiHealth::default();
         for (look, with_others, alone) in
@@ -129,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn an_api_that_hangs_when_etcd_goes_is_judged_from_when_it_was_asked() {
+    fn hanging_request_counts_from_its_begin() {
         let looks = [(0, 0, Serves), (1000, 3000, Late), (3500, 3500, Refuses), (4000, 4000, Refuses)];
         assert_eq!(judged(&looks), [true, true, true, false]);
     }
 
     #[test]
-    fn answers_that_are_late_end_it_after_fifteen_seconds() {
+    fn service_ends_after_late_answers_for_fifteen_seconds() {
         let late = |from: u64| (from, from + 2000, Late);
         let looks: Vec<_> =
             [0].map(|at| (at, at, Serves)).into_iter().chain((1..8).map(|at| late(at * 2500))).collect();

@@ -1,4 +1,4 @@
-//! A member of etcd that says that all is well while it stops.
+//! A member of etcd that reports that it is healthy while it stops.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -25,14 +25,14 @@ use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
 use crate::status::{Reporter, Status};
 
-/// A control node below a directory whose API and etcd say that all is well.
+/// A control-plane node below a directory. Its API and etcd report that they are healthy.
 struct Node {
     directory: TempDir,
     config: ControlPlane,
 }
 
 impl Node {
-    /// Of so many control nodes; the others are away.
+    /// A node of so many control-plane nodes. The others are away.
     fn of(count: usize) -> Self {
         let (directory, now, mut config) = (tempfile::tempdir().unwrap(), SystemTime::now(), three_nodes());
         config.cluster.control_nodes.truncate(count);
@@ -65,7 +65,7 @@ impl Node {
         if is { fs::write(file, "").unwrap() } else { fs::remove_file(file).unwrap() }
     }
 
-    /// What keepalived was told last.
+    /// The last health that keepalived was given.
     fn told(&self) -> String {
         fs::read_to_string(files::below(self.root(), virtual_ip::HEALTH)).unwrap_or_default()
     }
@@ -90,7 +90,7 @@ fn in_a_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
-fn an_etcd_that_was_told_to_stop_is_not_asked_whether_it_is_well() {
+fn stopping_etcd_is_not_asked_for_its_health() {
     in_a_namespace("asked", || {
         let node = Node::of(3);
         let api = ReloadingApi::new(&node.config, files::below(node.root(), api::KUBECONFIG)).unwrap();
@@ -100,13 +100,13 @@ fn an_etcd_that_was_told_to_stop_is_not_asked_whether_it_is_well() {
         node.etcd_is_stopping(true);
         let (look, why) = ask();
         assert_eq!(look, Look::Stops);
-        assert_eq!(why.unwrap().to_string(), "etcd on this node was told to stop");
+        assert_eq!(why.unwrap().to_string(), "etcd on this node was asked to stop");
         node.etcd_is_stopping(false);
         assert_eq!(ask().0, Look::Serves);
     });
 }
 
-/// What keepalived was told when etcd was well, then when it was told to stop. The pause of the calm watch is an hour.
+/// keepalived's health while etcd runs, then while etcd stops. The pause of the calm watch is an hour.
 fn told_while_etcd_stops(node: &Node) -> (String, String) {
     let reporter = Reporter::new(node.root(), Status::default());
     let _watch = HealthWatch::start(&node.config, node.root(), reporter.clone()).unwrap();
@@ -119,14 +119,14 @@ fn told_while_etcd_stops(node: &Node) -> (String, String) {
 }
 
 #[test]
-fn the_address_leaves_a_node_whose_etcd_is_told_to_stop_without_another_look() {
+fn address_leaves_a_node_whose_etcd_stops() {
     in_a_namespace("leaves", || {
         assert_eq!(told_while_etcd_stops(&Node::of(3)), ("0\n".to_owned(), "-254\n".to_owned()));
     });
 }
 
 #[test]
-fn the_address_stays_with_a_node_that_is_alone_while_its_etcd_restarts() {
+fn address_stays_on_a_single_node() {
     in_a_namespace("stays", || {
         assert_eq!(told_while_etcd_stops(&Node::of(1)), ("0\n".to_owned(), "0\n".to_owned()));
     });

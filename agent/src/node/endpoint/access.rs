@@ -1,16 +1,13 @@
-//! Who may ask what. The rule knows certificates alone, so that it holds
-//! while the API, and with it RBAC, is down:
+//! Access rules of the endpoint. They depend on certificates alone, so they work while the API, and with it RBAC, is down:
 //!
-//! - a client certificate of the group (organization) `system:masters` or
-//!   `kubeadm:cluster-admins` is an administrator's;
+//! - a client certificate of the group (organization) `system:masters` or `kubeadm:cluster-admins` is an administrator's;
 //! - one of the group `kaas:monitoring` may read status and metrics;
-//! - one of the group `kaas:deployers` is an administrator's as long as its user is that of the deployer's key which this
-//!   node has now;
-//! - any other one, a node's or a pod's, is nobody's;
+//! - one of the group `kaas:deployers` is an administrator's as long as its user is the user of this node's current deployer
+//!   key;
+//! - any other one, a node's or a pod's, gives no right;
 //! - one that was revoked is refused ([`crate::cluster::certificates::revoked`]).
 //!
-//! A certificate that the cluster's authority has not signed, or that is out of
-//! date, does not get past the TLS handshake.
+//! The TLS handshake fails with a certificate that the cluster's CA has not signed, or that is not valid now.
 
 use std::net::SocketAddr;
 
@@ -19,14 +16,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::cluster::pki::groups::{ADMINISTRATORS, MONITORING};
 
-/// Who asks, as far as the connection shows.
+/// A caller, as far as the connection shows.
 #[derive(Clone, Default)]
 pub(super) struct Caller {
-    /// What the certificate allows; none if none was shown.
+    /// The right of the certificate. `None` without a certificate.
     pub right: Option<AccessLevel>,
-    /// The TLS session; none where no proof would hold for it.
+    /// The TLS session. `None` if a proof cannot be bound to it.
     pub session: Option<Session>,
-    /// From where; none if that is not known.
+    /// The caller's address. `None` if it is unknown.
     pub from: Option<SocketAddr>,
 }
 
@@ -36,22 +33,22 @@ impl Caller {
     }
 }
 
-/// What a caller may do. Each includes those before it.
+/// The rights of a caller. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AccessLevel {
     /// Shows a certificate that was revoked, or may have been.
     Revoked,
-    /// Shows no certificate, or nobody's.
+    /// Shows no certificate, or one without rights.
     Anyone,
     /// May read status and metrics.
     Monitoring,
-    /// May read what the cluster keeps.
+    /// May read the cluster's secrets and change the node.
     Administrator,
 }
 
 impl AccessLevel {
-    /// What the holder of a certificate may do. The TLS handshake has verified
-    /// the certificate, given in DER. `deployer` looks up the user of the deployer's key.
+    /// The right of the holder of a certificate, in DER, that the TLS handshake has verified. `deployer` looks up the user of
+    /// the deployer's key.
     pub(crate) fn of(certificate: &[u8], deployer: impl FnOnce() -> Option<String>) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Self::Anyone };
         let groups = || certificate.subject().iter_organization().filter_map(|group| group.as_str().ok());
@@ -68,7 +65,7 @@ impl AccessLevel {
         }
     }
 
-    /// Whose certificate it takes, in words.
+    /// The certificate that a route needs, in words.
     pub(crate) fn needed(self) -> String {
         match self {
             Self::Revoked | Self::Anyone => "nobody's".to_owned(),

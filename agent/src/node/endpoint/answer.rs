@@ -17,16 +17,16 @@ const PIECE: usize = 64 << 10;
 
 /// The body of an answer.
 pub(crate) enum Content {
-    /// What is left of a text.
+    /// The rest of a text.
     Text(Option<Bytes>),
-    /// What is left of a file.
+    /// The rest of a file.
     File {
-        /// The file, at the place from which it goes on.
+        /// The file, at the current position.
         file: tokio::fs::File,
-        /// How many bytes are left. A file that has become shorter breaks the
-        /// connection off, so that nobody takes a part for the whole.
+        /// How many bytes are left. If the file has become shorter, the connection is closed, so that clients do not take a
+        /// part for the whole.
         left: u64,
-        /// Where pieces are read to.
+        /// The buffer of a piece.
         piece: Box<[u8]>,
     },
 }
@@ -90,5 +90,5 @@ impl Body for Content {
     }
 }
 
-/// Answers are made without waiting, and failing to make one is an answer too.
+/// An answer is made without waiting. A failure is an answer, too.
 pub(crate) type Made = Result<Answer, Infallible>;

@@ -1,6 +1,6 @@
-//! Who holds a connection. Callers who have shown that they are an administrator or monitoring keep theirs; of all
-//! others, whoever has waited longest gives way to who comes. So somebody who holds on, or says nothing, keeps nobody
-//! out. The cluster's own nodes, by their addresses, have seats that no other address can take.
+//! Slots for connections. A caller who has proved to be an administrator or monitoring keeps its slot. Of all others, the one
+//! that has waited longest gives way to a new caller. So idle or silent callers cannot block others. The cluster's own nodes,
+//! by their addresses, have slots that no other address can take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// How many connections there may be at once from addresses that are no node's …
+/// How many connections may be open at once from addresses outside the cluster …
 pub(super) const CONNECTIONS: usize = 64;
-/// … and how many from one address, a node's or not.
+/// … and how many from one address, in the cluster or not.
 pub(super) const PER_ADDRESS: usize = 16;
 
 /// The connections of one endpoint.
@@ -27,12 +27,12 @@ struct Occupancy {
 
 struct SlotHolder {
     from: IpAddr,
-    /// Whether the caller has shown who it is.
+    /// Whether the caller has shown a certificate with rights.
     known: bool,
     end: Arc<Notify>,
 }
 
-/// One connection's place, while it lasts.
+/// The slot of one connection, while it lasts.
 pub(super) struct ConnectionSlot {
     seats: Arc<ConnectionSlots>,
     number: u64,
@@ -40,12 +40,12 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    /// Says which addresses are the cluster's own nodes', this one's included.
+    /// Sets the addresses of the cluster's own nodes, including this one.
     pub(super) fn keep_for(&self, nodes: BTreeSet<IpAddr>) {
         self.state().nodes = nodes;
     }
 
-    /// A seat for a caller from this address; none if all that it could have are held by callers who are known.
+    /// A slot for a caller from this address. `None` if known callers hold all slots that it could get.
     pub(super) fn take(self: &Arc<Self>, from: IpAddr) -> Option<ConnectionSlot> {
         let mut state = self.state();
         if let Some(crowd) = state.in_the_way(from) {
@@ -66,7 +66,7 @@ impl ConnectionSlots {
     }
 }
 
-/// Addresses, one of whose callers has to give up its seat.
+/// Addresses. One of their callers has to give up its slot.
 enum AddressGroup {
     From(IpAddr),
     Any(BTreeSet<IpAddr>),
@@ -82,7 +82,7 @@ impl AddressGroup {
 }
 
 impl Occupancy {
-    /// Whose callers stand in the way of somebody from this address: one of them has to give up its seat first.
+    /// The addresses whose callers block a new one from this address. One of them has to give up its slot first.
     fn in_the_way(&self, from: IpAddr) -> Option<AddressGroup> {
         if self.holders.values().filter(|taken| taken.from == from).count() >= PER_ADDRESS {
             return Some(AddressGroup::From(from));
@@ -91,7 +91,7 @@ impl Occupancy {
         if self.nodes.contains(&from) || strangers().count() < CONNECTIONS {
             return None;
         }
-        // Those addresses that wait with the most.
+        // The addresses with the most waiting callers.
         let mut waiting: BTreeMap<IpAddr, usize> = BTreeMap::new();
         strangers().filter(|taken| !taken.known).for_each(|taken| *waiting.entry(taken.from).or_default() += 1);
         let most = waiting.values().copied().max();
@@ -102,14 +102,14 @@ impl Occupancy {
 }
 
 impl ConnectionSlot {
-    /// The caller has shown that it is an administrator or monitoring: nobody takes the seat away any more.
+    /// Marks the caller as known: it has shown that it is an administrator or monitoring. The slot is no longer taken away.
     pub(super) fn hold(&self) {
         if let Some(taken) = self.seats.state().holders.get_mut(&self.number) {
             taken.known = true;
         }
     }
 
-    /// Waits until the seat is needed for somebody else.
+    /// Waits until the slot is needed for another caller.
     pub(super) async fn is_taken_away(&self) {
         self.end.notified().await;
     }
@@ -129,7 +129,7 @@ mod tests {
         IpAddr::from([192, 0, 2, u8::try_from(last).unwrap()])
     }
 
-    /// Seats that are all held by strangers, as many from each address as there may be.
+    /// Slots that are all held by strangers, with the most allowed from each address.
     fn full(seats: &Arc<ConnectionSlots>) -> Vec<ConnectionSlot> {
         (0..CONNECTIONS).map(|number| seats.take(address(number / PER_ADDRESS)).unwrap()).collect()
     }
@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn who_has_waited_longest_from_an_address_gives_way_to_the_next_from_there() {
+    fn oldest_caller_of_an_address_gives_way() {
         let seats = Arc::new(ConnectionSlots::default());
         let other = seats.take(address(9)).unwrap();
         let held: Vec<ConnectionSlot> = (0..PER_ADDRESS).map(|_| seats.take(address(1)).unwrap()).collect();
         let next = seats.take(address(1)).unwrap();
         assert!(!is_there(&held[0]) && held[1..].iter().all(is_there) && is_there(&other) && is_there(&next));
-        // Known callers keep theirs: of the others there are fewer and fewer, and in the end none.
+        // Known callers keep their slots. The number of others falls to none.
         held[1..].iter().for_each(ConnectionSlot::hold);
         let after = seats.take(address(1)).unwrap();
         assert!(!is_there(&next) && held[1..].iter().all(is_there));
@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn strangers_from_many_addresses_keep_nobody_out() {
+    fn strangers_from_many_addresses_block_no_administrator() {
         let seats = Arc::new(ConnectionSlots::default());
         let held = full(&seats);
         let administrator = seats.take(address(100)).unwrap();
         administrator.hold();
         assert!(!is_there(&held[0]), "the oldest of those who hold most");
-        // Whoever comes later takes the places of strangers, again and again.
+        // Later callers take the slots of strangers, again and again.
         for round in 0..3 * CONNECTIONS {
             let _ = seats.take(address(101 + round % 100)).unwrap();
         }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_gives_way_after_those_who_hold_more() {
+    fn newcomer_gives_way_after_holders_of_more_slots() {
         let seats = Arc::new(ConnectionSlots::default());
         let newcomer = seats.take(address(50)).unwrap();
         let held = full(&seats);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_have_seats_that_no_other_address_can_take() {
+    fn strangers_cannot_take_the_slots_of_nodes() {
         let seats = Arc::new(ConnectionSlots::default());
         seats.keep_for([address(200), address(201)].into());
         let node = seats.take(address(200)).unwrap();

@@ -1,8 +1,9 @@
-//! The route of the deployer: gives an administrator's certificate to whoever proves the key that this node was given.
-//! Anyone may ask, so nothing is told before that but why not; the protocol is described in [`contract::deployer`].
+//! The route of the deployer. It issues an administrator's certificate to a client that proves the deployer's key of this node.
+//! Any client may ask. Without the proof it learns only the reason of the refusal. [`contract::deployer`] describes the
+//! protocol.
 //!
-//! What this node's data disk says now decides, not what the agent has started with: a key that was changed is good for
-//! nothing from the moment on at which that was saved.
+//! The key on the data disk counts, not the one that the agent has started with. A changed key is worthless as soon as the
+//! change is saved.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -21,7 +22,7 @@ use crate::cluster::certificates::issue;
 use crate::cluster::records::Records;
 use crate::intake::config::ControlPlane;
 
-/// What stands in the journal alone: strangers are told no more.
+/// The reason is only in the journal. Strangers do not learn it.
 const SEE_JOURNAL: &str = "this node cannot look into its records now: see the journal of kaas-agent";
 
 pub(super) fn answer(context: &EndpointContext, caller: &Caller, body: &[u8]) -> Answer {
@@ -41,7 +42,7 @@ pub(super) fn answer(context: &EndpointContext, caller: &Caller, body: &[u8]) ->
     }
 }
 
-/// The user of the key that this node was given; none if it was given none, or if that cannot be known.
+/// The user of this node's deployer key. `None` without a key, or if it cannot be read.
 pub(super) fn current_user(root: &Path) -> Option<String> {
     let config = Records::new(root).config().ok()??;
     key_of(config.control_plane().ok()?).map(|key| user(&key))
@@ -51,7 +52,7 @@ fn key_of(config: &ControlPlane) -> Option<PublicKey> {
     config.deployer_public_key.as_ref().and_then(|key| key.parse().ok())
 }
 
-/// A deployer who has proved his key.
+/// A deployer that has proved its key.
 struct ProvenDeployer {
     key: PublicKey,
     config: ControlPlane,
@@ -73,7 +74,7 @@ fn judge(context: &EndpointContext, session: &Session, request: &Request) -> Res
         return Err(Rejection::of(&codes::DEPLOYER_NOT_FORMED, reason));
     };
     let Some(key) = key_of(&config) else {
-        let reason = "this node has no deployer's key: set deployer-public-key on each control node";
+        let reason = "this node has no deployer's key: set deployer-public-key on each control-plane node";
         return Err(Rejection::of(&codes::DEPLOYER_NO_KEY, reason));
     };
     if request.key != key.fingerprint() {

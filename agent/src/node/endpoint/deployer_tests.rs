@@ -1,4 +1,4 @@
-//! A deployer's own way in, over real TLS; and whoever is none.
+//! Clients with and without the deployer's key, over real TLS.
 
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn formed(key: Option<&PrivateKey>) -> Stage {
     stage
 }
 
-/// What `configure` saves.
+/// Saves the key as `configure` does.
 fn give(stage: &Stage, key: Option<&PrivateKey>) {
     let mut config = three_nodes();
     config.deployer_public_key = key.map(|key| key.public().unwrap().to_string());
@@ -40,7 +40,7 @@ fn authority(stage: &Stage) -> Fingerprint {
     stage.reporter.status().fingerprints.unwrap().ca
 }
 
-/// Status code and JSON of what comes of the request that `make` makes of a session.
+/// Status code and JSON of the answer to the request that `make` makes for a session.
 fn asked(stage: &Stage, make: impl FnOnce(Session) -> Request) -> (u16, Value) {
     let mut stream = stage.connect(None);
     while stream.conn.is_handshaking() {
@@ -54,7 +54,7 @@ fn asked(stage: &Stage, make: impl FnOnce(Session) -> Request) -> (u16, Value) {
     (header[9..12].parse().unwrap(), serde_json::from_str(body).unwrap_or_else(|_| json!({"text": body})))
 }
 
-/// What a deployer with this key gets, who goes by what the hypervisor shows.
+/// The answer to a deployer with this key that uses the fingerprints shown by the hypervisor.
 fn ask(stage: &Stage, key: &PrivateKey) -> (u16, Value) {
     asked(stage, |session| session.request(key, &authority(stage)).unwrap())
 }
@@ -68,7 +68,7 @@ fn key() -> PrivateKey {
 }
 
 #[test]
-fn who_proves_the_key_becomes_an_administrator_until_it_is_changed() {
+fn proof_gives_rights_until_the_key_changes() {
     let (mine, other) = (key(), key());
     let stage = formed(Some(&mine));
     let (status, answer) = ask(&stage, &mine);
@@ -81,7 +81,7 @@ fn who_proves_the_key_becomes_an_administrator_until_it_is_changed() {
     let ends = pki::expiry(&certified.certificate).unwrap();
     let day = SystemTime::now() + Duration::from_secs(u64::from(HOURS) * 60 * 60);
     assert!(ends <= day && ends + HANGS > day, "good for a day");
-    // Whoever has the certificate has all of the endpoint, without the Kubernetes API.
+    // The certificate gives access to the whole endpoint, without the Kubernetes API.
     assert_eq!(stage.get(Some(&certified), "/v1/status").0, 200);
     assert_eq!(stage.get(Some(&certified), "/v1/snapshot").0, 202);
     assert_eq!(ask(&stage, &mine).0, 200, "again on demand");
@@ -102,7 +102,7 @@ fn who_proves_the_key_becomes_an_administrator_until_it_is_changed() {
 }
 
 #[test]
-fn nobody_is_let_in_before_the_cluster_has_formed() {
+fn requests_are_refused_before_the_cluster_has_formed() {
     let mine = key();
     let stage = stage();
     assert_eq!(refused(ask(&stage, &mine)), (409, "deployer.not-formed".to_owned()), "no configuration");
@@ -111,7 +111,7 @@ fn nobody_is_let_in_before_the_cluster_has_formed() {
 }
 
 #[test]
-fn a_proof_is_good_for_its_session_its_key_and_its_cluster() {
+fn proof_binds_session_key_and_cluster() {
     let (mine, other) = (key(), key());
     let stage = formed(Some(&mine));
     let not_proved = (403, "deployer.not-proved".to_owned());
@@ -122,7 +122,7 @@ fn a_proof_is_good_for_its_session_its_key_and_its_cluster() {
         request
     });
     assert_eq!(first.0, 200);
-    // Recorded, or handed on by somebody in between who has a session of his own with the deployer.
+    // Recorded, or passed on by an attacker with a session to the deployer.
     let replayed = recorded.unwrap();
     assert_eq!(refused(asked(&stage, |_| replayed.clone())), not_proved);
     let of_another_cluster = Fingerprint::of(b"another authority");
@@ -137,7 +137,7 @@ fn a_proof_is_good_for_its_session_its_key_and_its_cluster() {
 }
 
 #[test]
-fn what_cannot_be_noted_is_not_given_out() {
+fn certificate_without_a_log_entry_is_not_issued() {
     let mine = key();
     let stage = formed(Some(&mine));
     let log = files::below(stage.root(), "/data/kaas/issued.log");
@@ -163,7 +163,7 @@ fn the_group_alone_gives_no_right() {
     for name in ["", "somebody", &user(&key().public().unwrap())] {
         assert_eq!(stage.get(Some(&certified(name)), "/v1/status").0, 403, "{name}");
     }
-    // Nor does the name, without the group or from another authority.
+    // The name gives no right without the group, or from another CA.
     let leaf = Leaf::client(&current);
     let alone = leaf.issue(&stage.authorities.kubernetes, SystemTime::now()).unwrap();
     assert_eq!(stage.get(Some(&alone), "/v1/status").0, 403);
@@ -190,7 +190,7 @@ fn an_older_tls_and_other_requests_prove_nothing() {
     assert_eq!(stage.get(None, PATH).0, 405);
 }
 
-/// Anybody may send this once TLS stands.
+/// A client needs only TLS to send this.
 #[test]
 fn fuzz_of_deployers_requests() {
     let mine = key();
@@ -207,7 +207,7 @@ fn fuzz_of_deployers_requests() {
     let context = &stage.endpoint.shared.context;
     fuzz("deployers' requests", 1 << 20, &[Example::new(valid)], |bytes| {
         let Ok(understood) = json::read_strictly::<Request>(bytes) else { return };
-        // The signature's own bytes can be written in more than one way; nobody else's is taken.
+        // The signature itself can be encoded in more than one way. Another key's is never accepted.
         assert!(judge(context, &session, &understood).is_err() || understood.key == request.key);
     });
 }

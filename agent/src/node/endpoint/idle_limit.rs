@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Wraps a connection. Each byte that is read or written begins the wait anew.
+/// Wraps a connection. Each byte that is read or written starts the wait again.
 pub(super) struct IdleLimit<S> {
     stream: S,
     limit: Duration,
@@ -21,7 +21,7 @@ impl<S> IdleLimit<S> {
         Self { stream, limit, deadline: Box::pin(sleep(limit)) }
     }
 
-    /// What became of reading or writing, unless that has taken too long.
+    /// Returns the result of reading or writing, or an error if the limit has passed.
     fn judge<T>(&mut self, context: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match poll {
             Poll::Ready(done) => {

@@ -19,7 +19,7 @@ pub(super) const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Labels: names and values.
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// Everything known now of the system below `root`.
+/// All metrics of the system below `root`.
 pub(super) fn metrics(root: &Path, status: &Status) -> String {
     let mut text = Text::default();
     node(&mut text, status);
@@ -31,14 +31,14 @@ pub(super) fn metrics(root: &Path, status: &Status) -> String {
             text.sample(&[("certificate", &certificate.name)], certificate.ends as f64);
         }
     }
-    text.family("kaas_finding", "What is wrong or worth knowing on this node; 1 while it is.");
+    text.family("kaas_finding", "Findings on this node; 1 while a finding lasts.");
     let mut said: Vec<(&str, &str, &str)> = Vec::new();
     for finding in status.findings.iter() {
         let severity = match finding.severity {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        // One code may be said of one subject twice; a sample must not be.
+        // There may be two findings with one code and subject. Samples must be unique.
         let one = (finding.code.as_str(), severity, finding.subject.as_str());
         if !said.contains(&one) {
             said.push(one);
@@ -46,7 +46,7 @@ pub(super) fn metrics(root: &Path, status: &Status) -> String {
         }
     }
     let data = files::below(root, paths::DATA);
-    // Not mounted, it would be another file system.
+    // If the disk is not mounted, this would measure another file system.
     if is_mounted(&data).unwrap_or(false) {
         disk(&mut text, &data);
     }
@@ -91,7 +91,7 @@ fn disk(text: &mut Text, data: &Path) {
     text.single("kaas_data_disk_size_bytes", "The size of the data partition's file system.", bytes(space.blocks()));
     text.single(
         "kaas_data_disk_available_bytes",
-        "What is free on it for others than root.",
+        "The space on it that is free for users other than root.",
         bytes(space.blocks_available()),
     );
 }
@@ -117,7 +117,7 @@ fn truth(value: bool) -> f64 {
     if value { 1.0 } else { 0.0 }
 }
 
-/// Writes the format. All of ours are gauges: what is now.
+/// Writes the format. All metrics are gauges.
 #[derive(Default)]
 struct Text(String, &'static str);
 
@@ -159,7 +159,7 @@ mod tests {
     fn formed() -> Status {
         let mut findings = Findings::default();
         let mut finding = codes::DISK_SPARE.finding("disk", "seen", "do");
-        // As an agent may write it that keeps findings as they are.
+        // As from an agent that does not clean up findings.
         finding.subject = "a \"quoted\\\nname\"".to_owned();
         findings.push(finding.clone());
         findings.push(finding);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_metrics_of_a_formed_node() {
-        // No such directory: the numbers of a disk are each machine's own.
+        // No such directory: the numbers of a disk differ per machine.
         insta::assert_snapshot!(metrics(Path::new("/nonexistent"), &formed()));
     }
 

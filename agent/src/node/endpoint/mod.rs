@@ -1,5 +1,5 @@
-//! What the node answers over HTTPS: to load balancers whether its API serves,
-//! to monitoring its status and metrics, to administrators what is theirs.
+//! The node's answers over HTTPS: to load balancers whether its API serves, to monitoring status and metrics, to administrators
+//! the rest.
 //!
 //! | Path         | Who may ask      | Answer                                            |
 //! |--------------|------------------|---------------------------------------------------|
@@ -14,17 +14,15 @@
 //! | `/v1/commit` | administrators   | POST: commit the swap                             |
 //! | `/v1/evacuate` | administrators | POST: let the VM be shut down; 200 done, 202 under way |
 //! | `/v1/evacuate/<id>` | administrators | DELETE: withdraw that                        |
-//! | `/v1/kubernetes` | administrators | POST: go to the next Kubernetes minor, or judge it |
+//! | `/v1/kubernetes` | administrators | POST: go to the next minor version of Kubernetes, or check it |
 //! | `/v1/certificates` | administrators | POST: renew the node's certificates; 200 done, 202 under way |
-//! | `/v1/deployer` | who proves the deployer's key | POST: an administrator's certificate for that key |
+//! | `/v1/deployer` | the holder of the deployer's key | POST: an administrator's certificate for that key |
 //!
-//! What is refused is a 409 with code and reason as JSON; see [`contract::swap`].
+//! A refusal is a 409 with code and reason as JSON; see [`contract::swap`].
 //!
-//! Callers show a client certificate of the cluster's authority; see
-//! [`access`] for who is who. The server runs on a thread of its own and is
-//! bounded in connections, time and memory. It knows nothing of how the status
-//! comes about, and no answer holds a secret unless its route is for
-//! administrators alone.
+//! Callers show a client certificate of the cluster's CA. [`access`] has the rules. The server runs in a separate thread, with
+//! limits for connections, time and memory. It does not depend on how the status is made. Only routes for administrators return
+//! secrets.
 
 mod access;
 mod answer;
@@ -67,9 +65,9 @@ pub(crate) struct EndpointContext {
     pub root: PathBuf,
     /// The status as it is now.
     pub reporter: Reporter,
-    /// Where snapshots of the store are made.
+    /// Takes snapshots of the store.
     pub snapshots: snapshot::SnapshotTaker,
-    /// Where swaps are asked for.
+    /// Receives the requests for swaps.
     pub swaps: SwapManager,
 }
 
@@ -83,7 +81,7 @@ struct Shared {
     context: Arc<EndpointContext>,
     limits: server::Limits,
     seats: Arc<ConnectionSlots>,
-    /// The TLS configuration that new connections get; none while closed.
+    /// The TLS configuration of new connections. `None` while closed.
     open: Mutex<Option<Open>>,
 }
 
@@ -109,16 +107,16 @@ impl Endpoint {
         Self { shared: Arc::new(Shared { context, limits, seats: Arc::default(), open: Mutex::new(None) }) }
     }
 
-    /// Where swaps are asked for.
+    /// Receives the requests for swaps.
     pub fn swaps(&self) -> &SwapManager {
         &self.shared.context.swaps
     }
 
-    /// Sees to the server's certificate and opens the port, or goes on with the
-    /// renewed certificate. Says whether anything changed.
+    /// Renews the server's certificate if necessary and opens the port. If the port is open, uses the renewed certificate.
+    /// Returns whether anything changed.
     ///
     /// # Errors
-    /// The authorities are not there yet, or the port cannot be had.
+    /// The CAs do not exist yet, or the port cannot be opened.
     pub fn open(&self, config: &ControlPlane, now: SystemTime) -> anyhow::Result<bool> {
         let nodes = config.cluster.control_nodes.iter().map(|node| IpAddr::V4(node.address));
         self.shared.seats.keep_for(nodes.chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]).collect());
@@ -161,15 +159,15 @@ impl Endpoint {
     }
 }
 
-/// What the cluster and the endpoint are known by, from their certificates in PEM.
+/// The fingerprints of the cluster and of the endpoint, from their certificates in PEM.
 fn fingerprints(authority: &str, certificate: &str) -> anyhow::Result<Fingerprints> {
     let der = |pem: &str| tls::certificates(pem)?.into_iter().next().context("there is no certificate");
-    let authority = Fingerprint::of_key_of(&der(authority)?).context("reading the authority")?;
+    let authority = Fingerprint::of_key_of(&der(authority)?).context("reading the certificate of the CA")?;
     Ok(Fingerprints { ca: authority, endpoint: Fingerprint::of(&der(certificate)?) })
 }
 
-/// What the server's certificate says: this node's name and address, and the
-/// virtual IP, behind which a load balancer may look at it.
+/// The content of the server's certificate: this node's name and address, and the virtual IP, behind which a load balancer may
+/// check it.
 pub fn leaf(config: &ControlPlane) -> Leaf {
     let mut addresses = [IpAddr::V4(config.address()), IpAddr::V4(Ipv4Addr::LOCALHOST)].into_iter().collect::<Vec<_>>();
     addresses.extend(config.cluster.virtual_address.map(IpAddr::V4));

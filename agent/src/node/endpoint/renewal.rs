@@ -1,4 +1,4 @@
-//! The route of the renewal of certificates: notes that it was asked for; maintenance does it.
+//! The route of the renewal of certificates. It records the request, and maintenance runs it.
 
 use contract::json;
 use contract::renewal::Request;

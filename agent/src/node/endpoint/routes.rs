@@ -1,4 +1,4 @@
-//! The table of what can be asked, and how a request finds its answer.
+//! The table of routes, and how a request finds its answer.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,12 +19,12 @@ const LONGEST: usize = 16 << 10;
 /// … and how long it may take.
 const READING: Duration = Duration::from_secs(10);
 
-/// Something that can be asked.
+/// A method and a path of requests.
 struct Route {
     method: Method,
     /// Ends in `/` if one more name follows.
     path: &'static str,
-    /// What a caller must at least be allowed.
+    /// The least right that a caller needs.
     right: AccessLevel,
     make: Make,
 }
@@ -34,9 +34,9 @@ struct Route {
 enum Make {
     /// At once: all connections share one thread.
     Quick(fn(&EndpointContext) -> Answer),
-    /// On a thread of its own, from the last name of the path and the body.
+    /// In a separate thread, from the last name of the path and the body.
     Slow(fn(&EndpointContext, &str, &[u8]) -> Answer),
-    /// The same from the caller and the body: who asks proves himself with that.
+    /// The same from the caller and the body, which contains the caller's proof.
     Proved(fn(&EndpointContext, &Caller, &[u8]) -> Answer),
 }
 
@@ -70,7 +70,7 @@ const ROUTES: &[Route] = &[
 ];
 
 impl Route {
-    /// The last name of the path, empty if there is none; nothing if the path is another one.
+    /// The last name of the path, which may be empty. `None` if the path is another one.
     fn name<'p>(&self, path: &'p str) -> Option<&'p str> {
         match path.strip_prefix(self.path)? {
             "" if !self.path.ends_with('/') => Some(""),
@@ -79,13 +79,13 @@ impl Route {
         }
     }
 
-    /// Whoever may read something may ask for its header as well.
+    /// A route for GET also takes HEAD.
     fn takes(&self, method: &Method) -> bool {
         self.method == method || self.method == Method::GET && method == Method::HEAD
     }
 }
 
-/// Answers a request, or says what is wrong with it.
+/// Answers a request, or says why it cannot.
 pub(super) async fn answer(context: Arc<EndpointContext>, request: Request<Incoming>, caller: Caller) -> Answer {
     let path = request.uri().path().to_owned();
     let route = match find(request.method(), &path, caller.right) {
@@ -128,7 +128,7 @@ fn find(method: &Method, path: &str, right: Option<AccessLevel>) -> Result<&'sta
         return match right {
             None => refuse(
                 StatusCode::UNAUTHORIZED,
-                &format!("this takes a client certificate of the cluster's authority, {needed}"),
+                &format!("this takes a client certificate of the cluster's CA, {needed}"),
             ),
             Some(AccessLevel::Revoked) => refuse(
                 StatusCode::FORBIDDEN,
@@ -159,7 +159,7 @@ async fn read(mut body: Incoming) -> Result<Vec<u8>, Box<Answer>> {
     Ok(all)
 }
 
-/// For load balancers in front of the API: anyone may ask, so a few words do.
+/// For load balancers in front of the API. Any client may ask, so it returns little.
 fn livez(context: &EndpointContext) -> Answer {
     let status = context.reporter.status();
     if status.health.as_ref().is_some_and(|health| health.api) {

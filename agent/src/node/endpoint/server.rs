@@ -1,5 +1,5 @@
-//! The HTTPS server: accepts connections on a thread of its own, one request
-//! on each, and bounds what anybody can take of this node.
+//! The HTTPS server. It accepts connections in a separate thread, with one request on each, and limits the resources of
+//! clients.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -37,30 +37,29 @@ const HEADER: usize = 16 << 10;
 const HEADER_LINES: usize = 64;
 /// How often the thread shows that it is alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
-/// How many answers that wait for something may be made at once, and files be read.
+/// How many slow answers may be made at once, including reads of files.
 const BLOCKING: usize = 4;
-/// The pause after a connection could not be accepted: there are too many files open.
+/// The pause after a connection could not be accepted, because too many files are open.
 const EXHAUSTED: Duration = Duration::from_secs(1);
 
-/// How long clients are waited for.
+/// Time limits for clients.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// How long the TLS handshake may take, and then the header.
     pub beginning: Duration,
-    /// How long a connection may stand still.
+    /// How long a connection may be idle.
     pub still: Duration,
 }
 
 impl Limits {
-    /// What every endpoint outside of tests has.
+    /// The limits outside of tests.
     pub(super) const USUAL: Self = Self { beginning: Duration::from_secs(10), still: Duration::from_secs(30) };
 }
 
 /// The configuration that the next connection gets.
 pub(super) type Tls = Arc<RwLock<Arc<ServerConfig>>>;
 
-/// A server that shows `certificate` and asks its clients for one of
-/// `authority`, without insisting; all in PEM.
+/// A server that shows `certificate`, and asks its clients for one of `authority` without requiring it. All are PEM.
 pub(super) fn tls(authority: &str, certificate: &str, key: &str) -> anyhow::Result<Arc<ServerConfig>> {
     let roots = tls::trust_in(authority)?;
     let chain = tls::certificates(certificate).context("reading the endpoint's certificate")?;
@@ -69,21 +68,20 @@ pub(super) fn tls(authority: &str, certificate: &str, key: &str) -> anyhow::Resu
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .allow_unauthenticated()
         .build()
-        .context("trusting the authority")?;
+        .context("trusting the cluster's CA")?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)
         .context("using the endpoint's certificate")?;
-    // A session that was kept would outlive a renewal, and take memory.
+    // A session in the cache would outlive a renewal, and take memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-/// Opens the port and serves on a thread of its own. Says which address it
-/// got.
+/// Opens the port and serves in a separate thread. Returns the address.
 pub(super) fn start(
     address: SocketAddr,
     tls: Tls,
@@ -123,8 +121,7 @@ async fn serve(
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                // Without a seat a connection is closed at once: waiting in line
-                // would keep everybody out as long as somebody holds on.
+                // Without a slot a connection is closed at once. A queue would block all callers while one holds on.
                 let Some(seat) = seats.take(from.ip()) else { continue };
                 let acceptor = TlsAcceptor::from(Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
                 let context = Arc::clone(&context);
@@ -172,12 +169,12 @@ async fn converse(
     if right > Some(AccessLevel::Anyone) {
         seat.hold();
     }
-    // Over an older TLS nothing can be proved; all else can be asked.
+    // Over an older TLS a proof is not possible. All other requests are.
     let caller = Caller { right, session: Session::of(connection).ok(), from: Some(from) };
     exchange(stream, context, caller, limits).await
 }
 
-/// Whether a certificate was revoked. Where that cannot be known it counts as revoked, until maintenance has made the list again.
+/// Whether a certificate was revoked. If that is unknown it counts as revoked, until maintenance has made the list again.
 fn is_revoked(root: &Path, certificate: &[u8]) -> bool {
     revocation_list::refuses(root, certificate).unwrap_or_else(|error| {
         log::error!("a certificate is refused, for it may be revoked: {error:#}");

@@ -1,8 +1,7 @@
 //! A fresh snapshot of the cluster's store, for administrators.
 //!
-//! Taking one takes as long as it takes, and no answer may wait: the first
-//! question begins it, and 202 says that it is to be asked again. Once there is one, it is
-//! sent, with its SHA-256 in the field `Repr-Digest` (RFC 9530, section 3).
+//! No answer may wait for a snapshot. The first request starts it, and 202 means that the client should ask again. A finished
+//! snapshot is sent with its SHA-256 in the field `Repr-Digest` (RFC 9530, section 3).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,13 +22,13 @@ use crate::cluster::records::Records;
 use crate::host::command::Host;
 use crate::host::files;
 
-/// For how long a snapshot counts as fresh: whoever asked for it comes at once.
+/// How long a snapshot counts as fresh. A client that asked for it comes within seconds.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// The field with the checksum.
 const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
-/// Where a snapshot is made, one at a time.
+/// Takes snapshots, one at a time.
 #[derive(Default)]
 pub(crate) struct SnapshotTaker(Mutex<Latest>);
 
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_question_begins_and_a_later_one_gets_the_file_with_its_checksum() {
+    fn later_request_gets_the_snapshot_with_its_checksum() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("c-20261121T143005Z.db");
         std::fs::write(&path, "a store").unwrap();
@@ -128,7 +127,7 @@ mod tests {
         assert_eq!(begun.status(), StatusCode::ACCEPTED);
         assert_eq!(begun.headers()[RETRY_AFTER], "1");
         until_done(&taker);
-        // Nothing is made again for whoever comes at once.
+        // The next request gets the same snapshot.
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let sent = runtime.block_on(async { taker.answer(|| panic!("made again")) });
         assert_eq!(sent.status(), StatusCode::OK);
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_said_once_and_then_it_begins_anew() {
+    fn failure_is_reported_once() {
         let taker = SnapshotTaker::default();
         taker.answer(|| Box::new(|| anyhow::bail!("etcd does not answer")));
         until_done(&taker);

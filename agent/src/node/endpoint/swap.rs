@@ -1,4 +1,4 @@
-//! The routes of the image swap, of the evacuation and of Kubernetes' upgrade: translates between HTTP and
+//! The routes of the image swap, of the evacuation and of Kubernetes' upgrade. They translate between HTTP and
 //! [`crate::upgrade::swap`] and [`crate::upgrade::kubernetes`].
 
 use contract::codes;
@@ -16,7 +16,7 @@ use crate::upgrade::kubernetes;
 use crate::upgrade::swap::facts;
 use crate::upgrade::swap::peers::KnownDisks;
 
-/// The longest time that pods may be given to move away, in seconds.
+/// The longest time that a drain may take, in seconds.
 const LONGEST_DRAIN: u64 = 6 * 60 * 60;
 
 const NOT_YET: &str = "this node has not come far enough since power-on: ask again in a moment";
@@ -31,7 +31,7 @@ pub(super) fn node(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
     }
 }
 
-/// What this node knows of the nodes' data disks, for one of them that is about to start its etcd.
+/// This node's records of the nodes' data disks, for a peer that is about to start its etcd.
 pub(super) fn disks(context: &EndpointContext, _: &str, _: &[u8]) -> Answer {
     let Some(node) = context.swaps.context() else {
         return answer::line(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
@@ -97,7 +97,7 @@ pub(super) fn cancel(context: &EndpointContext, id: &str, _: &[u8]) -> Answer {
 }
 
 pub(super) fn commit(context: &EndpointContext, _: &str, body: &[u8]) -> Answer {
-    // Commands of before may send nothing.
+    // Earlier versions of the commands send no body.
     let request = if body.is_empty() { Ok(CommitRequest::default()) } else { json::read_strictly(body) };
     let request = match request {
         Ok(request) => request,
@@ -110,7 +110,7 @@ pub(super) fn commit(context: &EndpointContext, _: &str, body: &[u8]) -> Answer 
     }
 }
 
-/// The Kubernetes minor is raised after a swap, by the same hands.
+/// The minor version of Kubernetes is raised after a swap, by the same command.
 pub(super) fn upgrade_kubernetes(context: &EndpointContext, _: &str, body: &[u8]) -> Answer {
     let request: contract::kubernetes_upgrade::Request = match json::read_strictly(body) {
         Ok(request) => request,
@@ -123,7 +123,7 @@ pub(super) fn upgrade_kubernetes(context: &EndpointContext, _: &str, body: &[u8]
     }
     match kubernetes::begin(&context.swaps, &request, &Host) {
         Ok(true) => answer::line(StatusCode::ACCEPTED, "under way: see /v1/node"),
-        Ok(false) if request.check => answer::line(StatusCode::OK, "nothing is in the way"),
+        Ok(false) if request.check => answer::line(StatusCode::OK, "nothing blocks the upgrade"),
         Ok(false) => answer::line(StatusCode::OK, "the node runs it"),
         Err(refused) => conflict(&refused),
     }
@@ -133,7 +133,7 @@ fn too_long(seconds: u64) -> String {
     format!("{seconds} seconds to drain are more than {LONGEST_DRAIN}")
 }
 
-/// What failed rather than being refused is no conflict.
+/// A failure is status 500, a refusal 409.
 fn conflict(refused: &Rejection) -> Answer {
     match [&codes::SWAP_FAILED, &codes::KUBERNETES_FAILED].iter().any(|failed| failed.code == refused.code) {
         true => json_answer(StatusCode::INTERNAL_SERVER_ERROR, refused),
@@ -155,7 +155,7 @@ mod tests {
     const REQUEST: &str = include_str!("../../../../contract/testdata/swap-request.json");
 
     #[test]
-    fn a_request_is_understood_and_bad_ones_are_named() {
+    fn bad_requests_are_refused_with_a_reason() {
         assert_eq!(understand(REQUEST.as_bytes()).unwrap().drain_seconds, 120);
         let cases = [
             ("fedcba9876543210fedcba9876543210", "fedcba", "hexadecimal digits"),

@@ -16,10 +16,10 @@ use crate::host::{files, tls};
 use crate::intake::config::fixture::three_nodes;
 use crate::status::{Health, Status};
 
-/// After so long a test counts as hanging: nothing depends on how long things last.
+/// After so long a test counts as hanging. No test depends on how long things take.
 pub(super) const HANGS: Duration = Duration::from_secs(600);
 
-/// An endpoint on a port of its own, and the authority that its clients need.
+/// An endpoint on a free port, and the CAs that its clients need.
 pub(super) struct Stage {
     _root: tempfile::TempDir,
     pub(super) endpoint: Endpoint,
@@ -32,7 +32,7 @@ pub(super) fn stage() -> Stage {
     stage_with(HANGS)
 }
 
-/// With a server that gives a client so long for the handshake, and then for the header.
+/// With a server that limits the handshake, and then the header, to this time.
 fn stage_with(beginning: Duration) -> Stage {
     stage_opened(beginning, |endpoint, now| {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -42,7 +42,7 @@ fn stage_with(beginning: Duration) -> Stage {
     })
 }
 
-/// The same, opened so, which gives its address.
+/// The same with `open`, which opens the endpoint and returns its address.
 fn stage_opened(beginning: Duration, open: impl FnOnce(&Endpoint, SystemTime) -> SocketAddr) -> Stage {
     let root = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
@@ -81,7 +81,7 @@ impl Stage {
         self.secured(versions, client, stream)
     }
 
-    /// TLS over a connection that there is.
+    /// TLS over an open connection.
     fn secured(
         &self,
         versions: &[&'static rustls::SupportedProtocolVersion],
@@ -150,7 +150,7 @@ fn the_status_is_for_monitoring_and_administrators() {
     let stage = stage();
     let (code, body) = stage.get(None, "/v1/status");
     assert_eq!(code, 401);
-    assert!(body.contains("client certificate of the cluster's authority"), "{body}");
+    assert!(body.contains("client certificate of the cluster's CA"), "{body}");
     for nobody in [None, Some("system:nodes"), Some("kaas:monitoring ")] {
         let (code, body) = stage.get(Some(&stage.client(nobody)), "/v1/status");
         assert_eq!(code, 403, "{nobody:?}");
@@ -164,7 +164,7 @@ fn the_status_is_for_monitoring_and_administrators() {
 }
 
 #[test]
-fn a_revoked_certificate_is_refused_from_the_next_connection_on() {
+fn next_connection_refuses_a_revoked_certificate() {
     let stage = stage();
     let (administrator, other) = (stage.client(Some("kubeadm:cluster-admins")), stage.client(Some("kaas:monitoring")));
     assert_eq!(stage.get(Some(&administrator), "/v1/status").0, 200);
@@ -184,7 +184,7 @@ fn a_revoked_certificate_is_refused_from_the_next_connection_on() {
 }
 
 #[test]
-fn a_renewal_of_certificates_is_asked_for_by_administrators_and_noted() {
+fn only_administrators_can_request_a_renewal() {
     let stage = stage();
     fs::create_dir_all(stage.root().join("data/kaas")).unwrap();
     let post = |client: &CertificateWithKey, body: &str| {
@@ -226,7 +226,7 @@ fn a_snapshot_is_for_administrators_alone() {
 }
 
 #[test]
-fn a_certificate_of_another_authority_is_refused() {
+fn certificate_of_another_ca_is_refused() {
     let stage = stage();
     let foreign = CertificateAuthorities::make(SystemTime::now()).unwrap();
     let leaf = Leaf { group: Some("system:masters".into()), ..Leaf::client("somebody") };
@@ -242,7 +242,7 @@ fn a_certificate_of_another_authority_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_said_so() {
+fn invalid_requests_get_the_right_status() {
     let stage = stage();
     let (code, body) = stage.get(None, "/");
     assert_eq!(code, 404);
@@ -256,7 +256,7 @@ fn what_cannot_be_asked_is_said_so() {
 }
 
 #[test]
-fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
+fn only_administrators_can_request_swaps() {
     let stage = stage();
     let request = include_str!("../../../../contract/testdata/swap-request.json");
     let ask = |client: Option<&CertificateWithKey>, line: &str, body: &str| {
@@ -277,7 +277,7 @@ fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
     }
     let administrator = stage.client(Some("kubeadm:cluster-admins"));
     let ask = |line: &str, body: &str| ask(Some(&administrator), line, body);
-    // The boot flow has not come so far here.
+    // The boot flow has not opened the swaps here.
     assert_eq!((ask("GET /v1/node", "").0, ask("GET /v1/disks", "").0), (503, 503));
     let evacuation = include_str!("../../../../contract/testdata/evacuation-request.json");
     let (code, body) = ask("POST /v1/evacuate", evacuation);
@@ -299,9 +299,9 @@ fn swaps_are_for_administrators_alone_and_their_bodies_bounded() {
     }
 }
 
-/// The scenario of all nodes that start together, one of them with an old copy of its data disk: no etcd runs yet.
+/// All nodes start together, one of them with an old copy of its data disk. No etcd runs yet.
 #[test]
-fn an_old_copy_is_known_to_a_peer_whose_etcd_does_not_run_yet() {
+fn peer_without_etcd_recognizes_an_old_disk_copy() {
     use crate::cluster::records::{DiskCounter, Records};
     use crate::host::disk::{self, DiskState, Identity};
     use crate::upgrade::swap::manager::tests::context;
@@ -324,7 +324,7 @@ fn an_old_copy_is_known_to_a_peer_whose_etcd_does_not_run_yet() {
     };
     assert_eq!(judged(9), Verdict::Unknown, "nobody answers yet");
 
-    // The second node's agent, which remembers what its member knew last.
+    // The second node's agent, which remembers the last records of its member.
     let second = config.cluster.control_nodes[1].clone();
     let endpoint = Endpoint::new(root.path(), Reporter::new(root.path(), Status::default()));
     let mut own = context(root.path(), None);
@@ -346,7 +346,7 @@ fn an_old_copy_is_known_to_a_peer_whose_etcd_does_not_run_yet() {
 fn a_header_is_bounded_in_length_and_lines() {
     let stage = stage();
     let long = format!("GET /livez HTTP/1.1\r\nHost: node\r\nLong: {}\r\n\r\n", "x".repeat(32 << 10));
-    // The rest of what was sent may break the connection before the answer is read.
+    // Unread bytes may break the connection before the answer is read.
     if let Ok(answer) = stage.send(None, &long) {
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     }
@@ -357,12 +357,12 @@ fn a_header_is_bounded_in_length_and_lines() {
 }
 
 #[test]
-fn who_holds_connections_open_keeps_nobody_out_but_himself() {
+fn idle_connections_do_not_block_other_callers() {
     let stage = stage();
     let livez = "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n";
     let mut idle: Vec<TcpStream> =
         (0..connection_slots::PER_ADDRESS).map(|_| TcpStream::connect(stage.address).unwrap()).collect();
-    // An administrator from the very address, who is slow.
+    // A slow administrator from the same address.
     let mut slow = stage.connect(Some(&stage.client(Some("system:masters"))));
     slow.write_all(b"GET /v1/status HTTP/1.1\r\n").unwrap();
     for _ in 0..3 * connection_slots::PER_ADDRESS {
@@ -379,7 +379,7 @@ fn who_holds_connections_open_keeps_nobody_out_but_himself() {
 }
 
 #[test]
-fn an_endpoint_that_a_node_opens_keeps_seats_for_the_nodes_of_its_cluster() {
+fn open_endpoint_keeps_slots_for_cluster_nodes() {
     let low = std::process::id().to_be_bytes();
     let address = |last: u8| Ipv4Addr::new(127, 64 | low[2] & 63, low[3], last);
     let mut config = three_nodes();
@@ -399,7 +399,7 @@ fn an_endpoint_that_a_node_opens_keeps_seats_for_the_nodes_of_its_cluster() {
         stream.set_read_timeout(Some(HANGS)).unwrap();
         stream
     };
-    // The node waits longest of all, and more strangers come than there is room for.
+    // The node waits longest, and more strangers connect than there are slots.
     let node = comes_from(2);
     let strangers = u8::try_from(connection_slots::CONNECTIONS).unwrap() + 1;
     let mut strangers: Vec<TcpStream> = (100..100 + strangers).map(comes_from).collect();
@@ -414,7 +414,7 @@ fn an_endpoint_that_a_node_opens_keeps_seats_for_the_nodes_of_its_cluster() {
 #[test]
 fn a_client_that_says_nothing_is_sent_away() {
     let stage = stage_with(Duration::from_secs(2));
-    // The end of the stream, or its breaking off; not the end of this test's own limits.
+    // The stream ends or breaks. A timeout of this test's own limits does not count.
     let sent_away = |stream: &mut dyn Read| match stream.read_to_end(&mut Vec::new()) {
         Ok(_) => true,
         Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
@@ -423,7 +423,7 @@ fn a_client_that_says_nothing_is_sent_away() {
     stream.set_read_timeout(Some(HANGS)).unwrap();
     assert!(sent_away(&mut stream), "during the handshake");
 
-    // A busy machine may take longer than that for a handshake: it is then sent away too early.
+    // A busy machine may take longer than the limit for a handshake, and is disconnected too early.
     let mut stream = loop {
         let mut stream = stage.connect(None);
         if stream.write_all(b"GET /livez HTTP/1.1\r\nHo").is_ok() {
@@ -434,7 +434,7 @@ fn a_client_that_says_nothing_is_sent_away() {
 }
 
 #[test]
-fn a_renewed_certificate_is_used_from_the_next_connection_on() {
+fn next_connection_shows_the_renewed_certificate() {
     let stage = stage();
     let shown = || {
         let mut stream = stage.connect(None);
@@ -446,7 +446,7 @@ fn a_renewed_certificate_is_used_from_the_next_connection_on() {
     let now = SystemTime::now();
     assert_eq!(open(now), (false, stage.address));
     assert_eq!(before, shown());
-    // Made when the clock was two hundred days behind: it ends too soon.
+    // As if made when the clock was two hundred days behind: it expires too soon.
     let base = files::below(stage._root.path(), CERTIFICATE);
     fs::remove_file(base.with_extension("crt")).unwrap();
     assert_eq!(open(now), (true, stage.address));
@@ -454,7 +454,7 @@ fn a_renewed_certificate_is_used_from_the_next_connection_on() {
 }
 
 #[tokio::test]
-async fn a_file_is_sent_whole_and_a_shortened_one_breaks_off() {
+async fn shortened_file_closes_the_connection() {
     use hyper::body::Body;
     use std::future::poll_fn;
     use std::pin::Pin;
@@ -479,7 +479,7 @@ async fn a_file_is_sent_whole_and_a_shortened_one_breaks_off() {
     assert_eq!(collect(answer.into_body()).await.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
 }
 
-/// What a stranger says once TLS stands. Whatever it is, nothing is told that is not for everybody, and nothing done.
+/// Requests of a stranger over TLS. No answer may contain anything that is not public, and no request may change anything.
 #[test]
 fn fuzz_of_requests_without_a_certificate() {
     use crate::fuzz::{Example, fuzz};
@@ -505,7 +505,7 @@ fn fuzz_of_requests_without_a_certificate() {
             let (mut client, server) = tokio::io::duplex(1 << 20);
             client.write_all(bytes).await.unwrap();
             client.shutdown().await.unwrap();
-            // What is wrong with a request is no matter here: what came back is.
+            // Errors in a request do not matter here, only the answer.
             let _ = server::exchange(server, context, access::Caller::default(), limits).await;
             let mut answer = Vec::new();
             client.read_to_end(&mut answer).await.unwrap();
@@ -513,7 +513,7 @@ fn fuzz_of_requests_without_a_certificate() {
         });
         let line = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let code = line.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2..5));
-        // 503 is what /livez says here. 100 asks for the body of a request.
+        // 503 is the answer of /livez here. 100 asks for the body of a request.
         let told: [&[u8]; 9] = [b"400", b"401", b"404", b"405", b"413", b"414", b"431", b"503", b"505"];
         assert!(answer.is_empty() || code.is_some_and(|code| told.contains(&code)), "{}", answer.escape_ascii());
         let body = answer.windows(4).position(|window| window == b"\r\n\r\n").map(|at| &answer[at + 4..]);

@@ -1,4 +1,4 @@
-//! Where an upgrade is asked for, and how it stands.
+//! Takes requests for an upgrade of Kubernetes.
 
 use contract::codes;
 use contract::kubernetes_upgrade::Request;
@@ -12,11 +12,11 @@ use crate::host::command::Runner;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::manager::SwapManager;
 
-/// Begins an upgrade, or says that it is under way. False if nothing is to be done: the node
-/// runs the minor, or it was only to be judged.
+/// Begins an upgrade, or returns that it is under way. False if nothing is to be done: the node runs the minor version, or the
+/// request was only a check.
 ///
 /// # Errors
-/// Why it is refused: nothing was changed.
+/// The reason of the refusal. Nothing was changed.
 pub fn begin(manager: &SwapManager, request: &Request, runner: &dyn Runner) -> Result<bool, Rejection> {
     let context = manager.context().ok_or_else(|| {
         let reason = "this node has not come far enough since power-on: ask again in a moment";
@@ -47,7 +47,7 @@ pub fn begin(manager: &SwapManager, request: &Request, runner: &dyn Runner) -> R
     Ok(true)
 }
 
-/// What of a swap or an evacuation of this node stands in the way, in words.
+/// The swap or the evacuation of this node that blocks an upgrade, in words.
 fn in_the_way(manager: &SwapManager) -> Option<String> {
     let swap = manager.state().map(|swap| format!("the swap {} is under way or not committed", swap.id));
     let evacuation = manager.evacuation().filter(|evacuation| evacuation.stage.is_under_way());

@@ -1,4 +1,4 @@
-//! `kaas-agent upgrade-kubernetes`: asks the running agent over the node's endpoint, and follows it.
+//! `kaas-agent upgrade-kubernetes`: sends the request to the running agent over the node's endpoint, and follows the upgrade.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,14 +12,14 @@ use contract::minor::Minor;
 
 use crate::upgrade::swap::command::Agent;
 
-/// How long the agent may be away while it takes the new version up.
+/// How long the agent may be away while it restarts with the new version.
 const AWAY: Duration = Duration::from_secs(15 * 60);
 const PACE: Duration = Duration::from_secs(1);
 
 /// `kaas-agent upgrade-kubernetes`
 #[derive(Args)]
 pub struct Options {
-    /// The minor to go to, such as 1.36; the next one when it is not given
+    /// Minor version to upgrade to, such as 1.36; by default the next one
     #[arg(long, value_name = "MINOR")]
     to: Option<String>,
     /// How long pods may take to move away, in seconds
@@ -30,17 +30,17 @@ pub struct Options {
     check: bool,
 }
 
-/// Upgrades this node, or says why not.
+/// Upgrades this node, or reports why not.
 ///
 /// # Errors
-/// Why it is refused or was given up; nothing is changed then.
+/// The upgrade was refused or given up. The node stays at its version then.
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let agent = Agent::of(root)?;
     let runs = minor(&agent.node()?.kubernetes.version)?;
     let to = options.to.clone().unwrap_or_else(|| runs.next().to_string());
     agent.ask("/v1/kubernetes", &Request { to: to.clone(), drain_seconds: options.drain, check: options.check })?;
     if options.check {
-        writeln!(out, "nothing is in the way of Kubernetes {to}")?;
+        writeln!(out, "nothing blocks the upgrade to Kubernetes {to}")?;
         return Ok(());
     }
     writeln!(out, "upgrading this node from Kubernetes {runs} to {to}")?;
@@ -62,7 +62,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
                     None => bail!("the node runs Kubernetes {} and no upgrade", node.kubernetes.version),
                 }
             }
-            // The agent starts again on the way.
+            // The agent restarts during the upgrade.
             Err(error) if seen.elapsed() > AWAY => return Err(error),
             Err(_) => {}
         }

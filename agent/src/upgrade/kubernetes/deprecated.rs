@@ -1,12 +1,12 @@
-//! Which APIs that a release removes are still asked for: the API server counts them since
-//! its start (`apiserver_requested_deprecated_apis`, stable since Kubernetes 1.22).
+//! APIs that a release removes and that clients still request. The API server counts the requests since its start
+//! (`apiserver_requested_deprecated_apis`, stable since Kubernetes 1.22).
 
 use contract::minor::Minor;
 
 const METRIC: &str = "apiserver_requested_deprecated_apis{";
 
-/// The APIs that are gone in `to` and that somebody has asked for, such as
-/// `flowschemas.flowcontrol.apiserver.k8s.io/v1beta3`, from an API server's metrics in Prometheus' text format.
+/// Reads an API server's metrics in Prometheus' text format. Returns the requested APIs that are gone in `to`, such as
+/// `flowschemas.flowcontrol.apiserver.k8s.io/v1beta3`.
 pub(super) fn removed_in(metrics: &str, to: Minor) -> Vec<String> {
     let lines = metrics.lines().filter_map(|line| line.strip_prefix(METRIC)?.split_once('}'));
     let asked = lines.filter(|(_, count)| count.trim().parse::<f64>().is_ok_and(|count| count > 0.0));
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_gone_by_then_and_was_asked_for_counts() {
+    fn only_removed_apis_with_requests_count() {
         let metrics = r#"# TYPE apiserver_requested_deprecated_apis gauge
 apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1
 apiserver_requested_deprecated_apis{group="example.io",removed_release="1.36",resource="widgets",subresource="status",version="v1beta1"} 1

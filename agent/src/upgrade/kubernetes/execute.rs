@@ -1,5 +1,5 @@
-//! The work of an upgrade: what comes before the agent's restart with the new minor, and
-//! what ends it. Between them the agent's ordinary plan makes certificates, manifests and kubelet anew.
+//! The steps of an upgrade before and after the agent's restart with the new minor version. Between them the agent's ordinary
+//! plan makes certificates, manifests and kubelet again.
 
 use std::sync::atomic::AtomicBool;
 
@@ -21,8 +21,8 @@ use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::evacuate::{Evacuation, failure, uncordon};
 use crate::upgrade::swap::manager::SwapManager;
 
-/// Goes on with an upgrade that was begun, up to the restart of the agent with the new minor. Says
-/// what is to be said of one that was given up.
+/// Continues an upgrade up to the restart of the agent with the new minor version. Returns a finding if the upgrade was given
+/// up.
 pub fn resume(context: &SwapContext) -> anyhow::Result<Findings> {
     let records = context.records();
     let Some(begun) = records.entry::<UpgradeRecord>()? else { return Ok(Findings::default()) };
@@ -30,7 +30,7 @@ pub fn resume(context: &SwapContext) -> anyhow::Result<Findings> {
         return Ok(given_up(&begun, error));
     }
     if context.config.cluster.kubernetes_minor == begun.to {
-        // The plan of this boot ends it.
+        // The plan of this boot finishes it.
         return Ok(Findings::default());
     }
     match change_over(context, &begun) {
@@ -56,13 +56,13 @@ fn given_up(begun: &UpgradeRecord, error: &str) -> Findings {
         .finding(
             "Kubernetes",
             format!("the upgrade from {} to {} was given up: {error}", begun.from, begun.to),
-            "The node is as before. Mend what is named and upgrade again: `kaas-agent upgrade-kubernetes`",
+            "The node is as before. Fix the cause and upgrade again: `kaas-agent upgrade-kubernetes`",
         )
         .into()
 }
 
 fn change_over(context: &SwapContext, begun: &UpgradeRecord) -> anyhow::Result<()> {
-    // The others must see it before anything changes: of two nodes that begin at once one gives way.
+    // The others must see it before anything changes: of two nodes that begin at once, one gives way.
     context.announce(|| Some(begun.id)).context("telling the cluster of the upgrade")?;
     let others = context.others_under_way().context("looking for other nodes' swaps and upgrades")?;
     if !others.is_empty() {
@@ -80,12 +80,12 @@ fn change_over(context: &SwapContext, begun: &UpgradeRecord) -> anyhow::Result<(
     let mut config = config.control_plane()?.clone();
     config.cluster.kubernetes_minor.clone_from(&begun.to);
     boot_health::forget(&context.root)?;
-    // From here on there is no way but forward.
+    // From here on the upgrade only goes forward.
     records.update_config(&Config::ControlPlane(config), None)?;
     Ok(())
 }
 
-/// Whether the node has arrived: its API server and kubelet are of this `version`.
+/// Whether the node has arrived: its API server and its kubelet have this `version`.
 fn arrived(context: &SwapContext, api: &Api, version: &str, runner: &dyn Runner) -> anyhow::Result<Result<(), String>> {
     let wanted = format!("v{version}");
     let server = api.version()?;
@@ -98,11 +98,11 @@ fn arrived(context: &SwapContext, api: &Api, version: &str, runner: &dyn Runner)
     Ok(if kubelet == wanted { Ok(()) } else { Err(format!("the kubelet is still {kubelet}")) })
 }
 
-/// Ends an upgrade once the node runs the new `version`: records it in the cluster, lets the
-/// virtual IP and pods come back. What it waits for is the inner error.
+/// Ends an upgrade once the node runs the new `version`: records it in the cluster, enables the virtual IP and uncordons the
+/// node. The inner error says what it waits for.
 ///
 /// # Errors
-/// Something failed; doing it again goes on.
+/// A step failed. Calling it again continues.
 pub fn finish(
     manager: &SwapManager,
     api: &Api,
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_up_is_said_with_its_reason() {
+    fn failed_upgrade_is_reported_with_its_reason() {
         let begun = UpgradeRecord {
             id: uuid::Uuid::nil(),
             from: "1.35".into(),

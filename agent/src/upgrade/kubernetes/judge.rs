@@ -1,43 +1,43 @@
-//! Whether the node may be taken to another minor now. Pure.
+//! Decides whether the node may be upgraded to another minor version now. Pure.
 
 use contract::codes::{self, Code};
 use contract::minor::Minor;
 use contract::swap::Rejection;
 
-/// The oldest etcd that kubeadm takes (`MinExternalEtcdVersion`, `cmd/kubeadm/app/constants` of 1.36 and 1.37).
+/// The oldest etcd that kubeadm supports (`MinExternalEtcdVersion`, `cmd/kubeadm/app/constants` of 1.36 and 1.37).
 const OLDEST_ETCD: [u64; 3] = [3, 5, 24];
 
 #[derive(Clone, Debug)]
 pub(super) struct UpgradePreconditions {
-    /// The minor that the node runs.
+    /// The minor version that the node runs.
     pub(super) from: String,
-    /// The one that is asked for.
+    /// The requested minor version.
     pub(super) to: String,
-    /// Those in the image.
+    /// The minor versions in the image.
     pub(super) available: Vec<String>,
-    /// Whether the node does its part of the cluster, and its boot was found good.
+    /// Whether the node is ready and its boot is marked healthy.
     pub(super) ready: bool,
-    /// What stands in the way on this node, in words: a swap under way or not committed, an evacuation.
+    /// A swap or an evacuation of this node that blocks the upgrade, in words.
     pub(super) swap: Option<String>,
     /// Other nodes that are being swapped or upgraded.
     pub(super) others: Result<Vec<String>, String>,
-    /// Control nodes that Kubernetes does not call ready.
+    /// Control-plane nodes that Kubernetes does not report ready.
     pub(super) not_ready: Result<Vec<String>, String>,
-    /// What of etcd's members stands against leaving them for a while.
+    /// Whether etcd can lose this node's member for a while.
     pub(super) quorum: Result<(), String>,
-    /// Each control node's version of etcd; none if its member is not healthy.
+    /// Each control-plane node's version of etcd. `None` if its member is not healthy.
     pub(super) etcd: Vec<(String, Option<String>)>,
-    /// APIs that `to` does not have and that somebody uses.
+    /// APIs that `to` does not have and that clients use.
     pub(super) removed: Result<Vec<String>, String>,
 }
 
-/// Decides by everything but kubeadm's preflight, which is only asked when nothing else is in the way.
+/// Decides by all preconditions but kubeadm's preflight, which runs only if all others are met.
 pub(super) fn judge(seen: &UpgradePreconditions) -> Result<(), Rejection> {
     version(seen)?;
     if !seen.ready {
         return refuse(
             &codes::KUBERNETES_NOT_READY,
-            "this node is not ready, or its boot was not found good yet; `kaas-agent status` says why",
+            "this node is not ready, or its boot is not marked healthy yet; `kaas-agent status` says why",
         );
     }
     if let Some(swap) = &seen.swap {
@@ -69,7 +69,7 @@ pub(super) fn judge(seen: &UpgradePreconditions) -> Result<(), Rejection> {
         Ok(removed) => refuse(
             &codes::KUBERNETES_REMOVED_APIS,
             format!(
-                "Kubernetes {} has no {} any more, and somebody has asked for it since the API servers were started; \
+                "Kubernetes {} no longer has {}, and a client has requested it since the API servers were started; \
                  move to its successor (the audit log, or the metric apiserver_requested_deprecated_apis, shows it)",
                 seen.to,
                 removed.join(", ")
@@ -100,7 +100,7 @@ fn etcd(members: &[(String, Option<String>)]) -> Result<(), Rejection> {
     let ill: Vec<&str> =
         members.iter().filter(|(_, version)| version.is_none()).map(|(node, _)| node.as_str()).collect();
     if !ill.is_empty() {
-        let reason = format!("the etcd member of {} is not healthy; mend it first", ill.join(" and "));
+        let reason = format!("the etcd member of {} is not healthy; repair it first", ill.join(" and "));
         return refuse(&codes::KUBERNETES_ETCD, reason);
     }
     let of = |version: &Option<String>| version.as_deref().and_then(numbers);
@@ -151,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn the_next_minor_is_allowed_when_everything_is_well() {
+    fn next_minor_version_is_allowed_if_healthy() {
         assert_eq!(judge(&fine()), Ok(()));
     }
 
     #[test]
-    fn each_thing_in_the_way_is_named() {
+    fn each_unmet_precondition_is_named() {
         let old = |version: &str| vec![("cp3".to_owned(), Some(version.to_owned()))];
         type Change = Box<dyn Fn(&mut UpgradePreconditions)>;
         let table: Vec<(Change, &str, &str)> = vec![

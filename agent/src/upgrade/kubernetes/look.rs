@@ -1,4 +1,4 @@
-//! Looks up what decides about an upgrade, and asks kubeadm.
+//! Collects the preconditions of an upgrade, and runs kubeadm's preflight.
 
 use std::fs;
 use std::time::Duration;
@@ -22,14 +22,14 @@ use crate::upgrade::swap::{boot_health, quorum};
 
 /// How long a member or an API server may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
-/// Where kubeadm keeps what a dry run makes: in memory.
+/// The directory for the results of kubeadm's dry run, in memory.
 const DRY_RUN: &str = "/run/kaas/kubeadm-upgrade";
-/// Names that directory (`cmd/kubeadm/app/constants`).
+/// The variable with that directory (`cmd/kubeadm/app/constants`).
 const DRY_RUN_DIRECTORY: &str = "KUBEADM_UPGRADE_DRYRUN_DIR";
-/// What the image answers for itself: its kernel and cgroups, and the cluster DNS that it brings.
+/// Checks that the image makes unnecessary: its kernel and cgroups, and the cluster DNS that it brings.
 const NOT_KUBEADMS: &str = "SystemVerification,CoreDNSUnsupportedPlugins,CoreDNSMigration";
 
-/// Looks at the node and its cluster. `swap` is what stands in the way on the node itself.
+/// Looks at the node and its cluster. `swap` is a swap or an evacuation of the node that blocks the upgrade.
 pub(super) fn look(context: &SwapContext, to: &str, swap: Option<String>, runner: &dyn Runner) -> UpgradePreconditions {
     let (config, status) = (&context.config, context.reporter.status());
     let timeout = config.timeout(ASKING);
@@ -60,7 +60,7 @@ fn not_ready(context: &SwapContext) -> anyhow::Result<Vec<String>> {
     let kubeconfig = files::below(&context.root, api::KUBECONFIG);
     let api = Api::new(context.config.address(), &kubeconfig, context.config.timeout(ASKING))?;
     let mut missing = Vec::new();
-    // By their names: what workers have written into their nodes says nothing of these.
+    // By their names, so that workers' entries in their own Node objects do not matter.
     for node in &context.config.cluster.control_nodes {
         if !api.node(&node.name)?.is_some_and(|node| node.ready) {
             missing.push(node.name.clone());
@@ -69,7 +69,7 @@ fn not_ready(context: &SwapContext) -> anyhow::Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Each API server counts for itself.
+/// Each API server counts its own requests.
 fn removed(context: &SwapContext, to: &str, runner: &dyn Runner) -> anyhow::Result<Vec<String>> {
     let to = to.parse().with_context(|| format!("{to:?}"))?;
     let mut all = Vec::new();
@@ -83,7 +83,7 @@ fn removed(context: &SwapContext, to: &str, runner: &dyn Runner) -> anyhow::Resu
     Ok(all)
 }
 
-/// Lets the new minor's kubeadm judge: versions and their skew, the cluster's health, its configuration.
+/// Runs the preflight of the new minor version's kubeadm: versions and their skew, the cluster's health, its configuration.
 ///
 /// # Errors
 /// kubeadm's reasons.
@@ -102,7 +102,7 @@ pub(super) fn preflight(
     let judged = fs::create_dir_all(&directory)
         .map_err(|source| command::Error::Start { command: command.to_string(), source })
         .and_then(|()| runner.run(&command).map(drop));
-    // It holds nothing that anybody reads.
+    // Its files are of no use.
     let _ = fs::remove_dir_all(&directory);
     judged.map_err(|error| {
         let reason = match error {
@@ -113,7 +113,7 @@ pub(super) fn preflight(
     })
 }
 
-/// The lines in which kubeadm says why, or all if there are none.
+/// The lines with kubeadm's reasons, or all lines if no reason is found.
 fn reasons(tail: &str) -> String {
     let why = |line: &&str| line.starts_with("[ERROR") || line.starts_with("- ") || line.starts_with("error:");
     let lines: Vec<&str> = tail.lines().map(str::trim).filter(why).collect();
@@ -126,7 +126,7 @@ mod tests {
     use crate::host::command::Host;
     use crate::upgrade::swap::manager::tests::context;
 
-    /// A kubeadm that finds something in the way.
+    /// A kubeadm whose preflight fails.
     struct Unwilling;
 
     impl Runner for Unwilling {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubeadm_refuses_is_refused_in_its_words() {
+    fn kubeadms_refusal_keeps_its_words() {
         let root = tempfile::tempdir().unwrap();
         let refused = preflight(&context(root.path(), None), "1.36", "1.36.3", &Unwilling).unwrap_err();
         assert_eq!(refused.code, "kubernetes.preflight");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn kubeadms_reasons_are_taken_out_of_what_it_says() {
+    fn reasons_are_found_in_kubeadms_output() {
         let tail = "W1121 x constants.go:631] Using dry-run directory\n[preflight] Some fatal errors occurred:\n\
                     \t[ERROR ControlPlaneNodesReady]: there are NotReady control-planes in the cluster: [cp2]\n\
                     [preflight] If you know what you are doing\nerror: error execution phase preflight\n";

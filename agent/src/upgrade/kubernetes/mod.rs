@@ -1,11 +1,9 @@
-//! Takes the node to the next Kubernetes minor that its image carries, as kubeadm's own
-//! workflow does it (kubeadm-upgrade(1), and `cmd/kubeadm/app/cmd/phases/upgrade`): preflight, drain,
-//! certificates, static pods, kubelet, the configuration in the cluster. One node at a time,
-//! and the other nodes' control planes may be one minor behind meanwhile.
+//! Upgrades the node to the next minor version of Kubernetes in its image. The steps are those of kubeadm (kubeadm-upgrade(1),
+//! and `cmd/kubeadm/app/cmd/phases/upgrade`): preflight, drain, certificates, static pods, kubelet, the configuration in the
+//! cluster. One node is upgraded at a time. Meanwhile the other nodes' control planes may be one minor version behind.
 //!
-//! What is to be done is saved on the data disk before anything changes. Until the
-//! new minor stands in the configuration the node can stay what it was; from then on every start of
-//! the agent goes on towards the new one.
+//! The request is saved on the data disk before anything changes. Until the configuration has the new minor version, the
+//! upgrade can be given up. From then on every start of the agent continues the upgrade.
 
 mod begin;
 pub mod command;

@@ -1,6 +1,5 @@
-//! Takes the data disk for this VM: what the identity says of its holder and generation
-//! changes here and nowhere else, once per boot. It is done right before etcd starts, after the
-//! cluster was asked about the disk, so that a disk that is refused stays as it was found.
+//! Takes the data disk for this VM. Holder and generation in the identity change only here, once per boot. It runs right before
+//! etcd starts, after the peers were asked about the disk. So a disk that is refused stays as it was found.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -14,15 +13,14 @@ use crate::host::disk::ownership::{self, Claimant};
 use crate::host::disk::{Identity, Slots, Swap, slots};
 use crate::host::files;
 
-/// Notes until the VM restarts that this boot has taken the disk of this GUID: what a swap writes
-/// to the identity since then must not be taken for what the former holder left.
+/// Records until the VM restarts that this boot has taken the disk of this GUID. A swap may write to the identity later in this
+/// boot. Such a change must not be taken for the former holder's.
 const TAKEN: &str = "/run/kaas/disk-taken";
 
-/// Takes `disk` for this VM, which may do so, unless this boot has done it already. Gives the
-/// identity as it stands now.
+/// Takes `disk` for this VM, which must be allowed to, unless this boot has done so before. Returns the current identity.
 ///
 /// # Errors
-/// The disk cannot be read or written: it is as before, or taken; doing it again completes it.
+/// The disk cannot be read or written. It is as before, or taken; calling it again completes it.
 pub fn take(root: &Path, disk: &Path, claimant: &Claimant) -> anyhow::Result<Identity> {
     let slots = Slots::read(disk).with_context(|| format!("reading {}", disk.display()))?;
     let found = slots.newest().context("the data disk has lost its identity")?;
@@ -45,10 +43,10 @@ pub(super) fn is_taken(root: &Path, disk: Uuid) -> bool {
     std::fs::read_to_string(files::below(root, TAKEN)).is_ok_and(|text| text == disk.to_string())
 }
 
-/// Keeps on the disk itself when another VM took it over, and how, if that is news.
+/// Records on the disk that another VM took it over, and how, unless that is recorded.
 fn note(root: &Path, before: &Identity, now: &Identity, claimant: &Claimant) {
     let records = Records::new(root);
-    // A disk that was taken over by force has had its new identity since then.
+    // A disk that was taken by force got its new identity at that time.
     let unnoted = |swap: &Swap| swap.forced && !records.is_in_swaps_log(&swap.id.to_string());
     if before.generation == now.generation && !now.swap.as_ref().is_some_and(unnoted) {
         return;
@@ -60,7 +58,7 @@ fn note(root: &Path, before: &Identity, now: &Identity, claimant: &Claimant) {
     }
 }
 
-/// Who took the disk: what was older, signed by somebody else or forced is said.
+/// Describes the VM that took the disk. Mentions an older image, another signer and the use of force.
 fn words(before: &Identity, now: &Identity, claimant: &Claimant) -> String {
     let vm = now.holder.map_or_else(|| "without a BIOS UUID".to_owned(), |vm| vm.to_string());
     let mut words = format!("generation {}: VM {vm} with image {} took the disk", now.generation, now.image_version);
@@ -101,7 +99,7 @@ mod tests {
         VmImage { vm: Some(vm), version: version.into(), build: format!("build of {version}") }
     }
 
-    /// A VM with an image that nobody has signed.
+    /// A VM with an unsigned image.
     fn unsigned(own: &VmImage) -> Claimant {
         Claimant { own: own.clone(), publisher: None, upgrades_from: None }
     }
@@ -132,36 +130,36 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_taken_once_per_boot_and_what_is_prepared_since_then_stays() {
+    fn disk_is_taken_once_per_boot() {
         let root = tempfile::tempdir().unwrap();
         let a = vm(A, "1.0.0");
         let disk = disk(root.path(), &released(&held_by_a(), &a, Uuid::from_u128(7)).unwrap());
         let taken = take(root.path(), &disk, &unsigned(&a)).unwrap();
         assert_eq!((taken.holder, taken.generation, &taken.swap), (Some(A), 1, &None));
-        // The agent starts again after a swap was prepared: the way over must not be forgotten.
+        // The agent restarts after a swap was prepared. The preparation must survive.
         let prepared = prepared(&taken);
         slots::write(&disk, &prepared).unwrap();
         assert_eq!(take(root.path(), &disk, &unsigned(&a)).unwrap(), prepared);
         assert_eq!(now(&disk), prepared);
-        // The VM starts again: it goes on as if nothing had been prepared.
+        // The VM restarts. The preparation is void.
         files::remove(&files::below(root.path(), TAKEN)).unwrap();
         assert_eq!(take(root.path(), &disk, &unsigned(&a)).unwrap(), taken);
     }
 
     #[test]
-    fn another_vm_counts_a_generation_and_leaves_a_line() {
+    fn another_vm_raises_the_generation_and_is_logged() {
         let root = tempfile::tempdir().unwrap();
         let disk = disk(root.path(), &prepared(&held_by_a()));
         let taken = take(root.path(), &disk, &unsigned(&vm(B, "2.0.0"))).unwrap();
         assert_eq!((taken.holder, taken.generation), (Some(B), 2));
         let log = std::fs::read_to_string(root.path().join("data/kaas/swaps.log")).unwrap();
         assert!(log.contains("generation 2: VM 00000000-0000-0000-0000-00000000000b with image 2.0.0"), "{log}");
-        // Another disk in the same boot, as after a reset, is another matter.
+        // Another disk in the same boot, as after a reset, is not taken.
         assert!(is_taken(root.path(), taken.disk) && !is_taken(root.path(), Uuid::from_u128(9)));
     }
 
     #[test]
-    fn what_is_out_of_the_ordinary_is_noted_once() {
+    fn forced_takeover_is_logged_once() {
         let root = tempfile::tempdir().unwrap();
         let log = || std::fs::read_to_string(root.path().join("data/kaas/swaps.log")).unwrap_or_default();
         let pinned = Identity { publisher: Some("SHA256:a".into()), ..held_by_a() };
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_leaves_it_taken_or_not_and_either_goes_on() {
+    fn interrupted_takeover_is_completed() {
         for things in 0.. {
             let root = tempfile::tempdir().unwrap();
             let disk = disk(root.path(), &prepared(&held_by_a()));
@@ -190,7 +188,7 @@ mod tests {
             let between = now(&disk);
             assert!([(Some(A), 1), (Some(B), 2)].contains(&(between.holder, between.generation)), "after {things}");
             assert_eq!(may_take(&between, &unsigned(&b)), Ok(()), "after {things}");
-            // Back to the former VM is possible from either, too.
+            // The former VM may also take it again in either state.
             assert_eq!(may_take(&between, &unsigned(&vm(A, "1.0.0"))), Ok(()), "after {things}");
             let taken = take(root.path(), &disk, &unsigned(&b)).unwrap();
             assert_eq!((taken.holder, taken.generation), (Some(B), 2), "after {things}");

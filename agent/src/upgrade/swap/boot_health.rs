@@ -1,4 +1,4 @@
-//! Whether this boot has shown itself good: a swap is committed only after it.
+//! Whether this boot was marked healthy. Only then can a swap be committed.
 
 use std::fs;
 use std::io;
@@ -8,18 +8,18 @@ use contract::node::HealthySince;
 
 use crate::host::files;
 
-/// The systemd unit that notes it.
+/// The systemd unit that marks the boot.
 pub const UNIT: &str = "kaas-mark-good.service";
 
-/// Where it is noted, for as long as this boot lasts.
+/// The mark, which lasts as long as this boot.
 pub const HEALTHY_FILE: &str = "/run/kaas/good.json";
 
-/// Since when this boot has counted as good, if it does.
+/// Since when this boot counts as healthy. `None` if it does not.
 pub fn read(root: &Path) -> Option<HealthySince> {
     serde_json::from_slice(&fs::read(files::below(root, HEALTHY_FILE)).ok()?).ok()
 }
 
-/// Forgets that this boot was good: it must show so again, once [`UNIT`] is started again.
+/// Removes the mark of this boot. It must be earned again once [`UNIT`] is started again.
 ///
 /// # Errors
 /// The file system's.

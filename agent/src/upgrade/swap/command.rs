@@ -1,5 +1,5 @@
-//! `kaas-agent prepare-swap` and `commit-swap`: ask the running agent over the
-//! node's endpoint, as an administrator.
+//! `kaas-agent prepare-swap` and `commit-swap`: send requests to the running agent over the node's endpoint, as an
+//! administrator.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -25,9 +25,9 @@ use crate::host::files;
 use crate::host::https::{Answer, Client};
 use crate::intake::config::Output;
 
-/// How long the agent may take to answer: it asks the other members meanwhile.
+/// How long the agent may take to answer. It asks the other members in this time.
 const ASKING: Duration = Duration::from_secs(60);
-/// How long the command's own certificate is good: longer than any drain.
+/// How long the command's own certificate is valid: longer than any drain.
 const VALIDITY: Duration = Duration::from_secs(3600 * 24);
 const PACE: Duration = Duration::from_secs(1);
 
@@ -46,8 +46,7 @@ pub struct Options {
     /// The image is older than this one, and that is meant
     #[arg(long)]
     downgrade: bool,
-    /// Fingerprint of the key that has signed the image, if it is another one than the pinned one; it is pinned at the
-    /// commit
+    /// Fingerprint of the key that has signed the image, if it is another one than the pinned one; it is pinned at the commit
     #[arg(long, value_name = "FINGERPRINT", requires = "to_version")]
     publisher: Option<String>,
     /// Undo what was prepared: a swap, or an evacuation that an upgrade has asked for
@@ -61,7 +60,7 @@ pub struct Options {
 /// Prepares a swap and waits until the VM may be shut down, or cancels it.
 ///
 /// # Errors
-/// Why it is refused or has failed; nothing is changed then.
+/// The swap was refused or has failed. The node is as before then.
 pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let agent = Agent::of(root)?;
     if options.cancel {
@@ -69,7 +68,7 @@ pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     }
     let (version, build) = options.to_version.clone().zip(options.to_build.clone()).context("version and build")?;
     let to = Image { version, build };
-    // A swap to the same image that is under way is waited for.
+    // If a swap to the same image is under way, this call follows it.
     let same = agent.node()?.swap.filter(|swap| swap.to.as_ref() == Some(&to)).map(|swap| swap.id);
     let id = same.unwrap_or_else(Uuid::new_v4);
     let (drain_seconds, downgrade, publisher) = (options.drain, options.downgrade, options.publisher.clone());
@@ -98,12 +97,12 @@ pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     }
 }
 
-/// Withdraws the swap that was prepared, or else the evacuation, whoever has asked for it.
+/// Withdraws the prepared evacuation or swap, whichever command requested it.
 fn cancel(agent: &Agent, out: &mut impl Write) -> anyhow::Result<()> {
     let node = agent.node()?;
     let swap = node.swap.map(|swap| ("swap", swap.id));
     let evacuation = node.evacuation.map(|evacuation| ("evacuation", evacuation.id));
-    // A swap that was taken is turned back, not withdrawn; an evacuation beside it is.
+    // A swap that was taken is rolled back, not withdrawn. An evacuation in addition to it is withdrawn.
     let Some((what, id)) = evacuation.or(swap) else {
         writeln!(out, "no swap is under way")?;
         return Ok(());
@@ -124,7 +123,7 @@ fn cancel(agent: &Agent, out: &mut impl Write) -> anyhow::Result<()> {
 /// Commits the swap of this node.
 ///
 /// # Errors
-/// Why it is refused.
+/// The reason of the refusal.
 pub fn commit(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     let agent = Agent::of(root)?;
     let swap = agent.node()?.swap.filter(|swap| swap.stage == Stage::Taken);
@@ -146,13 +145,13 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Asked as an administrator.
+    /// A client with an administrator's certificate.
     ///
     /// # Errors
-    /// The node is not configured, or its authority cannot be read.
+    /// The node is not configured, or its CA cannot be read.
     pub(crate) fn of(root: &Path) -> anyhow::Result<Self> {
         let config = Records::new(root).config()?.context("this node has no configuration yet")?;
-        // Whoever is root here has the authority's key: a certificate for this one command is kept nowhere.
+        // Root on this node can read the CA's key anyway. The certificate for this one command is not stored.
         let authority = CertificateAuthorities::read(&files::below(root, PKI))?.kubernetes;
         let group = Some(ADMINISTRATORS[0].to_owned());
         let own = Leaf { group, ..Leaf::client("kaas-agent:command") };
@@ -162,16 +161,16 @@ impl Agent {
         Ok(Self { client })
     }
 
-    /// What the node says of itself.
+    /// The node's facts.
     pub(crate) fn node(&self) -> anyhow::Result<Node> {
         let answer = self.client.get("/v1/node")?;
         serde_json::from_slice(&expect(answer, &[200])?).context("understanding the agent's answer")
     }
 
-    /// Asks for something. What was accepted may still be under way.
+    /// Sends a request. An accepted one may still be under way.
     ///
     /// # Errors
-    /// [`Refused`], or it does not answer.
+    /// The [`Rejection`], or the agent does not answer.
     pub(crate) fn ask(&self, path: &str, request: &impl Serialize) -> anyhow::Result<()> {
         expect(self.client.post(path, &serde_json::to_value(request)?)?, &[200, 202]).map(drop)
     }

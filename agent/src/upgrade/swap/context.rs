@@ -1,4 +1,4 @@
-//! The node that swaps are asked of, and what of it is written.
+//! The node that is swapped, and its writes to disk and cluster.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +17,10 @@ use crate::host::disk::{Identity, Slots, Swap, slots};
 use crate::intake::config::ControlPlane;
 use crate::status::Reporter;
 
-/// How long the own member may take to answer, times the timeout factor.
+/// How long this node's member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 
-/// The node that swaps are asked of.
+/// The node that is swapped.
 #[derive(Clone)]
 pub struct SwapContext {
     pub config: ControlPlane,
@@ -33,16 +33,16 @@ pub struct SwapContext {
     pub disk: PathBuf,
     /// This VM with its image.
     pub own: VmImage,
-    /// Tells the world.
+    /// Reports the status.
     pub reporter: Reporter,
-    /// Tells the cluster.
+    /// Announces the node to the cluster.
     pub announcer: node_record::Announcer,
-    /// Who may change what the cluster knows of this node's leaving.
+    /// Serializes changes of this node's announcement.
     pub announcement_lock: AnnouncementLock,
 }
 
-/// Held by whoever changes what the cluster knows of a node that leaves its work, from the look at what is under way until
-/// the cluster has it: maintenance may not undo what a swap that has just begun does. Clones are the same turn.
+/// A lock for changes of the announcement of a node that leaves its work. A caller holds it from reading the state until the
+/// cluster has the announcement. So maintenance cannot undo a swap that has just begun. Clones share the lock.
 #[derive(Clone, Default)]
 pub struct AnnouncementLock(Arc<Mutex<()>>);
 
@@ -61,7 +61,7 @@ impl SwapContext {
     /// The newest identity on the data disk.
     ///
     /// # Errors
-    /// There is none.
+    /// The disk has no identity.
     pub fn identity(&self) -> anyhow::Result<Identity> {
         let slots = Slots::read(&self.disk).with_context(|| format!("reading {}", self.disk.display()))?;
         slots.newest().cloned().context("the data disk has lost its identity")
@@ -82,7 +82,7 @@ impl SwapContext {
         EtcdClient::new(&self.announcer.node, &self.pki, self.announcer.timeout)
     }
 
-    /// The key that a commit pins: the one that somebody has named for this swap, if it has signed what runs.
+    /// The key that a commit pins: the one named for this swap, if it has signed the running image.
     pub fn next_publisher(&self, identity: &Identity) -> Option<String> {
         let named = identity.swap.as_ref()?.publisher.clone()?;
         (self.image.publisher.as_ref() == Some(&named) && identity.publisher.as_ref() != Some(&named)).then_some(named)
@@ -93,10 +93,10 @@ impl SwapContext {
         Records::new(&self.root)
     }
 
-    /// Tells the cluster what is under way, as it is once the turn is here.
+    /// Announces the swap or upgrade under way, as it is once the lock is held.
     ///
     /// # Errors
-    /// The disk cannot be written, or etcd does not take it.
+    /// The disk cannot be written, or etcd refuses the write.
     pub fn announce(&self, under_way: impl FnOnce() -> Option<Uuid>) -> anyhow::Result<()> {
         let _turn = self.announcement_lock.take();
         self.announcer.announce(under_way())
@@ -110,13 +110,13 @@ impl SwapContext {
     /// The other nodes that are being swapped, or upgraded to another Kubernetes.
     ///
     /// # Errors
-    /// The own member does not answer, or one of them has told what is not understood.
+    /// This node's member does not answer, or a record cannot be parsed.
     pub fn others_under_way(&self) -> anyhow::Result<Vec<String>> {
         let etcd = EtcdClient::new(&self.announcer.node, &self.pki, self.config.timeout(ASKING))?;
         node_record::others_under_way(&etcd, &self.config.node.name)
     }
 
-    /// Notes a change on the data disk, as far as it can be written.
+    /// Writes a change to the log on the data disk. A failure is only logged.
     pub fn note(&self, what: &str) {
         log::info!("{what}");
         if let Err(error) = self.records().note_swap(SystemTime::now(), what) {

@@ -1,6 +1,5 @@
-//! How a node leaves its work to the others for a while: the virtual IP, etcd's
-//! leadership, pods. Each part looks first, so that doing it again completes it, and ends early,
-//! with `false`, when what it is done for was cancelled.
+//! How a node leaves its work to the others for a while: virtual IP, etcd's leadership, pods. Each part looks first, so a
+//! second call completes the first. A part ends early, with `false`, when the purpose was cancelled.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,22 +19,22 @@ use crate::cluster::records::Cordon;
 use crate::cluster::virtual_ip;
 use crate::host::command::Runner;
 
-/// How long the address and the leadership may take to move, times the timeout factor.
+/// How long the virtual IP and the leadership may take to move, times the timeout factor.
 const MOVING: Duration = Duration::from_secs(20);
 /// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
-/// So long kubectl drains before it is seen whether it was cancelled.
+/// How long kubectl drains before the next check for a cancellation.
 const TURN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(250);
 
 /// A node that leaves its work.
 pub struct Evacuation<'l> {
     pub context: &'l SwapContext,
-    /// What it leaves for: noted beside the cordon.
+    /// The identifier of the swap or evacuation, recorded with the cordon.
     pub id: Uuid,
-    /// How long pods may take to move away, in seconds.
+    /// How long a drain may take, in seconds.
     pub drain_seconds: u64,
-    /// Whether it is not to happen after all.
+    /// Whether the purpose was cancelled.
     pub cancelled: &'l AtomicBool,
     /// Runs kubectl.
     pub runner: &'l dyn Runner,
@@ -46,7 +45,7 @@ impl Evacuation<'_> {
         self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Waits until something holds. False if it was cancelled meanwhile.
+    /// Waits until a condition holds. False if it was cancelled in the meantime.
     fn until(&self, what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> anyhow::Result<bool> {
         let until = Instant::now() + limit;
         while !holds() {
@@ -61,10 +60,10 @@ impl Evacuation<'_> {
         Ok(true)
     }
 
-    /// Lets another node have the virtual IP, until [`virtual_address::let_back`] or the VM restarts.
+    /// Gives the virtual IP to another node, until [`virtual_ip::enable`] or a restart of the VM.
     ///
     /// # Errors
-    /// It is still here after a while.
+    /// This node still holds it after a while.
     pub fn yield_address(&self) -> anyhow::Result<bool> {
         let config = &self.context.config;
         let Some(address) = config.cluster.virtual_address else { return Ok(true) };
@@ -76,10 +75,10 @@ impl Evacuation<'_> {
         self.until(&format!("this node still holds {address}"), limit, || virtual_ip::is_released(address))
     }
 
-    /// Lets another member lead etcd.
+    /// Moves etcd's leadership to another member.
     ///
     /// # Errors
-    /// No other one can, or it still leads after a while.
+    /// No other member can lead, or this one still leads after a while.
     pub fn move_leader(&self) -> anyhow::Result<bool> {
         let config = &self.context.config;
         let ask = |node| EtcdClient::new(node, &self.context.pki, config.timeout(ASKING));
@@ -87,7 +86,7 @@ impl Evacuation<'_> {
         if config.peers().next().is_none() || !own.status()?.is_leader() {
             return Ok(true);
         }
-        // The one that has applied most has least to catch up with.
+        // The member that has applied most needs the least time to catch up.
         let candidates = config.peers().filter_map(|peer| {
             let status = ask(peer).and_then(|etcd| etcd.status()).ok()?;
             (!status.is_learner && status.has_leader()).then_some((status.raft_applied_index, status.header.member_id))
@@ -98,7 +97,7 @@ impl Evacuation<'_> {
         self.until("this node still leads etcd", config.timeout(MOVING), follows)
     }
 
-    /// Keeps new pods away. Notes first that it was us who cordoned the node.
+    /// Keeps new pods away. Records first that this agent cordoned the node.
     pub fn cordon(&self) -> anyhow::Result<()> {
         let (context, node) = (self.context, &self.context.config.node.name);
         let _turn = context.announcement_lock.take();
@@ -107,7 +106,7 @@ impl Evacuation<'_> {
         let mut ours = noted.is_some();
         if !ours {
             let said = self.kubectl(&["get", "node", node, "--output=jsonpath={.spec.unschedulable}"])?;
-            // Who cordoned it before us uncordons it, too.
+            // If the operator cordoned the node before, the operator uncordons it.
             ours = said.trim() != "true";
         }
         if ours {
@@ -120,7 +119,8 @@ impl Evacuation<'_> {
         Ok(())
     }
 
-    /// What [`Evacuation::drain`] will delete for good, once the node is cordoned. Noted on the data disk.
+    /// The pods and data that [`Evacuation::drain`] will delete for good, once the node is cordoned. They are recorded on the
+    /// data disk.
     pub fn losses(&self) -> anyhow::Result<Losses> {
         let (config, node) = (&self.context.config, &self.context.config.node.name);
         let until = Instant::now() + config.timeout(MOVING);
@@ -140,11 +140,10 @@ impl Evacuation<'_> {
         Ok(losses)
     }
 
-    /// Moves the pods away. What nothing makes anew is deleted; [`Evacuation::losses`] names it before.
+    /// Evicts the pods. Pods that no controller recreates are deleted; [`Evacuation::losses`] names them before.
     ///
     /// # Errors
-    /// Pods are still there at the end of the time: a [`Refused`] names them, what keeps them and whether that is a
-    /// budget.
+    /// Pods remain at the end of the time. A [`Rejection`] names them, the reason, and whether a disruption budget blocks them.
     pub fn drain(&self) -> anyhow::Result<bool> {
         let node = &self.context.config.node.name;
         let until = Instant::now() + Duration::from_secs(self.drain_seconds);
@@ -165,7 +164,7 @@ impl Evacuation<'_> {
         }
     }
 
-    /// What kept the pods, as the API server says it; kubectl's own `error` if it does not.
+    /// The reason why pods remain, from the API server. kubectl's own `error` if the API server gives none.
     fn why_not_drained(&self, error: anyhow::Error) -> anyhow::Error {
         let (node, seconds) = (&self.context.config.node.name, self.drain_seconds);
         let ask = |api: Api| api.drain_blockers(&api.pods_to_move(node)?);
@@ -197,18 +196,18 @@ impl Evacuation<'_> {
     }
 }
 
-/// Lets pods come back to the node, if a swap has cordoned it. Says whether one had.
+/// Uncordons the node if a swap has cordoned it. Returns whether one had.
 ///
 /// # Errors
-/// The API does not take it; it is tried again.
+/// The API refuses it. Maintenance tries again.
 pub fn uncordon(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<bool> {
     uncordon_unless(context, runner, || false)
 }
 
-/// As [`uncordon`], unless the node `leaves` its work again: that is asked once nobody else cordons.
+/// As [`uncordon`], unless the node `leaves` its work again. That is checked under the lock.
 ///
 /// # Errors
-/// The API does not take it; it is tried again.
+/// The API refuses it. Maintenance tries again.
 pub fn uncordon_unless(
     context: &SwapContext,
     runner: &dyn Runner,
@@ -224,7 +223,7 @@ pub fn uncordon_unless(
     Ok(true)
 }
 
-/// Why something was given up: with the code that a [`Refused`] in the error has, or else this one.
+/// The reason of a failure. The code is that of a [`Rejection`] in the error, or else `otherwise`.
 pub fn failure(error: &anyhow::Error, otherwise: &Code) -> Rejection {
     let refused = |cause: &(dyn Error + 'static)| cause.downcast_ref::<Rejection>().cloned();
     let words: Vec<String> =
@@ -243,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_up_has_the_code_of_its_cause_and_the_words_of_all() {
+    fn failure_has_the_code_of_its_cause() {
         let plain = anyhow::anyhow!("no route").context("asking");
         assert_eq!(failure(&plain, &codes::SWAP_FAILED).to_string(), "asking: no route [swap.failed]");
         let blocked = anyhow::Error::from(Rejection::of(&codes::DRAIN_BLOCKED, "web/a stays")).context("leaving");

@@ -1,5 +1,4 @@
-//! What a node says of itself to whoever plans and watches a swap. Looks at the
-//! disk and asks the members; changes nothing.
+//! A node's report for commands that plan and watch a swap. It reads the disk and asks the members. It changes nothing.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use crate::host::at_once;
 /// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(3);
 
-/// The node as it is now, with the swap and the evacuation that it was asked for.
+/// The current state of the node, with its swap and evacuation.
 pub fn node(
     context: &SwapContext,
     swap: Option<SwapState>,
@@ -57,20 +56,20 @@ pub fn node(
     })
 }
 
-/// The node's pods; what the API server here does not say is none.
+/// The node's pods. Fields that the API server here does not answer are `None`.
 fn pods(context: &SwapContext) -> Pods {
     let (config, name) = (&context.config, &context.config.node.name);
     let Ok(api) = Api::as_administrator(config.address(), &context.root, config.timeout(ASKING)) else {
         return Pods::default();
     };
-    // One that is away is not waited for twice.
+    // An API that does not answer is asked only once.
     let cordoned = api.cordoned(name).ok();
     let moved = cordoned.and_then(|_| api.pods_to_move(name).ok());
     Pods { cordoned, losses: moved.map(|moved| pods::losses(&moved)) }
 }
 
-/// The own member and how the others are, asked all at once; none if the own one does not answer, or without a quorum:
-/// nobody may take a list that could not be had for one on which nobody is ill.
+/// This node's member and the health of the others, asked in parallel. `None` if this member does not answer, or without a
+/// quorum. A caller must not take an unknown list for one without unhealthy members.
 fn etcd(context: &SwapContext) -> Option<Etcd> {
     let timeout = context.config.timeout(ASKING);
     let ask = |node| EtcdClient::new(node, &context.pki, timeout);

@@ -1,6 +1,5 @@
-//! `kaas-agent force-adopt`: gives this VM the data disk of a VM that has not
-//! released it, on the word of a person that the other one is off for good. What is
-//! typed is checked here, for the command line and the console alike.
+//! `kaas-agent force-adopt`: gives this VM the data disk of a VM that has not released it. The operator confirms that the other
+//! VM is off for good. Input is checked here, for the command line and the console alike.
 
 use std::path::Path;
 
@@ -27,13 +26,13 @@ pub struct Options {
     /// Take the disk although this image may not take the place of the one that used it last
     #[arg(long)]
     any_version: bool,
-    /// Take the disk although this image is not signed with the pinned key. The key that has signed it is pinned at the
-    /// commit; for an image that nobody has signed the pinned one stays
+    /// Take the disk although this image is not signed with the pinned key. The key that has signed it is pinned at the commit;
+    /// if the image is not signed, the pinned key stays
     #[arg(long)]
     publisher_changed: bool,
 }
 
-/// The options by which a person says that something out of the ordinary is meant.
+/// The options by which the operator confirms something out of the ordinary.
 const DOWNGRADE: &str = "--downgrade";
 const ANY_VERSION: &str = "--any-version";
 const PUBLISHER_CHANGED: &str = "--publisher-changed";
@@ -48,7 +47,7 @@ impl Options {
     }
 }
 
-/// A disk that this VM is refused, and why.
+/// A disk that this VM may not take, with the reason.
 #[derive(Debug)]
 pub struct ForceAdoptPreview {
     disk: Disk,
@@ -60,14 +59,13 @@ pub struct ForceAdoptPreview {
 /// Looks for a disk to adopt. Changes nothing.
 ///
 /// # Errors
-/// There is none that is refused for its holder or for the image alone.
+/// No disk is refused only for its holder or its image.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<ForceAdoptPreview> {
     let claimant = Claimant::of(platform, &image::read(platform.root())?);
     let examination = disk::examine(platform, &claimant, platform.root(), runner).context("looking at the disks")?;
     match examination.data_disk {
         DataDisk::HeldElsewhere { disk, identity } => {
-            let refusal =
-                ownership::may_take(&identity, &claimant).err().context("the disk is not refused any more")?;
+            let refusal = ownership::may_take(&identity, &claimant).err().context("the disk is no longer refused")?;
             Ok(ForceAdoptPreview { disk, identity, refusal, claimant })
         }
         DataDisk::Ours { identity, .. } => {
@@ -78,7 +76,7 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<ForceAdo
 }
 
 impl ForceAdoptPreview {
-    /// What will happen, for a person who is about to type the node's name.
+    /// The effects, for the operator who is about to type the node's name.
     pub fn words(&self) -> String {
         let Identity { node, cluster, image_version, .. } = &self.identity;
         let holder = match &self.refusal {
@@ -90,7 +88,7 @@ impl ForceAdoptPreview {
             Refusal::Older(_) | Refusal::FromVersion { .. } | Refusal::Publisher(_) => "nobody".to_owned(),
         };
         let publisher = self.claimant.publisher.as_deref();
-        let signed = publisher.map_or_else(|| ", signed by nobody,".to_owned(), |key| format!(", signed with {key},"));
+        let signed = publisher.map_or_else(|| ", not signed,".to_owned(), |key| format!(", signed with {key},"));
         let pinned = self.identity.publisher.as_ref();
         let unusual: String =
             self.unusual().into_iter().map(|(_, why)| format!(" Out of the ordinary: {why}.")).collect();
@@ -103,14 +101,14 @@ impl ForceAdoptPreview {
         )
     }
 
-    /// What a person must type on the console: the name of the node that the disk belongs to, and the options for all
-    /// that is out of the ordinary.
+    /// The text that the operator must type on the console: the name of the disk's node, and the options for everything out of
+    /// the ordinary.
     pub fn word(&self) -> String {
         let options = self.unusual().into_iter().map(|(option, _)| option);
         std::iter::once(&*self.identity.node).chain(options).collect::<Vec<_>>().join(" ")
     }
 
-    /// What is out of the ordinary, each with the option that says that it is meant.
+    /// Everything out of the ordinary, each with the option that confirms it.
     fn unusual(&self) -> Vec<(&'static str, String)> {
         let version = &self.claimant.own.version;
         let unusual = |refusal| match refusal {
@@ -131,7 +129,7 @@ impl ForceAdoptPreview {
                     "the publisher's key {pinned} is pinned, and this image is {}",
                     match &self.claimant.publisher {
                         Some(key) => format!("signed with {key}"),
-                        None => "signed by nobody".to_owned(),
+                        None => "not signed".to_owned(),
                     }
                 ),
             )),
@@ -140,10 +138,10 @@ impl ForceAdoptPreview {
         self.claimant.against(&self.identity).into_iter().filter_map(unusual).collect()
     }
 
-    /// Checks what was typed on the console, where the disk may be another one by now.
+    /// Checks the text typed on the console. The disk may be another one than shown before.
     ///
     /// # Errors
-    /// Why nothing will be done, in words for a person.
+    /// The reason why nothing will be done, for the operator.
     pub fn is_confirmed_by(&self, typed: &str) -> Result<(), String> {
         let word = self.word();
         if typed == word {
@@ -153,10 +151,10 @@ impl ForceAdoptPreview {
         }
     }
 
-    /// Checks what the command line says.
+    /// Checks the options of the command line.
     ///
     /// # Errors
-    /// Why nothing will be done, in words for a person.
+    /// The reason why nothing will be done, for the operator.
     pub fn confirmed(&self, options: &Options) -> Result<(), String> {
         let (Identity { node: own, .. }, node) = (&self.identity, &options.confirm);
         if node != own {
@@ -169,11 +167,11 @@ impl ForceAdoptPreview {
     }
 }
 
-/// Takes the disk and restarts the system, which begins with the node's identity
-/// then. The person must have been asked: see [`Outlook::confirmed`].
+/// Takes the disk and restarts the system, which then has the node's identity. The operator must have confirmed it: see
+/// [`ForceAdoptPreview::confirmed`].
 ///
 /// # Errors
-/// The disk cannot be written, or the system does not restart; the next start goes on.
+/// The disk cannot be written, or the system does not restart. The next start continues.
 pub fn begin(outlook: &ForceAdoptPreview, runner: &dyn Runner) -> anyhow::Result<()> {
     let ForceAdoptPreview { disk, identity, claimant, .. } = outlook;
     let over = ownership::taken_over(identity, claimant, Uuid::new_v4());
@@ -186,10 +184,10 @@ pub fn begin(outlook: &ForceAdoptPreview, runner: &dyn Runner) -> anyhow::Result
     services::write_and_reboot(runner, take, "the disk is this VM's now")
 }
 
-/// Does what the command line says.
+/// Runs the command.
 ///
 /// # Errors
-/// What was typed does not fit, or it cannot be done.
+/// The options do not fit, or the disk cannot be taken.
 pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
     let outlook = look(&Platform::detect(root)?, runner)?;
     outlook.confirmed(options).map_err(anyhow::Error::msg)?;
@@ -228,7 +226,7 @@ mod tests {
         (machine, disk)
     }
 
-    /// Notes what would be run.
+    /// Records systemctl commands instead of running them.
     #[derive(Default)]
     struct Notes(Mutex<Vec<String>>);
 
@@ -244,13 +242,13 @@ mod tests {
 
     fn typed(machine: &Machine, runner: &Notes, node: &str, downgrade: bool) -> Result<(), String> {
         let options = Options { confirm: node.into(), downgrade, any_version: false, publisher_changed: false };
-        // The platform's file is written where it is asked for.
+        // The platform's file is written when it is read first.
         machine.platform();
         command(machine.directory.path(), &options, runner).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
-    fn with_the_nodes_name_the_disk_is_taken_and_the_system_restarted() {
+    fn confirmed_takeover_restarts_the_system() {
         let (machine, disk) = machine("0.1.0");
         let notes = Notes::default();
         let refused = typed(&machine, &notes, "cp-2", false).unwrap_err();
@@ -266,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_image_takes_it_only_if_that_is_said() {
+    fn older_image_needs_its_option() {
         let (machine, disk) = machine("0.0.9");
         let notes = Notes::default();
         let refused = typed(&machine, &notes, "cp-1", false).unwrap_err();
@@ -283,28 +281,28 @@ mod tests {
     }
 
     #[test]
-    fn another_publishers_image_takes_it_only_if_that_is_said() {
+    fn image_of_another_publisher_needs_its_option() {
         let (machine, disk) = machine("0.2.0");
         let whose = Slots::read(&disk).unwrap().newest().unwrap().clone();
         let pinned = Identity { publisher: Some("SHA256:pinned".into()), holder: None, ..whose };
         slots::write(&disk, &pinned).unwrap();
         let notes = Notes::default();
         let refused = typed(&machine, &notes, "cp-1", true).unwrap_err();
-        assert!(refused.contains("--publisher-changed") && refused.contains("signed by nobody"), "{refused}");
+        assert!(refused.contains("--publisher-changed") && refused.contains("is not signed"), "{refused}");
         assert!(
             notes.0.lock().unwrap().is_empty()
                 && machine.verdict() == ("held elsewhere", vec!["image.publisher".into()])
         );
         let options = Options { confirm: "cp-1".into(), downgrade: false, any_version: false, publisher_changed: true };
         command(machine.directory.path(), &options, &notes).unwrap();
-        // An image that nobody has signed changes nothing about who is trusted.
+        // An unsigned image does not change the pinned key.
         let taken = Slots::read(&disk).unwrap().newest().unwrap().clone();
         assert_eq!((&taken.publisher, taken.holder), (&pinned.publisher, Some(machine.uuid)));
         assert!(taken.swap.is_some_and(|swap| swap.forced && swap.publisher.is_none()));
     }
 
     #[test]
-    fn an_image_that_may_not_follow_takes_it_only_if_that_is_said() {
+    fn image_of_an_excluded_version_needs_its_option() {
         let (machine, disk) = machine("0.2.0");
         let image = crate::host::files::below(machine.directory.path(), contract::image::PATH);
         let mut facts = image::read(machine.directory.path()).unwrap();

@@ -1,5 +1,5 @@
-//! Whether a node may leave its work now, for a swap or an evacuation. The decision is pure; what it goes by is
-//! looked up just before. What cannot be known is not well.
+//! Decides whether a node may leave its work now, for a swap or an evacuation. The decision is pure; its input is collected
+//! just before. An unknown state counts as unhealthy.
 
 use contract::codes;
 use contract::swap::{Rejection, Request, Stage, SwapState};
@@ -11,7 +11,7 @@ use super::quorum;
 
 #[derive(Clone, Debug)]
 pub(super) struct SwapPreconditions {
-    /// Whether the node has formed and Kubernetes calls it ready.
+    /// Whether the node has formed and Kubernetes reports it ready.
     ready: bool,
     quorum: Result<(), String>,
     /// The other nodes that are being swapped or upgraded, or why they could not be looked up.
@@ -19,7 +19,7 @@ pub(super) struct SwapPreconditions {
 }
 
 impl SwapPreconditions {
-    /// Looks. Members are asked all at once.
+    /// Collects the preconditions. Members are asked in parallel.
     pub(super) fn look(context: &SwapContext) -> Self {
         let status = context.reporter.status();
         Self {
@@ -52,7 +52,7 @@ pub(super) fn judge(seen: &SwapPreconditions) -> Result<(), Rejection> {
     }
 }
 
-/// Decides whether the image may follow this one, of the version `own`.
+/// Decides whether the requested image may follow this one, of version `own`.
 pub(super) fn version(own: &str, request: &Request) -> Result<(), Rejection> {
     if is_older(&request.to.version, own) && !request.downgrade {
         return Err(Rejection::of(
@@ -66,7 +66,8 @@ pub(super) fn version(own: &str, request: &Request) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// What asking for `purpose` means beside what is there: how far it is if it is the same, or none if it may begin anew.
+/// The meaning of a request for `purpose` next to the current state. Returns the stage if it is the same request, or `None` if
+/// it may begin.
 pub(super) fn repeated(
     taken: Option<&SwapState>,
     leaving: Option<&PreparationRecord>,
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_against_leaving_is_named_with_its_code() {
+    fn each_unmet_precondition_has_its_code() {
         assert_eq!(judge(&seen()), Ok(()));
         let cases = [
             (SwapPreconditions { ready: false, ..seen() }, "swap.not-ready", "not ready"),
@@ -146,7 +147,7 @@ mod tests {
             }
             assert_eq!(repeated(None, Some(&at(Stage::Failed)), &purpose), Ok(None));
         }
-        // A node that has another one's disk is prepared for no further swap, but to leave.
+        // A VM that has taken another one's disk can be evacuated, but not swapped again.
         let taken = SwapState {
             id: Uuid::from_u128(1),
             stage: Stage::Taken,

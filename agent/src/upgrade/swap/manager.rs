@@ -1,6 +1,5 @@
-//! Where a swap or an evacuation is asked for, and where it stands: begun, cancelled and committed
-//! one at a time. What was begun goes on after a restart of the agent; a restart of the VM
-//! ends it. Knows nothing of HTTP.
+//! Takes requests for a swap or an evacuation, and holds their state. They are begun, cancelled and committed one at a time. A
+//! restart of the agent continues the preparation; a restart of the VM ends it. It does not depend on HTTP.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,21 +21,21 @@ use super::{boot_health, publisher};
 use crate::host::command::{Runner, SlowHost};
 use crate::host::disk::Identity;
 
-/// How long etcd may take to be well again once the pods have moved, times the timeout factor.
+/// How long etcd may take to be healthy again once the pods have moved, times the timeout factor.
 const SETTLING: Duration = Duration::from_secs(20);
 
-/// A handle on what the one node leaves its work for; clones share it.
+/// A handle on the node's only manager; clones share it.
 #[derive(Clone, Default)]
 pub struct SwapManager {
     inner: Arc<Mutex<ManagerState>>,
 }
 
 impl SwapManager {
-    /// Opens the manager of a node whose data disk is mounted, and goes on with what was begun before
-    /// the agent was started again. Once it is open, nothing happens.
+    /// Opens the manager of a node whose data disk is mounted. Continues a preparation that was begun before the agent was
+    /// restarted. Does nothing if it is open.
     ///
     /// # Errors
-    /// The identity cannot be read, or what was begun cannot be continued.
+    /// The identity cannot be read, or the preparation cannot be continued.
     pub fn open(&self, context: SwapContext) -> anyhow::Result<()> {
         let context = Arc::new(context);
         let mut inner = self.lock();
@@ -48,7 +47,7 @@ impl SwapManager {
         Ok(())
     }
 
-    /// This VM has taken the data disk: what that means is known from here on.
+    /// Reads the swap again after this VM has taken the data disk.
     pub fn taken(&self) -> anyhow::Result<()> {
         let mut inner = self.lock();
         if let Some(context) = inner.context.clone()
@@ -73,26 +72,26 @@ impl SwapManager {
         self.lock().preparation.as_ref().and_then(PreparationRecord::evacuation)
     }
 
-    /// What is being prepared, or is, on this VM, or its upgrade of Kubernetes: what other nodes wait for.
+    /// The swap or evacuation that is being prepared or is prepared on this VM, or its upgrade of Kubernetes. Other nodes wait
+    /// for it.
     pub fn under_way(&self) -> Option<Uuid> {
         let leaving = self.lock().under_way();
         leaving.or_else(|| self.context().and_then(|context| context.upgrade()).map(|begun| begun.id))
     }
 
-    /// Begins to prepare a swap, and says how far it is. Asks the other members first, so it
-    /// takes a moment.
+    /// Begins to prepare a swap, and returns its stage. Asks the other members first, so it takes a moment.
     ///
     /// # Errors
-    /// Why it is refused: nothing was changed.
+    /// The reason of the refusal. Nothing was changed.
     pub fn begin(&self, request: Request) -> Result<Stage, Rejection> {
         self.leave(Purpose::Swap(request))
     }
 
-    /// Begins an evacuation, as [`SwapManager::begin`] a swap: this VM is to be shut down, and who may take the disk
+    /// Begins an evacuation, as [`SwapManager::begin`] a swap. This VM is going to be shut down, and the right to take the disk
     /// stays as it is.
     ///
     /// # Errors
-    /// Why it is refused: nothing was changed.
+    /// The reason of the refusal. Nothing was changed.
     pub fn evacuate(&self, request: EvacuationRequest) -> Result<Stage, Rejection> {
         self.leave(Purpose::Evacuation(request))
     }
@@ -101,7 +100,7 @@ impl SwapManager {
         self.leave_if(purpose, |context| judge::judge(&SwapPreconditions::look(context)))
     }
 
-    /// Begins what `purpose` asks for if `judged` allows it, which may take long.
+    /// Begins `purpose` if `judged` allows it, which may take long.
     fn leave_if(
         &self,
         purpose: Purpose,
@@ -121,7 +120,7 @@ impl SwapManager {
         }
         judged(&context)?;
         let mut inner = self.lock();
-        // Somebody else may have been quicker, or has cancelled it meanwhile.
+        // In the meantime another request may have begun it, or cancelled it.
         if let Some(stage) = inner.repeated(&purpose)? {
             return Ok(stage);
         }
@@ -134,8 +133,8 @@ impl SwapManager {
         Ok(Stage::Judging)
     }
 
-    /// Undoes what was prepared, or has it undone as soon as the step under way ends. Says whether
-    /// nothing is left of it by now.
+    /// Undoes the preparation. If a step is under way, the preparation is undone when the step ends. Returns whether all is
+    /// undone.
     ///
     /// # Errors
     /// Another VM's disk was taken already, or it cannot be undone now.
@@ -153,11 +152,11 @@ impl SwapManager {
                 inner.withdraw(id);
                 return Ok(true);
             };
-            // Somebody has asked for the same, and his request withdraws it.
+            // Another request withdraws the same.
             if inner.withdrawing.is_some() {
                 return Ok(false);
             }
-            // Remembered first: it holds even if the agent is cut off now.
+            // Saved first: the cancellation holds even if the agent is killed now.
             inner.cancelled.store(true, Ordering::SeqCst);
             let (stage, purpose) = (leaving.stage, leaving.purpose.clone());
             inner.keep(&context, leaving).map_err(|error| failed(&error))?;
@@ -170,7 +169,7 @@ impl SwapManager {
         };
         let undone = self.undo(&context, &purpose, runner);
         let mut inner = self.lock();
-        // Whatever comes of it, and in one with that.
+        // In any case, and under the same lock.
         inner.withdrawing = None;
         match undone {
             Ok(()) => {
@@ -179,7 +178,7 @@ impl SwapManager {
                 Ok(true)
             }
             Err(error) => {
-                // It is no longer what it was, so that asking for it again begins anew.
+                // The stage is failed now, so that a new request begins again.
                 let refused = failed(&error.context("withdrawing it"));
                 gave_up(&mut inner, &context, id, &refused).map_err(|error| failed(&error))?;
                 Err(refused)
@@ -187,8 +186,8 @@ impl SwapManager {
         }
     }
 
-    /// Undoes what was done for a purpose that is given up, and tells the cluster. Who tells it what is under way from then on
-    /// does not tell it of that again, though it is not forgotten yet.
+    /// Undoes the preparation for a purpose that is given up, and tells the cluster. Later announcements leave it out, although
+    /// it is not forgotten yet.
     fn undo(&self, context: &SwapContext, purpose: &Purpose, runner: &dyn Runner) -> anyhow::Result<()> {
         PreparationTask::undo(context, runner)?;
         self.lock().undone = Some(purpose.id());
@@ -198,19 +197,19 @@ impl SwapManager {
         Ok(())
     }
 
-    /// Commits the swap that is named, or whichever it is: the former VM can no longer take the disk back. The add-ons
-    /// follow when all nodes have committed; that is maintenance's. Says whether there was anything to commit.
+    /// Commits this swap, or any if `None`. From then on the former VM can no longer take the disk. Maintenance updates the
+    /// add-ons when all nodes have committed. Returns whether there was anything to commit.
     ///
     /// # Errors
-    /// Another swap is meant, this boot is not good yet, the node is leaving its work, or the disk cannot be written.
+    /// Another swap is meant, this boot is not healthy yet, the node is leaving its work, or the disk cannot be written.
     pub fn commit(&self, swap: Option<Uuid>) -> Result<bool, Rejection> {
         let context = self.context().ok_or_else(not_open)?;
-        // Nothing else begins meanwhile.
+        // Nothing else begins in the meantime.
         let mut inner = self.lock();
         let Some(state) = inner.taken.clone() else { return Ok(false) };
-        // A request that was sent before the last commit may come now.
+        // A request that was sent before the last commit may arrive now.
         if let Some(other) = swap.filter(|swap| *swap != state.id) {
-            let reason = format!("the swap {other} is not this node's any more; its swap is {}", state.id);
+            let reason = format!("the swap {other} is no longer this node's; its swap is {}", state.id);
             return Err(Rejection::of(&codes::SWAP_ANOTHER, reason));
         }
         if let Some(leaving) = inner.leaving() {
@@ -227,7 +226,7 @@ impl SwapManager {
             let identity = context.identity()?;
             let next = context.next_publisher(&identity);
             if let Some(key) = &next {
-                // The cluster first: what fails between the two is done again.
+                // The cluster first. If the second write fails, both are repeated.
                 publisher::change(&context.etcd()?, key)?;
             }
             let publisher = next.clone().or_else(|| identity.publisher.clone());
@@ -253,7 +252,7 @@ impl SwapManager {
         Ok(())
     }
 
-    /// Prepares the node, to its end.
+    /// Prepares the node, until it is done, cancelled or failed.
     fn carry_out(&self, context: &SwapContext, purpose: &Purpose, cancelled: &AtomicBool, runner: &dyn Runner) {
         let mut tell = |stage, losses: &Losses| self.come_to(context, stage, losses);
         let settling = context.config.timeout(SETTLING);
@@ -278,7 +277,7 @@ impl SwapManager {
         }
     }
 
-    /// Notes that a stage is reached, unless it was cancelled. Says so.
+    /// Records that a stage is reached, unless it was cancelled. Returns whether to continue.
     fn come_to(&self, context: &SwapContext, stage: Stage, losses: &Losses) -> anyhow::Result<bool> {
         let mut inner = self.lock();
         let goes_on = !inner.cancelled.load(Ordering::SeqCst);
@@ -293,7 +292,7 @@ impl SwapManager {
     }
 }
 
-/// Notes why what was prepared under this identifier has failed, if nothing else has begun since.
+/// Records why the preparation under this identifier has failed, if nothing else has begun since.
 fn gave_up(inner: &mut ManagerState, context: &SwapContext, id: Uuid, why: &Rejection) -> anyhow::Result<()> {
     let Some(leaving) = inner.leaving_for(id).cloned() else { return Ok(()) };
     let failure = Some((why.reason.clone(), why.code.clone()));

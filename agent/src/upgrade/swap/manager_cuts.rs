@@ -1,6 +1,6 @@
-//! The agent is killed, or the power cut, after each thing that a swap saves on its node. Whatever
-//! it was in the midst of: the node goes on as before, or the swap is prepared, and asking for the same once
-//! more completes it. Programs are stand-ins; etcd's members answer over real TLS.
+//! The agent is killed, or the power cut, after each write and command of a swap on its node. Afterwards the node works as
+//! before, or the swap is prepared. A second request for the same swap completes it. Programs are stand-ins; etcd's members
+//! answer over real TLS.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ use crate::upgrade::swap::context::AnnouncementLock;
 use crate::upgrade::swap::evacuate::uncordon_unless;
 use crate::upgrade::swap::{adopt, node_record};
 
-/// Three nodes' configuration, keys, etcd and the first one's API: the same for all that one test does.
+/// Configuration and keys of three nodes, etcd, and the first node's API: the same for all runs of one test.
 pub(super) struct Cluster {
     config: ControlPlane,
     keys: tempfile::TempDir,
@@ -40,7 +40,7 @@ impl Cluster {
         Self { config, keys, etcd, api }
     }
 
-    /// The first node, with this on its disk, and its agent.
+    /// The first node with this swap on its disk, and its agent.
     pub(super) fn started(&self, swap: Option<Swap>) -> (Rig, SwapManager) {
         let rig = Rig::new(self, swap);
         let manager = rig.start();
@@ -51,19 +51,19 @@ impl Cluster {
 /// The first node.
 pub(super) struct Rig {
     root: tempfile::TempDir,
-    /// What is on its disk while nothing is prepared.
+    /// The swap on its disk while nothing is prepared.
     before: Option<Swap>,
     pub(super) context: SwapContext,
     etcd: FakeEtcd,
     pub(super) kubernetes: Kubernetes,
 }
 
-/// What kubectl would change: whether the node is cordoned. And what happens while it drains.
+/// A stand-in for kubectl: whether the node is cordoned, and callbacks while it drains and uncordons.
 pub(super) struct Kubernetes {
     cordoned: Mutex<bool>,
     drain: Mutex<Option<Box<dyn Fn() -> bool + Send>>>,
     uncordon: Mutex<Option<Box<dyn Fn() + Send>>>,
-    /// Whose turn it has to be when the node is cordoned, or uncordoned.
+    /// The lock that must be held when the node is cordoned or uncordoned.
     turn: AnnouncementLock,
 }
 
@@ -76,12 +76,12 @@ impl Kubernetes {
         *self.cordoned.lock().unwrap()
     }
 
-    /// From now on a drain does this, and says whether it succeeds.
+    /// From now on a drain calls this, which returns whether the drain succeeds.
     pub(super) fn on_drain(&self, happens: impl Fn() -> bool + Send + 'static) {
         *self.drain.lock().unwrap() = Some(Box::new(happens));
     }
 
-    /// This happens while the node is uncordoned.
+    /// Calls this while the node is uncordoned.
     pub(super) fn on_uncordon(&self, happens: impl Fn() + Send + 'static) {
         *self.uncordon.lock().unwrap() = Some(Box::new(happens));
     }
@@ -94,7 +94,7 @@ impl Runner for Kubernetes {
         let asked = |word: &str| command.contains(&format!(" {word} "));
         let mut cordoned = self.cordoned.lock().unwrap();
         if asked("uncordon") || asked("cordon") {
-            assert!(self.turn.is_taken(), "somebody else may undo it: {command}");
+            assert!(self.turn.is_taken(), "another task may undo it: {command}");
         }
         if asked("uncordon")
             && let Some(happens) = &*self.uncordon.lock().unwrap()
@@ -144,7 +144,7 @@ impl Rig {
         files::below(self.root.path(), path)
     }
 
-    /// The agent starts and comes to its maintenance.
+    /// Starts the agent until its first maintenance.
     fn start(&self) -> SwapManager {
         let manager = SwapManager::default();
         adopt::take(self.root.path(), &self.context.disk, &claimant(&self.context)).unwrap();
@@ -173,12 +173,12 @@ impl Rig {
         manager.carry_out(&self.context, purpose, &cancelled, &self.kubernetes);
     }
 
-    /// As [`SwapManager::begin`] does, on this thread and without judging first.
+    /// As [`SwapManager::begin`], on this thread and without checks before.
     pub(super) fn prepare(&self, manager: &SwapManager) {
         self.leave(manager, Purpose::Swap(request(ID.as_u128())));
     }
 
-    /// As [`SwapManager::evacuate`] does, on this thread and without judging first.
+    /// As [`SwapManager::evacuate`], on this thread and without checks before.
     pub(super) fn evacuate(&self, manager: &SwapManager) {
         self.leave(manager, Purpose::Evacuation(evacuation(ID.as_u128())));
     }
@@ -206,7 +206,7 @@ impl Rig {
         let state = manager.state().unwrap_or_else(|| panic!("{when}: there is no swap"));
         assert_eq!((state.id, state.stage, state.error), (ID, Stage::Prepared, None), "{when}");
         self.has_left(when);
-        // Cut off or shut down, the named image may take the disk, and this VM have it back.
+        // After a power cut or a shutdown the named image may take the disk, and this VM may take it again.
         let held = self.context.identity().unwrap();
         let off = ownership::released(&held, &self.context.own, ID).unwrap();
         let to = request(0).to;
@@ -225,12 +225,12 @@ impl Rig {
     fn has_left(&self, when: &str) {
         assert!(self.path("/run/kaas/virtual-address-held-back").exists(), "{when}: the address is here");
         assert!(self.kubernetes.is_cordoned(), "{when}: the node is not cordoned");
-        assert!(self.context.records().entry::<Cordon>().unwrap().is_some(), "{when}: nobody will uncordon it");
+        assert!(self.context.records().entry::<Cordon>().unwrap().is_some(), "{when}: it will stay cordoned");
         assert_ne!(self.etcd.leader(), 1, "{when}: it leads etcd");
         assert_eq!(self.etcd.standing("node1").unwrap()["swap"], ID.to_string(), "{when}");
     }
 
-    /// The VM may be shut down, and who may take the disk is as before.
+    /// The VM may be shut down, and the right to take the disk is as before.
     fn is_evacuated(&self, manager: &SwapManager, when: &str) {
         let state = manager.evacuation().unwrap_or_else(|| panic!("{when}: there is no evacuation"));
         assert_eq!((state.id, state.stage, state.error), (ID, Stage::Prepared, None), "{when}");
@@ -240,7 +240,7 @@ impl Rig {
     }
 }
 
-/// Does something until it is cut off after so many things, and then what `then` says, for each number of things.
+/// Interrupts `work` after each number of writes and commands, and calls `then` each time. Returns that number for a whole run.
 fn cut_everywhere(
     before: &dyn Fn() -> (Rig, SwapManager),
     work: &dyn Fn(&Rig, &SwapManager),
@@ -262,7 +262,7 @@ fn cut_everywhere(
 }
 
 #[test]
-fn a_preparation_that_is_cut_off_anywhere_goes_on_or_leaves_the_node_as_before() {
+fn interrupted_preparation_continues_or_is_undone() {
     let cluster = Cluster::new();
     let things = cut_everywhere(&|| cluster.started(None), &|rig, manager| rig.prepare(manager), &|rig, cut, when| {
         let manager = rig.start_after(cut);
@@ -278,11 +278,11 @@ fn a_preparation_that_is_cut_off_anywhere_goes_on_or_leaves_the_node_as_before()
 }
 
 #[test]
-fn a_swap_that_begins_while_maintenance_lets_pods_come_back_cordons_the_node_after_that() {
+fn swap_cordons_after_a_running_uncordon() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     rig.prepare(&manager);
-    // The VM's power is cut; the same swap is asked for again in the midst of what undoes the first one's cordon.
+    // The power is cut, and the same swap is requested again while maintenance undoes the first one's cordon.
     std::fs::remove_dir_all(rig.path("/run/kaas")).unwrap();
     let begins = SwapManager::default();
     let asked = begins.clone();
@@ -296,13 +296,13 @@ fn a_swap_that_begins_while_maintenance_lets_pods_come_back_cordons_the_node_aft
     rig.maintain(&begins);
     rig.carry_out(&begins, &Purpose::Swap(request(ID.as_u128())));
     rig.is_prepared(&begins, "asked for again");
-    // Once it leaves, nothing of maintenance lets pods come back.
+    // Once it leaves its work, maintenance does not uncordon it.
     rig.maintain(&begins);
     rig.is_prepared(&begins, "maintained");
 }
 
 #[test]
-fn a_withdrawal_that_is_cut_off_anywhere_is_completed() {
+fn interrupted_withdrawal_is_completed() {
     let cluster = Cluster::new();
     let prepared = || {
         let (rig, manager) = cluster.started(None);
@@ -313,7 +313,7 @@ fn a_withdrawal_that_is_cut_off_anywhere_is_completed() {
     let things = cut_everywhere(&prepared, &cancel, &|rig, cut, when| {
         let manager = rig.start_after(cut);
         match manager.under_way() {
-            // It was cut off before it was remembered.
+            // It was cut off before the cancellation was saved.
             Some(_) => rig.is_prepared(&manager, when),
             None => rig.goes_on_as_before(&manager, when),
         }
@@ -324,12 +324,12 @@ fn a_withdrawal_that_is_cut_off_anywhere_is_completed() {
 }
 
 #[test]
-fn a_withdrawal_is_not_forgotten_by_an_agent_that_starts_again() {
+fn withdrawal_survives_a_restart_of_the_agent() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     rig.prepare(&manager);
     rig.is_prepared(&manager, "at first");
-    // The agent was killed in the midst of the draining, after it had said that it would stop.
+    // The agent was killed during the drain, after it had accepted the cancellation.
     let purpose = Purpose::Swap(request(ID.as_u128()));
     PreparationRecord { stage: Stage::Draining, cancelled: true, ..PreparationRecord::begun(purpose) }
         .save(rig.root.path())
@@ -338,7 +338,7 @@ fn a_withdrawal_is_not_forgotten_by_an_agent_that_starts_again() {
 }
 
 #[test]
-fn what_cannot_be_understood_any_more_holds_nothing_back() {
+fn damaged_record_blocks_nothing() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     rig.prepare(&manager);
@@ -347,7 +347,7 @@ fn what_cannot_be_understood_any_more_holds_nothing_back() {
 }
 
 #[test]
-fn an_evacuation_that_is_cut_off_anywhere_goes_on_or_leaves_the_node_as_before() {
+fn interrupted_evacuation_continues_or_is_undone() {
     let cluster = Cluster::new();
     for swap in [taken(), None] {
         let before = || cluster.started(swap.clone());
@@ -366,7 +366,7 @@ fn an_evacuation_that_is_cut_off_anywhere_goes_on_or_leaves_the_node_as_before()
 }
 
 #[test]
-fn an_evacuation_is_withdrawn_or_ends_with_the_next_boot_of_either_vm() {
+fn evacuation_ends_by_withdrawal_or_boot() {
     let cluster = Cluster::new();
     let evacuated = || {
         let (rig, manager) = cluster.started(taken());
@@ -378,7 +378,7 @@ fn an_evacuation_is_withdrawn_or_ends_with_the_next_boot_of_either_vm() {
     cut_everywhere(&evacuated, &cancel, &|rig, cut, when| {
         let manager = rig.start_after(cut);
         match manager.under_way() {
-            // It was cut off before it was remembered.
+            // It was cut off before the cancellation was saved.
             Some(_) => rig.is_evacuated(&manager, when),
             None => rig.goes_on_as_before(&manager, when),
         }
@@ -392,7 +392,7 @@ fn an_evacuation_is_withdrawn_or_ends_with_the_next_boot_of_either_vm() {
     });
     let (rig, _) = evacuated();
     rig.goes_on_as_before(&rig.start_after(Cut::Power), "the VM is started again");
-    // The former VM has the disk back: what the record on the disk says of the cordon is enough.
+    // The former VM has the disk again. The record of the cordon on the disk is enough.
     let (mut rig, _) = evacuated();
     let from = rig.before.take().unwrap().from;
     rig.context.own = from;
@@ -402,7 +402,7 @@ fn an_evacuation_is_withdrawn_or_ends_with_the_next_boot_of_either_vm() {
 }
 
 #[test]
-fn a_commit_that_is_cut_off_anywhere_is_completed() {
+fn interrupted_commit_is_completed() {
     let commit = |rig: &Rig, manager: &SwapManager| {
         let good = contract::node::HealthySince { since: 1 };
         std::fs::write(rig.path(boot_health::HEALTHY_FILE), serde_json::to_vec(&good).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What a node tells while it drains, and what it goes by before the point of no return. Programs are stand-ins; etcd's
+//! The report of a node while it drains, and the last checks before the point of no return. Programs are stand-ins; etcd's
 //! members and the API answer over real TLS.
 
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use super::*;
 use crate::cluster::etcd::fake::FakeEtcd;
 use crate::upgrade::swap::facts;
 
-/// A pod as the API has it.
+/// A pod as the API returns it.
 fn pod(name: &str, controller: Option<&str>) -> serde_json::Value {
     let owners: Vec<_> =
         controller.map(|kind| serde_json::json!({"kind": kind, "controller": true})).into_iter().collect();
@@ -17,7 +17,7 @@ fn pod(name: &str, controller: Option<&str>) -> serde_json::Value {
 }
 
 #[test]
-fn what_a_drain_deletes_is_named_before_it_is_deleted() {
+fn pods_without_a_controller_are_named_before_deletion() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     cluster.api.has(vec![pod("debug", None), pod("front", Some("ReplicaSet"))], None);
@@ -37,7 +37,7 @@ fn what_a_drain_deletes_is_named_before_it_is_deleted() {
 }
 
 #[test]
-fn a_drain_that_a_budget_blocks_is_told_apart_from_a_failure() {
+fn blocked_drain_has_its_own_code() {
     const WHY: &str = "The disruption budget front needs 1 healthy pods and has 1 currently";
     let cluster = Cluster::new();
     let front = || vec![pod("front", Some("ReplicaSet"))];
@@ -72,7 +72,7 @@ fn a_drain_that_a_budget_blocks_is_told_apart_from_a_failure() {
 }
 
 #[test]
-fn etcd_is_judged_again_once_the_pods_have_moved() {
+fn etcd_is_checked_again_after_the_drain() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     type Breaks = fn(&FakeEtcd);
@@ -102,7 +102,7 @@ fn etcd_is_judged_again_once_the_pods_have_moved() {
 }
 
 #[test]
-fn a_member_list_that_cannot_be_had_is_no_member_of_etcd_to_tell_of() {
+fn unreadable_member_list_gives_no_etcd_facts() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     let told = || facts::node(&rig.context, manager.state(), manager.evacuation()).unwrap();

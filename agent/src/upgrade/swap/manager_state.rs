@@ -1,4 +1,4 @@
-//! What the manager of swaps knows and remembers: what was begun, how far it is, and what was cancelled. Prepares nothing.
+//! State of the manager of swaps: the current preparation, its stage, and cancellations. Prepares nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,47 +15,47 @@ use super::preparation_record::{PreparationRecord, Purpose};
 use super::prepare::PreparationTask;
 use crate::host::disk::{Identity, Swap};
 
-/// How many cancelled ones are remembered; the requests of so many are never under way at once.
+/// How many cancelled identifiers are remembered. So many requests are never under way at once.
 const WITHDRAWN: usize = 32;
 
 #[derive(Default)]
 pub(super) struct ManagerState {
     /// The node, once the manager is open.
     pub(super) context: Option<Arc<SwapContext>>,
-    /// The swap by which this VM has the disk of another one.
+    /// The swap in which this VM took another one's disk.
     pub(super) taken: Option<SwapState>,
-    /// What was asked for since power-on: under way, done or failed.
+    /// The swap or evacuation requested since power-on: under way, done or failed.
     pub(super) preparation: Option<PreparationRecord>,
     pub(super) way: Option<JoinHandle<()>>,
-    /// Whether what is under way was cancelled.
+    /// Whether the preparation under way was cancelled.
     pub(super) cancelled: Arc<AtomicBool>,
-    /// What is withdrawn at this moment: nothing else begins meanwhile, for the withdrawal would undo that.
+    /// The identifier that is being withdrawn. Nothing else may begin, because the withdrawal would undo it.
     pub(super) withdrawing: Option<Uuid>,
-    /// What is given up and has been undone: the cluster is told of it no more.
+    /// The identifier that was given up and undone. It is no longer announced to the cluster.
     pub(super) undone: Option<Uuid>,
-    /// What was cancelled last, the newest at the end. A request for it that was sent before may still come.
+    /// The identifiers that were cancelled last, oldest first. An older request for one of them may still arrive.
     withdrawn: VecDeque<Uuid>,
 }
 
 impl ManagerState {
-    /// What is being prepared, or is.
+    /// The swap or evacuation that is being prepared or is prepared.
     pub(super) fn leaving(&self) -> Option<&PreparationRecord> {
         self.preparation.as_ref().filter(|leaving| leaving.stage.is_under_way())
     }
 
-    /// The same, unless it has been undone.
+    /// The same, unless it was undone.
     pub(super) fn under_way(&self) -> Option<Uuid> {
         self.leaving().map(|leaving| leaving.purpose.id()).filter(|id| self.undone != Some(*id))
     }
 
-    /// How the swap stands: this VM has the disk of another one, or leaves its own.
+    /// The current swap: this VM has the disk of another one, or leaves its own.
     pub(super) fn swap(&self) -> Option<SwapState> {
         let own = self.context.as_ref().map(|context| &context.own);
         let leaving = self.preparation.as_ref().zip(own).and_then(|(leaving, own)| leaving.swap(own));
         self.taken.clone().or(leaving)
     }
 
-    /// How far it is if it was begun before.
+    /// The stage, if `purpose` was begun before.
     ///
     /// # Errors
     /// It was cancelled, or another one is under way.
@@ -71,14 +71,14 @@ impl ManagerState {
         judge::repeated(self.taken.as_ref(), self.preparation.as_ref(), purpose)
     }
 
-    /// Finds out where the node stands after the agent was started again. Gives what is to be continued, or withdrawn.
+    /// Restores the state after a restart of the agent. Returns the purpose that is to be continued or withdrawn.
     pub(super) fn recall(&mut self, context: Arc<SwapContext>) -> anyhow::Result<Option<Purpose>> {
         self.taken = taken(&context)?;
         let saved = PreparationRecord::load(&context.root).unwrap_or_else(|error| {
-            log::warn!("what this node left its work for is not known any more: {error:#}");
+            log::warn!("what this node left its work for is unknown: {error:#}");
             None
         });
-        // Whoever has another one's disk is prepared for no further swap.
+        // A VM that has taken another one's disk is not prepared for another swap.
         self.preparation = saved.filter(|saved| self.taken.is_none() || saved.evacuation().is_some());
         let mut goes_on = None;
         match &self.preparation {
@@ -95,7 +95,7 @@ impl ManagerState {
         Ok(goes_on)
     }
 
-    /// Remembers that this one was cancelled.
+    /// Remembers that this identifier was cancelled.
     pub(super) fn withdraw(&mut self, id: Uuid) {
         if !self.withdrawn.contains(&id) {
             self.withdrawn.push_back(id);
@@ -105,14 +105,14 @@ impl ManagerState {
         }
     }
 
-    /// Something else is prepared from now on.
+    /// Begins another preparation.
     pub(super) fn begin(&mut self, purpose: Purpose) {
         (self.cancelled, self.undone) = (Arc::default(), None);
         self.preparation = Some(PreparationRecord::begun(purpose));
         self.show();
     }
 
-    /// Remembers how far it is.
+    /// Saves the record.
     pub(super) fn keep(&mut self, context: &SwapContext, leaving: PreparationRecord) -> anyhow::Result<()> {
         let leaving = PreparationRecord { cancelled: self.cancelled.load(Ordering::SeqCst), ..leaving };
         leaving.save(&context.root)?;
@@ -121,12 +121,12 @@ impl ManagerState {
         Ok(())
     }
 
-    /// What was prepared under this identifier, if that is what this node leaves its work for.
+    /// The record under this identifier, if it is the current one.
     pub(super) fn leaving_for(&self, id: Uuid) -> Option<&PreparationRecord> {
         self.preparation.as_ref().filter(|leaving| leaving.purpose.id() == id)
     }
 
-    /// Nothing is left of what was prepared under this identifier. What has begun since stays as it is.
+    /// Forgets the preparation under this identifier. One that has begun since stays.
     pub(super) fn forget(&mut self, context: &SwapContext, id: Uuid) -> anyhow::Result<()> {
         if self.leaving_for(id).is_some() {
             PreparationRecord::forget(&context.root)?;
@@ -136,7 +136,7 @@ impl ManagerState {
         Ok(())
     }
 
-    /// Shows it in the status.
+    /// Shows the state in the status.
     pub(super) fn show(&self) {
         if let Some(context) = &self.context {
             let evacuation = self.preparation.as_ref().and_then(PreparationRecord::evacuation);
@@ -148,7 +148,7 @@ impl ManagerState {
     }
 }
 
-/// The swap by which this VM has the disk of another one, if it has taken it already.
+/// The swap in which this VM took another one's disk. `None` if it has not taken it.
 pub(super) fn taken(context: &SwapContext) -> anyhow::Result<Option<SwapState>> {
     let Identity { holder, swap, .. } = context.identity()?;
     let swap = swap.filter(|swap| holder == context.own.vm && !swap.from.is(&context.own));

@@ -22,7 +22,7 @@ fn user(vm: BiosUuid, version: &str) -> VmImage {
     VmImage { vm: Some(vm), version: version.into(), build: image().build }
 }
 
-/// A node of one whose disk is a file.
+/// A cluster of one node whose disk is a file.
 pub(crate) fn context(root: &std::path::Path, swap: Option<Swap>) -> SwapContext {
     let disk = root.join("disk");
     if !disk.exists() {
@@ -61,7 +61,7 @@ fn without_etcd(root: &std::path::Path, swap: Option<Swap>) -> SwapContext {
     context
 }
 
-/// The VM of this node, which its image may let in.
+/// The VM of this node with its image.
 pub(crate) fn claimant(context: &SwapContext) -> Claimant {
     let (publisher, upgrades_from) = (context.image.publisher.clone(), context.image.upgrades_from.clone());
     Claimant { own: context.own.clone(), publisher, upgrades_from }
@@ -87,7 +87,7 @@ pub(crate) fn evacuation(id: u128) -> EvacuationRequest {
     EvacuationRequest { id: Uuid::from_u128(id), drain_seconds: 1 }
 }
 
-/// Answers nothing, as kubectl on no cluster.
+/// Returns nothing, as kubectl without a cluster.
 pub(crate) struct Nothing;
 
 impl Runner for Nothing {
@@ -97,7 +97,7 @@ impl Runner for Nothing {
 }
 
 #[test]
-fn a_closed_manager_refuses_and_has_nothing_to_cancel() {
+fn closed_manager_refuses_requests() {
     let manager = SwapManager::default();
     assert_eq!(manager.begin(request(1)).unwrap_err().code, "swap.not-ready");
     assert_eq!(manager.commit(None).unwrap_err().code, "swap.not-ready");
@@ -106,7 +106,7 @@ fn a_closed_manager_refuses_and_has_nothing_to_cancel() {
 }
 
 #[test]
-fn a_node_that_is_not_ready_is_not_swapped() {
+fn node_that_is_not_ready_refuses_swaps() {
     let root = tempfile::tempdir().unwrap();
     let manager = SwapManager::default();
     manager.open(context(root.path(), None)).unwrap();
@@ -116,26 +116,26 @@ fn a_node_that_is_not_ready_is_not_swapped() {
 }
 
 #[test]
-fn what_is_cancelled_before_it_begins_never_begins() {
+fn cancelled_request_never_begins() {
     let root = tempfile::tempdir().unwrap();
     let manager = SwapManager::default();
     manager.open(context(root.path(), None)).unwrap();
-    // Whoever asked has gone; the next one withdraws it while the other members are still being asked.
+    // The first client has gone. Another one withdraws the request while the members are still being asked.
     let begun = manager.leave_if(Purpose::Swap(request(3)), |_| {
         assert_eq!(manager.cancel(Uuid::from_u128(3), &Nothing), Ok(true));
         Ok(())
     });
     assert_eq!(begun.unwrap_err().code, "swap.withdrawn");
-    // And a request that was under way for longer still.
+    // The same for a request that arrives even later.
     let late = manager.leave_if(Purpose::Evacuation(evacuation(3)), |_| panic!("it is judged"));
     assert_eq!(late.unwrap_err().code, "swap.withdrawn");
     assert_eq!((manager.state(), manager.evacuation(), manager.under_way()), (None, None, None));
-    // Another one begins: there is no etcd here that it could be told to.
+    // Another one begins. There is no etcd here to announce it to.
     assert_eq!(manager.leave_if(Purpose::Swap(request(4)), |_| Ok(())), Ok(Stage::Judging));
 }
 
 #[test]
-fn a_taken_disk_is_committed_once_the_boot_is_good() {
+fn taken_disk_is_committed_after_a_healthy_boot() {
     let root = tempfile::tempdir().unwrap();
     let context = context(root.path(), taken());
     let (manager, reporter) = (SwapManager::default(), context.reporter.clone());
@@ -162,7 +162,7 @@ fn a_taken_disk_is_committed_once_the_boot_is_good() {
 }
 
 #[test]
-fn a_disk_is_not_called_taken_before_it_is() {
+fn disk_is_not_reported_taken_too_early() {
     let root = tempfile::tempdir().unwrap();
     let context = context(root.path(), taken());
     let held = context.identity().unwrap();
@@ -178,13 +178,13 @@ fn a_disk_is_not_called_taken_before_it_is() {
 }
 
 #[test]
-fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs() {
+fn commit_pins_the_named_key_of_the_image() {
     let good = |root: &std::path::Path| {
         let good = files::below(root, boot_health::HEALTHY_FILE);
         files::write_atomically(&good, &serde_json::to_vec(&HealthySince { since: 1 }).unwrap(), 0o644).unwrap();
     };
     let named = |key: &str| taken().map(|swap| Swap { publisher: Some(key.into()), ..swap });
-    // What runs is not the named publisher's: nothing changes.
+    // The named publisher has not signed the running image: nothing changes.
     let root = tempfile::tempdir().unwrap();
     let other = context(root.path(), named("SHA256:named"));
     other.write(&Identity { publisher: Some("SHA256:pinned".into()), ..other.identity().unwrap() }).unwrap();
@@ -194,7 +194,7 @@ fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs(
     assert_eq!(manager.commit(None), Ok(true));
     let kept = other.identity().unwrap();
     assert_eq!((kept.publisher.as_deref(), kept.swap), (Some("SHA256:pinned"), None));
-    // The cluster is told first; etcd is off here, so that nothing is committed.
+    // The cluster's record is written first. etcd is off here, so nothing is committed.
     let root = tempfile::tempdir().unwrap();
     let mut signed = without_etcd(root.path(), named("SHA256:named"));
     signed.image.publisher = Some("SHA256:named".into());
@@ -209,7 +209,7 @@ fn a_commit_pins_the_key_that_was_named_for_the_swap_if_it_has_signed_what_runs(
 }
 
 #[test]
-fn what_was_prepared_stands_after_a_restart_of_the_agent() {
+fn preparation_survives_a_restart_of_the_agent() {
     let root = tempfile::tempdir().unwrap();
     let prepared = |id| Swap {
         id: Uuid::from_u128(id),
@@ -229,10 +229,10 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
     assert_eq!(manager.under_way(), Some(Uuid::from_u128(3)));
     assert_eq!(manager.begin(request(3)), Ok(Stage::Prepared));
     assert_eq!(manager.begin(request(4)).unwrap_err().code, "swap.another");
-    // Another one's is not withdrawn with it.
+    // Withdrawing another one does not withdraw it.
     assert_eq!(manager.cancel(Uuid::from_u128(4), &Nothing), Ok(true));
     assert!(context.identity().unwrap().swap.is_some());
-    // The cluster cannot be told of it; the disk is as before all the same.
+    // The cluster cannot be informed, but the disk is as before.
     let refused = manager.cancel(Uuid::from_u128(3), &Nothing).unwrap_err();
     assert_eq!(refused.code, "swap.failed");
     fake::is_off(&context.config, &refused.reason);
@@ -240,7 +240,7 @@ fn what_was_prepared_stands_after_a_restart_of_the_agent() {
 }
 
 #[test]
-fn a_node_that_is_evacuated_is_not_committed_and_its_swap_stays_taken() {
+fn evacuated_node_refuses_commit() {
     let root = tempfile::tempdir().unwrap();
     let context = context(root.path(), taken());
     let saved =
@@ -262,7 +262,7 @@ fn a_node_that_is_evacuated_is_not_committed_and_its_swap_stays_taken() {
 }
 
 #[test]
-fn without_what_was_saved_a_prepared_disk_is_no_swap_any_more() {
+fn node_without_a_record_has_no_swap() {
     let root = tempfile::tempdir().unwrap();
     let manager = SwapManager::default();
     manager.open(context(root.path(), None)).unwrap();

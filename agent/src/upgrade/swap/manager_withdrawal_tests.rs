@@ -1,5 +1,5 @@
-//! What comes in the midst of a withdrawal: another swap, the same withdrawal once more, and maintenance. Programs are stand-ins;
-//! etcd's members and the API answer over real TLS.
+//! Requests during a withdrawal: another swap, the same withdrawal again, and maintenance. Programs are stand-ins; etcd's
+//! members and the API answer over real TLS.
 
 use std::sync::mpsc;
 use std::thread;
@@ -10,12 +10,12 @@ use super::*;
 use crate::cluster::records::Cordon;
 use crate::host::command::{Command, Error};
 
-/// How long a test waits for what comes at once.
+/// How long a test waits for an immediate event.
 const SOON: Duration = Duration::from_secs(10);
 
 const NEXT: Uuid = Uuid::from_u128(4);
 
-/// The API takes nothing.
+/// An API that refuses everything.
 struct Refuses;
 
 impl Runner for Refuses {
@@ -29,13 +29,13 @@ fn swap(id: Uuid) -> Purpose {
 }
 
 #[test]
-fn nothing_begins_while_what_has_failed_is_withdrawn_for_that_would_undo_it() {
+fn no_preparation_begins_during_a_withdrawal() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     rig.kubernetes.on_drain(|| false);
     rig.prepare(&manager);
     assert_eq!(manager.state().map(|swap| swap.stage), Some(Stage::Failed));
-    // It could not let pods come back then.
+    // The failed preparation could not uncordon the node.
     rig.context.records().begin_entry(&Cordon { swap: ID }).unwrap();
     let (asked, (tell, told)) = (manager.clone(), mpsc::channel());
     rig.kubernetes.on_uncordon(move || {
@@ -50,7 +50,7 @@ fn nothing_begins_while_what_has_failed_is_withdrawn_for_that_would_undo_it() {
     rig.goes_on_as_before(&manager, "withdrawn");
     rig.kubernetes.on_drain(|| true);
     rig.leave(&manager, swap(NEXT));
-    // Nor is that forgotten, or called failed, with what was there before.
+    // The former preparation's end does not forget the new one, or call it failed.
     manager.lock().forget(&rig.context, ID).unwrap();
     gave_up(&mut manager.lock(), &rig.context, ID, &not_open()).unwrap();
     let state = manager.state().unwrap();
@@ -59,7 +59,7 @@ fn nothing_begins_while_what_has_failed_is_withdrawn_for_that_would_undo_it() {
 }
 
 #[test]
-fn a_second_withdrawal_of_the_same_waits_for_the_first_one() {
+fn second_withdrawal_waits_for_the_first() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     rig.prepare(&manager);
@@ -68,7 +68,7 @@ fn a_second_withdrawal_of_the_same_waits_for_the_first_one() {
     let (seen, all) = mpsc::channel();
     rig.kubernetes.on_uncordon(move || {
         let (asked, tell) = (asked.clone(), tell.clone());
-        // On a thread of its own: one that does the same once more would wait for the first one's turn.
+        // In a separate thread: otherwise a withdrawal that uncordons again would wait for the first one's lock.
         thread::spawn(move || tell.send(asked.cancel(ID, &Nothing)));
         seen.send(told.recv_timeout(SOON)).unwrap();
     });
@@ -81,7 +81,7 @@ fn a_second_withdrawal_of_the_same_waits_for_the_first_one() {
 }
 
 #[test]
-fn a_withdrawal_that_fails_holds_up_no_other_one() {
+fn failed_withdrawal_blocks_no_other_request() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     rig.prepare(&manager);
@@ -94,13 +94,13 @@ fn a_withdrawal_that_fails_holds_up_no_other_one() {
 }
 
 #[test]
-fn maintenance_does_not_tell_the_cluster_again_of_what_has_been_undone() {
+fn maintenance_does_not_announce_an_undone_preparation() {
     let cluster = Cluster::new();
     let (rig, manager) = cluster.started(None);
     rig.prepare(&manager);
     assert_eq!(cluster.etcd.standing("node1").unwrap()["swap"], ID.to_string());
     manager.undo(&rig.context, &swap(ID), &rig.kubernetes).unwrap();
-    // It has waited for its turn, and what was withdrawn is not forgotten yet.
+    // Maintenance has waited for the lock, and the withdrawn preparation is not forgotten yet.
     rig.maintain(&manager);
     let told = cluster.etcd.standing("node1").unwrap();
     assert!(told.get("swap").is_none(), "{told}");

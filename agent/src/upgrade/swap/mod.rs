@@ -1,10 +1,8 @@
-//! The image swap as this node sees it: a VM of another image takes the data
-//! disk over, and the node goes on with the same identity, certificates and
-//! etcd member.
+//! The image swap from this node's view. A VM of another image takes over the data disk. The node keeps its identity,
+//! certificates and etcd member.
 //!
-//! Who may take the disk stands on the disk itself, outside of any file system;
-//! see [`crate::host::disk::ownership`]. What is done to the hypervisor is others' work: nothing here
-//! knows of one.
+//! The data disk itself records, outside of any file system, which VM may take it: see [`crate::host::disk::ownership`]. The
+//! hypervisor is changed elsewhere; nothing here depends on one.
 
 pub mod adopt;
 pub mod boot_health;

@@ -1,12 +1,11 @@
-//! How the cluster tells a node's data disk from its copies: each node writes to
-//! etcd what it knows of its own disk, and [asks the others](super::peers) for it before its own
-//! etcd starts. A member with old data would be forgiven once by etcd and then panic.
+//! How the cluster tells a node's data disk from its copies. Each node writes facts of its disk to etcd, and [asks the
+//! others](super::peers) for them before its etcd starts. Otherwise etcd would admit a member with old data once, and then
+//! panic.
 //!
-//! That there is a record of a node is also the proof that it has joined: it is written as the last act of its forming,
-//! and again each minute.
+//! The record of a node is also the proof that it has joined. It is written in the last step of forming, and again each minute.
 //!
-//! A counter is raised on the disk first and in the cluster after that, so the cluster
-//! never knows more than the one true disk.
+//! A counter is raised on the disk first and in the cluster after that. So the cluster's counter is never higher than that of
+//! the true disk.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,30 +25,30 @@ use crate::cluster::records::{DiskCounter, Records};
 use crate::host::disk::Identity;
 use crate::intake::config::ControlPlane;
 
-/// Below it each node has a key of its name.
+/// The prefix of the nodes' keys, which end in the nodes' names.
 const PREFIX: &str = "/kaas/nodes/";
 
-/// How long the own member may take, times the timeout factor.
+/// How long this node's member may take, times the timeout factor.
 const TELLING: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its GPT disk GUID.
+    /// GPT disk GUID of the data disk.
     pub disk: Uuid,
     /// How many VMs have taken it over.
     pub generation: u64,
-    /// BIOS UUID of the VM that holds it, or did last.
+    /// BIOS UUID of the VM that holds it, or held it last.
     pub holder: Option<BiosUuid>,
     /// Build identifier of the image that this VM runs.
     pub build: String,
     /// Never falls while the disk is in use.
     pub counter: u64,
-    /// The snapshot that its etcd member was last restored from, if any.
+    /// The snapshot from which its etcd member was last restored, if any.
     pub restored: Option<Epoch>,
-    /// A swap of it is prepared or not committed: it may have another image soon.
+    /// Whether a swap is prepared or not committed: the node may have another image soon.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
-    /// The swap that is being prepared, if one is.
+    /// The swap that is being prepared, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Uuid>,
 }
@@ -57,9 +56,9 @@ pub struct NodeRecord {
 /// A restored cluster of etcd members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epoch {
-    /// Tells it from others.
+    /// Distinguishes it from others.
     pub token: String,
-    /// When it began, as RFC 3339 writes it in UTC.
+    /// The time when it began, in RFC 3339 and UTC.
     pub at: String,
 }
 
@@ -70,7 +69,7 @@ impl From<RestoreRecord> for Epoch {
 }
 
 impl NodeRecord {
-    /// What the disk itself knows.
+    /// The facts that the disk itself has.
     pub fn of_disk(identity: &Identity, build: &str, records: &Records) -> anyhow::Result<Self> {
         Ok(Self {
             disk: identity.disk,
@@ -90,12 +89,12 @@ fn last_holder(identity: &Identity) -> Option<BiosUuid> {
     swap.released.as_ref().unwrap_or(&swap.from).vm
 }
 
-/// What one peer knows: each node's record by its name.
+/// The records that one peer has, by the nodes' names.
 pub type NodeRecords = Vec<(String, NodeRecord)>;
 
-/// The nodes of which the member behind `etcd` knows anything: they have joined the cluster, whatever image they ran. In a
-/// cluster that was `restored`, those that have told of themselves since: what the snapshot says may be of nodes that are
-/// no more, with the names of those that are awaited.
+/// The nodes with a record at the member behind `etcd`. They have joined the cluster, with any image. In a `restored` cluster,
+/// only nodes that have announced themselves since. A record in the snapshot may be of a former node, which has the name of one
+/// that is awaited.
 pub fn joined(etcd: &EtcdClient, restored: Option<&Epoch>) -> anyhow::Result<BTreeSet<String>> {
     let since = |record: &serde_json::Result<NodeRecord>| match (restored, record) {
         (None, _) => true,
@@ -105,17 +104,15 @@ pub fn joined(etcd: &EtcdClient, restored: Option<&Epoch>) -> anyhow::Result<BTr
     Ok(records(etcd)?.into_iter().filter(|(_, record)| since(record)).map(|(name, _)| name).collect())
 }
 
-/// What the member behind `etcd` knows. A record that is not understood is passed over: a
-/// newer image may have written it.
+/// The records at the member behind `etcd`. A record that cannot be parsed is left out: a newer image may have written it.
 pub fn list(etcd: &EtcdClient) -> anyhow::Result<NodeRecords> {
     Ok(records(etcd)?.into_iter().filter_map(|(name, record)| Some((name, record.ok()?))).collect())
 }
 
-/// The nodes other than `own` that are being swapped, or upgraded to another Kubernetes, as the member behind `etcd`
-/// knows.
+/// The nodes other than `own` that are being swapped, or upgraded to another Kubernetes, by the member behind `etcd`.
 ///
 /// # Errors
-/// It does not answer, or a record is not understood: what that node does cannot be known.
+/// The member does not answer, or a record cannot be parsed. The state of that node is then unknown.
 pub fn others_under_way(etcd: &EtcdClient, own: &str) -> anyhow::Result<Vec<String>> {
     under_way(records(etcd)?, own)
 }
@@ -135,7 +132,7 @@ fn records(etcd: &EtcdClient) -> anyhow::Result<Vec<(String, serde_json::Result<
     Ok(etcd.list(PREFIX)?.into_iter().filter_map(named).collect())
 }
 
-/// Whether every control node runs the image with this build for good. Pure.
+/// Whether every control-plane node runs the image with this build and has committed it. Pure.
 pub fn settled(config: &ControlPlane, known: &NodeRecords, build: &str) -> bool {
     config.cluster.control_nodes.iter().all(|node| {
         let mut records_of_node = known.iter().filter(|(name, _)| *name == node.name);
@@ -143,16 +140,15 @@ pub fn settled(config: &ControlPlane, known: &NodeRecords, build: &str) -> bool 
     })
 }
 
-/// The restored cluster that a node joins, which the `known` of a member tells of, if it was ever restored: the latest.
+/// The restored cluster that a node joins, from the records of a member: the latest one. `None` if it was never restored.
 pub fn epoch(known: &NodeRecords) -> Option<&Epoch> {
     known.iter().filter_map(|(_, record)| record.restored.as_ref()).max_by(|one, other| one.at.cmp(&other.at))
 }
 
-/// Whether a disk may join the cluster that the `answers` come from: the name of the peer
-/// that gave each, and what it knows. Pure.
+/// Whether a disk may join the cluster. `answers` has the name of each peer that answered, and its records. Pure.
 ///
 /// # Errors
-/// Why the disk is not the node's true one.
+/// The reason why the disk is not the node's true one.
 pub fn judge(node: &str, disk: &NodeRecord, answers: &[(String, NodeRecords)]) -> Result<(), Finding> {
     for (peer, known) in answers {
         let of = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, record)| record);
@@ -174,7 +170,7 @@ pub fn judge(node: &str, disk: &NodeRecord, answers: &[(String, NodeRecords)]) -
             ));
         }
         let Some(cluster) = of(node) else { continue };
-        // What a snapshot says of the disk that the node had then is not about the one that it was restored on since.
+        // A record in the snapshot is of the disk that the node had then, not of the disk with the restored store.
         let token = |record: &NodeRecord| record.restored.as_ref().map(|epoch| epoch.token.clone());
         if disk.restored.is_some() && token(cluster) != token(disk) {
             continue;
@@ -221,15 +217,15 @@ pub struct Announcer {
     pub disk: PathBuf,
     /// The running image's build identifier.
     pub build: String,
-    /// How long the own member may take.
+    /// How long this node's member may take.
     pub timeout: Duration,
 }
 
 impl Announcer {
-    /// For the node of this configuration.
+    /// The announcer of the node of this configuration.
     ///
     /// # Errors
-    /// It is no control node.
+    /// The node is not a control-plane node.
     pub fn new(config: &ControlPlane, pki: &Path, root: &Path, disk: &Path, build: &str) -> anyhow::Result<Self> {
         Ok(Self {
             node: config.control_node()?.clone(),
@@ -241,10 +237,10 @@ impl Announcer {
         })
     }
 
-    /// Raises the counter on the disk, then tells the cluster, with the swap that is being prepared.
+    /// Raises the counter on the disk, then writes the record to the cluster, with the swap that is being prepared.
     ///
     /// # Errors
-    /// The disk cannot be written, or etcd does not take it; the counter is raised all the same then.
+    /// The disk cannot be written, or etcd refuses the write. In the second case the counter is raised nevertheless.
     pub fn announce(&self, swap: Option<Uuid>) -> anyhow::Result<()> {
         let records = Records::new(&self.root);
         let counter = records.disk_counter()?.counter + 1;
@@ -284,7 +280,7 @@ mod tests {
         Some(Epoch { token: token.into(), at: at.into() })
     }
 
-    /// The code that a disk is refused with when cp2 knows `cp1` so, and itself with `restored`.
+    /// The code that a disk is refused with, if cp2 has this record of `cp1`, and `restored` in its own.
     fn verdict(own: &NodeRecord, cluster: Option<NodeRecord>, restored: Option<Epoch>) -> Option<String> {
         let mut known = vec![("cp2".to_owned(), NodeRecord { restored, disk: Uuid::from_u128(2), ..disk() })];
         known.extend(cluster.map(|cluster| ("cp1".to_owned(), cluster)));
@@ -321,7 +317,7 @@ mod tests {
 
     /// A disk is judged as it was found, before this VM takes it.
     #[test]
-    fn a_disk_that_nobody_holds_is_judged_by_who_released_it() {
+    fn released_disk_is_judged_by_its_last_holder() {
         let (a, b) = (BiosUuid::from_u128(0xa), BiosUuid::from_u128(0xb));
         let user = |vm| VmImage { vm: Some(vm), version: "1.0.0".into(), build: "b".into() };
         let root = tempfile::tempdir().unwrap();
@@ -362,7 +358,7 @@ mod tests {
             // The other nodes restore one after the other, each at its own time.
             (epoch("t", early), epoch("t", late), None),
             (epoch("s", early), epoch("t", late), Some("disk.superseded")),
-            // This disk was restored, the one who answers was not yet.
+            // This disk was restored, the peer's not yet.
             (epoch("t", late), epoch("s", early), None),
             (epoch("t", late), None, None),
         ];
@@ -372,27 +368,27 @@ mod tests {
         }
     }
 
-    /// All nodes were lost: new ones restore a snapshot that knows their former disks.
+    /// All nodes were lost. New ones restore a snapshot that has records of their former disks.
     #[test]
-    fn what_a_snapshot_says_of_lost_disks_does_not_stand_against_the_new_ones() {
+    fn snapshots_records_do_not_refuse_new_disks() {
         let (early, late) = ("2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z");
         let own = NodeRecord { restored: epoch("t", late), ..disk() };
         let lost = |restored| NodeRecord { disk: Uuid::from_u128(9), counter: 900, restored, ..disk() };
         for former in [None, epoch("s", early)] {
             assert_eq!(verdict(&own, Some(lost(former.clone())), former.clone()), None, "{former:?}");
-            // The one that was asked has told since that it was restored.
+            // The peer has announced since that it was restored.
             assert_eq!(verdict(&own, Some(lost(former)), epoch("t", late)), None);
         }
         // Another disk that the restored cluster knows is the node's true one.
         let said = verdict(&own, Some(lost(epoch("t", late))), epoch("t", late));
         assert_eq!(said.as_deref(), Some("disk.superseded"));
-        // As a copy from after the restore is known.
+        // A copy from after the restore is found as usual.
         let copied = NodeRecord { counter: 101, ..own.clone() };
         assert_eq!(verdict(&own, Some(copied), epoch("t", late)).as_deref(), Some("disk.stale"));
     }
 
     #[test]
-    fn a_record_that_is_not_understood_does_not_count_as_no_swap() {
+    fn unreadable_record_does_not_count_as_idle() {
         let told = |swap: Option<u128>| Ok(NodeRecord { swap: swap.map(Uuid::from_u128), ..disk() });
         let named = |name: &str, record| (name.to_owned(), record);
         let all = |third| vec![named("cp1", told(Some(1))), named("cp2", told(None)), named("cp3", third)];
@@ -403,13 +399,13 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_taken_a_lost_ones_place_belongs_to_the_restored_cluster() {
+    fn replacement_belongs_to_the_restored_cluster() {
         let at = |restored| ("cp".to_owned(), NodeRecord { restored, ..disk() });
         let (early, late) = (epoch("s", "2026-11-21T10:00:00Z"), epoch("t", "2026-11-21T11:00:00Z"));
         let known = vec![at(None), at(late.clone()), at(early)];
         let joined = super::epoch(&known).cloned();
         assert_eq!((&joined, super::epoch(&known[..1].to_vec())), (&late, None));
-        // With it the node is let in again when it restarts; without it, it would pass for one from before.
+        // With the epoch the node is admitted when it restarts. Without it, the disk would count as one from before.
         assert_eq!(verdict(&NodeRecord { restored: joined, ..disk() }, None, late.clone()), None);
         assert_eq!(verdict(&disk(), None, late).as_deref(), Some("disk.superseded"));
     }
@@ -438,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_answers_is_no_reason() {
+    fn disk_without_answers_is_not_refused() {
         assert!(judge("cp1", &disk(), &[]).is_ok());
         assert!(judge("cp1", &disk(), &[("cp2".into(), vec![])]).is_ok());
     }
@@ -455,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_is_on_the_disk_even_if_nobody_could_be_told() {
+    fn counter_is_saved_before_the_announcement() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let mut config = crate::intake::config::fixture::one_node();

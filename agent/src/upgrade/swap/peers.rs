@@ -1,13 +1,13 @@
-//! What the other control nodes know of this node's data disk, asked before etcd starts.
+//! Asks the other control-plane nodes about this node's data disk, before etcd starts.
 //!
-//! A peer's member of etcd knows best. While that is not up, as when all nodes start together, its agent tells what the
-//! member knew last: each node keeps that on its data disk. So an old copy is recognized although no etcd runs yet, and
-//! etcd starts once one other node has answered: alone it could do nothing but lead another one astray. Only where
-//! nobody answers for minutes, as behind a firewall that keeps agents apart, it starts unasked.
+//! A peer's member of etcd knows best. If it does not run, as when all nodes start together, the peer's agent returns the
+//! records that it keeps on its data disk. So an old copy is recognized before any etcd runs. This node's etcd starts once one
+//! other node has answered, because alone it can only mislead another one. If no peer answers for minutes, for example behind a
+//! firewall, etcd starts without an answer.
 //!
-//! A single control node, and one that was restored alone, has nobody to ask. An old copy of its disk is the whole
-//! cluster as it was: consistent in itself, and what came later is lost, as with a restore. Nothing on the disk could
-//! tell it from the true one.
+//! A single control-plane node, and one that was restored alone, has no peers. An old copy of its disk is the whole cluster at
+//! an earlier time. It is consistent, and later changes are lost, as with a restore. Nothing on the disk could tell it from the
+//! true one.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,17 +31,17 @@ use crate::host::disk::Identity;
 use crate::host::https::Client;
 use crate::intake::config::ControlPlane;
 
-/// Where an agent tells what its node knows.
+/// The path of the records at a peer's agent.
 pub const PATH: &str = "/v1/disks";
 
 /// How long a peer may take to answer, times the timeout factor. A node that is off does not answer at all.
 const ASKING: Duration = Duration::from_secs(2);
 
-/// The certificate that a peer is asked with is good for so long before and after this node's time: clocks may differ
-/// after a long time without power.
+/// The client certificate for a peer is valid for so long before and after this node's time. Clocks may differ after a long
+/// time without power.
 const SKEW: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a node knows of the data disks of all, itself included: kept on its data disk, and told to its peers.
+/// The records of all nodes' data disks, this node included. They are kept on its data disk, and returned to its peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownDisks {
     nodes: BTreeMap<String, NodeRecord>,
@@ -53,16 +53,16 @@ impl Entry for KnownDisks {
 }
 
 impl KnownDisks {
-    /// What the own member knows, for later.
+    /// Saves the records of this node's member for later.
     ///
     /// # Errors
-    /// It does not answer, or the file system's.
+    /// The member does not answer, or the file system's.
     pub fn remember(etcd: &EtcdClient, records: &Records) -> anyhow::Result<()> {
         let nodes = node_record::list(etcd).context("looking what is known of the data disks")?.into_iter().collect();
         records.begin_entry(&Self { nodes }).map(drop)
     }
 
-    /// What the node `own` tells: what it remembers of the others, and of itself what its disk says now.
+    /// The records for peers of the node `own`: the saved ones of the others, and a current one of its disk.
     pub fn for_peers(own: &str, identity: &Identity, build: &str, records: &Records) -> anyhow::Result<Self> {
         let mut known = records.entry::<Self>()?.unwrap_or_default();
         known.nodes.insert(own.to_owned(), NodeRecord::of_disk(identity, build, records)?);
@@ -72,7 +72,7 @@ impl KnownDisks {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing stands against it.
+    /// Nothing refuses it.
     True,
     /// It is not the node's true disk.
     Refused(Findings),
@@ -97,8 +97,8 @@ pub fn judge(
     Ok(judged.map_or_else(|finding| Verdict::Refused(finding.into()), |()| Verdict::True))
 }
 
-/// Whether etcd on this node needs another one's: not if it is the only one, or was restored alone and no node has
-/// joined it since.
+/// Whether etcd on this node needs another one's. It does not if it is the only one. It also does not if it was restored alone
+/// and no node has joined since.
 fn has_peers(config: &ControlPlane, records: &Records) -> anyhow::Result<bool> {
     if config.peers().next().is_none() {
         return Ok(false);
@@ -112,7 +112,7 @@ fn has_peers(config: &ControlPlane, records: &Records) -> anyhow::Result<bool> {
     Ok(epochs.any(|epoch| epoch.token == restored.token))
 }
 
-/// Asks all peers at once. One that does not answer is passed over.
+/// Asks all peers at once. Those that do not answer are left out.
 fn ask(config: &ControlPlane, pki: &Path) -> Vec<(String, NodeRecords)> {
     let timeout = config.timeout(ASKING);
     let asked = at_once::ask(config.peers(), |peer| {
@@ -129,9 +129,9 @@ fn ask(config: &ControlPlane, pki: &Path) -> Vec<(String, NodeRecords)> {
     answers
 }
 
-/// Asks a peer's agent, as an administrator. One whose image does not know of the question knows nothing.
+/// Asks a peer's agent, as an administrator. A peer whose image lacks the route has no records.
 fn ask_agent(peer: &ControlNode, pki: &Path, timeout: Duration) -> anyhow::Result<NodeRecords> {
-    // Whoever holds the authority's key may sign for this one question; the certificate is kept nowhere.
+    // This node has the CA's key, so it signs a certificate for this one request, which is not stored.
     let authority = CertificateAuthorities::read(pki)?.kubernetes;
     let leaf = Leaf { group: Some(ADMINISTRATORS[0].to_owned()), ..Leaf::client("kaas-agent:disks") };
     let own = leaf.issue_for(&authority, SystemTime::now() - SKEW, 2 * SKEW)?;
@@ -160,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_nobody_to_ask_goes_by_its_own_disk_and_one_with_peers_waits_for_one() {
+    fn only_nodes_with_peers_wait_for_answers() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let mut three = three_nodes();
-        // Nobody answers there.
+        // No peer answers at these addresses.
         for (node, low) in three.cluster.control_nodes.iter_mut().zip(1..) {
             node.address = [127, 255, 255, low].into();
         }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_members_know_is_remembered_and_told_with_what_the_own_disk_says_now() {
+    fn answers_have_saved_records_and_the_own_disk() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let mut config = three_nodes();

@@ -1,5 +1,5 @@
-//! What a node leaves its work for, and how far that is: remembered while this VM runs, in memory, so that a restart of
-//! the agent goes on with it and a restart of the VM ends it.
+//! The purpose for which a node leaves its work, and its stage. The record is in memory while this VM runs. So a restart of the
+//! agent continues the preparation, and a restart of the VM ends it.
 
 use std::fmt;
 use std::path::Path;
@@ -16,9 +16,9 @@ const SAVED: &str = "/run/kaas/swap.json";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Purpose {
-    /// A VM of another image is to take the disk.
+    /// A VM of another image will take the disk.
     Swap(Request),
-    /// Its VM is to be shut down, and who may take the disk stays as it is.
+    /// This VM will be shut down. The right to take the disk stays as it is.
     Evacuation(EvacuationRequest),
 }
 
@@ -30,7 +30,7 @@ impl Purpose {
         }
     }
 
-    /// How long pods may take to move away, in seconds.
+    /// How long a drain may take, in seconds.
     pub(super) fn drain_seconds(&self) -> u64 {
         match self {
             Self::Swap(request) => request.drain_seconds,
@@ -38,7 +38,7 @@ impl Purpose {
         }
     }
 
-    /// Whether both ask for the same.
+    /// Whether both are the same request.
     pub(super) fn is_same_request(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Swap(one), Self::Swap(other)) => one.id == other.id && one.to == other.to,
@@ -65,7 +65,7 @@ pub(super) struct PreparationRecord {
     /// Why it failed: in words, and the stable code.
     pub(super) failure: Option<(String, String)>,
     pub(super) losses: Losses,
-    /// It is to be withdrawn.
+    /// Whether it is to be withdrawn.
     pub(super) cancelled: bool,
 }
 
@@ -74,7 +74,7 @@ impl PreparationRecord {
         Self { purpose, stage: Stage::Judging, failure: None, losses: Losses::default(), cancelled: false }
     }
 
-    /// The swap that it is for, if it is, as the VM `own` tells of it.
+    /// The swap of this record, from the view of the VM `own`. `None` if it is an evacuation.
     pub(super) fn swap(&self, own: &VmImage) -> Option<SwapState> {
         let Purpose::Swap(request) = &self.purpose else { return None };
         let (error, code) = self.failure.clone().unzip();
@@ -88,7 +88,7 @@ impl PreparationRecord {
         Some(EvacuationState { id: request.id, stage: self.stage, error, code, losses: self.losses.clone() })
     }
 
-    /// What is remembered, if anything is.
+    /// The saved record, if any.
     pub(super) fn load(root: &Path) -> anyhow::Result<Option<Self>> {
         files::read_record(&files::below(root, SAVED))
     }
@@ -99,7 +99,7 @@ impl PreparationRecord {
         files::write_atomically(&path, &text, 0o600).with_context(|| format!("saving {}", path.display()))
     }
 
-    /// Remembers nothing any more.
+    /// Removes the saved record.
     pub(super) fn forget(root: &Path) -> anyhow::Result<()> {
         files::remove(&files::below(root, SAVED)).map(drop).context("forgetting what the node leaves its work for")
     }

@@ -1,6 +1,6 @@
-//! Prepares a node for the shutdown of its VM: yield the virtual IP, move etcd's leadership, drain, and for a swap write
-//! to the disk who may take it. Each step looks first, so that doing all of it again completes it; what fails or is
-//! cancelled is undone.
+//! Prepares a node for the shutdown of its VM: yield the virtual IP, move etcd's leadership, drain. For a swap it then writes
+//! to the disk which image may take it. Each step looks first, so a second run completes the first. A failed or cancelled
+//! preparation is undone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -27,24 +27,23 @@ pub(super) struct PreparationTask<'w> {
     pub(super) purpose: &'w Purpose,
     pub(super) cancelled: &'w AtomicBool,
     pub(super) runner: &'w dyn Runner,
-    /// How long etcd may take to be well again once the pods have moved: an answer that is late once is no reason to
-    /// drain again.
+    /// How long etcd may take to be healthy again once the pods have moved. One late answer is no reason to drain again.
     pub(super) settling: Duration,
 }
 
-/// Is told each stage, [`Stage::Prepared`] at the end, and what the drain deletes once that is known. Says whether to
-/// go on.
+/// Called with each stage, at the end with [`Stage::Prepared`], and with the drain's losses once they are known. Returns
+/// whether to continue.
 pub(super) type Tell<'t> = &'t mut dyn FnMut(Stage, &Losses) -> anyhow::Result<bool>;
 
 impl PreparationTask<'_> {
-    /// Prepares the node. False if it was cancelled: what was done is to be undone then.
+    /// Prepares the node. False if it was cancelled: the caller then undoes it.
     ///
     /// # Errors
-    /// What failed: what was done is to be undone then, too. A [`Refused`] has a code of its own.
+    /// A step failed: the caller then undoes it. A [`Rejection`] has its own code.
     pub(super) fn run(&self, tell: Tell<'_>) -> anyhow::Result<bool> {
         let Self { context, purpose, cancelled, runner, .. } = *self;
         let id = purpose.id();
-        // The others must see it before anything changes: of two nodes that begin at once one gives way.
+        // The others must see it before anything changes: of two nodes that begin at once, one gives way.
         context.announce(|| Some(id)).with_context(|| format!("telling the cluster of {purpose}"))?;
         self.nobody_else()?;
         let leave = Evacuation { context, id, drain_seconds: purpose.drain_seconds(), cancelled, runner };
@@ -81,7 +80,7 @@ impl PreparationTask<'_> {
         tell(Stage::Prepared, &losses)
     }
 
-    /// Judges etcd once more: a drain may have lasted hours. False if it was cancelled meanwhile.
+    /// Checks etcd once more, because a drain may have lasted hours. False if it was cancelled in the meantime.
     fn quorum_stands(&self) -> anyhow::Result<bool> {
         let until = Instant::now() + self.settling;
         loop {
@@ -107,24 +106,24 @@ impl PreparationTask<'_> {
         }
     }
 
-    /// Undoes what was done for a purpose that is given up, but for what the cluster was told; what is undone already stays so.
+    /// Undoes the preparation of a purpose that is given up, except the announcement. Parts that are undone already stay so.
     ///
     /// # Errors
-    /// What could not be undone; doing it again goes on.
+    /// A part could not be undone. Calling it again continues.
     pub(super) fn undo(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<()> {
         Self::put_back(context)?;
         uncordon(context, runner).map(drop)
     }
 
-    /// The part of [`Work::undo`] that is on this node alone. What is in the cluster is undone by
-    /// maintenance, too, while no swap is under way.
+    /// The part of [`PreparationTask::undo`] on this node alone. Maintenance, too, undoes the part in the cluster while no swap
+    /// is under way.
     ///
     /// # Errors
     /// The file system's or the disk's.
     pub(super) fn put_back(context: &SwapContext) -> anyhow::Result<()> {
         virtual_ip::enable(&context.root).context("letting the virtual IP come back")?;
         let Identity { disk, swap, .. } = context.identity()?;
-        // What stood on the disk before this VM took it is not this VM's to withdraw.
+        // If this VM has not taken the disk, the swap on it is not this VM's to withdraw.
         if adopt::is_taken(&context.root, disk) && swap.is_some_and(|swap| swap.from.is(&context.own)) {
             context.set_swap(None)?;
         }

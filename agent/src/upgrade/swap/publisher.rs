@@ -1,22 +1,22 @@
-//! Whose images a cluster takes: the key that has signed the image of the first node to form is
-//! pinned in the cluster's store and on each node's data disk, once. Whatever image is let in later,
-//! only an explicit change of publisher, made final by the commit, pins another one.
+//! The publisher whose images a cluster accepts. The key that has signed the image of the first node is pinned once, in the
+//! cluster's store and on each node's data disk. Only an explicit change of publisher pins another key, at the commit of the
+//! swap, whatever image is admitted later.
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::etcd::client::EtcdClient;
 
-/// The cluster's record, beside those of its nodes.
+/// The cluster's record, next to those of its nodes.
 const KEY: &str = "/kaas/publisher";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Pinned {
-    /// The key's fingerprint; none in a cluster that a development image has formed.
+    /// The key's fingerprint. `None` in a cluster that a development image has formed.
     key: Option<String>,
 }
 
-/// Pins the `publisher` of this node's image, or that there is none, unless the cluster has decided before.
+/// Pins the `publisher` of this node's image, or `None` if it is unsigned, unless the cluster has pinned before.
 ///
 /// # Errors
 /// There is no quorum.
@@ -25,10 +25,10 @@ pub fn pin(etcd: &EtcdClient, publisher: Option<&str>) -> anyhow::Result<()> {
     etcd.put_new(KEY, &serde_json::to_vec(&own)?).context("pinning the publisher's key")
 }
 
-/// What the cluster has pinned; nothing, too, if it was formed before there were pinned keys.
+/// The pinned key. Also `None` if the cluster was formed before keys were pinned.
 ///
 /// # Errors
-/// There is no quorum, or what stands there is not understood.
+/// There is no quorum, or the record cannot be parsed.
 pub fn pinned(etcd: &EtcdClient) -> anyhow::Result<Option<String>> {
     let Some(text) = etcd.get(KEY).context("reading the pinned key")? else { return Ok(None) };
     understand(&text)
@@ -37,7 +37,7 @@ pub fn pinned(etcd: &EtcdClient) -> anyhow::Result<Option<String>> {
 /// Pins another key.
 ///
 /// # Errors
-/// There is no quorum: the one before still stands.
+/// There is no quorum: the former key stays pinned.
 pub fn change(etcd: &EtcdClient, key: &str) -> anyhow::Result<()> {
     let text = serde_json::to_vec(&Pinned { key: Some(key.to_owned()) })?;
     etcd.put(KEY, &text).context("pinning another publisher's key")
@@ -55,7 +55,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_first_node_decides_and_only_a_change_decides_anew() {
+    fn first_key_stays_pinned_until_a_change() {
         for first in [Some("SHA256:a"), None] {
             let root = tempfile::tempdir().unwrap();
             let mut config = crate::intake::config::fixture::three_nodes();
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(written(Some("SHA256:a")), r#"{"key":"SHA256:a"}"#);
         assert_eq!(understand(written(None).as_bytes()).unwrap(), None);
         assert_eq!(understand(br#"{"key":"SHA256:a"}"#).unwrap().as_deref(), Some("SHA256:a"));
-        // A key that is lost must not count as none.
+        // A damaged record must not count as no key.
         assert!(understand(b"").is_err() && understand(b"{").is_err());
     }
 }

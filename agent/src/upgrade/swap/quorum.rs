@@ -1,5 +1,5 @@
-//! Whether etcd keeps its quorum with this node off: each control node must have a member, with a vote and well, and
-//! nobody else one. What cannot be known counts as not well.
+//! Whether etcd keeps its quorum with this node off. Each control-plane node must have a healthy voting member, and there may
+//! be no other member. An unknown state counts as unhealthy.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::host::at_once;
 /// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 
-/// Asks the own member who the others are, and all of them how they are.
+/// Asks this node's member for the list of members, and all of them for their health.
 ///
 /// # Errors
-/// What stands against taking this node's member away, in words.
+/// The reason why this node's member may not leave, in words.
 pub fn look(context: &SwapContext) -> Result<(), String> {
     let (config, pki) = (&context.config, &context.pki);
     let timeout = config.timeout(ASKING);
@@ -26,7 +26,7 @@ pub fn look(context: &SwapContext) -> Result<(), String> {
     judge(&config.node.name, &healthy, &listed)
 }
 
-/// Decides: `healthy` has each control node, and whether its member answers and is well.
+/// Decides. `healthy` has each control-plane node, and whether its member answers and is healthy.
 fn judge(own: &str, healthy: &[(&ControlNode, bool)], listed: &Result<Vec<Member>, String>) -> Result<(), String> {
     let names = |wrong: &dyn Fn(&ControlNode, bool) -> bool| {
         let wrong = healthy.iter().filter(|(node, well)| wrong(node, *well));
@@ -73,7 +73,7 @@ mod tests {
         Member { id: number, name: format!("node{number}"), peer_urls, is_learner: false }
     }
 
-    /// What is said of members that are listed so, on the first of three nodes, where those of `ill` are not well.
+    /// The judgement about these members, on the first of three nodes, with the members of `ill` unhealthy.
     fn judged(listed: Result<&[Member], &str>, ill: &[&str]) -> Result<(), String> {
         let config = three_nodes();
         let nodes = config.cluster.control_nodes.iter();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn all_members_are_there_and_vote_and_are_well_or_none_may_leave() {
+    fn node_may_leave_only_with_all_members_healthy() {
         let all = [member(1), member(2), member(3)];
         assert_eq!(judged(Ok(&all), &[]), Ok(()));
         let learner = Member { is_learner: true, name: String::new(), ..member(3) };

@@ -1,9 +1,8 @@
-//! Releases the data disk at a clean shutdown, so that another VM may take it:
-//! "power off, detach, attach, power on" is all that a swap by hand needs. A power
-//! cut releases nothing.
+//! Releases the data disk at a clean shutdown, so that another VM may take it. A swap by hand then only needs "power off,
+//! detach, attach, power on". A power cut releases nothing.
 //!
-//! Runs when everything that writes to the data disk has stopped, and before it is
-//! unmounted: read-only from then on, whoever still looks at it.
+//! It runs after every program that writes to the data disk has stopped, and before the disk is unmounted. From then on the
+//! disk is read-only for programs that still have it open.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,11 +22,11 @@ use crate::host::disk::{Identity, Slots, is_mounted, slots};
 use crate::host::image;
 use crate::host::platform::Platform;
 
-/// How long whoever still writes to the disk is waited for.
+/// How long to wait for programs that still write to the disk.
 const WRITER_LIMIT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(200);
 
-/// Releases the disk, if this VM holds one of a cluster's, and says so.
+/// Releases the disk if this VM holds a cluster's disk, and prints that.
 ///
 /// # Errors
 /// The disk cannot be made read-only or written: it stays this VM's.
@@ -48,7 +47,7 @@ pub fn command(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the processes of pods that still run. In a VM systemd has ended all of them by their scopes; the pods of a node in a
+/// Ends the processes of pods that still run. In a VM systemd has ended all of them by their scopes. The pods of a node in a
 /// container have no scopes, and its API server writes its audit log to the data disk.
 fn end_pods(proc: &Path) {
     // Without a cgroup namespace the groups of a node's container come first, and the container may be a pod itself.
@@ -59,7 +58,7 @@ fn end_pods(proc: &Path) {
     let own = depth(&proc.join("self"));
     for entry in fs::read_dir(proc).into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // One that has ended meanwhile is no longer there.
+        // A process that has ended in the meantime has no cgroup file.
         if depth(&entry.path()) > own
             && let Err(error) = kill(Pid::from_raw(pid), Signal::SIGKILL)
         {
@@ -68,7 +67,7 @@ fn end_pods(proc: &Path) {
     }
 }
 
-/// The disk that this VM may release, with the identity that it has then.
+/// The disk that this VM may release, with its identity after the release.
 fn find(platform: &Platform, own: &VmImage) -> anyhow::Result<Option<(PathBuf, Identity)>> {
     let disks = platform.data_disk_candidates(platform.root()).context("listing the disks")?;
     let mut found: Vec<_> = disks
@@ -83,8 +82,8 @@ fn find(platform: &Platform, own: &VmImage) -> anyhow::Result<Option<(PathBuf, I
     Ok(found.pop())
 }
 
-/// Makes the file system read-only wherever it is mounted, which also flushes it. Waits
-/// `timeout` for whoever still writes.
+/// Makes the file system read-only wherever it is mounted, which also flushes it. Waits at most `timeout` for programs that
+/// still write.
 fn make_read_only(data: &Path, timeout: Duration) -> anyhow::Result<()> {
     let kept = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME;
     let until = Instant::now() + timeout;
@@ -126,7 +125,7 @@ mod tests {
         (machine, device)
     }
 
-    /// A boot as far as the disk goes.
+    /// A boot as far as the disk is concerned.
     fn mounted(machine: &Machine) -> Identity {
         let DataDisk::Ours { disk, identity } = machine.examine().data_disk else { panic!("not ours") };
         mount(&disk, &identity, &machine.platform(), &Host).unwrap();
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_disk_is_read_only_and_the_next_vm_takes_it() {
+    fn released_disk_is_taken_by_the_next_vm() {
         let (mut machine, device) = machine();
         mounted(&machine);
         command(machine.directory.path()).unwrap();
@@ -156,16 +155,16 @@ mod tests {
         machine.uuid = contract::bios_uuid::BiosUuid::from_u128(77);
         let taken = mounted(&machine);
         assert_eq!((taken.holder, taken.generation), (Some(machine.uuid), 2));
-        // Doing the step again takes nothing twice.
+        // A second boot takes nothing twice.
         assert_eq!(mounted(&machine), taken);
         unmount(&machine.platform()).unwrap();
     }
 
     #[test]
-    fn a_disk_that_was_mounted_and_not_taken_is_released_by_nobody() {
+    fn mounted_disk_of_another_vm_is_not_released() {
         let (mut machine, device) = machine();
         machine.uuid = contract::bios_uuid::BiosUuid::from_u128(77);
-        // Writes down what the machine is now.
+        // Writes the machine's current state to its file.
         machine.platform();
         let before = Slots::read(&device.device).unwrap();
         command(machine.directory.path()).unwrap();
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_still_written_to_is_not_released() {
+    fn disk_with_open_files_is_not_released() {
         let (machine, device) = machine();
         mounted(&machine);
         let data = machine.platform().path(paths::DATA);
@@ -191,7 +190,7 @@ mod tests {
         assert!(find(&machine.platform(), &machine.own()).unwrap().is_none());
     }
     #[test]
-    fn pods_that_systemd_does_not_know_end_before_the_disk_is_released() {
+    fn pods_without_scopes_end_before_the_release() {
         // A node with a cgroup namespace, one without, and one without that is a pod itself.
         for node in ["", "/lab/node1", "/kubepods/burstable/pod9/lab/node1"] {
             let proc = tempfile::tempdir().unwrap();
@@ -208,7 +207,7 @@ mod tests {
             }
             fs::create_dir(proc.path().join("sys")).unwrap();
             end_pods(proc.path());
-            // If it was killed before, it has ended by SIGKILL.
+            // If end_pods had killed it, its signal would be SIGKILL.
             kill(Pid::from_raw(of_other.parse().unwrap()), Signal::SIGTERM).unwrap();
             assert_eq!(other.wait().unwrap().signal(), Some(15), "{node}: etcd was ended");
             assert!(!pod.wait().unwrap().success(), "{node}");
