@@ -56,7 +56,7 @@ pub(super) fn begun_with(
     kept: &DeploymentRecord,
     vms: &BTreeSet<Uuid>,
 ) -> anyhow::Result<Resolve> {
-    if kept.goal != Lifecycle::Up || !(kept.formed || kept.nodes.iter().any(|node| node.vm.is_some())) {
+    if kept.lifecycle != Lifecycle::Active || !(kept.formed || kept.nodes.iter().any(|node| node.bios_uuid.is_some())) {
         return Ok(Resolve::All);
     }
     let (cluster, key) = (&kept.cluster, file.deployer_key.display());
@@ -65,7 +65,7 @@ pub(super) fn begun_with(
         "deployer-key of [cluster]: there is no {key}, and the cluster {cluster} was begun with one: put that key \
          there, for another one would not be let in"
     );
-    let is_there = |node: &Node| node.vm.is_some_and(|vm| vms.contains(&vm));
+    let is_there = |node: &Node| node.bios_uuid.is_some_and(|vm| vms.contains(&vm));
     if kept.formed || kept.nodes.iter().all(is_there) {
         return Ok(Resolve::AllButTheSecret);
     }
@@ -83,8 +83,8 @@ pub(super) fn begun_with(
 /// What is worth knowing of the deployer's key that is there, where a cluster, of which `kept` is noted, has formed with another one. It may
 /// have been given to the nodes since.
 pub(super) fn another_key(key: Option<Fingerprint>, kept: &DeploymentRecord) -> Option<String> {
-    let (given, noted) = (key?, kept.deployer?);
-    let is_another = kept.goal == Lifecycle::Up && kept.formed && given != noted;
+    let (given, noted) = (key?, kept.deployer_fingerprint?);
+    let is_another = kept.lifecycle == Lifecycle::Active && kept.formed && given != noted;
     is_another.then(|| {
         format!(
             "the nodes of the cluster {} let in the deployer's key {noted} before, and the one that is there is {given}: they let that in \
