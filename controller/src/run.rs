@@ -37,11 +37,11 @@ use crate::context::{Context, ReconcileError};
 use crate::documents::ACCOUNT;
 use crate::leadership::Candidate;
 use crate::objects::{
-    Condition, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, SYSTEM, TenantCluster, VMClass,
+    Condition, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, SYSTEM, TenantCluster, VMClass,
 };
 use crate::reach::providers::Providers;
 use crate::reach::{Api, Fenced, Objects, clear_left_over};
-use crate::reconcilers::{ip_address, ip_pool, node_image, node_pool, provider, tenant_cluster, vm_class};
+use crate::reconcilers::{ip_pool, node_image, node_pool, pool_address, provider, tenant_cluster, vm_class};
 use crate::term::{Clock, Term, TermEnded, identity};
 
 pub use self::exec::{name_process, re_exec};
@@ -182,7 +182,7 @@ impl Controllers {
     }
 
     fn pools(&self) -> BoxFuture<'static, ()> {
-        let addresses = Watched::<IPAddress>::all(self.client.clone());
+        let addresses = Watched::<PoolAddress>::all(self.client.clone());
         let controller = self.watches::<IPPool>().watches(addresses, watcher::Config::default(), |address| {
             [ObjectRef::<IPPool>::new(&address.spec.pool_ref.name)]
         });
@@ -190,14 +190,14 @@ impl Controllers {
     }
 
     fn addresses(&self) -> BoxFuture<'static, ()> {
-        let controller = self.watches::<IPAddress>();
+        let controller = self.watches::<PoolAddress>();
         let [by_machine, by_cluster] = [controller.store(), controller.store()];
         let machines = Watched::<Machine>::all(self.client.clone());
         let clusters = Watched::<TenantCluster>::all(self.client.clone());
         let controller = controller
             .watches(machines, watcher::Config::default(), move |machine| claimed(&by_machine, &machine))
             .watches(clusters, watcher::Config::default(), move |cluster| claimed(&by_cluster, &cluster));
-        self.works(controller, ip_address::reconcile, at_most(AT_ONCE))
+        self.works(controller, pool_address::reconcile, at_most(AT_ONCE))
     }
 
     fn classes(&self) -> BoxFuture<'static, ()> {
@@ -332,7 +332,7 @@ where
 }
 
 /// The addresses of one that is on its way out: of others nothing is to be done.
-fn claimed<K: Resource<DynamicType = ()>>(addresses: &Store<IPAddress>, claimant: &K) -> Vec<ObjectRef<IPAddress>> {
+fn claimed<K: Resource<DynamicType = ()>>(addresses: &Store<PoolAddress>, claimant: &K) -> Vec<ObjectRef<PoolAddress>> {
     let meta = claimant.meta();
     if meta.deletion_timestamp.is_none() {
         return Vec::new();

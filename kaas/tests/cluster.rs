@@ -28,7 +28,7 @@ fn with_shop() -> Bed {
     let bed = Bed::start();
     bed.says(0, &format!("{CREATE} --wait=false"));
     let mut kept = bed.kept();
-    kept.says("tenantclusters", "shop", "Ready", "True", "Serves");
+    kept.says("tenantclusters", "shop", "Ready", "True", "Available");
     kept.says("tenantclusters", "shop", "UpToDate", "True", "Current");
     kept.object("tenantclusters", "shop")["status"]["resolved"] =
         json!({"endpoint": "192.168.10.10", "image": "kaas-tenant-0.2.0"});
@@ -51,7 +51,7 @@ fn a_cluster_is_asked_for_and_waited_for_until_it_and_its_workers_are_ready() {
             3 => kept.says("tenantclusters", "shop", "ControlPlaneReady", "False", "Forming"),
             _ => {
                 kept.says("tenantclusters", "shop", "ControlPlaneReady", "True", "AllReady");
-                kept.says("tenantclusters", "shop", "Ready", "True", "Serves");
+                kept.says("tenantclusters", "shop", "Ready", "True", "Available");
                 kept.says("nodepools", "shop-workers", "Ready", "True", "AllReady");
                 kept.object("tenantclusters", "shop")["status"]["resolved"]["endpoint"] = "192.168.10.10".into();
             }
@@ -145,11 +145,11 @@ fn a_cluster_that_needs_a_person_ends_the_wait_and_one_that_stands_still_pauses_
     assert_eq!(paused["cluster"]["metadata"]["name"], "shop");
     bed.acts(|kept, _| {
         kept.says("tenantclusters", "shop", "Preflight", "False", "AddressesMissing");
-        kept.says("tenantclusters", "shop", "Progressing", "False", "Stuck");
+        kept.says("tenantclusters", "shop", "Progressing", "False", "Blocked");
     });
     let (_, err) = bed.says(4, CREATE);
     assert!(
-        err.contains("error: shop: Progressing is False (Stuck)")
+        err.contains("error: shop: Progressing is False (Blocked)")
             && err.contains("Preflight is False (AddressesMissing)"),
         "{err}"
     );
@@ -170,7 +170,7 @@ fn clusters_are_listed_page_by_page_and_shown_one_by_one() {
     let (out, _) = bed.says(0, "cluster get -n team-blue");
     assert_eq!(out.lines().count(), 2, "{out}");
     let (out, _) = bed.says(0, "cluster get shop -n team-blue");
-    assert!(out.contains("Ready is True (Serves): as it is") && out.contains("shop-workers  2"), "{out}");
+    assert!(out.contains("Ready is True (Available): as it is") && out.contains("shop-workers  2"), "{out}");
     let shown = bed.json(0, "cluster get shop -n team-blue");
     assert_eq!(shown["pools"][0]["spec"]["vmClass"], "medium");
     let all = bed.json(0, "cluster get -A");
@@ -214,25 +214,25 @@ fn an_upgrade_changes_what_is_said_and_shows_its_operation() {
                 "team-blue",
                 "shop-swap-2",
                 json!({
-                    "spec": {"clusterRef": {"name": "shop"}, "type": "Swap", "clusterGeneration": 2,
+                    "spec": {"clusterRef": {"name": "shop"}, "type": "ImageSwap", "clusterGeneration": 2,
                              "fromImage": "kaas-tenant-0.2.0", "toImage": "kaas-tenant-0.3.0",
                              "steps": [{"action": "verify"}, {"action": "snapshot"}]},
-                    "status": {"done": 1, "step": "snapshot"},
+                    "status": {"stepsDone": 1, "step": "snapshot"},
                 }),
             );
             kept.object("tenantclusters", "shop")["status"]["operation"] = "shop-swap-2".into();
             kept.says("tenantclusters", "shop", "UpToDate", "False", "Changing");
         }
         _ => {
-            kept.object("operations", "shop-swap-2")["status"] = json!({"done": 2, "outcome": "upgraded"});
+            kept.object("operations", "shop-swap-2")["status"] = json!({"stepsDone": 2, "outcome": "upgraded"});
             kept.object("tenantclusters", "shop")["status"]["version"] = "1.36.3".into();
             kept.object("tenantclusters", "shop")["status"]["resolved"]["image"] = "kaas-tenant-0.3.0".into();
             kept.says("tenantclusters", "shop", "UpToDate", "True", "Current");
-            kept.says("tenantclusters", "shop", "Ready", "True", "Serves");
+            kept.says("tenantclusters", "shop", "Ready", "True", "Available");
         }
     });
     let (out, _) = bed.says(0, "cluster upgrade shop -n team-blue --image kaas-tenant-0.3.0");
-    assert!(out.contains("shop-swap-2 (Swap): 1 of 2 steps are done, snapshot\n"), "{out}");
+    assert!(out.contains("shop-swap-2 (ImageSwap): 1 of 2 steps are done, snapshot\n"), "{out}");
     assert!(
         out.ends_with("the cluster shop runs Kubernetes 1.36.3 on kaas-tenant-0.3.0\n"),
         "it has no workers: {out}"
@@ -251,9 +251,9 @@ fn an_upgrade_changes_what_is_said_and_shows_its_operation() {
 fn what_is_said_to_an_upgrade_is_an_annotation_of_its_operation() {
     let bed = with_shop();
     let operation = json!({
-        "spec": {"clusterRef": {"name": "shop"}, "type": "Swap", "clusterGeneration": 2, "fromImage": "kaas-tenant-0.2.0",
+        "spec": {"clusterRef": {"name": "shop"}, "type": "ImageSwap", "clusterGeneration": 2, "fromImage": "kaas-tenant-0.2.0",
                  "toImage": "kaas-tenant-0.3.0", "steps": [{"action": "verify"}]},
-        "status": {"done": 1, "step": "gate shop-cp2"},
+        "status": {"stepsDone": 1, "step": "gate shop-cp2"},
     });
     bed.kept().put("operations", "team-blue", "shop-swap-2", operation);
     bed.kept().object("tenantclusters", "shop")["status"]["operation"] = "shop-swap-2".into();
@@ -273,9 +273,9 @@ fn what_is_said_to_an_upgrade_is_an_annotation_of_its_operation() {
 fn after_a_commit_the_workers_that_follow_are_told_of_and_waited_for() {
     let bed = with_shop();
     let operation = json!({
-        "spec": {"clusterRef": {"name": "shop"}, "type": "Swap", "clusterGeneration": 2, "fromImage": "kaas-tenant-0.2.0",
+        "spec": {"clusterRef": {"name": "shop"}, "type": "ImageSwap", "clusterGeneration": 2, "fromImage": "kaas-tenant-0.2.0",
                  "toImage": "kaas-tenant-0.3.0", "steps": [{"action": "verify"}]},
-        "status": {"done": 1, "step": "waiting for the commit"},
+        "status": {"stepsDone": 1, "step": "waiting for the commit"},
     });
     let machine = |cluster: &str, image: &str| {
         json!({"spec": {"clusterRef": {"name": cluster}, "poolRef": {"name": format!("{cluster}-workers")},
@@ -339,8 +339,8 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     let own = of_shop(&bed, "https://192.168.10.10:6443");
     let formed = Credentials::parse(&own.render("any")).unwrap().authorities().unwrap();
     bed.kept().object("tenantclusters", "shop")["status"]["deployment"] = json!({
-        "goal": "Up", "image": {"name": "kaas-tenant-0.2.0"}, "formed": true, "authority": formed[0].to_string(),
-        "nodes": [{"name": "shop-cp1", "address": "192.168.10.20", "madeOf": "x"}],
+        "lifecycle": "Active", "image": {"name": "kaas-tenant-0.2.0"}, "formed": true, "caFingerprint": formed[0].to_string(),
+        "nodes": [{"name": "shop-cp1", "address": "192.168.10.20", "settingsHash": "x"}],
     });
     let text = own.render("deployer");
     let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 3600));
@@ -378,12 +378,12 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     }
     // Of the cluster alone is asked, and nothing is said of the Secret where nobody can tell yet.
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", handed(&text));
-    let authority = bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["authority"].take();
+    let authority = bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["caFingerprint"].take();
     bed.kept().asked.clear();
     let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
     assert!(err.contains("does not say yet with which authority") && !err.contains("somebody"), "{err}");
     assert_eq!(bed.kept().asked.len(), 2, "the cluster, and the Secret");
-    bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["authority"] = authority;
+    bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["caFingerprint"] = authority;
     // One of its control nodes does as well as the endpoint.
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", leads("https://192.168.10.20:6443"));
     bed.says(0, "cluster kubeconfig shop -n team-blue --output cp1.kubeconfig");
@@ -411,7 +411,7 @@ fn a_kubeconfig_takes_the_place_of_an_earlier_one_and_of_nothing_else() {
     let (own, key) = (of_shop(&bed, server), KeyPair::generate().unwrap());
     let formed = Credentials::parse(&own.render("any")).unwrap().authorities().unwrap();
     bed.kept().object("tenantclusters", "shop")["status"]["deployment"] =
-        json!({"goal": "Up", "image": {"name": "kaas-tenant-0.2.0"}, "authority": formed[0].to_string()});
+        json!({"lifecycle": "Active", "image": {"name": "kaas-tenant-0.2.0"}, "caFingerprint": formed[0].to_string()});
     let secret = json!({"type": "cluster.x-k8s.io/secret", "metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "shop"}},
                         "data": {"value": BASE64_STANDARD.encode(own.render("deployer").as_bytes())}});
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);
@@ -443,13 +443,13 @@ fn a_kubeconfig_takes_the_place_of_an_earlier_one_and_of_nothing_else() {
 #[test]
 fn vms_of_a_cluster_are_adopted_by_an_annotation_and_waited_for_until_it_is_noted() {
     let bed = with_shop();
-    bed.kept().says("tenantclusters", "shop", "Progressing", "False", "Drifted");
+    bed.kept().says("tenantclusters", "shop", "Progressing", "False", "AdoptionRequired");
     bed.kept().asked.clear();
     bed.acts(|kept, look| {
         let annotations = &mut kept.object("tenantclusters", "shop")["metadata"]["annotations"];
         if look == 3 && annotations[ADOPT] == "shop" {
             annotations[ADOPT].take();
-            kept.says("tenantclusters", "shop", "Progressing", "False", "Settled");
+            kept.says("tenantclusters", "shop", "Progressing", "False", "Idle");
         }
     });
     let (out, _) = bed.says(0, "cluster adopt shop -n team-blue");
@@ -526,7 +526,7 @@ fn a_provider_is_made_with_its_account_whose_password_nobody_sees_on_the_way() {
         let ready = if look < 5 { ("False", "LoginRefused") } else { ("True", "LoggedIn") };
         kept.says("providers", "dc1", "Authenticated", ready.0, ready.1);
         if look > 4 {
-            kept.says("providers", "dc1", "Ready", "True", "Serves");
+            kept.says("providers", "dc1", "Ready", "True", "Available");
         }
     });
     let create = format!("provider create --file {file} --user kaas@vsphere.local --password-file {password}");

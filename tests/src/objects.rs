@@ -26,7 +26,7 @@ const FOLDERS: [&str; 2] = ["tenants", "templates"];
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kaas-system/leases/kaas-controller";
 const KINDS: &str = "/apis/kaas.local/v1alpha1";
 /// The kinds of what a cluster is made of, and is gone with it.
-const PARTS: [&str; 5] = ["tenantclusters", "nodepools", "machines", "ipaddresses", "operations"];
+const PARTS: [&str; 5] = ["tenantclusters", "nodepools", "machines", "pooladdresses", "operations"];
 
 /// What a person has to give objects with.
 pub struct Objects<'a> {

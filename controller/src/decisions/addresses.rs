@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
 use std::net::Ipv4Addr;
 
-use crate::objects::{Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Reference};
+use crate::objects::{Claimant, IPPool, IPPoolSpec, PoolAddress, PoolAddressSpec, Reference};
 
 /// The label by which the addresses of a pool are found: its name.
 pub const POOL: &str = "kaas.local/pool";
@@ -49,12 +49,12 @@ pub fn passing(uid: &str, races: u32) -> usize {
 pub fn allocation<'s>(
     name: &str,
     pool: &IPPoolSpec,
-    seen: impl IntoIterator<Item = &'s IPAddressSpec, IntoIter: Clone>,
+    seen: impl IntoIterator<Item = &'s PoolAddressSpec, IntoIter: Clone>,
     claimant: &Claimant,
     passing: usize,
 ) -> Result<Allocation, Malformed> {
     let seen = seen.into_iter();
-    let of_pool = |seen: &&IPAddressSpec| seen.pool_ref.name == name;
+    let of_pool = |seen: &&PoolAddressSpec| seen.pool_ref.name == name;
     if let Some(own) = seen.clone().filter(of_pool).find(|seen| is_same(&seen.claimant, claimant)) {
         return address(&own.address).map(Allocation::Has);
     }
@@ -88,7 +88,7 @@ pub enum NamedAllocation {
 /// networks they are on.
 pub fn named<'s>(
     pools: &[(&str, &IPPoolSpec)],
-    seen: impl IntoIterator<Item = &'s IPAddressSpec>,
+    seen: impl IntoIterator<Item = &'s PoolAddressSpec>,
     wanted: Ipv4Addr,
     claimant: &Claimant,
 ) -> Result<NamedAllocation, Malformed> {
@@ -125,10 +125,10 @@ fn is_same(one: &Claimant, other: &Claimant) -> bool {
 }
 
 /// The object that says that an address is a claimant's.
-pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> IPAddress {
+pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> PoolAddress {
     let [a, b, c, d] = address.octets();
-    let spec = IPAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant, named: false };
-    let mut object = IPAddress::new(&format!("{pool}-{a}-{b}-{c}-{d}"), spec);
+    let spec = PoolAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant, named: false };
+    let mut object = PoolAddress::new(&format!("{pool}-{a}-{b}-{c}-{d}"), spec);
     let of = object.spec.claimant.uid.clone();
     object.metadata.labels = Some(BTreeMap::from([(POOL.to_owned(), pool.to_owned()), (CLAIMANT.to_owned(), of)]));
     object
@@ -248,7 +248,7 @@ mod tests {
         Claimant { kind: "TenantCluster".to_owned(), purpose, index, ..claimant(uid) }
     }
 
-    fn held(address: &str, uid: &str) -> IPAddressSpec {
+    fn held(address: &str, uid: &str) -> PoolAddressSpec {
         claimed("p", address.parse().unwrap(), claimant(uid)).spec
     }
 
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_first_free_address_that_a_host_can_have_is_next() {
-        let next = |seen: &[IPAddressSpec]| allocation("p", &pool(), seen, &claimant("new"), 0).unwrap();
+        let next = |seen: &[PoolAddressSpec]| allocation("p", &pool(), seen, &claimant("new"), 0).unwrap();
         assert_eq!(next(&[]), Allocation::Make("10.0.0.3".parse().unwrap()));
         assert_eq!(next(&[held("10.0.0.3", "a")]), Allocation::Make("10.0.0.254".parse().unwrap()));
         let all = [held("10.0.0.3", "a"), held("10.0.0.254", "b")];
@@ -353,7 +353,7 @@ mod tests {
         let green =
             IPPoolSpec { subnet: "10.1.0.0/24".to_owned(), ranges: vec![range("10.1.0.9", "10.1.0.9")], ..pool() };
         let pools = [("blue", &blue), ("green", &green)];
-        let decided = |seen: &[IPAddressSpec], address: &str, claimant: &Claimant| {
+        let decided = |seen: &[PoolAddressSpec], address: &str, claimant: &Claimant| {
             named(&pools, seen, address.parse().unwrap(), claimant).unwrap()
         };
         assert_eq!(decided(&[], "10.1.0.9", &own), NamedAllocation::Make("green".to_owned()));
@@ -381,7 +381,7 @@ mod tests {
         (blue.dns_servers, blue.reserved) =
             (vec!["10.0.0.53".to_owned()], vec!["10.0.0.2".to_owned(), "10.0.0.77".to_owned()]);
         let other = IPPoolSpec { ranges: vec![range("10.0.0.70", "10.0.0.80")], reserved: Vec::new(), ..blue.clone() };
-        let decided = |pools: &[(&str, &IPPoolSpec)], address: &str, seen: &[IPAddressSpec]| {
+        let decided = |pools: &[(&str, &IPPoolSpec)], address: &str, seen: &[PoolAddressSpec]| {
             named(pools, seen, address.parse().unwrap(), &own).unwrap()
         };
         // In a range and beside all of them, the gateway, a DNS server, and what no host can have.
@@ -440,10 +440,10 @@ mod tests {
 
     /// What an API server does with a name.
     #[derive(Default)]
-    struct Names(BTreeMap<String, IPAddressSpec>);
+    struct Names(BTreeMap<String, PoolAddressSpec>);
 
     impl Names {
-        fn make(&mut self, object: &IPAddress) -> Result<(), Box<IPAddressSpec>> {
+        fn make(&mut self, object: &PoolAddress) -> Result<(), Box<PoolAddressSpec>> {
             match self.0.entry(object.metadata.name.clone().unwrap()) {
                 std::collections::btree_map::Entry::Occupied(there) => Err(Box::new(there.get().clone())),
                 std::collections::btree_map::Entry::Vacant(free) => {

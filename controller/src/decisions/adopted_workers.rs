@@ -150,7 +150,8 @@ impl AdoptedWorker {
     /// Whether a Machine of its name may be its own: its VM is stamped with that, or it was made for it and nothing is noted of it yet.
     pub fn may_have(&self, machine: &Machine) -> bool {
         let status = machine.status.clone().unwrap_or_default();
-        let is_bare = status.phase == Phase::New && status.vms.is_empty() && machine.spec.image.name == UNKNOWN;
+        let is_bare =
+            status.phase == Phase::Provisioning && status.vms.is_empty() && machine.spec.image.name == UNKNOWN;
         is_bare || machine.metadata.uid == Some(self.stamp.to_string())
     }
 
@@ -160,7 +161,7 @@ impl AdoptedWorker {
         let (minor, own) = (self.minor.to_string(), machine.metadata.uid.as_deref());
         let stamp = self.stamp.to_string();
         MachineStatus {
-            phase: Phase::Member,
+            phase: Phase::Running,
             vms: vec![MachineVm { uuid: self.vm.to_string(), name: self.vm_name.clone(), state: VmState::Current }],
             kubernetes: Some(minor).filter(|minor| *minor != machine.spec.kubernetes),
             address: address.or(self.known_by).map(|address| address.to_string()),
@@ -312,7 +313,7 @@ mod tests {
         machine.metadata.uid = Some(OTHER.to_owned());
         machine.status = Some(worker.status(&machine, worker.address, &now()));
         let kept = worker_of(&machine).unwrap();
-        assert_eq!((kept.id, kept.vm, kept.address), (worker.stamp, Some(worker.vm), worker.address));
+        assert_eq!((kept.id, kept.bios_uuid, kept.address), (worker.stamp, Some(worker.vm), worker.address));
         assert!(kept.owns(&vm("shop-general-w1", 1)), "its VM is its own");
         let wanted = crate::records::template(&like.spec, None).unwrap();
         assert!(wanted.outdates(&kept.template));

@@ -123,14 +123,19 @@ pub fn adopted(kept: &DeploymentRecord, vms: &[Vm]) -> Result<DeploymentRecord, 
                 node.name, vm.power
             ));
         }
-        if kept.formed && node.vm == Some(vm.uuid()) {
+        if kept.formed && node.bios_uuid == Some(vm.uuid()) {
             return Ok(node.clone());
         }
         let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
         match disks.as_slice() {
             [disk] if node.own_disk().is_none_or(|noted| noted == *disk) => {
                 // Where nobody knows which one is its own that stays so: a person has said which VM is.
-                Ok(Node { vm: Some(vm.uuid()), started: true, disk: node.disk.or(Some(*disk)), ..node.clone() })
+                Ok(Node {
+                    bios_uuid: Some(vm.uuid()),
+                    ever_powered_on: true,
+                    disk: node.disk.or(Some(*disk)),
+                    ..node.clone()
+                })
             }
             [_] => Err(format!("{vm} holds another data disk than {} was made with", node.name)),
             several => Err(format!("{vm}, the VM of {}, holds {} data disks", node.name, several.len())),
@@ -204,7 +209,7 @@ pub fn pinned_as_run(
 /// In words, which one is not understood: whether it is open nobody can tell.
 pub fn superseded(operations: &[Operation]) -> Result<Vec<&Operation>, String> {
     let mut superseded = Vec::new();
-    for swap in operations.iter().filter(|it| it.spec.kind == OperationKind::Swap) {
+    for swap in operations.iter().filter(|it| it.spec.kind == OperationKind::ImageSwap) {
         match SwapProgress::of(swap) {
             Ok(Some(swapping)) if !swapping.is_open() => {}
             Ok(_) => superseded.push(swap),
@@ -244,30 +249,30 @@ mod tests {
         let node = |number: u8| Node {
             name: format!("shop-cp{number}"),
             address: [192, 168, 10, 19 + number].into(),
-            made_of: "x".to_owned(),
-            secret: None,
-            drawn: Some(Uuid::from_u128(number.into())),
-            vm: formed.then(|| Uuid::from_u128(number.into())),
-            started: formed,
+            settings_hash: "x".to_owned(),
+            secret_hash: None,
+            allocated_uuid: Some(Uuid::from_u128(number.into())),
+            bios_uuid: formed.then(|| Uuid::from_u128(number.into())),
+            ever_powered_on: formed,
             disk: formed.then(|| Uuid::from_u128(0xd0 + u128::from(number))),
         };
         DeploymentRecord {
             cluster: "shop".to_owned(),
             deployment: Some(Uuid::from_u128(1)),
-            goal: Lifecycle::Up,
+            lifecycle: Lifecycle::Active,
             image: Image { digest: "0a".repeat(32), name: "kaas-tenant-0.2.0".to_owned() },
-            deployer: None,
+            deployer_fingerprint: None,
             nodes: vec![node(1), node(2)],
             formed,
-            authority: None,
+            ca_fingerprint: None,
             removes_disks: false,
-            granted: Vec::new(),
+            adopted_vms: Vec::new(),
             upgrade: None,
-            left: Vec::new(),
-            discarded: Vec::new(),
-            removals: Vec::new(),
+            retained_disks: Vec::new(),
+            disks_to_delete: Vec::new(),
+            requested_disk_deletions: Vec::new(),
             copies: Vec::new(),
-            going: Vec::new(),
+            deleting_vms: Vec::new(),
             places: BTreeMap::new(),
         }
     }
@@ -280,7 +285,7 @@ mod tests {
     fn in_vms(kept: &DeploymentRecord, vms: &[Vm]) -> Result<Vec<Option<u128>>, String> {
         let adopted = adopted(kept, vms)?;
         assert!(adopted.formed);
-        Ok(adopted.nodes.iter().map(|node| node.vm.map(|vm| vm.as_u128())).collect())
+        Ok(adopted.nodes.iter().map(|node| node.bios_uuid.map(|vm| vm.as_u128())).collect())
     }
 
     #[test]
@@ -290,7 +295,10 @@ mod tests {
         assert_eq!(in_vms(&kept(true), &[vm(1, 9)]), Ok(vec![Some(9), Some(2)]), "one that is lost stays as it was");
         let adopted = adopted(&kept(false), &[vm(1, 1), vm(2, 2)]).unwrap();
         let first = &adopted.nodes[0];
-        assert_eq!((first.vm, first.started, first.disk), (first.drawn, true, Some(Uuid::from_u128(0xd1))));
+        assert_eq!(
+            (first.bios_uuid, first.ever_powered_on, first.disk),
+            (first.allocated_uuid, true, Some(Uuid::from_u128(0xd1)))
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use super::addresses::{Allocation, Malformed, NamedAllocation, allocation, claimed, named, passing};
 use super::obstacle::Obstacle;
 use crate::objects::{
-    Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Machine, Purpose, ServiceVips, TenantCluster,
+    Claimant, IPPool, IPPoolSpec, Machine, PoolAddress, PoolAddressSpec, Purpose, ServiceVips, TenantCluster,
     TenantClusterReason,
 };
 
@@ -42,7 +42,7 @@ pub struct AllocatedAddresses {
 pub enum ClaimStep {
     Has(AllocatedAddresses),
     /// This object is to be made, and it would have these in the end.
-    Make(Box<IPAddress>, Box<AllocatedAddresses>),
+    Make(Box<PoolAddress>, Box<AllocatedAddresses>),
 }
 
 impl ClaimStep {
@@ -137,16 +137,16 @@ fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
 pub fn next_claim<'s>(
     claims: &[Claim],
     pools: &[IPPool],
-    seen: impl IntoIterator<Item = &'s IPAddressSpec>,
+    seen: impl IntoIterator<Item = &'s PoolAddressSpec>,
     races: u32,
 ) -> Result<ClaimStep, Obstacle> {
     let malformed = |error: Malformed| Obstacle::new(TenantClusterReason::PreflightNotKnown, error.to_string());
     let names: Vec<(&str, &IPPoolSpec)> =
         pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
     let missing = |words: String| Obstacle::new(TenantClusterReason::AddressesMissing, words);
-    let seen: Vec<&IPAddressSpec> = seen.into_iter().collect();
+    let seen: Vec<&PoolAddressSpec> = seen.into_iter().collect();
     // Those that it would have by then, beside those that there are.
-    let (mut allotted, mut own, mut next) = (AllocatedAddresses::default(), Vec::<IPAddressSpec>::new(), None);
+    let (mut allotted, mut own, mut next) = (AllocatedAddresses::default(), Vec::<PoolAddressSpec>::new(), None);
     for Claim { claimant, from } in claims {
         let seen = seen.iter().copied().chain(&own);
         let (address, to_make) = match from {
@@ -200,7 +200,7 @@ pub fn next_claim<'s>(
 
 /// Why a cluster may not have those that it would have beside those that there are: with them its namespace would have more of a pool for
 /// endpoints and Services than it may. Nodes neither count nor wait for that, and who asks for nothing more is not judged.
-fn too_many(pools: &[(&str, &IPPoolSpec)], seen: &[&IPAddressSpec], further: &[IPAddressSpec]) -> Option<String> {
+fn too_many(pools: &[(&str, &IPPoolSpec)], seen: &[&PoolAddressSpec], further: &[PoolAddressSpec]) -> Option<String> {
     pools.iter().find_map(|(name, pool)| {
         let most = pool.vips_per_namespace?;
         let namespace = &further.iter().find(|it| is_vip(it, name))?.claimant.namespace;
@@ -218,7 +218,7 @@ fn too_many(pools: &[(&str, &IPPoolSpec)], seen: &[&IPAddressSpec], further: &[I
 }
 
 /// Whether an address of this pool is for a cluster's endpoint or its Services.
-fn is_vip(address: &IPAddressSpec, pool: &str) -> bool {
+fn is_vip(address: &PoolAddressSpec, pool: &str) -> bool {
     address.pool_ref.name == pool && matches!(address.claimant.purpose, Purpose::Endpoint | Purpose::ServiceVip)
 }
 
@@ -232,8 +232,8 @@ fn whose(other: &Claimant, namespace: &str) -> String {
 }
 
 /// The addresses that a cluster itself has and does not claim, or no longer: they are given back before its first VM.
-pub fn left_over(cluster: &TenantCluster, claims: &[Claim], seen: &[IPAddress]) -> Vec<IPAddress> {
-    let is_claimed = |address: &IPAddressSpec| {
+pub fn left_over(cluster: &TenantCluster, claims: &[Claim], seen: &[PoolAddress]) -> Vec<PoolAddress> {
+    let is_claimed = |address: &PoolAddressSpec| {
         claims.iter().any(|Claim { claimant, from }| {
             *claimant == address.claimant
                 && match from {
@@ -242,7 +242,7 @@ pub fn left_over(cluster: &TenantCluster, claims: &[Claim], seen: &[IPAddress]) 
                 }
         })
     };
-    let is_left = |address: &&IPAddress| {
+    let is_left = |address: &&PoolAddress| {
         address.metadata.deletion_timestamp.is_none()
             && Some(&address.spec.claimant.uid) == cluster.metadata.uid.as_ref()
             && !is_claimed(&address.spec)
@@ -269,7 +269,7 @@ mod tests {
     fn until_all(
         cluster: &TenantCluster,
         pools: &[IPPool],
-        seen: &mut Vec<IPAddressSpec>,
+        seen: &mut Vec<PoolAddressSpec>,
     ) -> Result<AllocatedAddresses, Obstacle> {
         let claims = claims(cluster, &own(cluster), "blue-nodes")?;
         loop {
@@ -402,13 +402,13 @@ mod tests {
             let (mut seen, mut all) = (Vec::new(), Vec::new());
             until_all(cluster, &pools, &mut seen).unwrap();
             for address in seen {
-                let mut object = IPAddress::new(&address.address.clone(), address);
+                let mut object = PoolAddress::new(&address.address.clone(), address);
                 object.metadata.uid = Some("uid".to_owned());
                 all.push(object);
             }
             all
         };
-        let left = |cluster: &TenantCluster, seen: &[IPAddress]| {
+        let left = |cluster: &TenantCluster, seen: &[PoolAddress]| {
             let claims = claims(cluster, &own(cluster), "blue-nodes").unwrap();
             let left = left_over(cluster, &claims, seen).into_iter();
             left.map(|address| address.spec.address).collect::<Vec<_>>()

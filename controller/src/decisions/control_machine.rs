@@ -17,9 +17,9 @@ pub fn control_machine_status(machine: &Machine, seen: &DeployStatus, now: &Time
     status.address = Some(node.address.to_string());
     if seen.looked {
         status.phase = match (node.power, seen.formed) {
-            (None | Some(PowerState::Off), false) => Phase::New,
+            (None | Some(PowerState::Off), false) => Phase::Provisioning,
             (_, false) => Phase::Joining,
-            (_, true) => Phase::Member,
+            (_, true) => Phase::Running,
         };
         if !is_hidden(node, seen) {
             set_vm(&mut status.vms, node);
@@ -48,8 +48,8 @@ pub fn control_machine_status(machine: &Machine, seen: &DeployStatus, now: &Time
 /// Why each of its conditions is as it is: of the VM, of the node, and of both.
 fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineReason, MachineReason) {
     use MachineReason::{
-        Joining, NodeNotReached, NodeServes, NotKnown, NotReady, PoweredOff, VmGone, VmMaking, VmNotAsked, VmRuns,
-        Works, WorksNot,
+        Joining, NodeNotReached, NodeServes, NotKnown, NotReady, PoweredOff, VmGone, VmNotAsked, VmProvisioning,
+        VmRuns, Works, WorksNot,
     };
     if !seen.looked {
         return (VmNotAsked, NodeNotReached, NotKnown);
@@ -59,7 +59,7 @@ fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineRea
         (_, true) if is_hidden(node, seen) => VmNotAsked,
         (Some(_), true) => PoweredOff,
         (None, true) => VmGone,
-        (_, false) => VmMaking,
+        (_, false) => VmProvisioning,
     };
     let answers = seen.nodes.iter().any(|node| node.formed);
     let of_node = match (node.ready, seen.formed) {
@@ -119,7 +119,7 @@ mod tests {
         };
         DeployStatus {
             cluster: "shop".to_owned(),
-            goal: Lifecycle::Up,
+            lifecycle: Lifecycle::Active,
             image: String::new(),
             formed,
             looked: true,
@@ -145,13 +145,13 @@ mod tests {
             (status.phase, status.vms.len(), reasons.join(" "))
         };
         let on = Some(PowerState::On);
-        assert_eq!(of(&seen(None, false, false)), (Phase::New, 0, "Making Joining NotReady".to_owned()));
+        assert_eq!(of(&seen(None, false, false)), (Phase::Provisioning, 0, "Making Joining NotReady".to_owned()));
         assert_eq!(of(&seen(on, false, false)), (Phase::Joining, 1, "Running Joining NotReady".to_owned()));
-        assert_eq!(of(&seen(on, true, true)), (Phase::Member, 1, "Running KubeletReady Ready".to_owned()));
-        assert_eq!(of(&seen(on, true, false)), (Phase::Member, 1, "Running NotReached NotKnown".to_owned()));
+        assert_eq!(of(&seen(on, true, true)), (Phase::Running, 1, "Running KubeletReady Ready".to_owned()));
+        assert_eq!(of(&seen(on, true, false)), (Phase::Running, 1, "Running NotReached NotKnown".to_owned()));
         let off = Some(PowerState::Off);
-        assert_eq!(of(&seen(off, true, false)), (Phase::Member, 1, "PoweredOff NotReached NotReady".to_owned()));
-        assert_eq!(of(&seen(None, true, false)), (Phase::Member, 0, "Gone NotReached NotReady".to_owned()));
+        assert_eq!(of(&seen(off, true, false)), (Phase::Running, 1, "PoweredOff NotReached NotReady".to_owned()));
+        assert_eq!(of(&seen(None, true, false)), (Phase::Running, 0, "Gone NotReached NotReady".to_owned()));
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         machine.status = Some(control_machine_status(&machine, &seen(Some(PowerState::On), true, true), &now()));
         let unseen = DeployStatus { looked: false, ..seen(None, true, false) };
         let status = control_machine_status(&machine, &unseen, &now());
-        assert_eq!((status.phase, status.vms.len()), (Phase::Member, 1));
+        assert_eq!((status.phase, status.vms.len()), (Phase::Running, 1));
         assert!(status.conditions.iter().all(|condition| condition.status == ConditionStatus::Unknown));
         let other = DeployStatus { nodes: Vec::new(), ..unseen };
         assert_eq!(control_machine_status(&machine, &other, &now()), machine.status.clone().unwrap());

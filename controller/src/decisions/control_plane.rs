@@ -109,7 +109,7 @@ pub fn machines(cluster: &TenantCluster, resolved: &Resolved, provider: &Provide
         labels: BTreeMap::new(),
         taints: Vec::new(),
         removal: Removal::DestroyVm,
-        discards: Discards::default(),
+        drain: Discards::default(),
     };
     let machine = |(name, zone): (String, &Zone)| Machine {
         metadata: ObjectMeta {
@@ -214,7 +214,7 @@ impl NodeSettings<'_> {
             let told = match self.form(node) {
                 Ok(told) => told,
                 Err(error) => {
-                    obstacles.push(Obstacle::new(TenantClusterReason::FormRefused, format!("{error:#}")));
+                    obstacles.push(Obstacle::new(TenantClusterReason::PropertiesRefused, format!("{error:#}")));
                     continue;
                 }
             };
@@ -224,7 +224,7 @@ impl NodeSettings<'_> {
             findings.extend(form::all(&draft, carried, now));
             for finding in findings.iter().filter(|finding| finding.severity == Severity::Error) {
                 let words = format!("{}: {}. {} [{}]", finding.subject, finding.seen, finding.action, finding.code);
-                let obstacle = Obstacle::new(TenantClusterReason::FormRefused, words);
+                let obstacle = Obstacle::new(TenantClusterReason::PropertiesRefused, words);
                 if !obstacles.contains(&obstacle) {
                     obstacles.push(obstacle);
                 }

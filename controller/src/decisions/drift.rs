@@ -94,7 +94,8 @@ fn uuid(value: Option<&Value>) -> Option<Uuid> {
 /// by what Machines say of the last look: it is all that is known while the vCenter does not answer, and what comes next is decided then,
 /// too. By it nobody goes by the image and the size that are pinned before the nodes were asked.
 pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operations: &[Operation]) -> bool {
-    let at_first = deployment.into_iter().flat_map(|it| &it.nodes).flat_map(|node| [&node.drawn, &node.vm]);
+    let at_first =
+        deployment.into_iter().flat_map(|it| &it.nodes).flat_map(|node| [&node.allocated_uuid, &node.bios_uuid]);
     let at_first = at_first.flatten().filter_map(|text| text.parse::<Uuid>().ok());
     let noted: BTreeSet<Uuid> = at_first.chain(operations.iter().flat_map(of_swap)).collect();
     let statuses = machines.iter().filter_map(|machine| machine.status.as_ref());
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_vm_that_holds_a_disk_before_its_journal_says_so_is_ahead_of_it() {
-        let begun = |action: &str| json!({"at": 1, "hold": 1, "event": "begun", "action": action, "node": 0});
+        let begun = |action: &str| json!({"at": 1, "lease": 1, "event": "begun", "action": action, "node": 0});
         let mut import = begun("import");
         import["vm"] = json!(Uuid::from_u128(0xf2));
         let forward = [import.clone(), begun("detach"), begun("attach")];
@@ -187,14 +188,14 @@ mod tests {
     #[test]
     fn control_nodes_have_drifted_once_one_runs_in_a_vm_that_nothing_is_noted_of() {
         let node = json!({
-            "name": "shop-cp1", "address": "192.168.10.20", "madeOf": "x", "vm": Uuid::from_u128(0xf1).to_string(),
+            "name": "shop-cp1", "address": "192.168.10.20", "settingsHash": "x", "biosUUID": Uuid::from_u128(0xf1).to_string(),
         });
         let deployment: Deployment = serde_json::from_value(json!({
-            "hold": 1, "goal": "Up", "image": {"name": "former"}, "formed": true, "nodes": [node],
+            "lease": 1, "lifecycle": "Active", "image": {"name": "former"}, "formed": true, "nodes": [node],
         }))
         .unwrap();
         // It has made this one.
-        let entry = json!({"at": 1, "hold": 1, "event": "begun", "action": "import", "vm": Uuid::from_u128(0xf2)});
+        let entry = json!({"at": 1, "lease": 1, "event": "begun", "action": "import", "vm": Uuid::from_u128(0xf2)});
         let swap = swap(&[entry]);
         for (vm, has) in [(0xf1, false), (1, false), (0xf2, false), (0xf3, true)] {
             let machines = [runs_in(vm), runs_in(0xf1)];

@@ -91,7 +91,7 @@ pub(crate) fn provider() -> Provider {
         }),
     );
     let mut status = ProviderStatus::default();
-    set(&mut status.conditions, ProviderReason::Serves, "", 1, &now());
+    set(&mut status.conditions, ProviderReason::Available, "", 1, &now());
     provider.status = Some(status);
     provider
 }
@@ -120,7 +120,7 @@ pub(crate) fn image(name: &str, version: &str) -> NodeImage {
         ..NodeImageStatus::default()
     };
     set(&mut status.conditions, NodeImageReason::Understood, "", 1, &now());
-    set(&mut status.conditions, NodeImageReason::TemplatesThere, "", 1, &now());
+    set(&mut status.conditions, NodeImageReason::TemplatesReady, "", 1, &now());
     image.status = Some(status);
     image
 }
@@ -137,12 +137,12 @@ pub(crate) fn now() -> Time {
 pub(crate) fn swap(plan: Value, entries: &[Value]) -> Operation {
     let all = std::iter::once(json!({"event": "planned"})).chain(entries.iter().cloned());
     let entry = |(at, mut entry): (usize, Value)| -> JournalEntry {
-        (entry["at"], entry["hold"]) = (at.into(), 1.into());
+        (entry["at"], entry["lease"]) = (at.into(), 1.into());
         serde_json::from_value(entry).unwrap()
     };
     let spec = OperationSpec {
         cluster_ref: Reference::to("shop"),
-        kind: OperationKind::Swap,
+        kind: OperationKind::ImageSwap,
         from_image: Some("kaas-tenant-0.2.0".to_owned()),
         to_image: Some("kaas-tenant-0.3.0".to_owned()),
         from_size: None,
@@ -155,6 +155,6 @@ pub(crate) fn swap(plan: Value, entries: &[Value]) -> Operation {
         plan: Some(plan),
     };
     let entries = all.enumerate().map(entry).collect();
-    let status = OperationStatus { hold: 1, entries, ..OperationStatus::default() };
+    let status = OperationStatus { lease: 1, entries, ..OperationStatus::default() };
     Operation { status: Some(status), ..Operation::new("shop-1", spec) }
 }

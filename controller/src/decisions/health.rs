@@ -31,25 +31,25 @@ pub enum OperationPhase {
 /// such as what a vCenter says that was silent, and nobody has to see to it.
 pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition> {
     use TenantClusterReason::{
-        ControlNodesChange, Forming, Making, NotReady, Paused, Possible, PreflightNotKnown, Stuck,
+        Blocked, ControlPlaneChanges, Forming, NotReady, Passed, Paused, PreflightNotKnown, Provisioning,
     };
     let none = String::new;
     let preflight = match obstacle {
         Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
         None if paused => (PreflightNotKnown, "it is not judged while the cluster is paused".to_owned()),
-        None => (Possible, none()),
+        None => (Passed, none()),
     };
     let control_plane = (Forming, "no control node was made yet".to_owned());
     match obstacle {
         _ if paused => vec![preflight, control_plane, (Paused, none()), (NotReady, "it is paused".to_owned())],
         Some(obstacle) if obstacle.reason == PreflightNotKnown => {
             let words = || obstacle.message.clone();
-            vec![preflight, control_plane, (ControlNodesChange, words()), (Making, words())]
+            vec![preflight, control_plane, (ControlPlaneChanges, words()), (Provisioning, words())]
         }
         Some(obstacle) => {
-            vec![preflight, control_plane, (Stuck, obstacle.message.clone()), (NotReady, obstacle.message.clone())]
+            vec![preflight, control_plane, (Blocked, obstacle.message.clone()), (NotReady, obstacle.message.clone())]
         }
-        None => vec![preflight, control_plane, (ControlNodesChange, none()), (Making, none())],
+        None => vec![preflight, control_plane, (ControlPlaneChanges, none()), (Provisioning, none())],
     }
 }
 
@@ -85,23 +85,23 @@ impl Health<'_> {
 
     pub fn conditions(&self) -> Vec<ClusterCondition> {
         use TenantClusterReason::{
-            ControlNodesChange, Current, Drifted, OperationRuns, Paused, Possible, Settled, Stuck, WorkersChange,
+            AdoptionRequired, Blocked, ControlPlaneChanges, Current, Idle, OperationRuns, Passed, Paused, WorkersChange,
         };
         let (none, nodes) = (String::new(), self.nodes());
         let up_to_date = self.differs.clone().unwrap_or((Current, none.clone()));
         let preflight = match &self.obstacle {
-            None => (Possible, none.clone()),
+            None => (Passed, none.clone()),
             Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
         };
-        let workers_move = nodes.replicas != nodes.wanted;
+        let workers_move = nodes.replicas != nodes.desired;
         let progressing = match &self.doing {
             OperationPhase::Paused => (Paused, none.clone()),
-            OperationPhase::Provisioning(words) => (ControlNodesChange, words.clone()),
+            OperationPhase::Provisioning(words) => (ControlPlaneChanges, words.clone()),
             OperationPhase::Operating(words) => (OperationRuns, words.clone()),
-            OperationPhase::Blocked(words) => (Stuck, words.clone()),
-            OperationPhase::Drifted(words) => (Drifted, words.clone()),
+            OperationPhase::Blocked(words) => (Blocked, words.clone()),
+            OperationPhase::Drifted(words) => (AdoptionRequired, words.clone()),
             OperationPhase::Idle if workers_move => (WorkersChange, of_pools(self.pools)),
-            OperationPhase::Idle => (Settled, none.clone()),
+            OperationPhase::Idle => (Idle, none.clone()),
         };
         let progressing = match (progressing, &self.adopts) {
             (said, None) => said,
@@ -150,18 +150,18 @@ impl Health<'_> {
 
     fn ready(&self, (control_plane, words): &ClusterCondition, nodes: &NodesStatus) -> ClusterCondition {
         use TenantClusterReason::{
-            ControlNodesReady, ControlPlaneNotReached, Degraded, Forming, Making, NotReached, NotReady, Serves,
+            Available, ControlNodesReady, ControlPlaneNotReached, Degraded, Forming, NotReached, NotReady, Provisioning,
         };
         match control_plane {
-            Forming => (Making, words.clone()),
+            Forming => (Provisioning, words.clone()),
             ControlPlaneNotReached => (NotReached, words.clone()),
             ControlNodesReady | Degraded if !self.is_handed_over => {
-                (Making, "its kubeconfig is not written yet".to_owned())
+                (Provisioning, "its kubeconfig is not written yet".to_owned())
             }
-            ControlNodesReady | Degraded if nodes.wanted > 0 && nodes.ready == 0 => {
+            ControlNodesReady | Degraded if nodes.desired > 0 && nodes.ready == 0 => {
                 (NotReady, format!("no worker is Ready: {}", of_pools(self.pools)))
             }
-            ControlNodesReady | Degraded => (Serves, String::new()),
+            ControlNodesReady | Degraded => (Available, String::new()),
             _ => (NotReady, words.clone()),
         }
     }
@@ -169,17 +169,20 @@ impl Health<'_> {
 
 /// The conditions of a cluster that is being deleted: what is waited for.
 pub fn leaving(words: &str) -> Vec<ClusterCondition> {
-    vec![(TenantClusterReason::Deleting, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
+    vec![(TenantClusterReason::Deleting, words.to_owned()), (TenantClusterReason::ClusterDeleting, words.to_owned())]
 }
 
 /// The same of one that goes no further before a person has seen to something.
 pub fn leaving_stuck(words: &str) -> Vec<ClusterCondition> {
-    vec![(TenantClusterReason::Stuck, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
+    vec![(TenantClusterReason::Blocked, words.to_owned()), (TenantClusterReason::ClusterDeleting, words.to_owned())]
 }
 
 /// The same of one whose VMs are newer than what is kept of them.
 pub fn leaving_drifted(words: &str) -> Vec<ClusterCondition> {
-    vec![(TenantClusterReason::Drifted, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
+    vec![
+        (TenantClusterReason::AdoptionRequired, words.to_owned()),
+        (TenantClusterReason::ClusterDeleting, words.to_owned()),
+    ]
 }
 
 /// The workers of some pools in numbers.
@@ -188,7 +191,7 @@ pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
     for pool in pools {
         let status = pool.status.clone().unwrap_or_default();
         let going = pool.metadata.deletion_timestamp.is_some();
-        all.wanted += if going { 0 } else { i32::try_from(pool.spec.replicas).unwrap_or(i32::MAX) };
+        all.desired += if going { 0 } else { i32::try_from(pool.spec.replicas).unwrap_or(i32::MAX) };
         all.replicas += status.replicas;
         all.ready += status.ready_replicas;
     }
@@ -248,7 +251,7 @@ mod tests {
         };
         DeployStatus {
             cluster: "shop".to_owned(),
-            goal: Lifecycle::Up,
+            lifecycle: Lifecycle::Active,
             image: "a".to_owned(),
             formed: true,
             looked: true,
@@ -295,25 +298,25 @@ mod tests {
     #[test]
     fn a_cluster_is_ready_once_its_api_is_served_and_a_worker_takes_pods() {
         let all = status(&[true; 3]);
-        assert_eq!(ready_by(&all, &[]), (Why::ControlNodesReady, Why::Serves));
+        assert_eq!(ready_by(&all, &[]), (Why::ControlNodesReady, Why::Available));
         assert_eq!(ready_by(&all, &[pool(2, 0)]), (Why::ControlNodesReady, Why::NotReady));
-        assert_eq!(ready_by(&all, &[pool(2, 1)]), (Why::ControlNodesReady, Why::Serves));
-        assert_eq!(ready_by(&status(&[true, false, true]), &[]), (Why::Degraded, Why::Serves));
+        assert_eq!(ready_by(&all, &[pool(2, 1)]), (Why::ControlNodesReady, Why::Available));
+        assert_eq!(ready_by(&status(&[true, false, true]), &[]), (Why::Degraded, Why::Available));
         assert_eq!(ready_by(&status(&[true, false, false]), &[]), (Why::NoQuorum, Why::NotReady));
         assert_eq!(ready_by(&status(&[false]), &[]), (Why::ControlPlaneNotReached, Why::NotReached));
         let forming = DeployStatus { formed: false, ..status(&[false]) };
-        assert_eq!(ready_by(&forming, &[]), (Why::Forming, Why::Making));
+        assert_eq!(ready_by(&forming, &[]), (Why::Forming, Why::Provisioning));
         let unseen = DeployStatus { looked: false, ..all.clone() };
         assert_eq!(ready_by(&unseen, &[]), (Why::ControlPlaneNotReached, Why::NotReached), "nothing is known of it");
         let without = Health { is_handed_over: false, ..of(&all, &[]) };
-        assert_eq!(reason(&without.conditions(), "Ready"), Why::Making);
+        assert_eq!(reason(&without.conditions(), "Ready"), Why::Provisioning);
         let drifted = Health { doing: OperationPhase::Drifted("x".to_owned()), ..of(&all, &[]) };
-        assert_eq!(about(&drifted.conditions(), "Progressing"), (Why::Drifted, "x".to_owned()));
-        assert_eq!(reason(&drifted.conditions(), "Ready"), Why::Serves, "it serves on");
+        assert_eq!(about(&drifted.conditions(), "Progressing"), (Why::AdoptionRequired, "x".to_owned()));
+        assert_eq!(reason(&drifted.conditions(), "Ready"), Why::Available, "it serves on");
         let adopts = Health { adopts: Some("y".to_owned()), ..of(&all, &[]) };
-        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Settled, "y".to_owned()));
+        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Idle, "y".to_owned()));
         let adopts = Health { adopts: Some("y".to_owned()), ..drifted };
-        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Drifted, "y; x".to_owned()));
+        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::AdoptionRequired, "y; x".to_owned()));
     }
 
     #[test]
@@ -353,9 +356,9 @@ mod tests {
         let words = "the vCenter dc1 does not answer".to_owned();
         let unknown = said(Why::PreflightNotKnown);
         assert_eq!(about(&unknown, "Preflight"), (Why::PreflightNotKnown, words.clone()));
-        assert_eq!(about(&unknown, "Progressing"), (Why::ControlNodesChange, words.clone()));
-        assert_eq!(about(&unknown, "Ready"), (Why::Making, words.clone()));
-        assert_eq!(about(&said(Why::AddressesMissing), "Progressing"), (Why::Stuck, words));
+        assert_eq!(about(&unknown, "Progressing"), (Why::ControlPlaneChanges, words.clone()));
+        assert_eq!(about(&unknown, "Ready"), (Why::Provisioning, words.clone()));
+        assert_eq!(about(&said(Why::AddressesMissing), "Progressing"), (Why::Blocked, words));
         let paused = before(Some(&Obstacle::new(Why::PreflightNotKnown, "x")), true);
         assert_eq!(reason(&paused, "Progressing"), Why::Paused);
     }
@@ -392,7 +395,7 @@ mod tests {
         let differs = Some((Why::ChangeNotSupported, "vmClass".to_owned()));
         let health = Health { differs, ..of(&all, &pools) };
         assert_eq!(health.control_plane(), ControlPlaneStatus { replicas: 3, ready: 2, updated: 0 });
-        assert_eq!(health.nodes(), NodesStatus { wanted: 5, replicas: 4, ready: 4 });
+        assert_eq!(health.nodes(), NodesStatus { desired: 5, replicas: 4, ready: 4 });
         assert_eq!(reason(&health.conditions(), "UpToDate"), Why::ChangeNotSupported);
     }
 }

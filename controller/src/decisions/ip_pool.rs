@@ -1,7 +1,7 @@
 //! What is to be said of an IPPool, by the addresses that are in use and by the other pools.
 
 use super::addresses::{AddressState, Malformed, ranges, standing, total};
-use crate::objects::{IPAddress, IPPool, IPPoolReason};
+use crate::objects::{IPPool, IPPoolReason, PoolAddress};
 
 /// At most so many names are in a message.
 const NAMED: usize = 10;
@@ -23,7 +23,7 @@ pub struct PoolUsage {
 ///
 /// # Errors
 /// When the pool, another one, or an address in use cannot be read.
-pub fn pool_usage(pool: &IPPool, addresses: &[IPAddress], all: &[IPPool]) -> Result<PoolUsage, Malformed> {
+pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> Result<PoolUsage, Malformed> {
     let (total, name) = (total(pool)?, pool.metadata.name.as_deref());
     let (mut used, mut outside) = (0, Vec::new());
     for address in addresses {
@@ -46,7 +46,7 @@ pub fn pool_usage(pool: &IPPool, addresses: &[IPAddress], all: &[IPPool]) -> Res
     } else if used >= total {
         (IPPoolReason::Exhausted, format!("all {total} addresses are in use"))
     } else {
-        (IPPoolReason::SomeFree, format!("{} of {total} addresses are free", total - used))
+        (IPPoolReason::AddressesFree, format!("{} of {total} addresses are free", total - used))
     };
     let consistent = if outside.is_empty() {
         (IPPoolReason::AllInRanges, String::new())
@@ -93,7 +93,7 @@ mod tests {
         IPPool::new(name, spec)
     }
 
-    fn used(last: u8) -> IPAddress {
+    fn used(last: u8) -> PoolAddress {
         let text = str::to_owned;
         let claimant = Claimant {
             kind: text("Machine"),
@@ -110,10 +110,10 @@ mod tests {
     fn addresses_are_counted_and_what_is_odd_is_named() {
         let pool_of = |last: &str| pool("p", "10.0.0.10", last);
         let own = pool_of("10.0.0.13");
-        let judged = |pool: &IPPool, used: &[IPAddress], all: &[IPPool]| pool_usage(pool, used, all).unwrap();
+        let judged = |pool: &IPPool, used: &[PoolAddress], all: &[IPPool]| pool_usage(pool, used, all).unwrap();
         let free = judged(&own, &[used(10)], std::slice::from_ref(&own));
         assert_eq!((free.total, free.used), (3, 1));
-        assert_eq!(free.ready, (IPPoolReason::SomeFree, "2 of 3 addresses are free".to_owned()));
+        assert_eq!(free.ready, (IPPoolReason::AddressesFree, "2 of 3 addresses are free".to_owned()));
         assert_eq!(free.consistent.0, IPPoolReason::AllInRanges);
         let full = judged(&own, &[used(10), used(12), used(13)], std::slice::from_ref(&own));
         assert_eq!(full.ready, (IPPoolReason::Exhausted, "all 3 addresses are in use".to_owned()));
@@ -137,7 +137,7 @@ mod tests {
             let words = format!("ranges of it are in other pools as well: {named}");
             assert_eq!(pool_usage(own, &[], &all).unwrap().ready, (IPPoolReason::Overlaps, words));
         }
-        assert_eq!(pool_usage(&apart, &[], &all).unwrap().ready.0, IPPoolReason::SomeFree);
+        assert_eq!(pool_usage(&apart, &[], &all).unwrap().ready.0, IPPoolReason::AddressesFree);
         let mut broken = apart;
         broken.spec.ranges[0].last = "x".to_owned();
         assert!(pool_usage(&one, &[], &[broken]).is_err(), "what cannot be read is not taken for apart");

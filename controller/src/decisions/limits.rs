@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use super::cluster::is_begun;
 use super::obstacle::Obstacle;
 use crate::objects::{
-    FromNamespaces, IPAddressSpec, Machine, MachineSpec, NodePoolReason, Phase, Provider, Reference, TenantCluster,
+    FromNamespaces, Machine, MachineSpec, NodePoolReason, Phase, PoolAddressSpec, Provider, Reference, TenantCluster,
     TenantClusterReason, VMClassSpec,
 };
 
@@ -162,7 +162,7 @@ impl ClusterInventory {
         &self,
         cluster: &TenantCluster,
         pools: &[&str],
-        seen: impl IntoIterator<Item = &'s IPAddressSpec>,
+        seen: impl IntoIterator<Item = &'s PoolAddressSpec>,
     ) -> bool {
         let of_pools = seen.into_iter().filter(|address| pools.contains(&address.pool_ref.name.as_str()));
         let holders: BTreeSet<&str> = of_pools.map(|address| address.claimant.uid.as_str()).collect();
@@ -236,7 +236,7 @@ impl PoolAllowance {
 /// Whether a worker is on its way out: another one may come in its place.
 pub(super) fn is_leaving_machine(machine: &Machine) -> bool {
     let phase = machine.status.as_ref().map(|status| status.phase);
-    machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Leaving)
+    machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Deleting)
 }
 
 /// Holds a NodePool that wants `count` workers of a class, and `surge` more while it replaces some, against what its Provider permits its
@@ -359,7 +359,8 @@ mod tests {
         assert_eq!((nodes(&same, 0), nodes(&same, 1)), (0, 3), "in the same second");
         // What was begun counts, whoever came first; and so do workers, but not those on another Provider.
         let mut begun = pair.clone();
-        let deployment = serde_json::from_value(serde_json::json!({"goal": "Up", "image": {"name": "a"}})).unwrap();
+        let deployment =
+            serde_json::from_value(serde_json::json!({"lifecycle": "Active", "image": {"name": "a"}})).unwrap();
         begun[1].0.status =
             Some(TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() });
         let mut worker = begun[1].1[0].clone();
@@ -406,7 +407,7 @@ mod tests {
         let cut = of(&provider, 9);
         assert_eq!((cut.count, cut.surge), (5, 0));
         // Who leaves by himself counts no longer either.
-        machines[2].status = Some(MachineStatus { phase: Phase::Leaving, ..MachineStatus::default() });
+        machines[2].status = Some(MachineStatus { phase: Phase::Deleting, ..MachineStatus::default() });
         provider.spec.limits = None;
         provider.spec.allowed_namespaces.names.clear();
         let cut = pool_allowance(&provider, ("team-blue", &machines), used, &class(), (3, 1));
@@ -433,7 +434,7 @@ mod tests {
         assert_eq!((over.count, over.surge), (2, 0));
         assert!(over.stands.unwrap().contains("may have 4 nodes: 4 are taken, and 1 wanted"));
         for (code, count) in [(OUTDATED, 2), (UNHEALTHY, 2), ("workers.surplus", 1), ("workers.asked", 1)] {
-            let mut status = MachineStatus { phase: Phase::Leaving, ..MachineStatus::default() };
+            let mut status = MachineStatus { phase: Phase::Deleting, ..MachineStatus::default() };
             status.journal.code = Some(code.to_owned());
             machines[0].status = Some(status);
             assert_eq!(of(&provider, &machines, used).count, count, "{code}");
@@ -457,7 +458,7 @@ mod tests {
             carries: Vec::new(),
             addresses: None,
             rollout: fleet::workers::Rollout { max_unavailable: 1, ..Default::default() },
-            made: 2,
+            last_index: 2,
             powers_on: false,
             keeps_lost: true,
         };

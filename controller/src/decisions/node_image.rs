@@ -64,7 +64,7 @@ fn ready(phase: LifecyclePhase, found: &TemplateInventory) -> (NodeImageReason, 
     } else if !found.altered.is_empty() {
         (NodeImageReason::NotStamped, also(found.altered.join("; ")))
     } else if is_whole {
-        (NodeImageReason::TemplatesThere, also(format!("{} templates", found.templates.len())))
+        (NodeImageReason::TemplatesReady, also(format!("{} templates", found.templates.len())))
     } else if found.asked {
         (NodeImageReason::NoTemplate, also("no Provider that was asked has a template of it".to_owned()))
     } else {
@@ -153,7 +153,7 @@ mod tests {
                 NodeImageReason::NoTemplate,
                 "no Provider that was asked has a template of it; dc1 has none on vsan",
             ),
-            (&whole, NodeImageReason::TemplatesThere, "1 templates; dc1 has none on vsan"),
+            (&whole, NodeImageReason::TemplatesReady, "1 templates; dc1 has none on vsan"),
             (&altered, NodeImageReason::NotStamped, "x in dc1: its disk is another one; dc1 has none on vsan"),
             (&unasked, NodeImageReason::NotAsked, "no Provider was asked; dc2: no answer"),
             (&TemplateInventory::default(), NodeImageReason::NotAsked, "no Provider was asked"),

@@ -15,23 +15,23 @@ const FOLLOWED: [&str; 5] = ["Preflight", "Progressing", "Ready", "VMReady", "No
 
 /// What does not hold yet, or no longer, and is as it is to be.
 const ON_ITS_WAY: [&str; 17] = [
-    "AwaitsControlPlane",
+    "AwaitingControlPlane",
     "Changing",
     "ClusterNotReady",
+    "Deleting",
     "Draining",
     "Forming",
+    "Idle",
     "Joining",
     "Kept",
-    "Leaving",
-    "Making",
     "NoTemplate",
     "NotReady",
     "Outdated",
     "Paused",
+    "Provisioning",
     "RepairOff",
     "Replacing",
     "Scaling",
-    "Settled",
 ];
 
 /// Something new of an object.
@@ -106,20 +106,20 @@ mod tests {
             told.into_iter().map(|news| (news.about, news.reason, news.is_grave)).collect::<Vec<_>>()
         };
         let one = |about: &str, reason: &str, is_grave| vec![(about.to_owned(), reason.to_owned(), is_grave)];
-        use TenantClusterReason::{ControlNodesReady, Degraded, Forming, Making, Serves, Stuck};
-        assert_eq!(told(Making, ""), one("Ready", "Making", false));
-        assert_eq!(told(Making, "other words"), []);
+        use TenantClusterReason::{Available, Blocked, ControlNodesReady, Degraded, Forming, Provisioning};
+        assert_eq!(told(Provisioning, ""), one("Ready", "Provisioning", false));
+        assert_eq!(told(Provisioning, "other words"), []);
         assert_eq!(told(Forming, ""), []);
-        assert_eq!(told(Stuck, "see to it"), one("Progressing", "Stuck", true));
+        assert_eq!(told(Blocked, "see to it"), one("Progressing", "Blocked", true));
         assert_eq!(told(ControlNodesReady, ""), []);
-        assert_eq!(told(Serves, ""), one("Ready", "Serves", false));
+        assert_eq!(told(Available, ""), one("Ready", "Available", false));
         assert_eq!(told(Degraded, "cp2"), one("ControlPlaneReady", "Degraded", true));
     }
 
     #[test]
     fn a_note_is_no_longer_than_an_event_takes() {
         let mut conditions = Vec::new();
-        set(&mut conditions, TenantClusterReason::Stuck, &"\u{fc}".repeat(2000), 1, &now());
+        set(&mut conditions, TenantClusterReason::Blocked, &"\u{fc}".repeat(2000), 1, &now());
         let note = &pending_events(&Reasons::new(), &conditions)[0].note;
         assert_eq!(note.len(), 1024);
     }
@@ -141,26 +141,25 @@ mod tests {
     fn each_reason_that_does_not_hold_is_on_its_way_or_somebodys_to_see_to() {
         const GRAVE: [&str; 48] = [
             "AddressesMissing",
-            "AwaitsCommit",
-            "AwaitsWindow",
+            "AdoptionRequired",
+            "AwaitingCommit",
+            "AwaitingWindow",
+            "BackingOff",
+            "Blocked",
             "CapacityMissing",
             "ChangeBlocked",
             "ChangeFailed",
             "ChangeNotSupported",
-            "ControlNodesUnfit",
+            "ControlPlaneUnfit",
             "Degraded",
             "DrainBlocked",
-            "Drifted",
             "Expired",
-            "FormRefused",
             "Gone",
             "ImageUnsuitable",
             "JoinFailed",
             "LoginRefused",
-            "ManyIll",
             "NameTaken",
             "NamespaceNotAllowed",
-            "NoAnswer",
             "NoQuorum",
             "NotAsked",
             "NotKnown",
@@ -174,16 +173,17 @@ mod tests {
             "OtherServer",
             "PoweredOff",
             "PrivilegesMissing",
+            "PropertiesRefused",
             "ProviderNotReady",
             "RangesOverlap",
             "ReferenceMissing",
-            "Resting",
             "SecretMissing",
             "SomeMissing",
-            "Stuck",
             "TooMany",
+            "TooManyUnhealthy",
             "TooNew",
             "Unfit",
+            "Unreachable",
             "Untrusted",
             "WorkersMissing",
             "WorkersNotReady",

@@ -104,7 +104,7 @@ pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, InvalidPool> {
         carries: carries.to_vec(),
         addresses: addresses.map(hosts).transpose()?,
         rollout: rollout_of(rollout),
-        made: 0,
+        last_index: 0,
         powers_on: false,
         // By how many are ill it is decided when another one takes its place.
         keeps_lost: true,
@@ -126,7 +126,7 @@ pub fn emptied_pool(pool: &NodePool, first: &Machine) -> Result<Pool, Mismatch> 
         carries: Vec::new(),
         addresses: None,
         rollout: Rollout { paused: false, ..rollout_of(&pool.spec.rollout) },
-        made: pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default(),
+        last_index: pool.status.as_ref().and_then(|status| u64::try_from(status.last_index).ok()).unwrap_or_default(),
         powers_on: false,
         keeps_lost: true,
     })

@@ -189,7 +189,7 @@ impl Obstacles {
     fn readiness(&mut self, provider: &Provider) {
         let name = provider.metadata.name.as_deref().unwrap_or_default();
         let conditions = provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        match standing(conditions, ProviderReason::Serves.condition()) {
+        match standing(conditions, ProviderReason::Available.condition()) {
             Some((ConditionStatus::True, _)) => {}
             Some((ConditionStatus::False, why)) => {
                 self.add(TenantClusterReason::ProviderNotReady, format!("the Provider {name} is not Ready: {why}"));

@@ -36,7 +36,7 @@ impl Repairs {
 
 /// What is done about workers that are ill, by their Machines, which have since when each is, and by what was seen now.
 pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now: &Time) -> Repairs {
-    use NodePoolReason::{FewIll, ManyIll, RepairNotKnown, RepairOff, RepairStopped};
+    use NodePoolReason::{FewUnhealthy, RepairNotKnown, RepairOff, RepairStopped, TooManyUnhealthy};
     let none = |reason, words: String| Repairs { reason, words, now: Vec::new() };
     if policy.after_seconds == 0 {
         return none(RepairOff, String::new());
@@ -46,10 +46,10 @@ pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now:
     }
     // One that is repaired is ill until nothing of it is left.
     let is_repaired = |worker: &WorkerStatus| {
-        worker.state == State::Leaving && worker.reason.as_ref().is_some_and(|why| why.code == UNHEALTHY)
+        worker.state == State::Deleting && worker.reason.as_ref().is_some_and(|why| why.code == UNHEALTHY)
     };
     let has_joined =
-        |worker: &&WorkerStatus| matches!(worker.state, State::Member | State::Returning) || is_repaired(worker);
+        |worker: &&WorkerStatus| matches!(worker.state, State::Running | State::Rejoining) || is_repaired(worker);
     let joined = seen.workers.iter().filter(has_joined).count();
     let ill: Vec<&str> = seen.workers.iter().filter(|it| it.unhealthy || is_repaired(it)).map(|it| &*it.name).collect();
     let allowed = allowed(policy.max_unhealthy_percent, joined);
@@ -58,7 +58,7 @@ pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now:
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let named = ill.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
         let words = format!("{} of {joined} workers are ill, and {allowed} may be: {named}{more}", ill.len());
-        return none(ManyIll, words);
+        return none(TooManyUnhealthy, words);
     }
     if !seen.stopped.is_empty() {
         return none(RepairStopped, seen.stopped.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
@@ -74,7 +74,7 @@ pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now:
     };
     let is_ill = seen.workers.iter().filter(|worker| worker.unhealthy).map(|worker| &*worker.name);
     let due = is_ill.filter(is_due).map(str::to_owned).collect();
-    Repairs { reason: FewIll, words: String::new(), now: due }
+    Repairs { reason: FewUnhealthy, words: String::new(), now: due }
 }
 
 /// How many of those that have joined may be ill for any to be repaired. One may be, also of one or two, unless nobody may.
@@ -104,7 +104,7 @@ mod tests {
         WorkerStatus {
             name: format!("shop-general-w{number}"),
             address: None,
-            state: State::Member,
+            state: State::Running,
             image: String::new(),
             kubelet: None,
             up_to_date: true,
@@ -116,7 +116,7 @@ mod tests {
             joined_seconds: Some(9),
             reason: None,
             says: None,
-            discards: Discards::default(),
+            drain: Discards::default(),
             kept: None,
             left: Vec::new(),
         }
@@ -161,22 +161,22 @@ mod tests {
 
     #[test]
     fn who_is_ill_for_long_enough_is_repaired_unless_too_many_are() {
-        use NodePoolReason::{FewIll, ManyIll};
+        use NodePoolReason::{FewUnhealthy, TooManyUnhealthy};
         let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
         type Case = (usize, &'static [(usize, i64)], NodePoolReason, &'static [usize]);
         let cases: [Case; 10] = [
-            (3, &[], FewIll, &[]),
-            (3, &[(2, 299)], FewIll, &[]),
-            (3, &[(2, 300)], FewIll, &[2]),
+            (3, &[], FewUnhealthy, &[]),
+            (3, &[(2, 299)], FewUnhealthy, &[]),
+            (3, &[(2, 300)], FewUnhealthy, &[2]),
             // Of a clock that was set back nothing is known.
-            (3, &[(2, -9)], FewIll, &[]),
-            (5, &[(2, 300), (4, 9), (5, 9)], ManyIll, &[]),
-            (5, &[(2, 300), (4, 400)], FewIll, &[2, 4]),
-            (5, &[(2, 300), (4, 10)], FewIll, &[2]),
+            (3, &[(2, -9)], FewUnhealthy, &[]),
+            (5, &[(2, 300), (4, 9), (5, 9)], TooManyUnhealthy, &[]),
+            (5, &[(2, 300), (4, 400)], FewUnhealthy, &[2, 4]),
+            (5, &[(2, 300), (4, 10)], FewUnhealthy, &[2]),
             // One may always be.
-            (1, &[(1, 300)], FewIll, &[1]),
-            (2, &[(1, 300)], FewIll, &[1]),
-            (2, &[(1, 300), (2, 300)], ManyIll, &[]),
+            (1, &[(1, 300)], FewUnhealthy, &[1]),
+            (2, &[(1, 300)], FewUnhealthy, &[1]),
+            (2, &[(1, 300), (2, 300)], TooManyUnhealthy, &[]),
         ];
         for (count, ill, reason, repaired) in cases {
             let decided = decided(&policy, &pool(count, ill));
@@ -188,7 +188,7 @@ mod tests {
                      shop-general-w5 and 2 more";
         assert_eq!(said, named);
         let strict = Repair { max_unhealthy_percent: 0, ..policy };
-        assert_eq!(decided(&strict, &pool(5, &[(2, 900)])), (ManyIll, Vec::new()));
+        assert_eq!(decided(&strict, &pool(5, &[(2, 900)])), (TooManyUnhealthy, Vec::new()));
         let off = Repair { after_seconds: 0, ..policy };
         assert_eq!(decided(&off, &pool(5, &[(2, 900)])), (NodePoolReason::RepairOff, Vec::new()));
     }
@@ -197,11 +197,11 @@ mod tests {
     fn who_is_not_seen_now_or_since_when_nobody_knows_is_not_repaired() {
         let policy = Repair::default();
         let (machines, seen) = pool(3, &[(2, 900)]);
-        assert_eq!(decided(&policy, &(Vec::new(), seen.clone())), (NodePoolReason::FewIll, Vec::new()));
+        assert_eq!(decided(&policy, &(Vec::new(), seen.clone())), (NodePoolReason::FewUnhealthy, Vec::new()));
         let unseen = WorkersStatus { looked: false, ..seen.clone() };
         assert_eq!(decided(&policy, &(machines.clone(), unseen)), (NodePoolReason::RepairNotKnown, Vec::new()));
         let well = pool(3, &[]).1;
-        assert_eq!(decided(&policy, &(machines.clone(), well)), (NodePoolReason::FewIll, Vec::new()));
+        assert_eq!(decided(&policy, &(machines.clone(), well)), (NodePoolReason::FewUnhealthy, Vec::new()));
         let reason = Reason::new("workers.not-joined", "it did not join");
         let failed = Wait { worker: Some("shop-general-w9".to_owned()), reason, lasting: true, token: false };
         let stopped = WorkersStatus { stopped: vec![failed], ..seen };
@@ -227,11 +227,11 @@ mod tests {
     fn who_is_repaired_is_ill_until_nothing_of_it_is_left() {
         let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
         let (machines, mut seen) = pool(5, &[(1, 900), (2, 900), (3, 900)]);
-        let going = WorkerStatus { state: State::Leaving, unhealthy: false, ..worker(1, true) };
+        let going = WorkerStatus { state: State::Deleting, unhealthy: false, ..worker(1, true) };
         seen.workers[0] = WorkerStatus { reason: Some(Reason::new(UNHEALTHY, "it goes")), ..going.clone() };
-        assert_eq!(decided(&policy, &(machines.clone(), seen.clone())).0, NodePoolReason::ManyIll);
+        assert_eq!(decided(&policy, &(machines.clone(), seen.clone())).0, NodePoolReason::TooManyUnhealthy);
         seen.workers[0] = WorkerStatus { reason: Some(Reason::new("workers.surplus", "it goes")), ..going };
         let (reason, _) = decided(&policy, &(machines, seen));
-        assert_eq!(reason, NodePoolReason::ManyIll, "of four that have joined one may be");
+        assert_eq!(reason, NodePoolReason::TooManyUnhealthy, "of four that have joined one may be");
     }
 }

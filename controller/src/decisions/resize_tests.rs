@@ -148,7 +148,7 @@ fn another_class_is_a_swap_of_the_same_image_and_goes_with_another_image_at_once
 fn what_workers_have_outgrown_waits_for_the_window_and_without_one_for_the_next_image() {
     assert_eq!(next(&automatic(None), None, LARGE), Change::Nothing);
     let waits = next(&automatic(Some("Sat 02:00-03:00")), None, LARGE);
-    let Change::Waits(TenantClusterReason::AwaitsWindow, words) = &waits else { panic!("{waits:?}") };
+    let Change::Waits(TenantClusterReason::AwaitingWindow, words) = &waits else { panic!("{waits:?}") };
     assert!(words.contains("4 processors and 16384 MiB"), "{words}");
     assert!(matches!(next(&automatic(Some("00:00-23:59")), None, LARGE), Change::Swap(_, None, LARGE)));
     let mut image = automatic(None);
@@ -184,7 +184,7 @@ fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
 
 /// Whether the commit is a person's, for the spec wants another size by now.
 fn awaits_a_word(change: &Change) -> bool {
-    matches!(change, Change::Waits(TenantClusterReason::AwaitsCommit, words) if words.contains("another size"))
+    matches!(change, Change::Waits(TenantClusterReason::AwaitingCommit, words) if words.contains("another size"))
 }
 
 /// It is one more way to say how large they are to be; but a size that nobody had named is taken back by nobody's workers.
@@ -199,7 +199,7 @@ fn auto_is_the_way_back_from_a_class_where_it_means_the_former_size() {
     let (auto, third) = (automatic(None), ControlPlaneSize { processors: 8, ..LARGE });
     let long_ago = Timestamp::from_second(now().0.as_second() - 6000).unwrap();
     let upgraded = |mut operation: Operation| {
-        operation.status.as_mut().unwrap().good_since = Some(Time(long_ago));
+        operation.status.as_mut().unwrap().healthy_since = Some(Time(long_ago));
         operation
     };
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
@@ -228,7 +228,7 @@ fn what_is_committed_is_pinned_once_and_never_again_over_what_came_later() {
         assert_eq!(resolved.image, operation.spec.to_image);
         // Somebody has changed VMs by hand, and the class was changed to what they are.
         let mut later = operation.clone();
-        later.status.as_mut().unwrap().pinned = true;
+        later.status.as_mut().unwrap().resolved_updated = true;
         assert_eq!(next(&small(), Some(&later), SMALL), Change::Nothing);
     }
 }
@@ -259,7 +259,7 @@ fn after_a_resize_that_was_abandoned_the_sizes_of_vms_are_asked_for() {
     assert!(matches!(&wanted, Change::Judge(_, None, then) if matches!(**then, Change::Waits(..))), "{wanted:?}");
     // They were asked, and are alike.
     let mut settled = abandoned;
-    settled.status.as_mut().unwrap().pinned = true;
+    settled.status.as_mut().unwrap().resolved_updated = true;
     assert_eq!(next(&small(), Some(&settled), SMALL), Change::Nothing);
 }
 
@@ -288,7 +288,7 @@ fn is_judged(change: &Change, name: &str) -> bool {
 /// An Operation under another name, whose journal was begun by this hold.
 fn begun_by(mut operation: Operation, hold: u64) -> Operation {
     operation.metadata.name = Some(format!("shop-{hold}"));
-    operation.status.as_mut().unwrap().hold = hold;
+    operation.status.as_mut().unwrap().lease = hold;
     operation
 }
 
@@ -307,7 +307,7 @@ fn what_an_abandoned_resize_has_left_is_asked_for_however_many_swaps_have_gone_b
     assert_eq!((names.len(), names.contains(&"shop-1".to_owned())), (8, false), "{names:?}");
     // All of them have come to one that was committed.
     let mut committed = begun_by(resize(&[ended("upgraded"), ended("committed")].concat()), 20);
-    committed.status.as_mut().unwrap().pinned = true;
+    committed.status.as_mut().unwrap().resolved_updated = true;
     all.extend([committed, back(21)]);
     assert_eq!(after(&small(), &all, Ok(SMALL), (None, false)), Change::Nothing);
     assert!(outlived(&all).iter().any(|it| it.metadata.name.as_deref() == Some("shop-1")));
@@ -579,6 +579,6 @@ fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_t
     let mut committed = resize(&committed);
     let pins = next(&cluster, Some(&committed), LARGE);
     assert_eq!(of(&pins, Some(&committed), LARGE, Some(SMALL)), LARGE, "that is noted first");
-    committed.status.as_mut().unwrap().pinned = true;
+    committed.status.as_mut().unwrap().resolved_updated = true;
     assert_eq!(of(&Change::Nothing, Some(&committed), LARGE, Some(SMALL)), SMALL);
 }

@@ -116,7 +116,7 @@ pub fn suits(image: &NodeImage, version: &str, named: bool) -> Result<(), Obstac
         }
         Some(LifecyclePhase::Expired) => return unsuitable(format!("the image {name} has expired")),
     }
-    for about in [NodeImageReason::Understood, NodeImageReason::TemplatesThere].map(NodeImageReason::condition) {
+    for about in [NodeImageReason::Understood, NodeImageReason::TemplatesReady].map(NodeImageReason::condition) {
         match standing(&status.conditions, about) {
             Some((ConditionStatus::True, _)) => {}
             Some((ConditionStatus::False, why)) => {

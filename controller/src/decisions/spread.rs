@@ -24,7 +24,7 @@ pub fn zones_of_pool(spec: &NodePoolSpec, provider: &Provider) -> Result<Vec<Str
 pub fn zone_of_next<'z>(zones: &'z [String], like: &MachineSpec, machines: &[Machine]) -> Option<&'z String> {
     let stays = |machine: &&Machine| {
         let phase = machine.status.as_ref().map(|status| status.phase).unwrap_or_default();
-        machine.metadata.deletion_timestamp.is_none() && phase != Phase::Leaving
+        machine.metadata.deletion_timestamp.is_none() && phase != Phase::Deleting
     };
     let staying: Vec<&Machine> = machines.iter().filter(stays).collect();
     let wanted = template(like, None);
@@ -58,15 +58,15 @@ mod tests {
         let zones = ["a", "b", "c"].map(str::to_owned);
         let like = MachineSpec { processors: 4, ..fixture::worker() };
         let next = |machines: &[Machine]| zone_of_next(&zones, &like, machines).unwrap().clone();
-        let of = |zone| machine(zone, 4, Phase::Member);
+        let of = |zone| machine(zone, 4, Phase::Running);
         assert_eq!(next(&[]), "a");
         assert_eq!(next(&[of("a")]), "b");
         assert_eq!(next(&[of("b"), of("a"), of("c"), of("a")]), "b");
         // In a zone that the pool has no more there is nobody.
         assert_eq!(next(&[of("d"), of("a")]), "b");
-        assert_eq!(next(&[machine("a", 4, Phase::Leaving), of("b"), of("c")]), "a");
+        assert_eq!(next(&[machine("a", 4, Phase::Deleting), of("b"), of("c")]), "a");
         // Of outdated ones as many as there are go.
-        let outdated = |zone| machine(zone, 2, Phase::Member);
+        let outdated = |zone| machine(zone, 2, Phase::Running);
         assert_eq!(next(&[outdated("a"), outdated("a"), outdated("b"), of("c")]), "b");
         assert_eq!(next(&[outdated("a"), of("a"), of("b"), outdated("c"), outdated("c")]), "c");
         assert_eq!(zone_of_next(&[], &like, &[]), None);

@@ -14,7 +14,7 @@ const NOTED: i64 = 60;
 /// Since when all control nodes are good, and when that was seen last, now that they are: for as long as nobody has looked nobody knows it.
 pub fn health_times(before: &OperationStatus, now: &Time) -> (Time, Time) {
     let ago = |time: &Time| now.0.as_second() - time.0.as_second();
-    match (&before.good_since, &before.good_seen) {
+    match (&before.healthy_since, &before.last_healthy) {
         // A clock that was set back says nothing either.
         (Some(since), Some(seen)) if (-UNSEEN..=UNSEEN).contains(&ago(seen)) => {
             let seen = if ago(seen) < NOTED { seen } else { now };
@@ -117,7 +117,7 @@ impl SwapProgress {
             fleet::upgrade::Event::Planned { plan } => Some(plan),
             _ => None,
         });
-        let by = |plan| Self { is_pinned: status.pinned, ..Self::by(plan, &Progress::of(plan, &entries)) };
+        let by = |plan| Self { is_pinned: status.resolved_updated, ..Self::by(plan, &Progress::of(plan, &entries)) };
         Ok(plan.map(|plan| by(plan)))
     }
 
@@ -185,12 +185,12 @@ impl SwapProgress {
 
     /// Why the conditions of its Operation are as they are.
     pub fn reasons(&self) -> [(OperationReason, String); 2] {
-        use OperationReason::{AwaitsCommit, Blocked, Ended, GoingBack, NotEnded, StepsTaken, Waiting};
+        use OperationReason::{AwaitingCommit, Blocked, Ended, NotEnded, RollingBack, Running, Waiting};
         let why = self.why.clone().unwrap_or_default();
         let step = self.step.clone().unwrap_or_default();
         let progressing = match &self.stage {
             Stage::Ended(ending) => (Ended, ending.words().to_owned()),
-            Stage::Upgraded => (AwaitsCommit, String::new()),
+            Stage::Upgraded => (AwaitingCommit, String::new()),
             Stage::NodeIsBack(node) => (
                 Blocked,
                 format!(
@@ -199,8 +199,8 @@ impl SwapProgress {
                 ),
             ),
             Stage::Goes if self.waits => (Waiting, format!("{step}: {why}")),
-            Stage::Goes if self.direction == Direction::Back => (GoingBack, format!("{step}: {why}")),
-            Stage::Goes => (StepsTaken, step),
+            Stage::Goes if self.direction == Direction::Back => (RollingBack, format!("{step}: {why}")),
+            Stage::Goes => (Running, step),
         };
         let succeeded = match self.ending() {
             Some(Ending::Committed) => (OperationReason::Done, String::new()),
@@ -225,9 +225,9 @@ fn is_away(plan: &Plan, progress: &Progress) -> bool {
 pub fn last_swap(operations: &[Operation]) -> Option<&Operation> {
     let begun = |operation: &&Operation| {
         let status = operation.status.as_ref();
-        operation.spec.kind == OperationKind::Swap && status.is_some_and(|status| !status.entries.is_empty())
+        operation.spec.kind == OperationKind::ImageSwap && status.is_some_and(|status| !status.entries.is_empty())
     };
-    operations.iter().filter(begun).max_by_key(|operation| operation.status.as_ref().map(|status| status.hold))
+    operations.iter().filter(begun).max_by_key(|operation| operation.status.as_ref().map(|status| status.lease))
 }
 
 /// Whether a swap has not ended.
@@ -243,7 +243,7 @@ const KEPT: usize = 10;
 /// and so does one that says that control nodes may differ. Those that raise Kubernetes stay, too: there is one of each minor.
 pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
     let is_over = |operation: &&Operation| {
-        operation.spec.kind == OperationKind::Swap
+        operation.spec.kind == OperationKind::ImageSwap
             && operation.metadata.deletion_timestamp.is_none()
             && matches!(SwapProgress::of(operation), Ok(Some(swapping)) if !swapping.is_open())
     };
@@ -257,13 +257,13 @@ pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
 
 /// By this swaps are sorted whose journal was begun: those that were begun last come first.
 fn last_first(operation: &Operation) -> std::cmp::Reverse<Option<u64>> {
-    std::cmp::Reverse(operation.status.as_ref().map(|status| status.hold))
+    std::cmp::Reverse(operation.status.as_ref().map(|status| status.lease))
 }
 
 /// The last swap that was abandoned, for as long as nothing says that all control nodes are alike again: neither one that was committed
 /// afterwards, nor the nodes themselves. Some may be on its image and in VMs of its size for good, whatever has gone back since.
 pub fn unsettled(operations: &[Operation]) -> Option<(&Operation, SwapProgress)> {
-    let mut swaps: Vec<&Operation> = operations.iter().filter(|it| it.spec.kind == OperationKind::Swap).collect();
+    let mut swaps: Vec<&Operation> = operations.iter().filter(|it| it.spec.kind == OperationKind::ImageSwap).collect();
     swaps.sort_by_key(|operation| last_first(operation));
     let mut swaps = swaps.into_iter().filter_map(|operation| Some((operation, SwapProgress::of(operation).ok()??)));
     let last = swaps.find(|(_, swapping)| matches!(swapping.ending(), Some(Ending::Committed | Ending::Abandoned)));
@@ -283,15 +283,15 @@ pub fn may_go_back(operations: &[Operation], is_kept: impl Fn(&str) -> bool) -> 
 /// Whether a person has ended a raise of Kubernetes where it stood.
 fn is_left_half_raised(operation: &Operation) -> bool {
     let noted = operation.status.as_ref().and_then(|status| status.outcome.as_deref());
-    operation.spec.kind == OperationKind::RaiseKubernetes && noted == Some(Ending::Abandoned.words())
+    operation.spec.kind == OperationKind::KubernetesUpgrade && noted == Some(Ending::Abandoned.words())
 }
 
 /// Whether an Operation was begun, and has not come to an end after which nothing follows. One that raises Kubernetes comes to none by being
 /// abandoned: some nodes may be at the next minor, and `resume` goes on with the others. One that is not understood goes by its outcome.
 fn is_under_way(operation: &Operation) -> bool {
     match (operation.spec.kind, SwapProgress::of(operation)) {
-        (OperationKind::Swap, Ok(swapping)) => swapping.is_some_and(|swapping| swapping.is_open()),
-        (OperationKind::Swap, Err(_)) | (OperationKind::RaiseKubernetes, _) => !is_over(operation),
+        (OperationKind::ImageSwap, Ok(swapping)) => swapping.is_some_and(|swapping| swapping.is_open()),
+        (OperationKind::ImageSwap, Err(_)) | (OperationKind::KubernetesUpgrade, _) => !is_over(operation),
     }
 }
 
@@ -304,11 +304,11 @@ pub fn is_done_with(operation: &Operation, file: &str) -> bool {
 fn own_file(operation: &Operation) -> Option<String> {
     let spec = &operation.spec;
     match spec.kind {
-        OperationKind::Swap => {
+        OperationKind::ImageSwap => {
             let plan = spec.plan.as_ref().and_then(|plan| plan["id"].as_str()?.parse::<Uuid>().ok());
             plan.map(before_swap)
         }
-        OperationKind::RaiseKubernetes => spec.to_version.as_deref().map(before_kubernetes),
+        OperationKind::KubernetesUpgrade => spec.to_version.as_deref().map(before_kubernetes),
     }
 }
 
@@ -316,8 +316,8 @@ fn own_file(operation: &Operation) -> Option<String> {
 fn is_over(operation: &Operation) -> bool {
     let noted = operation.status.as_ref().and_then(|status| status.outcome.as_deref());
     match operation.spec.kind {
-        OperationKind::RaiseKubernetes => noted == Some("done"),
-        OperationKind::Swap => match SwapProgress::of(operation) {
+        OperationKind::KubernetesUpgrade => noted == Some("done"),
+        OperationKind::ImageSwap => match SwapProgress::of(operation) {
             Ok(swapping) => {
                 matches!(swapping.and_then(|swapping| swapping.ending()), Some(Ending::Committed | Ending::RolledBack))
             }
@@ -380,10 +380,10 @@ mod tests {
             assert_eq!(is_under_way(&operation), is_so, "{:?}", operation.status);
         }
         let mut unknown = swap(&[]);
-        let of_later = json!({"at": 1, "hold": 1, "event": "dreamt"});
+        let of_later = json!({"at": 1, "lease": 1, "event": "dreamt"});
         unknown.status.as_mut().unwrap().entries.push(serde_json::from_value(of_later).unwrap());
         let mut raise = swap(&[]);
-        raise.spec.kind = OperationKind::RaiseKubernetes;
+        raise.spec.kind = OperationKind::KubernetesUpgrade;
         for (mut operation, end) in [(unknown, "committed"), (raise, "done")] {
             for (outcome, is_so) in [(None, true), (Some("abandoned"), true), (Some(end), false)] {
                 operation.status.as_mut().unwrap().outcome = outcome.map(str::to_owned);
@@ -397,12 +397,12 @@ mod tests {
         let mut abandoned = swap(&ended("abandoned"));
         assert!(may_go_back(std::slice::from_ref(&abandoned), |_| false));
         let mut committed = swap(&[ended("upgraded"), ended("committed")].concat());
-        committed.status.as_mut().unwrap().hold = 2;
+        committed.status.as_mut().unwrap().lease = 2;
         assert!(!may_go_back(&[abandoned.clone(), committed], |_| true), "one was committed since");
-        abandoned.status.as_mut().unwrap().pinned = true;
+        abandoned.status.as_mut().unwrap().resolved_updated = true;
         assert!(!may_go_back(&[abandoned], |_| true), "they were found to be alike");
         let mut raise = swap(&[]);
-        (raise.spec.kind, raise.spec.to_version) = (OperationKind::RaiseKubernetes, Some("1.37".to_owned()));
+        (raise.spec.kind, raise.spec.to_version) = (OperationKind::KubernetesUpgrade, Some("1.37".to_owned()));
         for (outcome, file, is_so) in [
             (None, "before-kubernetes-1.36.db", true),
             (Some("abandoned"), "before-kubernetes-1.37.db", true),
@@ -425,7 +425,7 @@ mod tests {
             assert!(!is_done_with(&unfinished, &own), "{:?}", unfinished.status);
         }
         let mut raise = swap(&[]);
-        (raise.spec.kind, raise.spec.to_version) = (OperationKind::RaiseKubernetes, Some("1.37".to_owned()));
+        (raise.spec.kind, raise.spec.to_version) = (OperationKind::KubernetesUpgrade, Some("1.37".to_owned()));
         for (outcome, is_so) in [(None, false), (Some("abandoned"), false), (Some("done"), true)] {
             raise.status.as_mut().unwrap().outcome = outcome.map(str::to_owned);
             assert_eq!(is_done_with(&raise, "before-kubernetes-1.37.db"), is_so, "{outcome:?}");
@@ -438,7 +438,10 @@ mod tests {
         let ago = |seconds: i64| Time(Timestamp::from_second(now().0.as_second() - seconds).unwrap());
         let of = |since: Option<i64>, seen: Option<i64>| {
             let (good_since, good_seen) = (since.map(ago), seen.map(ago));
-            health_times(&OperationStatus { good_since, good_seen, ..OperationStatus::default() }, &now())
+            health_times(
+                &OperationStatus { healthy_since: good_since, last_healthy: good_seen, ..OperationStatus::default() },
+                &now(),
+            )
         };
         let anew = (now(), now());
         assert_eq!(of(None, None), anew);

@@ -59,7 +59,7 @@ mod tests {
     /// A cluster whose control nodes have formed.
     fn formed() -> TenantCluster {
         let mut cluster = cluster();
-        let deployment = serde_json::json!({"goal": "Up", "image": {"name": "a"}, "formed": true});
+        let deployment = serde_json::json!({"lifecycle": "Active", "image": {"name": "a"}, "formed": true});
         let resolved = Resolved {
             image: Some("kaas-tenant-0.2.0".to_owned()),
             digest: Some(format!("sha256:{}", "0a".repeat(32))),

@@ -56,7 +56,7 @@ pub fn machine_template(
         labels: pool.spec.labels.clone(),
         taints: pool.spec.taints.clone(),
         removal: Removal::DestroyVm,
-        discards: Discards::default(),
+        drain: Discards::default(),
     };
     let metadata = ObjectMeta {
         namespace: pool.namespace(),
@@ -88,18 +88,18 @@ pub fn pool_record(wanted: Pool, machines: &[Machine], is_going: bool, now: u64)
     let mut workers = machines.iter().map(worker_of).collect::<Result<Vec<_>, _>>()?;
     for (worker, machine) in workers.iter_mut().zip(machines) {
         let is_deleted = machine.metadata.deletion_timestamp.is_some();
-        if (is_deleted || is_going) && worker.state != State::Leaving {
+        if (is_deleted || is_going) && worker.state != State::Deleting {
             let words = if is_going { "the pool goes" } else { "its Machine was deleted" };
             worker.leave(now, Why::new(ASKED, words));
         }
         if is_going {
-            (worker.discards.local_volumes, worker.discards.bare_pods) = (true, true);
+            (worker.drain.delete_local_volumes, worker.drain.delete_unmanaged_pods) = (true, true);
         }
     }
     let number =
         |name: &str| name.rsplit_once("-w").and_then(|(_, number)| number.parse::<u64>().ok()).unwrap_or_default();
     workers.sort_by_key(|worker| number(&worker.name));
-    pool.made = pool.made.max(workers.iter().map(|worker| number(&worker.name)).max().unwrap_or_default());
+    pool.last_index = pool.last_index.max(workers.iter().map(|worker| number(&worker.name)).max().unwrap_or_default());
     if is_going {
         pool.count = 0;
     }
@@ -122,13 +122,13 @@ pub struct PoolObservation<'a> {
 /// What a pool says of itself, by what was seen for this generation of its spec.
 pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_>, now: &Time) -> NodePoolStatus {
     use NodePoolReason::{
-        AllReady, AwaitsControlPlane, Current, DrainBlocked, Drifted, JoinFailed, NotReached, Paused, Replacing,
-        Scaling, WorkersNotReady,
+        AdoptionRequired, AllReady, AwaitingControlPlane, Current, DrainBlocked, JoinFailed, NotReached, Paused,
+        Replacing, Scaling, WorkersNotReady,
     };
     let PoolObservation { seen, drifted, held, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-    let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
+    let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Deleting).collect();
     status.observed_generation = generation;
     status.replicas = number(staying.len());
     status.ready_replicas = number(staying.iter().filter(|worker| worker.available).count());
@@ -139,7 +139,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     let ready = if !seen.looked {
         (NotReached, words(&seen.waits))
     } else if let Some(words) = drifted {
-        (Drifted, words.clone())
+        (AdoptionRequired, words.clone())
     } else if !seen.stopped.is_empty() {
         (JoinFailed, words(&seen.stopped))
     } else if *going || moves {
@@ -153,11 +153,11 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     };
     let is_blocked = |wait: &&fleet::workers::Wait| wait.lasting && wait.worker.is_some();
     let blocked: Vec<_> = seen.waits.iter().filter(is_blocked).cloned().collect();
-    let leaves = seen.workers.iter().any(|worker| worker.state == State::Leaving);
+    let leaves = seen.workers.iter().any(|worker| worker.state == State::Deleting);
     let up_to_date = if leaves && !blocked.is_empty() {
         (DrainBlocked, words(&blocked))
     } else if staying.iter().all(|worker| worker.up_to_date) {
-        awaited.clone().map_or((Current, String::new()), |words| (AwaitsControlPlane, words))
+        awaited.clone().map_or((Current, String::new()), |words| (AwaitingControlPlane, words))
     } else if let Some(words) = held.stands.clone().filter(|_| !pool.spec.rollout.paused) {
         (Replacing, words)
     } else if seen.paused {
@@ -177,7 +177,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
 pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> MachineStatus {
     use MachineReason::{
         Current, Draining, JoinFailed, Joining, NodeNotReached, NodeServes, NotKnown, NotReady, Outdated, PoweredOff,
-        VmGone, VmKept, VmMaking, VmNotAsked, VmRuns, Works, WorksNot,
+        VmGone, VmKept, VmNotAsked, VmProvisioning, VmRuns, Works, WorksNot,
     };
     use fleet::hypervisor::PowerState;
     let mut status = machine.status.clone().unwrap_or_default();
@@ -192,7 +192,7 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
     if worker.unhealthy {
         status.unhealthy_since.get_or_insert_with(|| now.clone());
     }
-    let has_joined = matches!(worker.state, State::Member | State::Returning | State::Leaving);
+    let has_joined = matches!(worker.state, State::Running | State::Rejoining | State::Deleting);
     if has_joined && worker.kubelet.is_some() {
         status.node = Some(name.clone());
     }
@@ -200,17 +200,17 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
         (false, ..) => VmNotAsked,
         _ if worker.kept.is_some() => VmKept,
         (_, Some(PowerState::On), _) => VmRuns,
-        (_, Some(_), _) if worker.state != State::New => PoweredOff,
+        (_, Some(_), _) if worker.state != State::Provisioning => PoweredOff,
         (_, None, Some(_)) => VmGone,
-        _ => VmMaking,
+        _ => VmProvisioning,
     };
     let node = match worker.state {
         _ if !seen.looked => NodeNotReached,
         State::Failed => JoinFailed,
-        State::Leaving => Draining,
-        State::New | State::Joining => Joining,
-        State::Member | State::Returning if worker.ready => NodeServes,
-        State::Member | State::Returning => NotReady,
+        State::Deleting => Draining,
+        State::Provisioning | State::Joining => Joining,
+        State::Running | State::Rejoining if worker.ready => NodeServes,
+        State::Running | State::Rejoining => NotReady,
     };
     let ready = match (vm, node) {
         (VmNotAsked, _) | (_, NodeNotReached) => NotKnown,
@@ -264,14 +264,14 @@ mod tests {
                 carries: vec!["1.36".to_owned()],
                 addresses: None,
                 rollout: Rollout::default(),
-                made: 1,
+                last_index: 1,
                 powers_on: false,
                 keeps_lost: true,
             };
             let kept = pool_record(pool, &[machine], false, 1_796_115_600).unwrap();
             let [worker] = &kept.machines[..] else { panic!("{kept:?}") };
             let why = worker.reason.as_ref().map(|why| why.code.as_str());
-            assert_eq!((worker.state, why, worker.impersonated), (State::Leaving, Some(ASKED), impersonated));
+            assert_eq!((worker.state, why, worker.impersonated), (State::Deleting, Some(ASKED), impersonated));
         }
     }
 }

@@ -36,7 +36,7 @@ pub const RIGHTS: &[Right] = &[
     everywhere(GROUP, "providers/status", &["patch"]),
     everywhere(GROUP, "ippools", &["list", "patch", "watch"]),
     everywhere(GROUP, "ippools/status", &["patch"]),
-    everywhere(GROUP, "ipaddresses", &["create", "delete", "list", "patch", "watch"]),
+    everywhere(GROUP, "pooladdresses", &["create", "delete", "list", "patch", "watch"]),
     everywhere(GROUP, "vmclasses", &["get", "list", "patch", "watch"]),
     everywhere(GROUP, "nodeimages", &["get", "list", "patch", "watch"]),
     everywhere(GROUP, "nodeimages/status", &["patch"]),

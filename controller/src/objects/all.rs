@@ -4,12 +4,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 
 use super::condition::{ConditionStatus, Reason};
-use super::ip_address::IPAddress;
 use super::ip_pool::{IPPool, IPPoolReason};
 use super::machine::{Machine, MachineReason};
 use super::node_image::{NodeImage, NodeImageReason};
 use super::node_pool::{NodePool, NodePoolReason};
 use super::operation::{Operation, OperationReason};
+use super::pool_address::PoolAddress;
 use super::provider::{Provider, ProviderReason};
 use super::tenant_cluster::{TenantCluster, TenantClusterReason};
 use super::vm_class::VMClass;
@@ -39,7 +39,7 @@ pub fn all() -> Vec<Kind> {
     vec![
         kind::<Provider>(described::<ProviderReason>()),
         kind::<IPPool>(described::<IPPoolReason>()),
-        kind::<IPAddress>(Vec::new()),
+        kind::<PoolAddress>(Vec::new()),
         kind::<VMClass>(Vec::new()),
         kind::<NodeImage>(described::<NodeImageReason>()),
         kind::<TenantCluster>(described::<TenantClusterReason>()),

@@ -13,13 +13,13 @@ pub struct Deployment {
     /// The hold under which this was written: one of a lower number writes no more.
     #[serde(default)]
     #[schemars(range(min = 0))]
-    pub hold: u64,
+    pub lease: u64,
     /// What the cluster's VMs are stamped with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub id: Option<String>,
     /// What is to come of them.
-    pub goal: DeploymentLifecycle,
+    pub lifecycle: DeploymentLifecycle,
     /// What their first VMs were made of.
     pub image: DeployedImage,
     /// The control nodes.
@@ -35,21 +35,21 @@ pub struct Deployment {
     /// Fingerprint of the cluster's authority, as all of them showed it then: none that shows another one is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::digest")]
-    pub authority: Option<String>,
+    pub ca_fingerprint: Option<String>,
     /// Fingerprint of the deployer's key that the VMs were told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::digest")]
-    pub deployer: Option<String>,
+    pub deployer_fingerprint: Option<String>,
     /// Whether data disks go with the cluster.
     #[serde(default)]
     pub removes_disks: bool,
     /// VMs that go with the cluster by a person's word.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, rename = "adoptedVMs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["vm"])
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["biosUUID"])
     )]
-    pub granted: Vec<AdoptedVmStatus>,
+    pub adopted_vms: Vec<AdoptedVmStatus>,
     /// The upgrade that was the last one when the cluster was gone: it has ended with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
@@ -57,19 +57,19 @@ pub struct Deployment {
     /// Disks that are left where they are, noted before they are detached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
-    pub left: Vec<DiskPlace>,
+    pub retained_disks: Vec<DiskPlace>,
     /// Disks that are removed once nobody holds them, noted before they are detached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
-    pub discarded: Vec<DiskPlace>,
+    pub disks_to_delete: Vec<DiskPlace>,
     /// UUIDs of disks whose removal was asked for, noted before: one that is not there any more then is gone, or was moved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::removals")]
-    pub removals: Vec<String>,
+    pub requested_disk_deletions: Vec<String>,
     /// VMs whose removal was requested as the cluster goes. Another VM with such a BIOS UUID is a copy.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, rename = "deletingVMs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
-    pub going: Vec<DeletingVm>,
+    pub deleting_vms: Vec<DeletingVm>,
     /// Where VMs were when they were seen last. While a file of them exists, a VM that is not shown may run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
@@ -81,8 +81,9 @@ pub struct Deployment {
 #[serde(rename_all = "camelCase")]
 pub struct VmPlace {
     /// Its BIOS UUID.
+    #[serde(rename = "biosUUID")]
     #[schemars(schema_with = "shapes::uuid")]
-    pub vm: String,
+    pub bios_uuid: String,
     /// The node that it is of.
     #[schemars(schema_with = "shapes::word")]
     pub node: String,
@@ -99,11 +100,11 @@ pub struct VmPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeploymentLifecycle {
     /// They are made, and run.
-    Up,
+    Active,
     /// They are removed.
-    Down,
+    Deleting,
     /// They were removed.
-    Gone,
+    Deleted,
 }
 
 /// What VMs were made of.
@@ -131,22 +132,22 @@ pub struct DeployedNode {
     pub address: String,
     /// What its VM is made of, in short.
     #[schemars(schema_with = "shapes::word")]
-    pub made_of: String,
+    pub settings_hash: String,
     /// The deployment secret that its VM was told, in short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
-    pub secret: Option<String>,
+    pub secret_hash: Option<String>,
     /// BIOS UUID that its VM is made with, noted before: half of it is known by that. It is the UID of its Machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "allocatedUUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
-    pub drawn: Option<String>,
+    pub allocated_uuid: Option<String>,
     /// BIOS UUID of its VM, once that was made whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "biosUUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
-    pub vm: Option<String>,
+    pub bios_uuid: Option<String>,
     /// Whether that was ever powered on.
     #[serde(default)]
-    pub started: bool,
+    pub ever_powered_on: bool,
     /// UUID of the data disk that its VM was made with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
@@ -158,8 +159,9 @@ pub struct DeployedNode {
 #[serde(rename_all = "camelCase")]
 pub struct AdoptedVmStatus {
     /// Its BIOS UUID.
+    #[serde(rename = "biosUUID")]
     #[schemars(schema_with = "shapes::uuid")]
-    pub vm: String,
+    pub bios_uuid: String,
     /// UUIDs of the data disks that it held then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::uuids")]
@@ -174,8 +176,9 @@ pub struct AdoptedVmStatus {
 #[serde(rename_all = "camelCase")]
 pub struct DeletingVm {
     /// Its BIOS UUID.
+    #[serde(rename = "biosUUID")]
     #[schemars(schema_with = "shapes::uuid")]
-    pub vm: String,
+    pub bios_uuid: String,
     /// Its identifier in the vCenter. It is empty only in a TenantCluster, for a VM that was gone before the cluster.
     #[schemars(length(max = 253))]
     pub id: String,

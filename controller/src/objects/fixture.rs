@@ -21,6 +21,6 @@ pub(crate) fn worker() -> MachineSpec {
         labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
         taints: vec![taint("edge"), taint("batch")],
         removal: Removal::DestroyVm,
-        discards: Discards::default(),
+        drain: Discards::default(),
     }
 }

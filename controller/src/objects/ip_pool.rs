@@ -17,7 +17,7 @@ use super::shapes;
     version = "v1alpha1",
     kind = "IPPool",
     plural = "ippools",
-    doc = "Addresses of one subnet for nodes, endpoints and Services. Each that is given out is an IPAddress.",
+    doc = "Addresses of one subnet for nodes, endpoints and Services. Each that is given out is a PoolAddress.",
     derive = "PartialEq",
     status = "IPPoolStatus",
     category = "kaas",
@@ -46,16 +46,16 @@ pub struct IPPoolSpec {
     /// is named.
     #[schemars(length(min = 1, max = 16))]
     pub ranges: Vec<AddressRange>,
-    /// Addresses of the subnet that no cluster has, in a range or not: none is given out, and who names one is refused. Name whatever
-    /// else is there, such as routers, the vCenter, nodes and endpoint of the control cluster. The gateway and the DNS servers are so
+    /// Addresses of the subnet that no cluster has, in a range or not: none is given out, and who names one is refused. Name what
+    /// else is in the subnet, such as routers, the vCenter, nodes and endpoint of the control cluster. The gateway and the DNS servers are so
     /// without being named. A cluster that has such an address keeps it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::reserved", extend("x-kubernetes-list-type" = "set"))]
     pub reserved: Vec<String>,
-    /// How many addresses of this pool the clusters of one namespace may have for their endpoints and for Services (virtual IPs) together,
-    /// those that they name in its subnet among them. Addresses of nodes neither count nor wait for it: those a Provider limits. Left out,
+    /// How many addresses of this pool the clusters of one namespace may have for endpoints and Services (virtual IPs) together.
+    /// Addresses that they name in its subnet count too. Addresses of nodes neither count nor wait for it: those a Provider limits. Left out,
     /// as many as are free: then one cluster may take 256 for Services for its life, and nodes of other namespaces wait. A cluster that has
-    /// its addresses keeps them, whatever this says later. What is claimed in the same moment may pass it by a few.
+    /// its addresses keeps them, whatever this says later. Claims in the same moment may exceed it by a few.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16777214))]
     pub vips_per_namespace: Option<u32>,
@@ -104,7 +104,7 @@ fn pool_rules() -> Vec<Value> {
     ]
 }
 
-/// What is known of a pool.
+/// The state of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IPPoolStatus {
@@ -112,7 +112,7 @@ pub struct IPPoolStatus {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
-    /// Whether addresses can be had, and why not.
+    /// Whether addresses are available, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
@@ -129,22 +129,22 @@ pub struct IPPoolStatus {
 reasons! {
     /// Why a condition of a pool is as it is.
     IPPoolReason:
-    /// Addresses can be had.
+    /// Addresses are available.
     Ready {
         /// Some are free.
-        SomeFree = True,
+        AddressesFree = True,
         /// None is free: add a range.
         Exhausted = False,
         /// A range is in another pool as well; the message names it. Nothing is given out of either until one is changed.
         Overlaps = False,
-        /// Nobody has counted yet.
+        /// They were not counted yet.
         NotCounted = Unknown,
     }
     /// All addresses in use are of the pool's ranges.
     Consistent {
         /// They are.
         AllInRanges = True,
-        /// Some are in no range any more; the message names them. They stay until their nodes go.
+        /// Some are no longer in a range; the message names them. They stay until their nodes go.
         OutsideRanges = False,
     }
 }

@@ -98,7 +98,7 @@ pub struct MachineSpec {
     pub removal: Removal,
     /// What may be lost with the node when it goes: without that it stays until a person has seen to it.
     #[serde(default)]
-    pub discards: Discards,
+    pub drain: Discards,
 }
 
 fn machine_rules() -> Vec<Value> {
@@ -169,10 +169,10 @@ pub enum Removal {
 pub struct Discards {
     /// Volumes that are kept on it and nowhere else.
     #[serde(default)]
-    pub local_volumes: bool,
+    pub delete_local_volumes: bool,
     /// Pods without a controller, which nobody starts elsewhere.
     #[serde(default)]
-    pub bare_pods: bool,
+    pub delete_unmanaged_pods: bool,
 }
 
 /// What is known of a Machine, and what was begun for it.
@@ -223,17 +223,17 @@ pub struct MachineStatus {
 pub enum Phase {
     /// Its VM is to be made, or is made and was never powered on.
     #[default]
-    New,
+    Provisioning,
     /// Its VM was powered on, and is to join.
     Joining,
     /// It has joined.
-    Member,
+    Running,
     /// It had joined, and is given a new token to join again with.
-    Returning,
+    Rejoining,
     /// It did not join. What there is of it stays until a person goes on: its console says why.
     Failed,
     /// It is drained, and goes.
-    Leaving,
+    Deleting,
 }
 
 /// A VM of a node.
@@ -300,10 +300,10 @@ pub struct Journal {
     /// When its node had said something last, before its VM was powered on again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
-    pub heard: Option<String>,
+    pub last_heartbeat: Option<String>,
     /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
     #[serde(default)]
-    pub was_on: bool,
+    pub was_powered_on: bool,
     /// The key with which its VM asks to join with its last token, as it said before its kubelet was heard, or when somebody else was seen in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
@@ -312,12 +312,12 @@ pub struct Journal {
     #[serde(default)]
     pub impersonated: bool,
     /// Its VM, noted before that is taken apart, removed or given up: another one of the same BIOS UUID is a copy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub going: Option<DeletingVm>,
+    #[serde(default, rename = "deletingVM", skip_serializing_if = "Option::is_none")]
+    pub deleting_vm: Option<DeletingVm>,
     /// UUIDs of the disks that its VM held then, but for volumes of storage drivers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::uuids")]
-    pub going_disks: Vec<String>,
+    pub deleting_disks: Vec<String>,
     /// The file that the settings of its VM were in when the VM was seen last. While the file exists, a VM that is not shown may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
@@ -341,7 +341,7 @@ reasons! {
         /// It is.
         VmRuns as Running = True,
         /// It is being made.
-        VmMaking as Making = False,
+        VmProvisioning as Provisioning = False,
         /// It is off, and nobody here has said so: power it on, or delete the Machine. Otherwise another worker takes its place, as
         /// its pool's `repair` has it.
         PoweredOff = False,

@@ -17,13 +17,13 @@ mod condition;
 mod deployment;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod ip_address;
 mod ip_pool;
 mod machine;
 mod network;
 mod node_image;
 mod node_pool;
 mod operation;
+mod pool_address;
 mod provider;
 mod reference;
 mod rules;
@@ -37,7 +37,6 @@ pub use self::condition::{Condition, ConditionStatus, Reason, set};
 pub use self::deployment::{
     AdoptedVmStatus, DeletingVm, DeployedImage, DeployedNode, Deployment, DeploymentLifecycle, DiskPlace, VmPlace,
 };
-pub use self::ip_address::{Claimant, IPAddress, IPAddressSpec, Purpose};
 pub use self::ip_pool::{IPPool, IPPoolReason, IPPoolSpec, IPPoolStatus};
 pub use self::machine::{
     Discards, Journal, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, MachineVm, Phase, PinnedImage,
@@ -52,6 +51,7 @@ pub use self::operation::{
     ControlPlaneSize, JournalEntry, Operation, OperationKind, OperationReason, OperationSpec, OperationStatus,
     PlannedStep,
 };
+pub use self::pool_address::{Claimant, PoolAddress, PoolAddressSpec, Purpose};
 pub use self::provider::{
     Addressing, AllowedNamespaces, Clones, FromNamespaces, Limits, Provider, ProviderNetwork, ProviderReason,
     ProviderSpec, ProviderStatus, ProviderType, RestartPriority, VSphere, Zone, ZoneRoom,

@@ -168,7 +168,7 @@ reasons! {
     /// VMs can be made of it.
     Ready {
         /// Each datastore that clusters need it on has a template.
-        TemplatesThere = True,
+        TemplatesReady = True,
         /// No Provider has a template of it: push the OVA there.
         NoTemplate = False,
         /// A template does not carry the stamp of this digest and this signer, so it is not believed; the message names it.

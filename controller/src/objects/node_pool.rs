@@ -222,7 +222,7 @@ pub struct NodePoolStatus {
     /// The highest number that a Machine was given: names are never used again.
     #[serde(default)]
     #[schemars(range(min = 0))]
-    pub made: i64,
+    pub last_index: i64,
 }
 
 fn one() -> u32 {
@@ -264,7 +264,7 @@ reasons! {
         JoinFailed = False,
         /// The controller's database is older than VMs of workers, which the message names, as after a restore of the control cluster: nothing
         /// of any worker is changed, powered off, deleted or made before a person has seen to it.
-        Drifted = False,
+        AdoptionRequired = False,
         /// What the Provider's limits leave does not suffice for all that are wanted; the message has the numbers. Those that are there
         /// stay.
         CapacityMissing = False,
@@ -293,14 +293,14 @@ reasons! {
         /// A worker cannot leave; the message names the pods, budgets or volumes that keep it.
         DrainBlocked = False,
         /// The control nodes have to come first.
-        AwaitsControlPlane = False,
+        AwaitingControlPlane = False,
     }
     /// Workers that are ill may be repaired.
     Repairable {
         /// They may.
-        FewIll = True,
+        FewUnhealthy = True,
         /// More are ill than `repair.maxUnhealthyPercent` has: look for a cause that they share. Nothing is repaired meanwhile.
-        ManyIll = False,
+        TooManyUnhealthy = False,
         /// Some did not join: none would take the place of one that is ill. Their Machines say why.
         RepairStopped as JoinFailed = False,
         /// There is no room for one that would take the place of one that is ill; the message has the numbers. It stays meanwhile.

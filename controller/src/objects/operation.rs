@@ -41,7 +41,7 @@ use super::shapes;
     printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.type"),
     printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
-    printcolumn(name = "Done", type_ = "integer", json_path = ".status.done", description = "Steps that are done"),
+    printcolumn(name = "Done", type_ = "integer", json_path = ".status.stepsDone", description = "Steps that are done"),
     printcolumn(name = "Outcome", type_ = "string", json_path = ".status.outcome"),
     printcolumn(
         name = "Reason",
@@ -103,12 +103,12 @@ fn operation_rules() -> Vec<Value> {
     vec![
         unchanged("a plan stays as it was decided: what is wanted otherwise is said in the TenantCluster"),
         rule(
-            "self.type != 'Swap' || (has(self.fromImage) && has(self.toImage) && \
+            "self.type != 'ImageSwap' || (has(self.fromImage) && has(self.toImage) && \
              (self.fromImage != self.toImage || has(self.toSize)))",
             "a swap is from one image to another one, or to a size",
         ),
         rule(
-            "self.type != 'RaiseKubernetes' || (has(self.fromVersion) && has(self.toVersion) && \
+            "self.type != 'KubernetesUpgrade' || (has(self.fromVersion) && has(self.toVersion) && \
              int(self.toVersion.split('.')[1]) - int(self.fromVersion.split('.')[1]) == 1)",
             "Kubernetes is raised by one minor",
         ),
@@ -132,9 +132,9 @@ pub struct ControlPlaneSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OperationKind {
     /// Takes the control nodes to another image or size, each with its data disk.
-    Swap,
+    ImageSwap,
     /// Takes the control nodes to the next minor of Kubernetes.
-    RaiseKubernetes,
+    KubernetesUpgrade,
 }
 
 /// A step of a plan.
@@ -158,7 +158,7 @@ pub struct OperationStatus {
     /// The hold that goes on with the journal: one of a lower number adds nothing to it.
     #[serde(default)]
     #[schemars(range(min = 0))]
-    pub hold: u64,
+    pub lease: u64,
     /// How it stands, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
@@ -175,14 +175,14 @@ pub struct OperationStatus {
     /// How many steps of the plan are done.
     #[serde(default)]
     #[schemars(range(min = 0))]
-    pub done: i32,
+    pub steps_done: i32,
     /// Since when all control nodes are good on the new image, for as long as they are: with `upgrade.commit: Auto` on the cluster it is
     /// committed ten minutes later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub good_since: Option<Time>,
-    /// When control nodes were last seen to be good: where nobody could look for more than two minutes `goodSince` begins anew.
+    pub healthy_since: Option<Time>,
+    /// When control nodes were last seen to be good: where nobody could look for more than two minutes `healthySince` begins anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub good_seen: Option<Time>,
+    pub last_healthy: Option<Time>,
     /// How it has ended; none while it goes on, or has a way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"committed")]
@@ -190,7 +190,7 @@ pub struct OperationStatus {
     /// Whether what it has come to stands in the cluster's `status.resolved`, from which pools and the next change go. Of one that was
     /// abandoned: whether all control nodes were found to be as it stands there since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub pinned: bool,
+    pub resolved_updated: bool,
 }
 
 /// The first entry, the last one and the one before it stand for all: a list that was mixed up differs in one of them.
@@ -220,7 +220,7 @@ pub struct JournalEntry {
     pub at: u64,
     /// The hold under which it was written: each take-over of the cluster's control nodes has the next number, and a Lease.
     #[schemars(range(min = 0))]
-    pub hold: u64,
+    pub lease: u64,
     /// What happened.
     #[schemars(length(min = 1, max = 64), example = &"begun")]
     pub event: String,
@@ -244,9 +244,9 @@ reasons! {
     /// Steps are taken.
     Progressing {
         /// They are.
-        StepsTaken = True,
+        Running = True,
         /// The way back is taken; the message says why.
-        GoingBack = True,
+        RollingBack = True,
         /// The cluster's `paused` is set.
         Paused = False,
         /// A step waits for something; the message says for what, and it is tried again.
@@ -256,10 +256,10 @@ reasons! {
         Blocked = False,
         /// All nodes are good on the new image; the commit is awaited: the annotation `kaas.local/do` with `commit`, or with
         /// `rollback` for the way back.
-        AwaitsCommit = False,
+        AwaitingCommit = False,
         /// The annotation `kaas.local/do` has another word than `resume`, `rollback`, `commit` and `abandon`, or one for which it
         /// has gone too far; the message says which.
-        NotToBeHad = False,
+        Rejected = False,
         /// It has ended.
         Ended = False,
         /// The control cluster itself is being upgraded, or a control node of it takes no pods: it goes on afterwards.

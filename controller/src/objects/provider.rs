@@ -377,9 +377,9 @@ reasons! {
     /// The server answers and proves itself.
     Reachable {
         /// It answers.
-        Answers = True,
+        Connected = True,
         /// It does not answer: look at `server`, at firewalls between it and the control nodes, and at the proxy.
-        NoAnswer = False,
+        Unreachable = False,
         /// It proves itself by none of the authorities, or has another thumbprint than is given: compare the certificate before
         /// you change either.
         Untrusted = False,
@@ -414,14 +414,14 @@ reasons! {
     /// Clusters can be made here.
     Ready {
         /// They can.
-        Serves = True,
+        Available = True,
         /// Another condition says what is in the way.
         NotReady = False,
         /// A zone that Machines are in was taken out of the spec, or is there with another cluster or datastore: put it back as
         /// it was; the message has both.
         ZoneInUse = False,
         /// Requests failed so often that none is sent for a while; the message says until when.
-        Resting = False,
+        BackingOff = False,
         /// Something that has to be known is not.
         NotKnown = Unknown,
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::in_use::{AddressesInUse, Lists};
 use super::objects::{Collection, Objects};
-use crate::objects::IPAddress;
+use crate::objects::PoolAddress;
 use crate::term::Term;
 
 /// Asks in the term of a leader, and never after it.
@@ -40,7 +40,7 @@ impl Objects for Fenced {
     }
 
     async fn in_use(&self, since: Option<u64>) -> Result<Arc<AddressesInUse>, Failure> {
-        let of = Collection::of::<IPAddress>(None);
+        let of = Collection::of::<PoolAddress>(None);
         // Whoever makes the list may have waited for that beyond the term.
         let list = self.list(&of, None);
         self.within(self.lists.ask(since, list)).await

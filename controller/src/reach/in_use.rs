@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::failure::Failure;
 use super::kind::read;
-use crate::objects::{IPAddress, IPAddressSpec};
+use crate::objects::{PoolAddress, PoolAddressSpec};
 
 /// So long is waited before a list for others who ask at the same time.
 const GATHERED: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ pub struct AddressesInUse {
 /// One of them, without what nobody needs of it here.
 #[derive(Debug)]
 struct Address {
-    spec: IPAddressSpec,
+    spec: PoolAddressSpec,
     name: Option<String>,
     uid: Option<String>,
     version: Option<String>,
@@ -46,7 +46,7 @@ impl AddressesInUse {
     /// When one of them is not understood.
     pub(super) fn read(number: u64, all: Vec<Value>) -> Result<Self, Failure> {
         let one = |object: Value| -> Result<Address, Failure> {
-            let IPAddress { metadata, spec } = read(object)?;
+            let PoolAddress { metadata, spec } = read(object)?;
             let (name, uid, version) = (metadata.name, metadata.uid, metadata.resource_version);
             Ok(Address { spec, name, uid, version, going: metadata.deletion_timestamp })
         };
@@ -60,20 +60,20 @@ impl AddressesInUse {
         self.number
     }
 
-    pub fn specs(&self) -> impl Iterator<Item = &IPAddressSpec> + Clone {
+    pub fn specs(&self) -> impl Iterator<Item = &PoolAddressSpec> + Clone {
         self.addresses.iter().map(|address| &address.spec)
     }
 
     /// Whether an address of a pool is among them, whosever it is.
-    pub fn has(&self, spec: &IPAddressSpec) -> bool {
+    pub fn has(&self, spec: &PoolAddressSpec) -> bool {
         self.addresses.binary_search_by(|there| key(&there.spec).cmp(&key(spec))).is_ok()
     }
 
     /// The objects of a claimant's, by its UID, as far as they are needed to give them back.
-    pub fn of(&self, uid: Option<&str>) -> Vec<IPAddress> {
+    pub fn of(&self, uid: Option<&str>) -> Vec<PoolAddress> {
         let own = self.addresses.iter().filter(|address| Some(address.spec.claimant.uid.as_str()) == uid);
         let object = |address: &Address| {
-            let mut object = IPAddress::new("", address.spec.clone());
+            let mut object = PoolAddress::new("", address.spec.clone());
             object.metadata.name.clone_from(&address.name);
             object.metadata.uid.clone_from(&address.uid);
             object.metadata.resource_version.clone_from(&address.version);
@@ -84,7 +84,7 @@ impl AddressesInUse {
     }
 }
 
-fn key(spec: &IPAddressSpec) -> (&str, &str) {
+fn key(spec: &PoolAddressSpec) -> (&str, &str) {
     (spec.address.as_str(), spec.pool_ref.name.as_str())
 }
 
@@ -175,7 +175,7 @@ mod tests {
 
     const TAKES: Duration = Duration::from_secs(1);
 
-    fn object(last: u8, uid: &str) -> IPAddress {
+    fn object(last: u8, uid: &str) -> PoolAddress {
         let text = str::to_owned;
         let claimant = Claimant {
             kind: text("TenantCluster"),
@@ -305,7 +305,7 @@ mod tests {
         let read = AddressesInUse::read(3, all.to_vec()).unwrap();
         own.metadata.labels = None;
         assert_eq!((read.number(), read.of(Some("u")), read.of(None)), (3, vec![own.clone()], Vec::new()));
-        let elsewhere = IPAddressSpec { pool_ref: crate::objects::Reference::to("q"), ..own.spec.clone() };
+        let elsewhere = PoolAddressSpec { pool_ref: crate::objects::Reference::to("q"), ..own.spec.clone() };
         assert!(read.has(&own.spec) && read.has(&object(10, "w").spec), "whosever it is");
         assert!(!read.has(&elsewhere) && !read.has(&object(11, "u").spec));
         assert!(AddressesInUse::read(3, vec![Value::Null]).is_err());

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::in_use::AddressesInUse;
-use crate::objects::IPAddress;
+use crate::objects::PoolAddress;
 
 /// The objects of a kind in a namespace, or in none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ pub trait Objects: Send + Sync {
     async fn in_use(&self, since: Option<u64>) -> Result<Arc<AddressesInUse>, Failure> {
         // One that shares no lists has no numbers.
         let number = since.unwrap_or_default();
-        let all = self.list(&Collection::of::<IPAddress>(None), None).await?;
+        let all = self.list(&Collection::of::<PoolAddress>(None), None).await?;
         AddressesInUse::read(number, all).map(Arc::new)
     }
 

@@ -29,7 +29,7 @@ use crate::decisions::{
     Allocation, CLAIMANT, MACHINE_FINALIZER, NODE_POOL, ResourceUsage, allocation, claimant, claimed, limits, passing,
     permission, zone_of_next,
 };
-use crate::objects::{Claimant, IPAddress, IPAddressSpec, IPPool, Machine, NodePool, Provider};
+use crate::objects::{Claimant, IPPool, Machine, NodePool, PoolAddress, PoolAddressSpec, Provider};
 use crate::records::noted;
 use crate::term::Term;
 
@@ -65,7 +65,7 @@ struct ObservedAddresses {
     /// The number of the list that was looked at; none before the first one.
     looked: Option<u64>,
     /// Those that were seen to be taken since, each with its number among them.
-    since: Vec<(u64, IPAddressSpec)>,
+    since: Vec<(u64, PoolAddressSpec)>,
     /// How many these were.
     count: u64,
 }
@@ -150,11 +150,11 @@ impl<'a> PoolStore<'a> {
         let of = Collection::of::<NodePool>(self.pool.namespace().as_deref());
         for _ in 0..TRIES {
             let there = self.objects.get(&of, &name).await.context("reading the NodePool")?;
-            if there["status"]["made"].as_u64().unwrap_or_default() >= made {
+            if there["status"]["lastIndex"].as_u64().unwrap_or_default() >= made {
                 return Ok(());
             }
             let version = &there["metadata"]["resourceVersion"];
-            let part = json!({"metadata": {"resourceVersion": version}, "status": {"made": made}});
+            let part = json!({"metadata": {"resourceVersion": version}, "status": {"lastIndex": made}});
             match self.objects.patch_status(&of, &name, &part).await {
                 Err(Failure::Changed) => {}
                 written => return written.map(drop).context("noting how many workers were made"),
@@ -183,8 +183,8 @@ impl<'a> PoolStore<'a> {
     }
 
     /// The addresses of a claimant, by its UID.
-    async fn addresses(&self, uid: &str) -> anyhow::Result<Vec<IPAddress>> {
-        let own = kinds::list::<IPAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
+    async fn addresses(&self, uid: &str) -> anyhow::Result<Vec<PoolAddress>> {
+        let own = kinds::list::<PoolAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
         own.context("looking for IPAddresses")
     }
 
@@ -266,12 +266,12 @@ impl<'a> PoolStore<'a> {
 
     /// The addresses in use, by a list that is at least as new as the one of this number, and by a new one without it; and beside them those
     /// that were seen to be taken since and are not in it.
-    async fn look(&self, looked: Option<u64>) -> anyhow::Result<(Arc<AddressesInUse>, Vec<IPAddressSpec>)> {
+    async fn look(&self, looked: Option<u64>) -> anyhow::Result<(Arc<AddressesInUse>, Vec<PoolAddressSpec>)> {
         let before = self.seen().count;
         let all = self.objects.in_use(looked).await.context("looking for IPAddresses")?;
         let mut seen = self.seen();
         // A list that was begun afterwards says what has become of them.
-        let is_known = |at: u64, spec: &IPAddressSpec| all.has(spec) || (looked.is_none() && at < before);
+        let is_known = |at: u64, spec: &PoolAddressSpec| all.has(spec) || (looked.is_none() && at < before);
         seen.since.retain(|(at, spec)| !is_known(*at, spec));
         seen.looked = seen.looked.max(Some(all.number()));
         let since = seen.since.iter().map(|(_, spec)| spec.clone()).collect();
@@ -279,7 +279,7 @@ impl<'a> PoolStore<'a> {
         Ok((all, since))
     }
 
-    fn mark_taken(&self, spec: IPAddressSpec) {
+    fn mark_taken(&self, spec: PoolAddressSpec) {
         let mut seen = self.seen();
         let at = seen.count;
         seen.count += 1;
@@ -287,12 +287,12 @@ impl<'a> PoolStore<'a> {
     }
 
     /// Somebody has the address that was to be claimed: another one, or the claimant itself by a call whose answer was lost.
-    async fn was_late(&self, wanted: &IPAddressSpec) -> anyhow::Result<()> {
+    async fn was_late(&self, wanted: &PoolAddressSpec) -> anyhow::Result<()> {
         let own = self.addresses(&wanted.claimant.uid).await?;
         if own.iter().all(|own| own.spec.address != wanted.address) {
             // Whose it is nobody has asked: it is not this claimant's.
             let claimant = Claimant { uid: String::new(), ..wanted.claimant.clone() };
-            self.mark_taken(IPAddressSpec { claimant, ..wanted.clone() });
+            self.mark_taken(PoolAddressSpec { claimant, ..wanted.clone() });
         }
         own.into_iter().for_each(|address| self.mark_taken(address.spec));
         self.races.fetch_add(1, Ordering::Relaxed);
@@ -328,7 +328,7 @@ impl Store for PoolStore<'_> {
         }
         for change in workers::noted(text)? {
             match change {
-                Noted::Pool(pool) => self.count(pool.made).await?,
+                Noted::Pool(pool) => self.count(pool.last_index).await?,
                 Noted::Machine(worker) => self.keep(&worker).await?,
                 Noted::Gone(name) => self.forget(&name).await?,
             }

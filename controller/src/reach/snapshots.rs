@@ -115,7 +115,7 @@ fn current_since(cluster: &TenantCluster) -> Option<i64> {
     let of = |reason: TenantClusterReason| {
         conditions.iter().find(|it| it.about == reason.condition() && it.reason == reason.word())
     };
-    let current = of(TenantClusterReason::Current).filter(|_| of(TenantClusterReason::Drifted).is_none());
+    let current = of(TenantClusterReason::Current).filter(|_| of(TenantClusterReason::AdoptionRequired).is_none());
     current.map(|current| current.last_transition_time.0.as_second())
 }
 
@@ -173,10 +173,10 @@ mod tests {
 
     /// A journal of a swap with these ends.
     fn journal(ends: &[&str]) -> Value {
-        let end = |outcome: &&str| json!({"at": 2, "hold": 1, "event": "ended", "outcome": outcome});
-        let begun = json!({"at": 1, "hold": 1, "event": "planned"});
+        let end = |outcome: &&str| json!({"at": 2, "lease": 1, "event": "ended", "outcome": outcome});
+        let begun = json!({"at": 1, "lease": 1, "event": "planned"});
         let entries: Vec<Value> = std::iter::once(begun).chain(ends.iter().map(end)).collect();
-        json!({"hold": 1, "entries": entries})
+        json!({"lease": 1, "entries": entries})
     }
 
     /// A cluster of this name that says why it is up to date or not, since [`now`], on one version of Kubernetes.
@@ -207,23 +207,23 @@ mod tests {
 
     #[tokio::test]
     async fn what_gives_way_is_of_clusters_without_an_operation_that_is_under_way_or_may_be_gone_on_with() {
-        use TenantClusterReason::{AwaitsCommit, ChangeFailed, ChangeNotSupported, Changing, Current};
+        use TenantClusterReason::{AwaitingCommit, ChangeFailed, ChangeNotSupported, Changing, Current};
         let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
         let mut settled = journal(&["abandoned"]);
-        settled["pinned"] = true.into();
-        let raise = |outcome: &str| ("RaiseKubernetes", json!({"outcome": outcome}));
+        settled["resolvedUpdated"] = true.into();
+        let raise = |outcome: &str| ("KubernetesUpgrade", json!({"outcome": outcome}));
         let of = [
-            ("back", ChangeFailed, ("Swap", journal(&["rolled-back"]))),
-            ("current", Current, ("Swap", journal(&["upgraded", "committed"]))),
+            ("back", ChangeFailed, ("ImageSwap", journal(&["rolled-back"]))),
+            ("current", Current, ("ImageSwap", journal(&["upgraded", "committed"]))),
             ("raised", ChangeNotSupported, raise("done")),
-            ("settled", Current, ("Swap", settled)),
-            ("told", ChangeNotSupported, ("Swap", journal(&["upgraded", "committed"]))),
-            ("changing", Changing, ("Swap", journal(&[]))),
-            ("waiting", AwaitsCommit, ("Swap", journal(&["upgraded"]))),
-            ("odd", Current, ("Swap", journal(&["upgraded"]))),
-            ("raising", Changing, ("RaiseKubernetes", json!({}))),
+            ("settled", Current, ("ImageSwap", settled)),
+            ("told", ChangeNotSupported, ("ImageSwap", journal(&["upgraded", "committed"]))),
+            ("changing", Changing, ("ImageSwap", journal(&[]))),
+            ("waiting", AwaitingCommit, ("ImageSwap", journal(&["upgraded"]))),
+            ("odd", Current, ("ImageSwap", journal(&["upgraded"]))),
+            ("raising", Changing, ("KubernetesUpgrade", json!({}))),
             // Nodes may differ, whatever is said of them: a person may go on.
-            ("left", Current, ("Swap", journal(&["abandoned"]))),
+            ("left", Current, ("ImageSwap", journal(&["abandoned"]))),
             ("half-raised", ChangeFailed, raise("abandoned")),
             ("taken-out", Current, raise("abandoned")),
         ];
@@ -232,7 +232,7 @@ mod tests {
             api.put(&cluster);
             api.put(&operation(name, kind, status));
             let swapped = before_swap(Uuid::from_u128(5));
-            let file = if kind == "Swap" { swapped.as_str() } else { "before-kubernetes-1.37.db" };
+            let file = if kind == "ImageSwap" { swapped.as_str() } else { "before-kubernetes-1.37.db" };
             keeps(directory.path(), &cluster, file, 3600);
         }
         api.put(&saying("elsewhere", Current));
@@ -245,8 +245,8 @@ mod tests {
         let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
         let cluster = saying("shop", TenantClusterReason::ChangeFailed);
         api.put(&cluster);
-        api.put(&operation("shop", "RaiseKubernetes", json!({"outcome": "abandoned"})));
-        let mut swap = operation("shop", "Swap", journal(&["upgraded", "committed"]));
+        api.put(&operation("shop", "KubernetesUpgrade", json!({"outcome": "abandoned"})));
+        let mut swap = operation("shop", "ImageSwap", journal(&["upgraded", "committed"]));
         swap.metadata.name = Some("shop-2".to_owned());
         api.put(&swap);
         keeps(directory.path(), &cluster, &before_swap(Uuid::from_u128(5)), 3600);
@@ -258,7 +258,7 @@ mod tests {
     /// As where the control cluster's database was restored, and knows less than the file was kept for.
     #[tokio::test]
     async fn a_file_whose_operation_is_not_known_stays_until_its_cluster_is_current_again() {
-        use TenantClusterReason::{ChangeBlocked, Current, Drifted};
+        use TenantClusterReason::{AdoptionRequired, ChangeBlocked, Current};
         let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
         let file = before_swap(Uuid::from_u128(6));
         for (name, reason, ago) in
@@ -271,10 +271,10 @@ mod tests {
         // What it knows of is one before, which is over.
         let earlier = saying("earlier", ChangeBlocked);
         api.put(&earlier);
-        api.put(&operation("earlier", "Swap", journal(&["upgraded", "committed"])));
+        api.put(&operation("earlier", "ImageSwap", journal(&["upgraded", "committed"])));
         keeps(directory.path(), &earlier, &file, 3600);
         let mut drifted = saying("drifted", Current);
-        set(&mut drifted.status.as_mut().unwrap().conditions, Drifted, "", 1, &now());
+        set(&mut drifted.status.as_mut().unwrap().conditions, AdoptionRequired, "", 1, &now());
         api.put(&drifted);
         keeps(directory.path(), &drifted, &file, 3600);
         let mut half_raised = saying("half-raised", Current);

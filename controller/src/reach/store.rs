@@ -7,7 +7,7 @@
 use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
 use fleet::control_plane::DeploymentRecord;
-use fleet::journals::{File, beginning, whole};
+use fleet::journals::{File, beginning, record_text, whole};
 use fleet::lease::{Holder, Store, number_of};
 use fleet::upgrade::{Entry, Event, Plan};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -117,7 +117,7 @@ impl<'a> ClusterStore<'a> {
         let all = self.objects.list(&of, Some((CLUSTER_REF, &self.cluster))).await.context("looking for Operations")?;
         let mut found = None;
         // Of one that was made, and not begun, there is no journal.
-        for operation in all.into_iter().filter(|operation| operation["status"]["hold"] == number) {
+        for operation in all.into_iter().filter(|operation| operation["status"]["lease"] == number) {
             ensure!(found.is_none(), "two Operations are of hold {number}");
             found = Some(serde_json::from_value(operation).context("understanding an Operation")?);
         }
@@ -135,7 +135,7 @@ impl<'a> ClusterStore<'a> {
     async fn deployment(&self, number: u64) -> anyhow::Result<Option<DeploymentRecord>> {
         let Some(cluster) = self.found(&self.clusters(), &self.cluster).await? else { return Ok(None) };
         let deployment = &cluster["status"]["deployment"];
-        if deployment["hold"] != number {
+        if deployment["lease"] != number {
             return Ok(None);
         }
         let deployment: Deployment =
@@ -182,7 +182,7 @@ impl<'a> ClusterStore<'a> {
         let kept = serde_json::to_value(kept)?;
         self.note(&self.operations(), &name, |status| {
             ensure_not_superseded(status, number)?;
-            (status["hold"], status["entries"]) = (number.into(), kept.clone());
+            (status["lease"], status["entries"]) = (number.into(), kept.clone());
             Ok(())
         })
         .await
@@ -197,7 +197,7 @@ impl<'a> ClusterStore<'a> {
         };
         Ok(OperationSpec {
             cluster_ref: Reference::to(&self.cluster),
-            kind: OperationKind::Swap,
+            kind: OperationKind::ImageSwap,
             from_image: Some(swap.from_image),
             to_image: Some(swap.to_image),
             from_size: swap.sizes.0,
@@ -234,7 +234,7 @@ impl<'a> ClusterStore<'a> {
 
 /// Refuses a hold that another one has overtaken: it has written what says whose it is.
 fn ensure_not_superseded(written: &Value, number: u64) -> anyhow::Result<()> {
-    match written["hold"].as_u64().filter(|by| *by > number) {
+    match written["lease"].as_u64().filter(|by| *by > number) {
         Some(by) => bail!("hold {by} has taken over from hold {number}"),
         None => Ok(()),
     }
@@ -275,7 +275,7 @@ impl Store for ClusterStore<'_> {
         match File::of(file) {
             File::Deployment => {
                 let kept = self.deployment(number).await?;
-                Ok(kept.map(|kept| serde_json::to_string(&kept)).transpose()?)
+                kept.as_ref().map(record_text).transpose()
             }
             File::UpgradeBegun => self.operation(number).await?.as_ref().map(Self::journal).transpose(),
             // All of it is in the first one.

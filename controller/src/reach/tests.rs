@@ -32,20 +32,20 @@ fn kept(formed: bool) -> control_plane::DeploymentRecord {
     control_plane::DeploymentRecord {
         cluster: "shop".to_owned(),
         deployment: Some(Uuid::from_u128(1)),
-        goal: Lifecycle::Up,
+        lifecycle: Lifecycle::Active,
         image: Image { digest: "0a".repeat(32), name: "kaas-tenant 0.2.0".to_owned() },
         nodes: Vec::new(),
         formed,
-        authority: formed.then(|| format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
-        deployer: None,
+        ca_fingerprint: formed.then(|| format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
+        deployer_fingerprint: None,
         removes_disks: false,
-        granted: Vec::new(),
+        adopted_vms: Vec::new(),
         upgrade: None,
-        left: Vec::new(),
-        discarded: Vec::new(),
-        removals: Vec::new(),
+        retained_disks: Vec::new(),
+        disks_to_delete: Vec::new(),
+        requested_disk_deletions: Vec::new(),
         copies: Vec::new(),
-        going: Vec::new(),
+        deleting_vms: Vec::new(),
         places: Default::default(),
     }
 }
@@ -147,7 +147,7 @@ async fn who_was_overtaken_writes_nothing_over_what_his_successor_has() {
     let mut continued = Journal::continued(&second).await.unwrap();
     continued.append(events()[0].clone()).await.unwrap();
     // Who slept, and asks nobody any more.
-    let entry = Entry { at: 1, hold: 1, event: events()[1].clone() };
+    let entry = Entry { at: 1, lease: 1, event: events()[1].clone() };
     let late = [
         (File::DEPLOYMENT, serde_json::to_string(records.kept()).unwrap()),
         ("journal-000002.json", serde_json::to_string(&entry).unwrap() + "\n"),

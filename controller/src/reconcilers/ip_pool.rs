@@ -8,7 +8,7 @@ use kube::runtime::controller::Action;
 use super::{IN_USE, NOW_AND_THEN};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{POOL, PoolUsage, pool_usage};
-use crate::objects::{IPAddress, IPPool, IPPoolReason, IPPoolStatus, set};
+use crate::objects::{IPPool, IPPoolReason, IPPoolStatus, PoolAddress, set};
 use crate::reach::kinds;
 
 /// # Errors
@@ -21,7 +21,7 @@ pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Actio
         // It comes again as it is now.
         return Ok(Action::await_change());
     }
-    let addresses = kinds::list::<IPAddress>(objects, None, Some((POOL, &name))).await;
+    let addresses = kinds::list::<PoolAddress>(objects, None, Some((POOL, &name))).await;
     let addresses = addresses.attempting("listing the addresses of the IPPool")?;
     if pool.metadata.deletion_timestamp.is_some() && addresses.is_empty() {
         kinds::remove_finalizer(objects, &*pool, IN_USE).await.attempting("letting the IPPool go")?;

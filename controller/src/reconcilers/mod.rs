@@ -1,12 +1,12 @@
 //! One for each kind: it looks, decides, saves, acts, and says when it wants to look again. It is called whenever its object or
 //! something that it depends on has changed, and never twice at once for one object.
 
-pub mod ip_address;
 pub mod ip_pool;
 pub mod node_image;
 pub mod node_pool;
 #[cfg(test)]
 mod points;
+pub mod pool_address;
 pub mod provider;
 pub mod tenant_cluster;
 #[cfg(test)]

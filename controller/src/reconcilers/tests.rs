@@ -12,8 +12,8 @@ use crate::context::{Context, ReconcileError};
 use crate::decisions::claimed;
 use crate::objects::fixture::worker;
 use crate::objects::{
-    AddressRange, Claimant, IPAddress, IPPool, IPPoolSpec, Lifecycle, LifecyclePhase, Machine, NodeImage,
-    NodeImageSpec, Purpose, TenantCluster, TenantClusterStatus, VMClass, VMClassSpec,
+    AddressRange, Claimant, IPPool, IPPoolSpec, Lifecycle, LifecyclePhase, Machine, NodeImage, NodeImageSpec,
+    PoolAddress, Purpose, TenantCluster, TenantClusterStatus, VMClass, VMClassSpec,
 };
 use crate::reach::in_memory::{Fault, InMemory};
 use crate::reach::kinds::Kind;
@@ -121,7 +121,7 @@ async fn a_pool_counts_its_addresses_and_stays_until_the_last_one_is_given_back(
             let seen: IPPool = now(&api, None, "p").await.unwrap();
             assert_eq!(
                 standing(&seen, "Ready"),
-                ("SomeFree".to_owned(), "2 of 2 addresses are free".to_owned()),
+                ("AddressesFree".to_owned(), "2 of 2 addresses are free".to_owned()),
                 "{what}"
             );
             api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "m1", "u1")));
@@ -134,7 +134,7 @@ async fn a_pool_counts_its_addresses_and_stays_until_the_last_one_is_given_back(
             api.remove::<IPPool>(None, "p");
             settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
             assert!(now::<IPPool>(&api, None, "p").await.is_some(), "{what}: an address of it is in use");
-            api.remove::<IPAddress>(None, "p-10-0-0-10");
+            api.remove::<PoolAddress>(None, "p-10-0-0-10");
             settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
             assert!(now::<IPPool>(&api, None, "p").await.is_none(), "{what}");
         }
@@ -171,36 +171,36 @@ async fn an_address_is_given_back_once_its_claimant_is_gone_and_never_for_want_o
     unlabelled.metadata.labels = None;
     api.put(&unlabelled);
     let name = "p-10-0-0-10";
-    settled(&api, &context, (None, name), ip_address::reconcile).await;
-    let seen: IPAddress = now(&api, None, name).await.unwrap();
+    settled(&api, &context, (None, name), pool_address::reconcile).await;
+    let seen: PoolAddress = now(&api, None, name).await.unwrap();
     assert_eq!(seen.labels().get("kaas.local/pool").map(String::as_str), Some("p"));
     assert_eq!(seen.labels().get("kaas.local/claimant"), Some(&uid));
     // Each of its calls fails once, in each way.
     for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
         for call in 0..4 {
             api.fails_at(call, fault);
-            settled(&api, &context, (None, name), ip_address::reconcile).await;
-            assert!(now::<IPAddress>(&api, None, name).await.is_some(), "{fault:?} at call {call}");
+            settled(&api, &context, (None, name), pool_address::reconcile).await;
+            assert!(now::<PoolAddress>(&api, None, name).await.is_some(), "{fault:?} at call {call}");
         }
     }
     api.is_away(true);
-    let failed = ip_address::reconcile(Arc::new(seen), Arc::clone(&context)).await;
+    let failed = pool_address::reconcile(Arc::new(seen), Arc::clone(&context)).await;
     assert!(failed.is_err(), "{failed:?}");
     api.is_away(false);
     // A cluster of the machine's name is not the machine, and what no version knows is not gone.
     for (kind, address) in [("VirtualMachine", "10.0.0.11"), ("Machine", "10.0.0.12")] {
         api.put(&claimed("p", address.parse().unwrap(), claimant(kind, "shop-w1", "another")));
     }
-    settled(&api, &context, (None, "p-10-0-0-11"), ip_address::reconcile).await;
-    assert!(now::<IPAddress>(&api, None, "p-10-0-0-11").await.is_some());
-    settled(&api, &context, (None, "p-10-0-0-12"), ip_address::reconcile).await;
+    settled(&api, &context, (None, "p-10-0-0-11"), pool_address::reconcile).await;
+    assert!(now::<PoolAddress>(&api, None, "p-10-0-0-11").await.is_some());
+    settled(&api, &context, (None, "p-10-0-0-12"), pool_address::reconcile).await;
     assert!(
-        now::<IPAddress>(&api, None, "p-10-0-0-12").await.is_none(),
+        now::<PoolAddress>(&api, None, "p-10-0-0-12").await.is_none(),
         "another machine of that name has no right to it"
     );
     api.remove::<Machine>(Some("team-blue"), "shop-w1");
-    settled(&api, &context, (None, name), ip_address::reconcile).await;
-    assert!(now::<IPAddress>(&api, None, name).await.is_none());
+    settled(&api, &context, (None, name), pool_address::reconcile).await;
+    assert!(now::<PoolAddress>(&api, None, name).await.is_none());
 }
 
 /// The one that was seen is gone, and another claimant has the address meanwhile.
@@ -209,15 +209,15 @@ async fn an_address_that_was_taken_anew_is_not_given_back_by_what_was_seen_befor
     let api = InMemory::default();
     let context = context(&api);
     api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "shop-w1", "gone")));
-    let stale: IPAddress = now(&api, None, "p-10-0-0-10").await.unwrap();
-    api.remove::<IPAddress>(None, "p-10-0-0-10");
+    let stale: PoolAddress = now(&api, None, "p-10-0-0-10").await.unwrap();
+    api.remove::<PoolAddress>(None, "p-10-0-0-10");
     let cluster = api.put(&cluster("shop", "i", "auto"));
     let uid = cluster["metadata"]["uid"].as_str().unwrap();
     api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("TenantCluster", "shop", uid)));
-    let given = ip_address::reconcile(Arc::new(stale), Arc::clone(&context)).await;
+    let given = pool_address::reconcile(Arc::new(stale), Arc::clone(&context)).await;
     assert!(given.unwrap_err().is_race());
-    settled(&api, &context, (None, "p-10-0-0-10"), ip_address::reconcile).await;
-    assert!(now::<IPAddress>(&api, None, "p-10-0-0-10").await.is_some());
+    settled(&api, &context, (None, "p-10-0-0-10"), pool_address::reconcile).await;
+    assert!(now::<PoolAddress>(&api, None, "p-10-0-0-10").await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,7 +260,7 @@ async fn a_cluster_of_a_namespace_that_is_not_allowed_keeps_nothing_unless_it_wa
         let mut cluster = cluster("shop", "i1", "medium");
         cluster.spec.provider_ref.name = provider.name_any();
         if is_begun {
-            let deployment = serde_json::from_value(json!({"goal": "Up", "image": {"name": "a"}})).unwrap();
+            let deployment = serde_json::from_value(json!({"lifecycle": "Active", "image": {"name": "a"}})).unwrap();
             let status = TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() };
             cluster.status = Some(status);
         }

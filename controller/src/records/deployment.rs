@@ -15,49 +15,49 @@ use crate::objects::{
 ///
 /// # Errors
 /// When it is kept of another cluster.
-pub fn deployment_of(hold: u64, cluster: &str, kept: &DeploymentRecord) -> Result<Deployment, Mismatch> {
+pub fn deployment_of(lease: u64, cluster: &str, kept: &DeploymentRecord) -> Result<Deployment, Mismatch> {
     let DeploymentRecord {
         cluster: of,
         deployment,
-        goal,
+        lifecycle,
         image: Image { digest: of_image, name },
         nodes,
         formed,
-        authority,
-        deployer,
+        ca_fingerprint,
+        deployer_fingerprint,
         removes_disks,
-        granted,
+        adopted_vms,
         upgrade,
-        left,
-        discarded,
-        removals,
+        retained_disks,
+        disks_to_delete,
+        requested_disk_deletions,
         copies: _,
-        going,
+        deleting_vms,
         places,
     } = kept;
     if of != cluster {
         return Err(Mismatch::new("the cluster that is kept", of, format!("and this is {cluster}")));
     }
     Ok(Deployment {
-        hold,
+        lease,
         id: deployment.map(|id| id.to_string()),
-        goal: match goal {
-            control_plane::Lifecycle::Up => DeploymentLifecycle::Up,
-            control_plane::Lifecycle::Down => DeploymentLifecycle::Down,
-            control_plane::Lifecycle::Gone => DeploymentLifecycle::Gone,
+        lifecycle: match lifecycle {
+            control_plane::Lifecycle::Active => DeploymentLifecycle::Active,
+            control_plane::Lifecycle::Deleting => DeploymentLifecycle::Deleting,
+            control_plane::Lifecycle::Deleted => DeploymentLifecycle::Deleted,
         },
         image: DeployedImage { name: name.clone(), digest: digest(of_image) },
         nodes: nodes.iter().map(node).collect(),
         formed: *formed,
-        authority: authority.map(|authority| authority.to_string()),
-        deployer: deployer.map(|key| key.to_string()),
+        ca_fingerprint: ca_fingerprint.map(|hash| hash.to_string()),
+        deployer_fingerprint: deployer_fingerprint.map(|key| key.to_string()),
         removes_disks: *removes_disks,
-        granted: granted.iter().map(granted_vm).collect(),
+        adopted_vms: adopted_vms.iter().map(granted_vm).collect(),
         upgrade: upgrade.map(|id| id.to_string()),
-        left: left.iter().map(disk).collect(),
-        discarded: discarded.iter().map(disk).collect(),
-        removals: removals.iter().map(ToString::to_string).collect(),
-        going: going.iter().map(going_vm).collect(),
+        retained_disks: retained_disks.iter().map(disk).collect(),
+        disks_to_delete: disks_to_delete.iter().map(disk).collect(),
+        requested_disk_deletions: requested_disk_deletions.iter().map(ToString::to_string).collect(),
+        deleting_vms: deleting_vms.iter().map(going_vm).collect(),
         places: places.iter().map(|(vm, place)| vm_place(vm, place)).collect(),
     })
 }
@@ -68,21 +68,21 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &DeploymentRecord) -> Resul
 /// When a text is not what it has to be.
 pub fn deployment_record(cluster: &str, deployment: &Deployment) -> Result<DeploymentRecord, Mismatch> {
     let Deployment {
-        hold: _,
+        lease: _,
         id,
-        goal,
+        lifecycle,
         image,
         nodes,
         formed,
-        authority,
-        deployer,
+        ca_fingerprint,
+        deployer_fingerprint,
         removes_disks,
-        granted,
+        adopted_vms,
         upgrade,
-        left,
-        discarded,
-        removals,
-        going,
+        retained_disks,
+        disks_to_delete,
+        requested_disk_deletions,
+        deleting_vms,
         places: vms,
     } = deployment;
     let DeployedImage { name, digest } = image;
@@ -91,87 +91,110 @@ pub fn deployment_record(cluster: &str, deployment: &Deployment) -> Result<Deplo
     Ok(DeploymentRecord {
         cluster: cluster.to_owned(),
         deployment: read_given("deployment.id", id.as_deref(), "UUID")?,
-        goal: match goal {
-            DeploymentLifecycle::Up => control_plane::Lifecycle::Up,
-            DeploymentLifecycle::Down => control_plane::Lifecycle::Down,
-            DeploymentLifecycle::Gone => control_plane::Lifecycle::Gone,
+        lifecycle: match lifecycle {
+            DeploymentLifecycle::Active => control_plane::Lifecycle::Active,
+            DeploymentLifecycle::Deleting => control_plane::Lifecycle::Deleting,
+            DeploymentLifecycle::Deleted => control_plane::Lifecycle::Deleted,
         },
         image: Image { digest: digest.unwrap_or_default(), name: name.clone() },
         nodes: nodes.iter().map(node_of).collect::<Result<_, _>>()?,
         formed: *formed,
-        authority: read_given("deployment.authority", authority.as_deref(), "fingerprint")?,
-        deployer: read_given("deployment.deployer", deployer.as_deref(), "fingerprint")?,
+        ca_fingerprint: read_given("deployment.caFingerprint", ca_fingerprint.as_deref(), "fingerprint")?,
+        deployer_fingerprint: read_given(
+            "deployment.deployerFingerprint",
+            deployer_fingerprint.as_deref(),
+            "fingerprint",
+        )?,
         removes_disks: *removes_disks,
-        granted: granted.iter().map(granted_of).collect::<Result<_, _>>()?,
+        adopted_vms: adopted_vms.iter().map(granted_of).collect::<Result<_, _>>()?,
         upgrade: read_given("deployment.upgrade", upgrade.as_deref(), "UUID")?,
-        left: places(left)?,
-        discarded: places(discarded)?,
-        removals: removals.iter().map(|disk| read("deployment.removals", disk, "UUID")).collect::<Result<_, _>>()?,
+        retained_disks: places(retained_disks)?,
+        disks_to_delete: places(disks_to_delete)?,
+        requested_disk_deletions: requested_disk_deletions
+            .iter()
+            .map(|disk| read("deployment.requestedDiskDeletions", disk, "UUID"))
+            .collect::<Result<_, _>>()?,
         copies: Vec::new(),
-        going: going.iter().map(|going| going_of("deployment.going[].vm", going)).collect::<Result<_, _>>()?,
+        deleting_vms: deleting_vms
+            .iter()
+            .map(|going| going_of("deployment.deletingVMs[].biosUUID", going))
+            .collect::<Result<_, _>>()?,
         places: vms.iter().map(place_of).collect::<Result<_, _>>()?,
     })
 }
 
 fn node(node: &Node) -> DeployedNode {
-    let Node { name, address, made_of, secret, drawn, vm, started, disk } = node;
+    let Node { name, address, settings_hash, secret_hash, allocated_uuid, bios_uuid, ever_powered_on, disk } = node;
     DeployedNode {
         name: name.clone(),
         address: address.to_string(),
-        made_of: made_of.clone(),
-        secret: secret.clone(),
-        drawn: drawn.map(|uuid| uuid.to_string()),
-        vm: vm.map(|uuid| uuid.to_string()),
-        started: *started,
+        settings_hash: settings_hash.clone(),
+        secret_hash: secret_hash.clone(),
+        allocated_uuid: allocated_uuid.map(|uuid| uuid.to_string()),
+        bios_uuid: bios_uuid.map(|uuid| uuid.to_string()),
+        ever_powered_on: *ever_powered_on,
         data_disk: disk.map(|uuid| uuid.to_string()),
     }
 }
 
 fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
-    let DeployedNode { name, address, made_of, secret, drawn, vm, started, data_disk } = node;
+    let DeployedNode {
+        name,
+        address,
+        settings_hash,
+        secret_hash,
+        allocated_uuid,
+        bios_uuid,
+        ever_powered_on,
+        data_disk,
+    } = node;
     Ok(Node {
         name: name.clone(),
         address: read("deployment.nodes[].address", address, "IPv4 address")?,
-        made_of: made_of.clone(),
-        secret: secret.clone(),
-        drawn: read_given("deployment.nodes[].drawn", drawn.as_deref(), "UUID")?,
-        vm: read_given("deployment.nodes[].vm", vm.as_deref(), "UUID")?,
-        started: *started,
+        settings_hash: settings_hash.clone(),
+        secret_hash: secret_hash.clone(),
+        allocated_uuid: read_given("deployment.nodes[].allocatedUUID", allocated_uuid.as_deref(), "UUID")?,
+        bios_uuid: read_given("deployment.nodes[].biosUUID", bios_uuid.as_deref(), "UUID")?,
+        ever_powered_on: *ever_powered_on,
         disk: read_given("deployment.nodes[].dataDisk", data_disk.as_deref(), "UUID")?,
     })
 }
 
 pub(super) fn going_vm(going: &VmRef) -> DeletingVm {
     let VmRef { uuid, id } = going;
-    DeletingVm { vm: uuid.to_string(), id: id.clone() }
+    DeletingVm { bios_uuid: uuid.to_string(), id: id.clone() }
 }
 
 /// `field` is that of the BIOS UUID.
 pub(super) fn going_of(field: &'static str, going: &DeletingVm) -> Result<VmRef, Mismatch> {
-    let DeletingVm { vm, id } = going;
-    Ok(VmRef { uuid: read(field, vm, "UUID")?, id: id.clone() })
+    let DeletingVm { bios_uuid, id } = going;
+    Ok(VmRef { uuid: read(field, bios_uuid, "UUID")?, id: id.clone() })
 }
 
 fn vm_place(vm: &Uuid, place: &Place) -> VmPlace {
     let Place { node, settings, datastore } = place.clone();
-    VmPlace { vm: vm.to_string(), node, settings, datastore }
+    VmPlace { bios_uuid: vm.to_string(), node, settings, datastore }
 }
 
 fn place_of(place: &VmPlace) -> Result<(Uuid, Place), Mismatch> {
-    let VmPlace { vm, node, settings, datastore } = place.clone();
-    Ok((read("deployment.places[].vm", &vm, "UUID")?, Place { node, settings, datastore }))
+    let VmPlace { bios_uuid, node, settings, datastore } = place.clone();
+    Ok((read("deployment.places[].biosUUID", &bios_uuid, "UUID")?, Place { node, settings, datastore }))
 }
 
 fn granted_vm(granted: &AdoptedVm) -> AdoptedVmStatus {
-    let AdoptedVm { vm, disks, earlier } = granted;
-    AdoptedVmStatus { vm: vm.to_string(), disks: disks.iter().map(ToString::to_string).collect(), earlier: *earlier }
+    let AdoptedVm { bios_uuid, disks, earlier } = granted;
+    AdoptedVmStatus {
+        bios_uuid: bios_uuid.to_string(),
+        disks: disks.iter().map(ToString::to_string).collect(),
+        earlier: *earlier,
+    }
 }
 
 fn granted_of(granted: &AdoptedVmStatus) -> Result<AdoptedVm, Mismatch> {
-    let AdoptedVmStatus { vm, disks, earlier } = granted;
-    let disks = disks.iter().map(|disk| read("deployment.granted[].disks", disk, "UUID"));
+    let AdoptedVmStatus { bios_uuid, disks, earlier } = granted;
+    let disks = disks.iter().map(|disk| read("deployment.adoptedVMs[].disks", disk, "UUID"));
     Ok(AdoptedVm {
-        vm: read("deployment.granted[].vm", vm, "UUID")?,
+        bios_uuid: read("deployment.adoptedVMs[].biosUUID", bios_uuid, "UUID")?,
         disks: disks.collect::<Result<_, _>>()?,
         earlier: *earlier,
     })
@@ -208,30 +231,34 @@ mod tests {
         let node = |number: u8| Node {
             name: format!("shop-cp{number}"),
             address: [192, 0, 2, number].into(),
-            made_of: "0c".repeat(32),
-            secret: Some("0d".repeat(32)),
-            drawn: Some(Uuid::from_u128(10 + u128::from(number))),
-            vm: Some(Uuid::from_u128(20 + u128::from(number))),
-            started: true,
+            settings_hash: "0c".repeat(32),
+            secret_hash: Some("0d".repeat(32)),
+            allocated_uuid: Some(Uuid::from_u128(10 + u128::from(number))),
+            bios_uuid: Some(Uuid::from_u128(20 + u128::from(number))),
+            ever_powered_on: true,
             disk: Some(Uuid::from_u128(30 + u128::from(number))),
         };
         DeploymentRecord {
             cluster: "shop".to_owned(),
             deployment: Some(Uuid::from_u128(1)),
-            goal: control_plane::Lifecycle::Down,
+            lifecycle: control_plane::Lifecycle::Deleting,
             image: Image { digest: "0a".repeat(32), name: "kaas-tenant 0.2.0".to_owned() },
             nodes: vec![node(1), node(2), node(3)],
             formed: true,
-            authority: Some(format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
-            deployer: Some(format!("sha256:{}", "0e".repeat(32)).parse().unwrap()),
+            ca_fingerprint: Some(format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
+            deployer_fingerprint: Some(format!("sha256:{}", "0e".repeat(32)).parse().unwrap()),
             removes_disks: true,
-            granted: vec![AdoptedVm { vm: Uuid::from_u128(2), disks: vec![Uuid::from_u128(3)], earlier: true }],
+            adopted_vms: vec![AdoptedVm {
+                bios_uuid: Uuid::from_u128(2),
+                disks: vec![Uuid::from_u128(3)],
+                earlier: true,
+            }],
             upgrade: Some(Uuid::from_u128(7)),
-            left: vec![disk(4), disk(5)],
-            discarded: vec![disk(6)],
-            removals: vec![Uuid::from_u128(8)],
+            retained_disks: vec![disk(4), disk(5)],
+            disks_to_delete: vec![disk(6)],
+            requested_disk_deletions: vec![Uuid::from_u128(8)],
             copies: Vec::new(),
-            going: vec![VmRef { uuid: Uuid::from_u128(9), id: "vm-9".to_owned() }],
+            deleting_vms: vec![VmRef { uuid: Uuid::from_u128(9), id: "vm-9".to_owned() }],
             places: [("ds-1", 21), ("", 22)].map(|(id, vm)| place(id, vm)).into(),
         }
     }
@@ -240,29 +267,38 @@ mod tests {
     fn each_field_that_is_kept_comes_back() {
         let begun = DeploymentRecord {
             deployment: None,
-            goal: control_plane::Lifecycle::Up,
+            lifecycle: control_plane::Lifecycle::Active,
             image: Image { digest: String::new(), name: "an image that was imported by hand".to_owned() },
             nodes: whole()
                 .nodes
                 .into_iter()
-                .map(|node| Node { secret: None, drawn: None, vm: None, started: false, disk: None, ..node })
+                .map(|node| Node {
+                    secret_hash: None,
+                    allocated_uuid: None,
+                    bios_uuid: None,
+                    ever_powered_on: false,
+                    disk: None,
+                    ..node
+                })
                 .collect(),
             formed: false,
-            authority: None,
-            deployer: None,
+            ca_fingerprint: None,
+            deployer_fingerprint: None,
             removes_disks: false,
-            granted: Vec::new(),
+            adopted_vms: Vec::new(),
             upgrade: None,
-            left: Vec::new(),
-            discarded: Vec::new(),
-            removals: Vec::new(),
-            going: Vec::new(),
+            retained_disks: Vec::new(),
+            disks_to_delete: Vec::new(),
+            requested_disk_deletions: Vec::new(),
+            deleting_vms: Vec::new(),
             places: BTreeMap::new(),
             ..whole()
         };
-        for kept in
-            [whole(), begun, DeploymentRecord { goal: control_plane::Lifecycle::Gone, nodes: Vec::new(), ..whole() }]
-        {
+        for kept in [
+            whole(),
+            begun,
+            DeploymentRecord { lifecycle: control_plane::Lifecycle::Deleted, nodes: Vec::new(), ..whole() },
+        ] {
             let object = deployment_of(4, "shop", &kept).unwrap();
             // As the API server keeps it.
             let object: Deployment = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
@@ -278,10 +314,10 @@ mod tests {
         let changes: [(&str, Change<'_>); 6] = [
             ("deployment.id", &|it| it.id = Some("x".to_owned())),
             ("deployment.image.digest", &|it| it.image.digest = Some("0a".repeat(32))),
-            ("deployment.authority", &|it| it.authority = Some("sha256:0".to_owned())),
-            ("deployment.deployer", &|it| it.deployer = Some("sha256:0".to_owned())),
+            ("deployment.caFingerprint", &|it| it.ca_fingerprint = Some("sha256:0".to_owned())),
+            ("deployment.deployerFingerprint", &|it| it.deployer_fingerprint = Some("sha256:0".to_owned())),
             ("deployment.nodes[].address", &|it| it.nodes[1].address = "192.0.2".to_owned()),
-            ("a disk's UUID", &|it| it.left[0].uuid = String::new()),
+            ("a disk's UUID", &|it| it.retained_disks[0].uuid = String::new()),
         ];
         for (field, change) in changes {
             let mut object = good.clone();

@@ -14,14 +14,14 @@ const PAUSED: &str = "paused";
 
 /// An entry as an Operation has it; the first one without its plan.
 pub fn journal_entry(entry: &Entry) -> Result<JournalEntry, Mismatch> {
-    let Entry { at, hold, event } = entry;
+    let Entry { at, lease: hold, event } = entry;
     let odd = |why: String| Mismatch::new("an event", format!("{event:?}"), why);
     let Value::Object(mut more) = serde_json::to_value(event).map_err(|error| odd(error.to_string()))? else {
         return Err(odd("which is no object".to_owned()));
     };
     let Some(Value::String(event)) = more.remove("event") else { return Err(odd("which has no name".to_owned())) };
     more.remove(PLAN);
-    Ok(JournalEntry { at: *at, hold: *hold, event, more: more.into_iter().collect() })
+    Ok(JournalEntry { at: *at, lease: *hold, event, more: more.into_iter().collect() })
 }
 
 /// The plan that a journal begins with, for the spec; none of another entry.
@@ -38,7 +38,7 @@ pub fn plan_of(entry: &Entry) -> Result<Option<Value>, Mismatch> {
 /// # Errors
 /// When it is not understood: another version may have written it.
 pub fn entry_of(entry: &JournalEntry, plan: Option<&Value>) -> Result<Entry, Mismatch> {
-    let JournalEntry { at, hold, event, more } = entry;
+    let JournalEntry { at, lease: hold, event, more } = entry;
     let mut members: Map<String, Value> = more.clone().into_iter().collect();
     members.insert("event".to_owned(), Value::from(event.as_str()));
     if let Some(plan) = plan.filter(|_| event == "planned") {
@@ -46,7 +46,7 @@ pub fn entry_of(entry: &JournalEntry, plan: Option<&Value>) -> Result<Entry, Mis
     }
     let read = serde_json::from_value::<Event>(Value::Object(members));
     let event = read.map_err(|error| Mismatch::new("an entry", event, format!("which is not understood: {error}")))?;
-    Ok(Entry { at: *at, hold: *hold, event })
+    Ok(Entry { at: *at, lease: *hold, event })
 }
 
 /// Adds an entry. Why a step waits takes the place of why it waited before, so that a journal grows with what is done, and not
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn entry(at: u64, event: Event) -> Entry {
-        Entry { at, hold: 4, event }
+        Entry { at, lease: 4, event }
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
             let kept: JournalEntry = serde_json::from_value(serde_json::to_value(kept).unwrap()).unwrap();
             assert_eq!(entry_of(&kept, in_spec.as_ref()).unwrap(), entry);
         }
-        let of_later = JournalEntry { at: 1, hold: 1, event: "dreamt".to_owned(), more: [].into() };
+        let of_later = JournalEntry { at: 1, lease: 1, event: "dreamt".to_owned(), more: [].into() };
         assert!(entry_of(&of_later, None).unwrap_err().to_string().starts_with("an entry is \"dreamt\""));
         assert!(entry_of(&journal_entry(&first).unwrap(), None).is_err(), "a plan that is not there is no plan");
     }

@@ -34,18 +34,18 @@ pub fn worker_of(machine: &Machine) -> Result<workers::WorkerRecord, Mismatch> {
         reason,
         cordoned,
         handed_over,
-        heard,
-        was_on,
+        last_heartbeat,
+        was_powered_on,
         key,
         impersonated,
-        going,
-        going_disks,
+        deleting_vm,
+        deleting_disks,
         settings,
         datastore,
         stamp: _,
     } = status.journal;
     let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
-    let Discards { local_volumes, bare_pods } = machine.spec.discards;
+    let Discards { delete_local_volumes, delete_unmanaged_pods } = machine.spec.drain;
     let removal = match machine.spec.removal {
         Removal::DestroyVm => workers::Removal::Destroy,
         Removal::KeepVm => workers::Removal::Keep,
@@ -56,16 +56,16 @@ pub fn worker_of(machine: &Machine) -> Result<workers::WorkerRecord, Mismatch> {
         template: template(&machine.spec, status.kubernetes.as_deref())?,
         address: read_given("journal.address", address.as_deref(), "IPv4 address")?,
         state: match status.phase {
-            Phase::New => State::New,
+            Phase::Provisioning => State::Provisioning,
             Phase::Joining => State::Joining,
-            Phase::Member => State::Member,
-            Phase::Returning => State::Returning,
+            Phase::Running => State::Running,
+            Phase::Rejoining => State::Rejoining,
             Phase::Failed => State::Failed,
-            Phase::Leaving => State::Leaving,
+            Phase::Deleting => State::Deleting,
         },
         since: given("journal.since", &since)?.unwrap_or_default(),
-        drawn: Some(id),
-        vm: read_given("status.vms[].uuid", status.vms.first().map(|vm| vm.uuid.as_str()), "UUID")?,
+        allocated_uuid: Some(id),
+        bios_uuid: read_given("status.vms[].uuid", status.vms.first().map(|vm| vm.uuid.as_str()), "UUID")?,
         token,
         expires: given("journal.expires", &expires)?.unwrap_or_default(),
         timeout_factor: timeout_factor.unwrap_or(1),
@@ -73,16 +73,19 @@ pub fn worker_of(machine: &Machine) -> Result<workers::WorkerRecord, Mismatch> {
         reason: code.map(|code| Reason { code, words: reason.unwrap_or_default() }),
         cordoned: given("journal.cordoned", &cordoned)?,
         handed_over: given("journal.handedOver", &handed_over)?,
-        discards: workers::Discards { local_volumes, bare_pods },
+        drain: workers::Discards { delete_local_volumes, delete_unmanaged_pods },
         removal,
-        heard,
-        was_on,
+        last_heartbeat,
+        was_powered_on,
         key,
         impersonated,
-        going: going.as_ref().map(|going| going_of("journal.going.vm", going)).transpose()?,
-        going_disks: going_disks
+        deleting_vm: deleting_vm
+            .as_ref()
+            .map(|deleting_vm| going_of("journal.deletingVM.biosUUID", deleting_vm))
+            .transpose()?,
+        deleting_disks: deleting_disks
             .iter()
-            .map(|disk| read("journal.goingDisks[]", disk, "UUID"))
+            .map(|disk| read("journal.deletingDisks[]", disk, "UUID"))
             .collect::<Result<_, _>>()?,
         settings,
         datastore,
@@ -101,8 +104,8 @@ pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machin
         address,
         state,
         since,
-        drawn,
-        vm,
+        allocated_uuid,
+        bios_uuid,
         token,
         expires,
         timeout_factor,
@@ -110,19 +113,19 @@ pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machin
         reason,
         cordoned,
         handed_over,
-        discards: _,
+        drain: _,
         removal: _,
-        heard,
-        was_on,
+        last_heartbeat,
+        was_powered_on,
         key,
         impersonated,
-        going,
-        going_disks,
+        deleting_vm,
+        deleting_disks,
         settings,
         datastore,
     } = worker;
     let own = identity(machine)?;
-    if *name != machine.name_any() || *id != own || drawn.is_some_and(|drawn| drawn != own) {
+    if *name != machine.name_any() || *id != own || allocated_uuid.is_some_and(|uuid| uuid != own) {
         let why = format!("and this is {} {own}", machine.name_any());
         return Err(Mismatch::new("the worker that is kept", format!("{name} {id}"), why));
     }
@@ -134,14 +137,14 @@ pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machin
     let status = noted.status.get_or_insert_default();
     status.kubernetes = newer;
     status.phase = match state {
-        State::New => Phase::New,
+        State::Provisioning => Phase::Provisioning,
         State::Joining => Phase::Joining,
-        State::Member => Phase::Member,
-        State::Returning => Phase::Returning,
+        State::Running => Phase::Running,
+        State::Rejoining => Phase::Rejoining,
         State::Failed => Phase::Failed,
-        State::Leaving => Phase::Leaving,
+        State::Deleting => Phase::Deleting,
     };
-    set_vm(&mut status.vms, name, *vm);
+    set_vm(&mut status.vms, name, *bios_uuid);
     if let Some(address) = address {
         status.address = Some(address.to_string());
     }
@@ -158,12 +161,12 @@ pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machin
         reason: words,
         cordoned: given("cordoned", *cordoned)?,
         handed_over: given("handed_over", *handed_over)?,
-        heard: heard.clone(),
-        was_on: *was_on,
+        last_heartbeat: last_heartbeat.clone(),
+        was_powered_on: *was_powered_on,
         key: key.clone(),
         impersonated: *impersonated,
-        going: going.as_ref().map(going_vm),
-        going_disks: going_disks.iter().map(ToString::to_string).collect(),
+        deleting_vm: deleting_vm.as_ref().map(going_vm),
+        deleting_disks: deleting_disks.iter().map(ToString::to_string).collect(),
         settings: settings.clone(),
         datastore: datastore.clone(),
         stamp: status.journal.stamp.take(),
@@ -210,7 +213,7 @@ pub fn template(spec: &MachineSpec, kubernetes: Option<&str>) -> Result<Template
         labels,
         taints,
         removal: _,
-        discards: _,
+        drain: _,
     } = spec;
     Ok(Template {
         image: Image { digest: digits("image.digest", &image.digest)?, name: image.name.clone() },
@@ -252,7 +255,7 @@ mod tests {
         let spec = MachineSpec {
             taints: vec![taint("true", Effect::NoSchedule), taint("", Effect::NoExecute)],
             removal: Removal::KeepVm,
-            discards: Discards { local_volumes: true, bare_pods: true },
+            drain: Discards { delete_local_volumes: true, delete_unmanaged_pods: true },
             ..fixture::worker()
         };
         let mut machine = Machine::new("shop-general-w1", spec);
@@ -274,10 +277,10 @@ mod tests {
                 taints: ["edge=true:NoSchedule", "edge:NoExecute"].map(str::to_owned).into(),
             },
             address: Some([192, 0, 2, 7].into()),
-            state: State::Leaving,
+            state: State::Deleting,
             since: 1_796_115_600,
-            drawn: Some(id),
-            vm: Some(Uuid::from_u128(2)),
+            allocated_uuid: Some(id),
+            bios_uuid: Some(Uuid::from_u128(2)),
             token: Some("abc123".to_owned()),
             expires: 1_796_117_400,
             timeout_factor: 3,
@@ -285,14 +288,14 @@ mod tests {
             reason: Some(Reason::new("workers.asked", "a person wants it to go")),
             cordoned: Some(1_796_115_601),
             handed_over: Some(1_796_115_602),
-            discards: workers::Discards { local_volumes: true, bare_pods: true },
+            drain: workers::Discards { delete_local_volumes: true, delete_unmanaged_pods: true },
             removal: workers::Removal::Keep,
-            heard: Some("2026-12-01T09:00:00Z".to_owned()),
-            was_on: true,
+            last_heartbeat: Some("2026-12-01T09:00:00Z".to_owned()),
+            was_powered_on: true,
             key: Some("sha256:0e".to_owned()),
             impersonated: true,
-            going: Some(VmRef { uuid: Uuid::from_u128(2), id: "vm-9".to_owned() }),
-            going_disks: [Uuid::from_u128(3)].into(),
+            deleting_vm: Some(VmRef { uuid: Uuid::from_u128(2), id: "vm-9".to_owned() }),
+            deleting_disks: [Uuid::from_u128(3)].into(),
             settings: Some("[ds] w1/w1.vmx".to_owned()),
             datastore: Some("datastore-1".to_owned()),
         }
@@ -310,7 +313,9 @@ mod tests {
     fn each_field_that_is_kept_comes_back() {
         let made = there_and_back(&machine(), &whole());
         assert_eq!(made.spec, machine().spec, "what it is made like stays");
-        for state in [State::New, State::Joining, State::Member, State::Returning, State::Failed, State::Leaving] {
+        for state in
+            [State::Provisioning, State::Joining, State::Running, State::Rejoining, State::Failed, State::Deleting]
+        {
             there_and_back(&made, &workers::WorkerRecord { state, ..whole() });
         }
         // One for which nothing was begun, over one for which all was: nothing of that is left.
@@ -318,7 +323,7 @@ mod tests {
             template: Template { kubernetes: "1.36".to_owned(), ..whole().template },
             address: None,
             since: 0,
-            vm: None,
+            bios_uuid: None,
             token: None,
             expires: 0,
             timeout_factor: 1,
@@ -326,18 +331,18 @@ mod tests {
             reason: None,
             cordoned: None,
             handed_over: None,
-            heard: None,
-            was_on: false,
+            last_heartbeat: None,
+            was_powered_on: false,
             key: None,
             impersonated: false,
-            going: None,
-            going_disks: BTreeSet::new(),
+            deleting_vm: None,
+            deleting_disks: BTreeSet::new(),
             settings: None,
             datastore: None,
             ..whole()
         };
         there_and_back(&made, &begun);
-        assert_eq!(worker_of(&machine()).unwrap(), workers::WorkerRecord { state: State::New, ..begun });
+        assert_eq!(worker_of(&machine()).unwrap(), workers::WorkerRecord { state: State::Provisioning, ..begun });
     }
 
     #[test]
@@ -345,7 +350,7 @@ mod tests {
         let (mut adopted, id) = (machine(), Uuid::from_u128(7));
         adopted.status.get_or_insert_default().journal.stamp = Some(id.to_string());
         assert!(noted(&adopted, &whole()).is_err(), "it is another one's");
-        let made = there_and_back(&adopted, &workers::WorkerRecord { id, drawn: Some(id), ..whole() });
+        let made = there_and_back(&adopted, &workers::WorkerRecord { id, allocated_uuid: Some(id), ..whole() });
         assert_eq!(made.status.unwrap().journal.stamp, Some(id.to_string()));
     }
 
@@ -355,10 +360,10 @@ mod tests {
         made.status.as_mut().unwrap().vms[0].name = "shop-general-w1-renamed".to_owned();
         let vms = |machine: &Machine| machine.status.clone().unwrap().vms;
         assert_eq!(vms(&noted(&made, &whole()).unwrap()), vms(&made));
-        let other = noted(&made, &workers::WorkerRecord { vm: Some(Uuid::from_u128(9)), ..whole() }).unwrap();
+        let other = noted(&made, &workers::WorkerRecord { bios_uuid: Some(Uuid::from_u128(9)), ..whole() }).unwrap();
         let uuids: Vec<_> = vms(&other).into_iter().map(|vm| vm.uuid).collect();
         assert_eq!(uuids, [Uuid::from_u128(9).to_string()]);
-        let gone = noted(&made, &workers::WorkerRecord { vm: None, ..whole() }).unwrap();
+        let gone = noted(&made, &workers::WorkerRecord { bios_uuid: None, ..whole() }).unwrap();
         assert_eq!(vms(&gone), []);
     }
 
@@ -379,15 +384,15 @@ mod tests {
                 {"key": "edge", "value": "true", "effect": "NoSchedule"},
                 {"key": "batch", "value": "", "effect": "NoExecute"}
             ],
-            "removal": "DestroyVM", "discards": {"localVolumes": false, "barePods": false}
+            "removal": "DestroyVM", "drain": {"deleteLocalVolumes": false, "deleteUnmanagedPods": false}
         },
         "status": {
-            "observedGeneration": 1, "phase": "Member",
+            "observedGeneration": 1, "phase": "Running",
             "vms": [{
                 "uuid": "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21", "name": "shop-general-w1", "state": "Current", "reference": "vm-7"
             }],
             "template": "sha256:23707b792d4f6f8ac48d2fa15b4b2e76cdcc148f409df8e4b6d423a5d9f915ea",
-            "journal": {"since": "2026-12-01T09:00:00Z", "joinedSeconds": 61, "wasOn": false, "impersonated": false}
+            "journal": {"since": "2026-12-01T09:00:00Z", "joinedSeconds": 61, "wasPoweredOn": false, "impersonated": false}
         }
     }"#;
 
@@ -395,7 +400,7 @@ mod tests {
     fn a_new_version_of_the_controller_replaces_nobody() {
         let stored: Machine = serde_json::from_str(STORED).unwrap();
         let worker = worker_of(&stored).unwrap();
-        assert_eq!((worker.state, worker.vm), (State::Member, UID.parse().ok()));
+        assert_eq!((worker.state, worker.bios_uuid), (State::Running, UID.parse().ok()));
         let wanted = Template {
             image: Image { digest: "0a".repeat(32), name: "another word for it".to_owned() },
             kubernetes: "1.36".to_owned(),
@@ -432,7 +437,7 @@ mod tests {
             &|wanted| wanted.kubernetes = "1.9".to_owned(),
             &|wanted| wanted.zone = "b".to_owned(),
             &|wanted| wanted.taints.reverse(),
-            &|wanted| (wanted.removal, wanted.discards.bare_pods) = (Removal::KeepVm, true),
+            &|wanted| (wanted.removal, wanted.drain.delete_unmanaged_pods) = (Removal::KeepVm, true),
         ];
         for (place, change) in others.iter().enumerate() {
             assert!(!outdates(*change), "the change at {place}");
@@ -446,7 +451,7 @@ mod tests {
         for worker in [
             workers::WorkerRecord { name: "shop-general-w2".to_owned(), ..whole() },
             workers::WorkerRecord { id: other, ..whole() },
-            workers::WorkerRecord { drawn: Some(other), ..whole() },
+            workers::WorkerRecord { allocated_uuid: Some(other), ..whole() },
             workers::WorkerRecord { template: Template { image: image("0b"), ..whole().template }, ..whole() },
             workers::WorkerRecord { since: u64::MAX, ..whole() },
         ] {

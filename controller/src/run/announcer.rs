@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_was_so_before_is_no_news_and_what_changed_unseen_is() {
-        use TenantClusterReason::{Making, NotReady, Serves};
+        use TenantClusterReason::{Available, NotReady, Provisioning};
         use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
         let mut known = ReasonCache::default();
         let mut told = |seen| {
@@ -148,18 +148,18 @@ mod tests {
         };
         let none: Vec<String> = Vec::new();
         assert_eq!(
-            (told(Init), told(InitApply(because(Making))), told(InitDone)),
+            (told(Init), told(InitApply(because(Provisioning))), told(InitDone)),
             (none.clone(), none.clone(), none.clone())
         );
         assert_eq!(
-            (told(Apply(because(Making))), told(Apply(because(Serves)))),
-            (none.clone(), vec!["Serves".to_owned()])
+            (told(Apply(because(Provisioning))), told(Apply(because(Available)))),
+            (none.clone(), vec!["Available".to_owned()])
         );
         // The watch has broken off meanwhile.
         assert_eq!((told(Init), told(InitApply(because(NotReady)))), (none.clone(), vec!["NotReady".to_owned()]));
         told(InitDone);
         told(Delete(because(NotReady)));
-        assert_eq!(told(Apply(because(Making))), ["Making"], "another one of that name is new");
+        assert_eq!(told(Apply(because(Provisioning))), ["Provisioning"], "another one of that name is new");
         told(Init);
         told(InitDone);
         assert!(known.reasons.is_empty(), "what is gone is forgotten");
@@ -204,7 +204,7 @@ mod tests {
         let mut announcer = Announcer::new(client, Reporter { controller: "x".to_owned(), instance: None });
         let (cluster, begin) = (cluster().object_ref(&()), Instant::now());
         for (minutes, reason, note) in
-            [(0, "Stuck", "no room"), (1, "Settled", ""), (2, "Stuck", "no room"), (3, "Stuck", "login refused")]
+            [(0, "Blocked", "no room"), (1, "Idle", ""), (2, "Blocked", "no room"), (3, "Blocked", "login refused")]
         {
             let (about, reason, note) = ("Progressing".to_owned(), reason.to_owned(), note.to_owned());
             let news = PendingEvent { about, reason, note, is_grave: true };
@@ -217,10 +217,10 @@ mod tests {
             (method.as_str(), text("reason"), text("note"), event["series"]["count"].as_i64())
         });
         let expected = [
-            ("post", "Stuck", "no room", None),
-            ("post", "Settled", "", None),
-            ("patch", "Stuck", "no room", Some(2)),
-            ("post", "Stuck", "login refused", None),
+            ("post", "Blocked", "no room", None),
+            ("post", "Idle", "", None),
+            ("patch", "Blocked", "no room", Some(2)),
+            ("post", "Blocked", "login refused", None),
         ];
         let expected = expected.map(|(how, reason, note, count)| (how, reason.to_owned(), note.to_owned(), count));
         assert_eq!(told.collect::<Vec<_>>(), expected);

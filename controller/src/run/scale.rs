@@ -31,7 +31,7 @@ use crate::reach::{Fenced, Objects};
 use crate::term::{Clock, Term};
 
 /// The plural of the kind of which all are looked at by who takes one.
-const ADDRESSES: &str = "ipaddresses";
+const ADDRESSES: &str = "pooladdresses";
 /// How many clusters there are, of how many nodes, and that it is measured.
 const SCALE: &str = "KAAS_TEST_CONTROLLER_SCALE";
 /// So often it is looked whether something is so, and how long that may take.

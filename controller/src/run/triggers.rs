@@ -27,7 +27,7 @@ pub fn cluster_of_pool(pool: &NodePool) -> ObjectRef<TenantCluster> {
 /// Whether a pool has to act on its cluster: it goes with it, and begins once it serves.
 pub fn concerns(cluster: &TenantCluster, pool: &NodePool) -> bool {
     let is_its_own = pool.spec.cluster_ref.name == cluster.name_any() && pool.namespace() == cluster.namespace();
-    let is_waiting = pool.status.as_ref().is_none_or(|status| status.made == 0);
+    let is_waiting = pool.status.as_ref().is_none_or(|status| status.last_index == 0);
     is_its_own && (is_leaving(cluster) || is_waiting)
 }
 
@@ -86,7 +86,7 @@ mod tests {
     fn pools_hear_of_their_cluster_while_they_wait_and_when_it_goes() {
         let (cluster, waiting) = (crate::decisions::fixture::cluster(), pool());
         let mut works = waiting.clone();
-        works.status = Some(NodePoolStatus { made: 1, ..Default::default() });
+        works.status = Some(NodePoolStatus { last_index: 1, ..Default::default() });
         assert!(concerns(&cluster, &waiting));
         assert!(!concerns(&cluster, &works), "a status of its cluster is nothing to it");
         assert!(concerns(&leaving(&cluster), &works));

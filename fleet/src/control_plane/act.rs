@@ -57,17 +57,17 @@ impl ActionContext<'_> {
             Action::PowerOn(name) => self.power_on(records, seen, node(records, name)?).await,
             Action::Formed => {
                 let kept = records.kept().clone();
-                let authority = kept.authority.or_else(|| seen.authority(&kept));
-                save(records, DeploymentRecord { formed: true, authority, ..kept }).await
+                let authority = kept.ca_fingerprint.or_else(|| seen.authority(&kept));
+                save(records, DeploymentRecord { formed: true, ca_fingerprint: authority, ..kept }).await
             }
             Action::PowerOff(vm) => {
                 let vm = found(seen, vm)?;
                 // Once it is off, one that holds other disks than were noted would be taken for a copy. One that is met after the removal of another
                 // one of its BIOS UUID was asked for is one.
                 let kept = records.kept();
-                let is_after = kept.going.iter().any(|gone| vm.is_double_of(gone));
+                let is_after = kept.deleting_vms.iter().any(|gone| vm.is_double_of(gone));
                 let off = Vm { power: PowerState::Off, ..vm.clone() };
-                if kept.goal == Lifecycle::Down && !is_after && is_copy(kept, self.upgraded.as_ref(), &off) {
+                if kept.lifecycle == Lifecycle::Deleting && !is_after && is_copy(kept, self.upgraded.as_ref(), &off) {
                     save(records, records.kept().destroying(&vm.reference)).await?;
                 }
                 self.power_off(vm).await
@@ -75,10 +75,10 @@ impl ActionContext<'_> {
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
                 let mut noted = records.kept().noting(vm, disk).map_err(ActionError::store)?;
-                if noted.goal == Lifecycle::Down {
+                if noted.lifecycle == Lifecycle::Deleting {
                     noted = noted.destroying(&vm.reference);
                 }
-                if records.kept().removals.contains(&disk.uuid) && !self.stays_there(disk).await? {
+                if records.kept().requested_disk_deletions.contains(&disk.uuid) && !self.stays_there(disk).await? {
                     noted = noted.removing(disk);
                 }
                 // What was shown as missing nobody was shown as what goes, wherever it has come back.
@@ -89,10 +89,12 @@ impl ActionContext<'_> {
             }
             Action::Destroy(vm) => {
                 let vm = found(seen, vm)?;
-                if records.kept().goal == Lifecycle::Up {
+                if records.kept().lifecycle == Lifecycle::Active {
                     self.attempts.removes(records.kept(), vm);
                 }
-                if records.kept().goal == Lifecycle::Down && !records.kept().going.contains(&vm.reference) {
+                if records.kept().lifecycle == Lifecycle::Deleting
+                    && !records.kept().deleting_vms.contains(&vm.reference)
+                {
                     save(records, records.kept().destroying(&vm.reference)).await?;
                 }
                 heard(self.hypervisor.destroy_unless(self.cancelled(), vm).await)
@@ -102,7 +104,7 @@ impl ActionContext<'_> {
                 let kept = records.kept().without_others(seen);
                 save(
                     records,
-                    DeploymentRecord { goal: Lifecycle::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept },
+                    DeploymentRecord { lifecycle: Lifecycle::Deleted, upgrade: self.upgrade.or(kept.upgrade), ..kept },
                 )
                 .await
             }
@@ -128,7 +130,7 @@ impl ActionContext<'_> {
     /// to go, its disks go as a person wants it.
     fn may_have_served(&self, kept: &DeploymentRecord, vm: &Vm) -> bool {
         let is_anothers = self.deploy.restorable.is_some_and(|unfinished| !unfinished.has(vm.uuid()));
-        let may = is_anothers && kept.goal == Lifecycle::Up;
+        let may = is_anothers && kept.lifecycle == Lifecycle::Active;
         if may {
             log::warn!("{vm} was begun by another process and is made anew: its data disk stays, and is named as left");
         }
@@ -181,10 +183,10 @@ impl ActionContext<'_> {
     pub(super) async fn let_in(&self, records: &mut Records<'_>) -> Result<(), ActionError> {
         let deployer = self.wanted.and_then(DesiredState::deployer);
         let kept = records.kept();
-        if !kept.formed || deployer.is_none() || deployer == kept.deployer {
+        if !kept.formed || deployer.is_none() || deployer == kept.deployer_fingerprint {
             return Ok(());
         }
-        let noted = DeploymentRecord { deployer, ..kept.clone() };
+        let noted = DeploymentRecord { deployer_fingerprint: deployer, ..kept.clone() };
         save(records, noted).await
     }
 
@@ -205,10 +207,10 @@ impl ActionContext<'_> {
         let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is seen there, or it were removed first. Whether this process has
         // noted it decides what becomes of its disk, should it turn up.
-        let is_noted = node.drawn.is_some() && node.vm.is_none() && node.disk.is_none();
-        let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
+        let is_noted = node.allocated_uuid.is_some() && node.bios_uuid.is_none() && node.disk.is_none();
+        let uuid = node.allocated_uuid.unwrap_or_else(|| self.draws(Uuid::new_v4()));
         // Where a whole one was noted and is gone, what is there of the next one may be half, and no disk of before is that one's.
-        let node = Node { drawn: Some(uuid), vm: None, disk: None, ..node };
+        let node = Node { allocated_uuid: Some(uuid), bios_uuid: None, disk: None, ..node };
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
         }
@@ -226,7 +228,7 @@ impl ActionContext<'_> {
         let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
         self.attempts.made(uuid, &made);
         let made = made?;
-        save(records, records.kept().with(Node { vm: Some(made), ..node })).await
+        save(records, records.kept().with(Node { bios_uuid: Some(made), ..node })).await
     }
 
     /// A BIOS UUID that this process is the first to note: no other one has begun a VM with it, which may be there unseen and have served.
@@ -252,7 +254,7 @@ impl ActionContext<'_> {
         let found = if records.kept().formed { seen.later_vm(&node) } else { seen.first_vm(&node) };
         let Found::Vm(vm) = found else { return Ok(()) };
         let name = node.name.clone();
-        if !node.started {
+        if !node.ever_powered_on {
             save(records, records.kept().starting(node, vm)).await?;
         }
         self.is_on(vm);
@@ -278,7 +280,7 @@ impl ActionContext<'_> {
                 self.unasked().retain(|unasked| unasked != disk);
             }
             // An earlier call, whose answer was lost, or a command before this one.
-            if records.kept().removals.contains(&disk.uuid) {
+            if records.kept().requested_disk_deletions.contains(&disk.uuid) {
                 self.remove_emptied(records, disk).await?;
             }
             return if was_removed { removed(records, disk).await } else { missing(records, disk).await };
@@ -293,7 +295,7 @@ impl ActionContext<'_> {
             );
             return save(records, records.kept().leaving(disk)).await;
         }
-        let was_noted = records.kept().removals.contains(&disk.uuid) && !self.is_unasked(disk);
+        let was_noted = records.kept().requested_disk_deletions.contains(&disk.uuid) && !self.is_unasked(disk);
         let asked = self.ask_to_delete(records, disk).await;
         if matches!(asked, Err(Cancelled)) && !was_noted {
             self.take_note_back(records, disk).await?;
@@ -325,7 +327,7 @@ impl ActionContext<'_> {
     /// Whether a disk that is to go may. Who has the cluster removed with its data disks was shown what goes. Else those are blank ones of VMs
     /// that were made for its nodes, which nobody was shown: they lie where those were, whatever the journal says.
     async fn may_go(&self, kept: &DeploymentRecord, disk: &DiskRef) -> Result<bool, ActionError> {
-        if kept.goal == Lifecycle::Down && kept.removes_disks {
+        if kept.lifecycle == Lifecycle::Deleting && kept.removes_disks {
             return Ok(true);
         }
         let nodes: Vec<&str> = kept.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -352,7 +354,7 @@ impl ActionContext<'_> {
     /// the store does not answer soon the note stays: it says no more than that the disk may be gone.
     async fn take_note_back(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
         let taken_back = async {
-            if !records.kept().removals.contains(&disk.uuid) {
+            if !records.kept().requested_disk_deletions.contains(&disk.uuid) {
                 return records.settle().await;
             }
             let without = records.kept().not_removing(disk);
@@ -431,7 +433,7 @@ async fn save(records: &mut Records<'_>, kept: DeploymentRecord) -> Result<(), A
 /// One that was noted before is as good: it is not written anew.
 async fn note_removal(records: &Mutex<&mut Records<'_>>, disk: &DiskRef) -> anyhow::Result<()> {
     let mut records = records.lock().await;
-    if records.kept().removals.contains(&disk.uuid) {
+    if records.kept().requested_disk_deletions.contains(&disk.uuid) {
         return Ok(());
     }
     let noted = records.kept().removing(disk);

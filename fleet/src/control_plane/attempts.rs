@@ -54,7 +54,7 @@ impl<'a> Attempts<'a> {
 
     /// Counts half a VM that is about to be removed.
     pub(super) fn removes(&self, kept: &DeploymentRecord, vm: &Vm) {
-        let is_half = |node: &Node| node.vm.is_none() && node.drawn == Some(vm.uuid());
+        let is_half = |node: &Node| node.bios_uuid.is_none() && node.allocated_uuid == Some(vm.uuid());
         if kept.nodes.iter().any(is_half) {
             self.makings().removes(vm.uuid());
         }
@@ -63,7 +63,7 @@ impl<'a> Attempts<'a> {
     /// Forgets the halves of VMs that are there whole by now.
     pub(super) fn sees(&self, kept: &DeploymentRecord, seen: &Inventory) {
         let whole = kept.nodes.iter().filter(|node| matches!(seen.first_vm(node), Found::Vm(_)));
-        for drawn in whole.filter_map(|node| node.drawn) {
+        for drawn in whole.filter_map(|node| node.allocated_uuid) {
             self.makings().is_whole(drawn);
         }
     }
@@ -81,7 +81,7 @@ impl<'a> Attempts<'a> {
     /// Why an action is not done once more now; none if it may be.
     pub(super) fn hinder(&self, kept: &DeploymentRecord, action: &Action) -> Option<Wait> {
         let (node, words) = match action {
-            Action::Make(node) => (node, self.hinders_making(kept.node(node)?.drawn?)?),
+            Action::Make(node) => (node, self.hinders_making(kept.node(node)?.allocated_uuid?)?),
             Action::PowerOn(node) => (node, self.hinders_power_on(node)?),
             _ => return None,
         };

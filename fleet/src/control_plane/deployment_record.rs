@@ -15,10 +15,10 @@ use crate::workers::Image;
 #[serde(rename_all = "lowercase")]
 pub enum Lifecycle {
     /// It is made, and runs.
-    Up,
-    Down,
+    Active,
+    Deleting,
     /// It was removed.
-    Gone,
+    Deleted,
 }
 
 /// Instead of a disk's UUID where nobody knows which one is a node's own. No disk has it.
@@ -30,20 +30,20 @@ pub struct Node {
     pub name: String,
     pub address: Ipv4Addr,
     /// What its VM is made of, in short.
-    pub made_of: String,
+    pub settings_hash: String,
     /// The deployment secret that its VM was told, in short; none in a journal of before this was noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<String>,
+    pub secret_hash: Option<String>,
     /// BIOS UUID that its VM is made with, drawn and noted before: half of it is known by that. Stamps alone prove nothing,
     /// for whoever may change a VM's settings can write one.
     #[serde(default)]
-    pub drawn: Option<Uuid>,
+    pub allocated_uuid: Option<Uuid>,
     /// BIOS UUID of its VM, once that was made whole.
     #[serde(default)]
-    pub vm: Option<Uuid>,
+    pub bios_uuid: Option<Uuid>,
     /// Whether that was ever powered on: what its data disk holds is the cluster's from then on.
     #[serde(default)]
-    pub started: bool,
+    pub ever_powered_on: bool,
     /// UUID of the data disk that its VM was made with, noted before that is first powered on, or before half of it gives the disk away: the
     /// disk goes on from VM to VM when images are swapped, and what else a VM holds was given it by somebody. [`NONE_KNOWN`] where its VM did
     /// not hold exactly one then: none that it holds later is taken for its own. None before the next VM is made.
@@ -54,7 +54,7 @@ pub struct Node {
 /// A VM of which nothing is noted, and of which an operator has said that it goes with the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdoptedVm {
-    pub vm: Uuid,
+    pub bios_uuid: Uuid,
     /// UUIDs of the data disks that it held then.
     pub disks: Vec<Uuid>,
     /// Whether that was said of an earlier command. Its disks are the cluster's; itself it goes only where it is shown and named
@@ -69,7 +69,7 @@ pub struct DeploymentRecord {
     /// The deployment that its VMs are stamped with; none in a journal of before this was noted.
     #[serde(default)]
     pub deployment: Option<Uuid>,
-    pub goal: Lifecycle,
+    pub lifecycle: Lifecycle,
     /// What its VMs were made from; an upgrade changes that without a word here.
     pub image: Image,
     pub nodes: Vec<Node>,
@@ -79,32 +79,32 @@ pub struct DeploymentRecord {
     /// Fingerprint of its authority's public key, as all its nodes showed it when it had formed. Guests can write another one
     /// later: none but this is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub authority: Option<Fingerprint>,
+    pub ca_fingerprint: Option<Fingerprint>,
     /// Fingerprint of the deployer's key that its VMs were told, or, once it has formed, of the last one that a node has let in; none in a
     /// journal of before this was noted. Its nodes may have been given another one since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployer: Option<Fingerprint>,
+    pub deployer_fingerprint: Option<Fingerprint>,
     /// Whether data disks go with it.
     #[serde(default)]
     pub removes_disks: bool,
     /// VMs that go as well when the cluster does, by an operator's word: adopted ones, and those that took another one's place by
     /// hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub granted: Vec<AdoptedVm>,
+    pub adopted_vms: Vec<AdoptedVm>,
     /// The upgrade that was the last one when a cluster here was gone: it has ended with it. One that begins later is of VMs that
     /// have taken its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Uuid>,
     /// Data disks that are left where they are, noted before they are detached.
     #[serde(default)]
-    pub left: Vec<DiskRef>,
+    pub retained_disks: Vec<DiskRef>,
     /// Disks that are removed once nobody holds them, noted before they are detached.
     #[serde(default)]
-    pub discarded: Vec<DiskRef>,
+    pub disks_to_delete: Vec<DiskRef>,
     /// UUIDs of disks whose removal was asked for, noted before the last look and the request. One that is not there any more then is gone, or somebody
     /// has moved it: only a command that was told so knows which. Those that went with the cluster stay noted, for an upgrade's journal leads to them all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub removals: Vec<Uuid>,
+    pub requested_disk_deletions: Vec<Uuid>,
     /// Copies of data disks that upgrades have left, noted once the cluster is to go: nothing else names them when its upgrades' journals have
     /// gone. None of them is removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,7 +112,7 @@ pub struct DeploymentRecord {
     /// VMs whose removal was requested as the cluster goes, saved before the request. Once it is gone, also its other VMs, with an empty `id`.
     /// A VM with such a BIOS UUID that is found later is a copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub going: Vec<VmRef>,
+    pub deleting_vms: Vec<VmRef>,
     /// Where VMs were when they were seen last, by BIOS UUID: those that nodes were made in, that the last upgrade knows or that an operator
     /// has named.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -146,12 +146,12 @@ impl Node {
 
     /// BIOS UUID of the VM that was made for it, or was to be.
     pub(super) fn noted(&self) -> Option<Uuid> {
-        self.vm.or(self.drawn)
+        self.bios_uuid.or(self.allocated_uuid)
     }
 
     /// Whether a VM of this BIOS UUID was made for it, or was to be.
     pub(super) fn has_noted(&self, uuid: Uuid) -> bool {
-        self.vm == Some(uuid) || self.drawn == Some(uuid)
+        self.bios_uuid == Some(uuid) || self.allocated_uuid == Some(uuid)
     }
 
     /// Whether a VM is stamped as this node's, whatever image it has.
@@ -174,13 +174,13 @@ impl DeploymentRecord {
 
     /// Whether an operator has said of this command that a VM goes as well.
     pub(super) fn is_granted(&self, vm: Uuid) -> bool {
-        self.granted.iter().any(|granted| granted.vm == vm && !granted.earlier)
+        self.adopted_vms.iter().any(|granted| granted.bios_uuid == vm && !granted.earlier)
     }
 
     /// Whether a disk is the cluster's: a node was made with it, or a VM held it of which an operator has said that it goes.
     pub(super) fn is_own_disk(&self, disk: Uuid) -> bool {
         self.nodes.iter().any(|node| node.own_disk() == Some(disk))
-            || self.granted.iter().any(|vm| vm.disks.contains(&disk))
+            || self.adopted_vms.iter().any(|vm| vm.disks.contains(&disk))
     }
 
     /// The same once a node's VM is on, or is about to be: what that holds is of use from then on. What is noted of the node's own disk stays. One
@@ -189,29 +189,30 @@ impl DeploymentRecord {
     pub(super) fn starting(&self, node: Node, vm: &Vm) -> Self {
         let mut held = vm.data_disks().map(|disk| disk.reference.uuid);
         let only = held.next().filter(|_| held.next().is_none());
-        let is_anothers = |disk: &Uuid| self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == *disk);
+        let is_anothers =
+            |disk: &Uuid| self.retained_disks.iter().chain(&self.disks_to_delete).any(|noted| noted.uuid == *disk);
         let own = only.filter(|disk| !is_anothers(disk)).unwrap_or(NONE_KNOWN);
-        self.with(Node { started: true, disk: node.disk.or(Some(own)), ..node })
+        self.with(Node { ever_powered_on: true, disk: node.disk.or(Some(own)), ..node })
     }
 
     /// The same once a VM was seen on, where that is news: what it holds is of use. Half a VM is made anew all the same, and its disks are left, as
     /// are those that were to go, whosever VM holds them. Of a whole one that is not stamped as it was made, or that others were copied from, nobody
     /// knows which disk is its own; nor is it a word of where a disk is now.
     pub(super) fn seen_on(&self, vm: &Vm, is_alone: bool) -> Option<Self> {
-        let is_its = |node: &&Node| node.has_noted(vm.uuid()) && !node.started;
+        let is_its = |node: &&Node| node.has_noted(vm.uuid()) && !node.ever_powered_on;
         let (mut kept, node) = (self.clone(), self.nodes.iter().find(is_its));
-        if let Some(node) = node.filter(|node| node.vm.is_some()).cloned() {
+        if let Some(node) = node.filter(|node| node.bios_uuid.is_some()).cloned() {
             kept = match is_alone && node.owns(vm) {
                 true => self.starting(node, vm),
-                false => self.with(Node { started: true, disk: node.disk.or(Some(NONE_KNOWN)), ..node }),
+                false => self.with(Node { ever_powered_on: true, disk: node.disk.or(Some(NONE_KNOWN)), ..node }),
             };
         }
-        let is_half = node.is_some_and(|node| node.vm.is_none());
+        let is_half = node.is_some_and(|node| node.bios_uuid.is_none());
         for now in vm.data_disks().map(|disk| &disk.reference) {
-            kept = match self.discarded.iter().find(|disk| disk.uuid == now.uuid) {
+            kept = match self.disks_to_delete.iter().find(|disk| disk.uuid == now.uuid) {
                 Some(disk) if is_alone => kept.hung(disk, now),
                 Some(disk) => kept.leaving(disk),
-                None if is_half && !self.left.iter().any(|left| left.uuid == now.uuid) => kept.leaving(now),
+                None if is_half && !self.retained_disks.iter().any(|left| left.uuid == now.uuid) => kept.leaving(now),
                 None => kept,
             };
         }
@@ -225,9 +226,9 @@ impl DeploymentRecord {
         let is_removed = |vm: &Uuid| upgraded.is_some_and(|noted| noted.removed.contains(vm));
         kept.places.retain(|vm, _| !is_removed(vm));
         for vm in vms {
-            let is_made = kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()) && node.owns(vm));
+            let is_made = kept.nodes.iter().any(|node| node.bios_uuid == Some(vm.uuid()) && node.owns(vm));
             let is_swapped = upgraded.is_some_and(|noted| noted.vms.contains(&vm.uuid()));
-            let is_named = kept.granted.iter().any(|granted| granted.vm == vm.uuid());
+            let is_named = kept.adopted_vms.iter().any(|granted| granted.bios_uuid == vm.uuid());
             let is_known = (is_made || is_swapped || is_named) && !is_removed(&vm.uuid());
             let is_only = vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1;
             let Some(settings) = vm.settings.clone().filter(|_| is_known && is_only) else { continue };
@@ -246,15 +247,15 @@ impl DeploymentRecord {
     /// Whether a VM is yet to be made, where those with the deployment's stamp are `vms`. None is, once the cluster has formed, nor for a
     /// node whose VM was on.
     pub(super) fn makes(&self, vms: &[Vm]) -> bool {
-        let lacks = |node: &Node| node.vm.is_none() || !vms.iter().any(|vm| node.owns(vm));
-        !self.formed && self.nodes.iter().any(|node| !node.started && lacks(node))
+        let lacks = |node: &Node| node.bios_uuid.is_none() || !vms.iter().any(|vm| node.owns(vm));
+        !self.formed && self.nodes.iter().any(|node| !node.ever_powered_on && lacks(node))
     }
 
     /// The same with a disk's removal noted that is about to be asked for.
     #[must_use]
     pub(super) fn removing(&self, disk: &DiskRef) -> Self {
         let mut kept = self.not_removing(disk);
-        kept.removals.push(disk.uuid);
+        kept.requested_disk_deletions.push(disk.uuid);
         kept
     }
 
@@ -262,8 +263,8 @@ impl DeploymentRecord {
     #[must_use]
     pub(super) fn destroying(&self, vm: &VmRef) -> Self {
         let mut kept = self.clone();
-        if !kept.going.contains(vm) {
-            kept.going.push(vm.clone());
+        if !kept.deleting_vms.contains(vm) {
+            kept.deleting_vms.push(vm.clone());
         }
         kept
     }
@@ -272,24 +273,24 @@ impl DeploymentRecord {
     #[must_use]
     pub(super) fn not_removing(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
-        kept.removals.retain(|uuid| *uuid != disk.uuid);
+        kept.requested_disk_deletions.retain(|uuid| *uuid != disk.uuid);
         kept
     }
 
     /// Disks that are noted as left, or as yet to be removed, and whose removal was asked for: nobody has heard what became of it.
     pub(super) fn in_doubt(&self) -> Vec<DiskRef> {
-        let noted = self.discarded.iter().chain(&self.left);
-        noted.filter(|disk| self.removals.contains(&disk.uuid)).cloned().collect()
+        let noted = self.disks_to_delete.iter().chain(&self.retained_disks);
+        noted.filter(|disk| self.requested_disk_deletions.contains(&disk.uuid)).cloned().collect()
     }
 
     /// The same once a disk was removed.
     #[must_use]
     pub(super) fn removed(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
-        kept.discarded.retain(|other| other != disk);
+        kept.disks_to_delete.retain(|other| other != disk);
         // A cluster that is made removes blank ones alone, of which nothing else knows.
-        if self.goal == Lifecycle::Up {
-            kept.removals.retain(|uuid| *uuid != disk.uuid);
+        if self.lifecycle == Lifecycle::Active {
+            kept.requested_disk_deletions.retain(|uuid| *uuid != disk.uuid);
         }
         kept
     }
@@ -299,9 +300,9 @@ impl DeploymentRecord {
     #[must_use]
     pub(super) fn leaving(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
-        kept.discarded.retain(|other| other != disk);
-        if !kept.left.contains(disk) {
-            kept.left.push(disk.clone());
+        kept.disks_to_delete.retain(|other| other != disk);
+        if !kept.retained_disks.contains(disk) {
+            kept.retained_disks.push(disk.clone());
         }
         kept
     }
@@ -311,7 +312,7 @@ impl DeploymentRecord {
     #[must_use]
     pub(super) fn forgetting(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
-        for noted in [&mut kept.left, &mut kept.discarded] {
+        for noted in [&mut kept.retained_disks, &mut kept.disks_to_delete] {
             noted.retain(|other| other != disk);
         }
         kept

@@ -69,10 +69,10 @@ impl Goal<'_> {
 
 fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -> anyhow::Result<DeploymentRecord> {
     let before = match kept {
-        Some(kept) if kept.goal == Lifecycle::Down => {
+        Some(kept) if kept.lifecycle == Lifecycle::Deleting => {
             bail!("the cluster {} is being destroyed: go on with that", kept.cluster)
         }
-        Some(kept) if kept.goal == Lifecycle::Up => return same(wanted, kept),
+        Some(kept) if kept.lifecycle == Lifecycle::Active => return same(wanted, kept),
         gone => gone,
     };
     if let [vm, ..] = vms {
@@ -84,34 +84,35 @@ fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -
     let node = |node: &WantedNode| Node {
         name: node.name.clone(),
         address: node.address,
-        made_of: wanted.made_of(node),
-        secret: wanted.secret(node),
-        drawn: node.drawn,
-        vm: None,
-        started: false,
+        settings_hash: wanted.made_of(node),
+        secret_hash: wanted.secret(node),
+        allocated_uuid: node.drawn,
+        bios_uuid: None,
+        ever_powered_on: false,
         disk: None,
     };
     let upgrade = before.as_ref().and_then(|kept| kept.upgrade);
-    let (left, mut removals, copies) = before.map(|kept| (kept.left, kept.removals, kept.copies)).unwrap_or_default();
+    let (left, mut removals, copies) =
+        before.map(|kept| (kept.retained_disks, kept.requested_disk_deletions, kept.copies)).unwrap_or_default();
     // Of those that are left it stays known that they may be gone.
     removals.retain(|removal| left.iter().any(|disk| disk.uuid == *removal));
     Ok(DeploymentRecord {
         deployment: None,
         cluster: wanted.cluster.clone(),
-        goal: Lifecycle::Up,
+        lifecycle: Lifecycle::Active,
         image: wanted.image.clone(),
         nodes: wanted.nodes.iter().map(node).collect(),
         formed: false,
-        authority: None,
-        deployer: wanted.deployer(),
+        ca_fingerprint: None,
+        deployer_fingerprint: wanted.deployer(),
         removes_disks: false,
-        granted: Vec::new(),
+        adopted_vms: Vec::new(),
         upgrade,
-        left,
-        discarded: Vec::new(),
-        removals,
+        retained_disks: left,
+        disks_to_delete: Vec::new(),
+        requested_disk_deletions: removals,
         copies,
-        going: Vec::new(),
+        deleting_vms: Vec::new(),
         places: BTreeMap::new(),
     })
 }
@@ -131,7 +132,7 @@ fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<Deploym
         // How its nodes are now is the upgrades' and their own.
         return Ok(kept);
     }
-    let is_made = kept.nodes.iter().any(|node| node.vm.is_some());
+    let is_made = kept.nodes.iter().any(|node| node.bios_uuid.is_some());
     let is_same = kept.image.digest == wanted.image.digest;
     ensure!(
         is_same || !is_made,
@@ -141,7 +142,7 @@ fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<Deploym
         wanted.image.name
     );
     let deployer = wanted.deployer();
-    if let (true, Some(noted), Some(asked)) = (is_made, kept.deployer, deployer)
+    if let (true, Some(noted), Some(asked)) = (is_made, kept.deployer_fingerprint, deployer)
         && noted != asked
     {
         bail!(
@@ -150,20 +151,24 @@ fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<Deploym
             kept.cluster
         );
     }
-    let mut kept = DeploymentRecord { image: wanted.image.clone(), deployer: deployer.or(kept.deployer), ..kept };
+    let mut kept = DeploymentRecord {
+        image: wanted.image.clone(),
+        deployer_fingerprint: deployer.or(kept.deployer_fingerprint),
+        ..kept
+    };
     for (node, asked) in kept.nodes.iter_mut().zip(&wanted.nodes) {
         let (made_of, secret) = (wanted.made_of(asked), wanted.secret(asked));
-        if node.vm.is_some() && node.made_of != made_of {
+        if node.bios_uuid.is_some() && node.settings_hash != made_of {
             return Err(MadeOtherwise { node: node.name.clone() }.into());
         }
         ensure!(
-            node.vm.is_none() || secret.is_none() || node.secret.is_none() || node.secret == secret,
+            node.bios_uuid.is_none() || secret.is_none() || node.secret_hash.is_none() || node.secret_hash == secret,
             "the VM of {} was told another deployment secret, and nodes that were told different ones never meet: {anew}",
             node.name
         );
-        node.made_of = made_of;
+        node.settings_hash = made_of;
         // What its VM was told stays noted where the secret is gone by now.
-        node.secret = secret.or(node.secret.take());
+        node.secret_hash = secret.or(node.secret_hash.take());
     }
     Ok(kept)
 }
@@ -177,7 +182,7 @@ fn destroyed(
     kept: Option<DeploymentRecord>,
     vms: &[Vm],
 ) -> anyhow::Result<DeploymentRecord> {
-    let before = kept.as_ref().map(|kept| kept.granted.clone()).unwrap_or_default().into_iter();
+    let before = kept.as_ref().map(|kept| kept.adopted_vms.clone()).unwrap_or_default().into_iter();
     let mut granted: Vec<AdoptedVm> = before.map(|granted| AdoptedVm { earlier: true, ..granted }).collect();
     for vm in also {
         let of_uuid: Vec<&Vm> = vms.iter().filter(|other| other.uuid() == vm.uuid()).collect();
@@ -191,10 +196,10 @@ fn destroyed(
         let is_alike = now.disks == vm.disks && now.stamp == vm.stamp && now.power == vm.power;
         ensure!(now.reference == vm.reference && is_alike, "{vm} is not as it was shown any more: nothing was changed");
         // What was detached from it since it was named first is its own as well.
-        let before = granted.extract_if(.., |granted| granted.vm == vm.uuid()).flat_map(|granted| granted.disks);
+        let before = granted.extract_if(.., |granted| granted.bios_uuid == vm.uuid()).flat_map(|granted| granted.disks);
         let held = vm.data_disks().map(|disk| disk.reference.uuid);
         let disks: BTreeSet<Uuid> = before.chain(held).collect();
-        granted.push(AdoptedVm { vm: vm.uuid(), disks: disks.into_iter().collect(), earlier: false });
+        granted.push(AdoptedVm { bios_uuid: vm.uuid(), disks: disks.into_iter().collect(), earlier: false });
     }
     let mut kept = match kept {
         Some(kept) => kept,
@@ -212,34 +217,40 @@ fn destroyed(
         }
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);
-    if kept.goal == Lifecycle::Gone {
+    if kept.lifecycle == Lifecycle::Deleted {
         // An earlier version has not noted that.
         kept.note_gone();
     }
     let disks_went = kept.removes_disks;
-    let mut kept = DeploymentRecord { goal: Lifecycle::Down, removes_disks: disks.is_some(), granted, ..kept };
+    let mut kept = DeploymentRecord {
+        lifecycle: Lifecycle::Deleting,
+        removes_disks: disks.is_some(),
+        adopted_vms: granted,
+        ..kept
+    };
     if let Some(shown) = disks {
         // Also those that an earlier one has left, but for what was never the cluster's, and what nobody was shown.
         let goes = |disk: &DiskRef| kept.is_own_disk(disk.uuid) && shown.contains(disk);
-        let (own, left) = kept.left.iter().cloned().partition(goes);
-        kept.left = left;
+        let (own, left) = kept.retained_disks.iter().cloned().partition(goes);
+        kept.retained_disks = left;
         // Nor what an earlier one has said to go, where a VM held it when this one was shown what goes: it is left where it was then.
-        for disk in std::mem::take(&mut kept.discarded) {
+        for disk in std::mem::take(&mut kept.disks_to_delete) {
             match held.iter().find(|held| held.disk.uuid == disk.uuid) {
-                Some(held) => kept.left.push(held.disk.clone()),
-                None => kept.discarded.push(disk),
+                Some(held) => kept.retained_disks.push(held.disk.clone()),
+                None => kept.disks_to_delete.push(disk),
             }
         }
-        kept.discarded.extend::<Vec<DiskRef>>(own);
+        kept.disks_to_delete.extend::<Vec<DiskRef>>(own);
     } else {
         // An earlier one may have said that disks go, and was ended: what was used and is still there stays now. Where none has said that,
         // all of them were blank, but for what a VM that has served holds by now (`Kept::noting`).
         let is_blank = |disk: &DiskRef| {
-            !disks_went || (!kept.formed && kept.nodes.iter().any(|node| node.disk == Some(disk.uuid) && !node.started))
+            !disks_went
+                || (!kept.formed && kept.nodes.iter().any(|node| node.disk == Some(disk.uuid) && !node.ever_powered_on))
         };
-        let (blank, used) = kept.discarded.iter().cloned().partition(is_blank);
-        kept.discarded = blank;
-        kept.left.extend::<Vec<DiskRef>>(used);
+        let (blank, used) = kept.disks_to_delete.iter().cloned().partition(is_blank);
+        kept.disks_to_delete = blank;
+        kept.retained_disks.extend::<Vec<DiskRef>>(used);
     }
     Ok(kept)
 }
@@ -249,20 +260,20 @@ fn adopted(cluster: &str) -> DeploymentRecord {
     DeploymentRecord {
         cluster: cluster.to_owned(),
         deployment: None,
-        goal: Lifecycle::Down,
+        lifecycle: Lifecycle::Deleting,
         image: Image { digest: String::new(), name: "an image that was imported by hand".to_owned() },
         nodes: Vec::new(),
         formed: true,
-        authority: None,
-        deployer: None,
+        ca_fingerprint: None,
+        deployer_fingerprint: None,
         removes_disks: false,
-        granted: Vec::new(),
+        adopted_vms: Vec::new(),
         upgrade: None,
-        left: Vec::new(),
-        discarded: Vec::new(),
-        removals: Vec::new(),
+        retained_disks: Vec::new(),
+        disks_to_delete: Vec::new(),
+        requested_disk_deletions: Vec::new(),
         copies: Vec::new(),
-        going: Vec::new(),
+        deleting_vms: Vec::new(),
         places: BTreeMap::new(),
     }
 }
@@ -274,9 +285,9 @@ impl DeploymentRecord {
     #[must_use]
     pub(super) fn with_unheld(mut self, disks: &[DiskRef], vms: &[Vm]) -> Self {
         for disk in disks {
-            let is_noted = self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == disk.uuid);
-            if !is_noted && !self.removals.contains(&disk.uuid) && !is_held(vms, disk) {
-                self.left.push(disk.clone());
+            let is_noted = self.retained_disks.iter().chain(&self.disks_to_delete).any(|noted| noted.uuid == disk.uuid);
+            if !is_noted && !self.requested_disk_deletions.contains(&disk.uuid) && !is_held(vms, disk) {
+                self.retained_disks.push(disk.clone());
             }
         }
         self
@@ -295,18 +306,19 @@ impl DeploymentRecord {
     /// The disks that no VM which was seen holds and that go where data disks go: those that are noted to go, and the cluster's own
     /// among what is left.
     pub(super) fn unheld(&self, seen: &Inventory) -> Vec<DiskRef> {
-        let left = self.left.iter().filter(|disk| self.is_own_disk(disk.uuid));
-        self.discarded.iter().chain(left).filter(|disk| seen.is_free(disk)).cloned().collect()
+        let left = self.retained_disks.iter().filter(|disk| self.is_own_disk(disk.uuid));
+        self.disks_to_delete.iter().chain(left).filter(|disk| seen.is_free(disk)).cloned().collect()
     }
 
     /// The same once the cluster is gone, with what was to be removed and is held by a VM that is not the cluster's among what is
     /// left; without what came with a VM that an operator had named, and has taken back.
     pub(super) fn without_others(&self, seen: &Inventory) -> Self {
         let mut kept = self.clone();
-        kept.left.append(&mut kept.discarded);
+        kept.retained_disks.append(&mut kept.disks_to_delete);
         let is_nodes = |disk: &DiskRef| self.nodes.iter().any(|node| node.disk == Some(disk.uuid));
-        let is_earlier = |vm: &Vm| self.granted.iter().any(|granted| granted.vm == vm.uuid() && granted.earlier);
-        kept.left.retain(|disk| is_nodes(disk) || !seen.other_holder(disk).is_some_and(is_earlier));
+        let is_earlier =
+            |vm: &Vm| self.adopted_vms.iter().any(|granted| granted.bios_uuid == vm.uuid() && granted.earlier);
+        kept.retained_disks.retain(|disk| is_nodes(disk) || !seen.other_holder(disk).is_some_and(is_earlier));
         kept.note_gone();
         kept
     }
@@ -314,9 +326,9 @@ impl DeploymentRecord {
     /// Notes all VMs as gone. What proved them gone may go with the cluster, such as an upgrade's journal.
     fn note_gone(&mut self) {
         let mut proved: BTreeSet<Uuid> = std::mem::take(&mut self.places).into_keys().collect();
-        proved.extend(self.nodes.iter().filter_map(|node| node.vm));
-        proved.retain(|vm| !self.going.iter().any(|gone| gone.uuid == *vm));
-        self.going.extend(proved.into_iter().map(|uuid| VmRef { uuid, id: String::new() }));
+        proved.extend(self.nodes.iter().filter_map(|node| node.bios_uuid));
+        proved.retain(|vm| !self.deleting_vms.iter().any(|gone| gone.uuid == *vm));
+        self.deleting_vms.extend(proved.into_iter().map(|uuid| VmRef { uuid, id: String::new() }));
     }
 
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
@@ -328,11 +340,11 @@ impl DeploymentRecord {
         let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;
         let mut kept = self.not_removing(disk);
         let of = kept.nodes.iter_mut().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
-        let was_used = self.formed || of.as_ref().is_none_or(|node| node.started);
+        let was_used = self.formed || of.as_ref().is_none_or(|node| node.ever_powered_on);
         let is_noted = |noted: &DiskRef| noted.uuid == disk.uuid;
         // Where another one is noted as its own, that was detached before, and this one was hung on the VM since.
         let own = of.as_ref().and_then(|node| node.disk);
-        let is_its_own = is_only && own.is_none_or(|own| own == disk.uuid) && !self.left.iter().any(is_noted);
+        let is_its_own = is_only && own.is_none_or(|own| own == disk.uuid) && !self.retained_disks.iter().any(is_noted);
         let are_several = vm.data_disks().count() > 1;
         let lacks_own = of.as_ref().is_some_and(|node| node.own_disk().is_none());
         if let Some(node) = of {
@@ -345,26 +357,28 @@ impl DeploymentRecord {
         if (!was_used || lacks_own) && are_several {
             // Also where they are taken off one by one.
             let others = vm.data_disks().map(|other| &other.reference).filter(|other| !is_noted(other));
-            let unnoted = |other: &&DiskRef| !self.left.iter().chain(&self.discarded).any(|it| it.uuid == other.uuid);
-            kept.left.extend(others.filter(unnoted).cloned());
+            let unnoted = |other: &&DiskRef| {
+                !self.retained_disks.iter().chain(&self.disks_to_delete).any(|it| it.uuid == other.uuid)
+            };
+            kept.retained_disks.extend(others.filter(unnoted).cloned());
         }
         let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);
         let goes = if was_used { is_own && self.removes_disks } else { is_its_own };
         if was_used && !goes {
             // A blank one of before, which could not be removed and was hung on a VM that has served.
-            kept.discarded.retain(|noted| !is_noted(noted));
+            kept.disks_to_delete.retain(|noted| !is_noted(noted));
         }
-        if let Some(noted) = kept.discarded.iter_mut().find(|noted| is_noted(noted)) {
+        if let Some(noted) = kept.disks_to_delete.iter_mut().find(|noted| is_noted(noted)) {
             // It was moved since.
             noted.path.clone_from(&disk.path);
             return Ok(kept);
         }
         // What was left since no VM held it, and what a VM of the cluster holds again, is noted as that one's.
-        kept.left.retain(|noted| !is_noted(noted));
+        kept.retained_disks.retain(|noted| !is_noted(noted));
         if goes {
-            kept.discarded.push(disk.clone());
+            kept.disks_to_delete.push(disk.clone());
         } else {
-            kept.left.push(disk.clone());
+            kept.retained_disks.push(disk.clone());
         }
         Ok(kept)
     }

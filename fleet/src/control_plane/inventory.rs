@@ -71,11 +71,11 @@ impl Inventory {
         if self.vms.iter().any(is_unstamped) {
             return Found::Odd;
         }
-        match (own.as_slice(), node.vm) {
+        match (own.as_slice(), node.bios_uuid) {
             ([], _) => Found::Nothing,
             ([vm], Some(noted)) if vm.uuid() == noted => Found::Vm(vm),
             // Whoever was killed again and again has left no more than one: it is removed before the next one is made.
-            ([half], None) if node.drawn == Some(half.uuid()) => Found::Half(half),
+            ([half], None) if node.allocated_uuid == Some(half.uuid()) => Found::Half(half),
             // A stamp that anybody may have written.
             _ => Found::Odd,
         }
@@ -131,7 +131,7 @@ impl Inventory {
     /// not count.
     pub(super) fn strange_authority(&self, kept: &DeploymentRecord) -> Option<(String, String)> {
         let mut shown = self.shown.iter();
-        if let Some(noted) = kept.authority {
+        if let Some(noted) = kept.ca_fingerprint {
             let (name, other) = shown.find(|(_, shown)| **shown != noted)?;
             return Some((
                 name.clone(),

@@ -25,13 +25,13 @@ pub(super) async fn look(
 ) -> Result<(Inventory, Option<Zeroizing<String>>), ActionError> {
     let swapped = upgraded.map(|noted| noted.vms.clone()).unwrap_or_default();
     let mut seen = Inventory { vms: hypervisor.vms().await?, upgraded: swapped.clone(), ..Inventory::default() };
-    if kept.goal == Lifecycle::Gone {
+    if kept.lifecycle == Lifecycle::Deleted {
         return Ok((seen, None));
     }
-    let named = |earlier: bool| kept.granted.iter().filter(move |vm| vm.earlier == earlier).map(|vm| vm.vm);
-    let swapped = swapped.into_iter().filter(|_| kept.goal == Lifecycle::Down);
+    let named = |earlier: bool| kept.adopted_vms.iter().filter(move |vm| vm.earlier == earlier).map(|vm| vm.bios_uuid);
+    let swapped = swapped.into_iter().filter(|_| kept.lifecycle == Lifecycle::Deleting);
     let noted: BTreeSet<Uuid> = kept.nodes.iter().filter_map(Node::noted).chain(named(false)).chain(swapped).collect();
-    if kept.goal == Lifecycle::Down {
+    if kept.lifecycle == Lifecycle::Deleting {
         // A copy in a searched folder is found below, as one elsewhere is.
         seen.vms.retain(|vm| !noted.contains(&vm.uuid()) || !is_copy(kept, upgraded, vm));
     }
@@ -43,7 +43,7 @@ pub(super) async fn look(
         // Moved out of the folders that are searched, or restamped: it is not gone.
         let found = match hypervisor.with_bios_uuid(uuid).await {
             Ok(found) => found,
-            Err(error) if kept.goal == Lifecycle::Up && kept.formed => {
+            Err(error) if kept.lifecycle == Lifecycle::Active && kept.formed => {
                 unreadable.push((uuid, unread(uuid, &error)));
                 continue;
             }
@@ -68,7 +68,7 @@ pub(super) async fn look(
             met.push(vm);
         }
     }
-    if kept.goal == Lifecycle::Up && kept.formed {
+    if kept.lifecycle == Lifecycle::Active && kept.formed {
         add_swapped(hypervisor, kept, upgraded, &mut seen).await;
         seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
         // One that cannot be read keeps the VM that its node is in now as it is, and no other one; or has nodes wait that have none in sight, or
@@ -80,10 +80,10 @@ pub(super) async fn look(
             }
         }
     }
-    if kept.goal == Lifecycle::Up {
+    if kept.lifecycle == Lifecycle::Active {
         add_unread(hypervisor, kept, &mut seen).await;
     }
-    if kept.goal == Lifecycle::Down {
+    if kept.lifecycle == Lifecycle::Deleting {
         seen.unproved = unproved(hypervisor, kept, upgraded, &seen).await?;
     }
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
@@ -91,7 +91,7 @@ pub(super) async fn look(
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
     // Any node of a cluster that has formed speaks for it.
     let is_asked = if kept.formed { !on.is_empty() } else { on.len() == kept.nodes.len() };
-    if kept.goal == Lifecycle::Up && is_asked {
+    if kept.lifecycle == Lifecycle::Active && is_asked {
         let mut shown = Vec::new();
         for (node, vm) in on {
             let of_node = hypervisor.fingerprints(&vm.reference).await?;
@@ -141,7 +141,7 @@ async fn unproved(
     };
     let bystanders = seen.bystanders.iter().filter(is_itself);
     let met = seen.vms.iter().chain(&seen.restamped).chain(bystanders).map(Vm::uuid);
-    let mut gone: BTreeSet<Uuid> = met.chain(kept.going.iter().map(|gone| gone.uuid)).collect();
+    let mut gone: BTreeSet<Uuid> = met.chain(kept.deleting_vms.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
     // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one. That is known of first VMs alone. A VM
     // that an earlier upgrade made is proved gone by its place.
@@ -149,9 +149,9 @@ async fn unproved(
         let was_planned = |it: &UpgradeSummary| node.own_disk().is_some_and(|disk| it.planned.contains(&disk));
         upgraded.is_some_and(|it| was_planned(it) && !it.vms.contains(vm))
     };
-    let started = |vm: &Uuid| kept.nodes.iter().find(|node| node.started && node.vm == Some(*vm));
+    let started = |vm: &Uuid| kept.nodes.iter().find(|node| node.ever_powered_on && node.bios_uuid == Some(*vm));
     let is_left = |vm: &Uuid| !gone.contains(vm) && !started(vm).is_some_and(|node| is_swapped(node, vm));
-    let noted = kept.nodes.iter().filter(|node| node.started).filter_map(|node| node.vm);
+    let noted = kept.nodes.iter().filter(|node| node.ever_powered_on).filter_map(|node| node.bios_uuid);
     let noted = noted.chain(kept.places.keys().copied()).chain(seen.upgraded.iter().copied());
     let missing: BTreeSet<Uuid> = noted.filter(is_left).collect();
     let nodes: Vec<&str> = kept.nodes.iter().map(|node| &*node.name).collect();
@@ -254,13 +254,13 @@ async fn add_doubles(
     seen: &mut Inventory,
 ) {
     let now = &*seen;
-    let may_change: Vec<Vm> = match kept.goal {
-        Lifecycle::Up => {
+    let may_change: Vec<Vm> = match kept.lifecycle {
+        Lifecycle::Active => {
             let found = kept.nodes.iter().filter_map(|node| its_vm(kept, node, now));
             found.filter(|vm| vm.power == PowerState::Off).cloned().collect()
         }
-        Lifecycle::Down => now.vms.iter().filter(|vm| now.is_noted(kept, vm)).cloned().collect(),
-        Lifecycle::Gone => Vec::new(),
+        Lifecycle::Deleting => now.vms.iter().filter(|vm| now.is_noted(kept, vm)).cloned().collect(),
+        Lifecycle::Deleted => Vec::new(),
     };
     for vm in &may_change {
         let is_sure = may_be_nodes(kept, upgraded, vm);
@@ -278,16 +278,16 @@ async fn add_doubles(
 /// noted that one's data disk (see [`holds_own`]); or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when
 /// it may also hold no data disk at all.
 pub(super) fn is_copy(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: &Vm) -> bool {
-    let is_of_others = match kept.goal {
-        Lifecycle::Up => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
-        Lifecycle::Down => {
+    let is_of_others = match kept.lifecycle {
+        Lifecycle::Active => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
+        Lifecycle::Deleting => {
             // What an operator has named was shown to him with its disks.
             let is_earlier = upgraded.is_some() && vm.data_disks().next().is_some() && !kept.is_granted(vm.uuid());
-            let is_other = is_earlier || kept.going.iter().any(|gone| vm.is_double_of(gone));
+            let is_other = is_earlier || kept.deleting_vms.iter().any(|gone| vm.is_double_of(gone));
             // The hypervisor may call it otherwise by now: one that is noted itself is no copy of what it was called before.
-            !holds_own(kept, upgraded, vm) && !kept.going.contains(&vm.reference) && is_other
+            !holds_own(kept, upgraded, vm) && !kept.deleting_vms.contains(&vm.reference) && is_other
         }
-        Lifecycle::Gone => false,
+        Lifecycle::Deleted => false,
     };
     is_of_others && vm.power == PowerState::Off
 }

@@ -20,7 +20,7 @@ use crate::lease::Store;
 pub async fn moved(hypervisor: &dyn Hypervisor, store: &dyn Store, shown: &[Vm]) -> anyhow::Result<Vec<Vm>> {
     let deployment = hypervisor.deployment();
     let kept = records::read(store).await?;
-    let Some(kept) = kept.filter(|kept| kept.goal != Lifecycle::Gone && kept.is_of(deployment).is_ok()) else {
+    let Some(kept) = kept.filter(|kept| kept.lifecycle != Lifecycle::Deleted && kept.is_of(deployment).is_ok()) else {
         return Ok(Vec::new());
     };
     let is_shown = |node: &Node| shown.iter().any(|vm| node.owns(vm) && vm.data_disks().next().is_some());
@@ -30,7 +30,7 @@ pub async fn moved(hypervisor: &dyn Hypervisor, store: &dyn Store, shown: &[Vm])
     }
     let upgraded = Upgraded::find(store, deployment, Some(&kept)).await?.own;
     let swapped = upgraded.iter().flat_map(|noted| noted.vms.iter().copied());
-    let made: BTreeSet<Uuid> = kept.nodes.iter().filter_map(|node| node.vm).chain(swapped).collect();
+    let made: BTreeSet<Uuid> = kept.nodes.iter().filter_map(|node| node.bios_uuid).chain(swapped).collect();
     let mut moved = Vec::new();
     for uuid in made.into_iter().filter(|uuid| !shown.iter().any(|vm| vm.uuid() == *uuid)) {
         let found = hypervisor.with_bios_uuid(uuid).await?;

@@ -28,8 +28,9 @@ impl Inventory {
     /// has left it. One that is noted as powered on proves nothing: another one may have gone after that, and is made again. So none is told where
     /// what is kept was turned back to the moment between the two: the half's disk is left then, and its VM goes.
     fn has_outlived_its_making(&self, kept: &DeploymentRecord) -> bool {
-        let lacks = kept.nodes.iter().any(|node| node.vm.is_none());
-        let was_started = |vm: &Vm| kept.nodes.iter().any(|node| node.started && node.vm == Some(vm.uuid()));
+        let lacks = kept.nodes.iter().any(|node| node.bios_uuid.is_none());
+        let was_started =
+            |vm: &Vm| kept.nodes.iter().any(|node| node.ever_powered_on && node.bios_uuid == Some(vm.uuid()));
         let is_on = self.vms.iter().any(|vm| vm.stamp.is_some() && vm.power.proves_power_on() && !was_started(vm));
         let halves = self.vms.iter().filter(|vm| is_of_use(vm) && kept.nodes.iter().any(|node| is_half(node, vm)));
         !kept.formed && lacks && (is_on || halves.count() > 1)
@@ -38,7 +39,7 @@ impl Inventory {
 
 /// Whether a VM is noted as begun for a node, and not as whole.
 fn is_half(node: &Node, vm: &Vm) -> bool {
-    node.vm.is_none() && node.drawn == Some(vm.uuid())
+    node.bios_uuid.is_none() && node.allocated_uuid == Some(vm.uuid())
 }
 
 fn is_of_use(vm: &Vm) -> bool {

@@ -31,17 +31,17 @@ impl Next {
 /// What comes next for a cluster.
 pub fn next(kept: &DeploymentRecord, seen: &Inventory) -> Next {
     let mut next = Next::default();
-    match kept.goal {
-        Lifecycle::Up => up(kept, seen, &mut next),
-        Lifecycle::Down => down(kept, seen, &mut next),
-        Lifecycle::Gone => return next,
+    match kept.lifecycle {
+        Lifecycle::Active => up(kept, seen, &mut next),
+        Lifecycle::Deleting => down(kept, seen, &mut next),
+        Lifecycle::Deleted => return next,
     }
     // A VM that is not shown may hold it.
-    let unheld = kept.discarded.iter().filter(|disk| seen.unproved.is_empty() && seen.is_free(disk));
+    let unheld = kept.disks_to_delete.iter().filter(|disk| seen.unproved.is_empty() && seen.is_free(disk));
     next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
     // Halves, and their blank disks as far as they can be, are removed before another VM is begun.
     next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
-    if kept.goal == Lifecycle::Down && next.is_done() {
+    if kept.lifecycle == Lifecycle::Deleting && next.is_done() {
         next.actions.push(Action::Gone);
     }
     next
@@ -65,7 +65,7 @@ fn up(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
     // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use. One that was noted as whole may
     // be gone.
     let makes = next.actions.iter().any(|action| matches!(action, Action::Make(_)));
-    if (makes || kept.nodes.iter().any(|node| node.vm.is_none())) && !kept.formed {
+    if (makes || kept.nodes.iter().any(|node| node.bios_uuid.is_none())) && !kept.formed {
         next.actions.retain(|action| !matches!(action, Action::PowerOn(_)));
     }
     if on == kept.nodes.len() && next.is_done() {
@@ -87,13 +87,13 @@ fn begins(node: &Node, seen: &Inventory, next: &mut Next) -> bool {
             next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
         }
         Found::Nothing if seen.hidden.contains_key(&node.name) => next.waits.extend(hidden(node, seen)),
-        Found::Nothing if node.started => {
+        Found::Nothing if node.ever_powered_on => {
             let words = "its VM is gone before the cluster has formed: destroy the cluster, and deploy it anew";
             next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));
         }
         Found::Nothing => next.actions.push(Action::Make(node.name.clone())),
         Found::Half(vm) => removed(vm, next),
-        Found::Vm(vm) if vm.power == PowerState::On && node.started => return true,
+        Found::Vm(vm) if vm.power == PowerState::On && node.ever_powered_on => return true,
         Found::Vm(vm) => powered(node, vm, seen, next),
     }
     false
@@ -230,7 +230,7 @@ fn formed(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
         }
     }
     // One that has formed under an earlier version has noted no authority.
-    let lacks_authority = kept.authority.is_none() && seen.authority(kept).is_some();
+    let lacks_authority = kept.ca_fingerprint.is_none() && seen.authority(kept).is_some();
     if next.is_done() && (!kept.formed || lacks_authority) {
         next.actions.push(Action::Formed);
     }

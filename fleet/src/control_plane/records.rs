@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::deployment_record::{DeploymentRecord, Lifecycle};
 use crate::journals::deployment::{self, Note, file};
+use crate::journals::{check_record, record_text};
 use crate::lease::{Lease, Store};
 
 /// The open journal of a cluster.
@@ -46,7 +47,7 @@ impl<'a> Records<'a> {
         self.unsure = true;
         // A write that failed may still land: the next attempt is a file of its own, and counts more.
         self.written += 1;
-        let text = serde_json::to_string(&kept)?;
+        let text = record_text(&kept)?;
         let store = self.hold.store();
         store
             .write(self.hold.number(), &file(self.written), &text)
@@ -66,7 +67,7 @@ impl<'a> Records<'a> {
 /// What is kept of the store's cluster; none if nothing was begun for any.
 pub async fn read(store: &dyn Store) -> anyhow::Result<Option<DeploymentRecord>> {
     let Some(Note { hold, file, text }) = deployment::last(store).await? else { return Ok(None) };
-    let kept = serde_json::from_str(&text);
+    let kept = check_record(&text).and_then(|()| Ok(serde_json::from_str(&text)?));
     kept.map(Some).with_context(|| {
         format!(
             "reading the deployment's journal of hold {hold}: understanding {file} (if a newer version of this program has written \
@@ -93,6 +94,6 @@ pub async fn ended_with_its_cluster(store: &dyn Store) -> anyhow::Result<Option<
 /// Fingerprint of the authority that the cluster of a deployment has formed with; none if that was not noted, or what was is of a
 /// cluster that is gone, or of another deployment: one that was imported by hand since has its own.
 pub async fn authority(store: &dyn Store, deployment: Uuid) -> anyhow::Result<Option<Fingerprint>> {
-    let kept = read(store).await?.filter(|kept| kept.goal != Lifecycle::Gone && kept.is_of(deployment).is_ok());
-    Ok(kept.and_then(|kept| kept.authority))
+    let kept = read(store).await?.filter(|kept| kept.lifecycle != Lifecycle::Deleted && kept.is_of(deployment).is_ok());
+    Ok(kept.and_then(|kept| kept.ca_fingerprint))
 }

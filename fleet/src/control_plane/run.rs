@@ -50,7 +50,7 @@ impl Deploy<'_> {
             let Applied { kept, before, upgraded, mut forgotten } = applied;
             let mut records = Records::begin(&hold, kept).await?;
             let stays = upgraded.stays;
-            if stays.is_none() && before == Some(Lifecycle::Gone) && matches!(wish, Goal::Deploy(_)) {
+            if stays.is_none() && before == Some(Lifecycle::Deleted) && matches!(wish, Goal::Deploy(_)) {
                 // What is left of the journals of the cluster that was destroyed, an upgrade's among them.
                 journals::clear(&hold, &self.cancelled).await;
             }
@@ -58,7 +58,8 @@ impl Deploy<'_> {
             let arrived = self.run(wish, &hold, &mut records, upgraded, &mut replicas).await?;
             let kept = records.kept();
             // One may have come back since.
-            let is_named = |disk: &DiskRef| kept.left.iter().chain(&kept.discarded).any(|it| it.uuid == disk.uuid);
+            let is_named =
+                |disk: &DiskRef| kept.retained_disks.iter().chain(&kept.disks_to_delete).any(|it| it.uuid == disk.uuid);
             forgotten.retain(|disk| !is_named(disk));
             let mut status = DeployStatus { forgotten, ..self.last_status(kept).await };
             if arrived == RunOutcome::Gone {
@@ -95,7 +96,7 @@ impl Deploy<'_> {
     /// Whether it was said of an earlier command, and noted, that a VM of this BIOS UUID goes with the cluster.
     pub async fn has_granted(&self, vm: Uuid) -> anyhow::Result<bool> {
         let kept = records::read(self.store).await?;
-        Ok(kept.is_some_and(|kept| kept.granted.iter().any(|granted| granted.vm == vm)))
+        Ok(kept.is_some_and(|kept| kept.adopted_vms.iter().any(|granted| granted.bios_uuid == vm)))
     }
 
     /// The disks that no VM of the cluster holds, whatever it carries, and that may go with it where its data disks go. A VM that is not
@@ -120,7 +121,7 @@ impl Deploy<'_> {
                 }
             }
         }
-        for disk in &kept.discarded {
+        for disk in &kept.disks_to_delete {
             let is_told = unheld.held.iter().any(|held| held.disk.uuid == disk.uuid) || unheld.doubtful.contains(disk);
             if let Some(vm) = seen.other_holder(disk).filter(|_| !is_told)
                 && let Some(now) = vm.disk(disk.uuid)
@@ -152,7 +153,7 @@ impl Deploy<'_> {
         kept: &DeploymentRecord,
         upgraded: &Upgraded,
     ) -> anyhow::Result<Inventory> {
-        let kept = DeploymentRecord { goal: Lifecycle::Down, ..kept.clone() };
+        let kept = DeploymentRecord { lifecycle: Lifecycle::Deleting, ..kept.clone() };
         match look(self.hypervisor, self.guests, &kept, upgraded.own.as_ref()).await {
             Ok((seen, _)) => Ok(seen),
             Err(ActionError::Stop(error)) => Err(error),
@@ -246,16 +247,18 @@ impl Deploy<'_> {
             }
             None => (None, Vec::new()),
         };
-        let before = noted.as_ref().map(|kept| kept.goal);
+        let before = noted.as_ref().map(|kept| kept.lifecycle);
         if let Goal::Deploy(_) = wish {
-            upgraded.permits_deploy(noted.as_ref().is_some_and(|kept| kept.formed && kept.goal == Lifecycle::Up))?;
+            upgraded.permits_deploy(
+                noted.as_ref().is_some_and(|kept| kept.formed && kept.lifecycle == Lifecycle::Active),
+            )?;
         }
         let vms = self.hypervisor.vms().await?;
         let kept = wish.applied(deployment, noted, &vms)?;
-        if let (Goal::Deploy(_), None | Some(Lifecycle::Gone)) = (wish, before) {
+        if let (Goal::Deploy(_), None | Some(Lifecycle::Deleted)) = (wish, before) {
             self.are_unused(&kept).await?;
         }
-        let goes = matches!(wish, Goal::Destroy { .. }) || before == Some(Lifecycle::Gone);
+        let goes = matches!(wish, Goal::Destroy { .. }) || before == Some(Lifecycle::Deleted);
         let kept = match upgraded.own.as_ref().filter(|_| goes) {
             // Each time: an upgrade may have gone on since the last one.
             Some(own) => kept.with_unheld(&own.disks, &vms).with_copies(&own.copies),
@@ -268,7 +271,7 @@ impl Deploy<'_> {
     /// may have been turned back to before that.
     async fn are_unused(&self, kept: &DeploymentRecord) -> anyhow::Result<()> {
         for node in &kept.nodes {
-            let Some(drawn) = node.drawn else { continue };
+            let Some(drawn) = node.allocated_uuid else { continue };
             if let [vm, ..] = self.hypervisor.with_bios_uuid(drawn).await?.as_slice() {
                 bail!(
                     "{vm} has the BIOS UUID {drawn} that was drawn for the VM of {}, and nothing is noted of having made it: it may have \
@@ -368,7 +371,8 @@ impl Deploy<'_> {
             if round.changed && !round.failed {
                 continue;
             }
-            if let (Some(kubeconfig), Lifecycle::Up, true) = (round.given, records.kept().goal, round.is_done) {
+            if let (Some(kubeconfig), Lifecycle::Active, true) = (round.given, records.kept().lifecycle, round.is_done)
+            {
                 return Ok(RunOutcome::Up(kubeconfig));
             }
             if round.needs_a_person && !round.changed {

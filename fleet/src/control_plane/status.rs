@@ -40,7 +40,7 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeployStatus {
     pub cluster: String,
-    pub goal: Lifecycle,
+    pub lifecycle: Lifecycle,
     /// The image that its VMs were made from at first, for people.
     pub image: String,
     pub formed: bool,
@@ -102,20 +102,24 @@ impl DeployStatus {
                 ready: is_ready,
             }
         });
-        let left: Vec<DiskRef> = kept.left.iter().filter(|disk| !seen.is_held(disk)).cloned().collect();
+        let left: Vec<DiskRef> = kept.retained_disks.iter().filter(|disk| !seen.is_held(disk)).cloned().collect();
         Self {
             cluster: kept.cluster.clone(),
-            goal: kept.goal,
+            lifecycle: kept.lifecycle,
             image: kept.image.name.clone(),
             formed: kept.formed,
             looked,
             nodes: nodes.collect(),
-            doubtful: left.iter().map(|disk| disk.uuid).filter(|uuid| kept.removals.contains(uuid)).collect(),
+            doubtful: left
+                .iter()
+                .map(|disk| disk.uuid)
+                .filter(|uuid| kept.requested_disk_deletions.contains(uuid))
+                .collect(),
             left,
             forgotten: Vec::new(),
-            discarded: kept.discarded.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
+            discarded: kept.disks_to_delete.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
             copies: kept.copies.clone(),
-            replicas: if kept.goal == Lifecycle::Down { seen.left_vms() } else { Vec::new() },
+            replicas: if kept.lifecycle == Lifecycle::Deleting { seen.left_vms() } else { Vec::new() },
             waits,
             done,
             newer: seen.newer(kept).into_iter().cloned().collect(),

@@ -1,18 +1,24 @@
-//! The first file of a journal: its first line says how many follow, so that one that was cut is known.
+//! The form of journals and records. The first line of a journal has it, and the number of lines after it: so a cut file is detected.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-/// How its text begins since it has a first line of its own, from which its end is known. What has none is of version
-/// 0.1, which kept all entries in this one file and wrote it whole each time; it does not understand that line.
+/// The text of each journal and record begins with this.
 const HEAD: &str = "{\"form\":";
-const FORM: u32 = 2;
+/// The form that this version writes and reads.
+const FORM: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 struct Head {
     form: u32,
     /// How many lines follow.
     entries: usize,
+}
+
+/// A record of version 0.1 has no form.
+#[derive(Deserialize)]
+struct Formed {
+    form: Option<u32>,
 }
 
 /// The text of a first file that has these lines.
@@ -26,16 +32,36 @@ pub fn beginning(lines: &str) -> anyhow::Result<String> {
 /// # Errors
 /// When another version wrote it.
 pub fn whole(text: &str) -> anyhow::Result<Option<&str>> {
-    if !text.starts_with(HEAD) && !HEAD.starts_with(text) {
-        return Ok(Some(text));
+    if HEAD.starts_with(text) {
+        return Ok(None);
+    }
+    if !text.starts_with(HEAD) {
+        check(None)?;
     }
     let Some((head, lines)) = text.split_once('\n') else { return Ok(None) };
     let head: Head = serde_json::from_str(head).context("its first line")?;
-    if head.form != FORM {
-        anyhow::bail!(
-            "it is of form {}, and {FORM} is known: another version wrote it; end with that what it began",
-            head.form
-        );
-    }
+    check(Some(head.form))?;
     Ok((lines.ends_with('\n') && lines.lines().count() == head.entries).then_some(lines))
+}
+
+/// The text of a record: its JSON, with the form first.
+pub fn record_text(record: &impl Serialize) -> anyhow::Result<String> {
+    let json = serde_json::to_string(record)?;
+    let fields = json.strip_prefix('{').context("a record is no object")?;
+    Ok(format!("{HEAD}{FORM},{fields}"))
+}
+
+/// Refuses a record of another form.
+pub fn check_record(text: &str) -> anyhow::Result<()> {
+    let Formed { form } = serde_json::from_str(text)?;
+    check(form)
+}
+
+fn check(form: Option<u32>) -> anyhow::Result<()> {
+    let form = form.unwrap_or(1);
+    ensure!(
+        form == FORM,
+        "it is of form {form}, and {FORM} is known: another version wrote it; end with that what it began"
+    );
+    Ok(())
 }

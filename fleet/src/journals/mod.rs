@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail};
 use tokio::sync::watch;
 
-pub use beginning::{beginning, whole};
+pub use beginning::{beginning, check_record, record_text, whole};
 
 use crate::cancel::unless_cancelled;
 use crate::lease::{Lease, is_of_hold};

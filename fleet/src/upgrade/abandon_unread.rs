@@ -51,7 +51,7 @@ impl Deployment<'_> {
             let words = format!("asked for by the operator, with a journal of which nothing can be read: {damage}");
             let notes = self.look_at_all(&hold).await?;
             let reason = Reason::new(reason::ASKED, words);
-            let end = AbandonedUnread { at: journal::now(), hold: hold.number(), unread: number, reason, notes };
+            let end = AbandonedUnread { at: journal::now(), lease: hold.number(), unread: number, reason, notes };
             end.write(&hold).await?;
             Ok(end)
         }

@@ -14,9 +14,8 @@ pub struct AbandonedUnread {
     /// When: seconds of Unix time.
     pub at: u64,
     /// The hold under which it was written.
-    pub hold: u64,
+    pub lease: u64,
     /// The hold whose journal could not be read.
-    #[serde(rename = "given_up")]
     pub unread: u64,
     /// What could not be read, and that the end was asked for.
     #[serde(flatten)]

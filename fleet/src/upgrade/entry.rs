@@ -127,7 +127,7 @@ pub struct Entry {
     /// When: seconds of Unix time.
     pub at: u64,
     /// The hold under which it was written.
-    pub hold: u64,
+    pub lease: u64,
     #[serde(flatten)]
     pub event: Event,
 }

@@ -115,7 +115,7 @@ impl<'a> Journal<'a> {
 }
 
 fn entry(hold: &Lease<'_>, event: Event) -> Entry {
-    Entry { at: now(), hold: hold.number(), event }
+    Entry { at: now(), lease: hold.number(), event }
 }
 
 /// Seconds of Unix time.

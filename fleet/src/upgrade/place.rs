@@ -18,7 +18,7 @@ impl Deployment<'_> {
     /// When it is so, what was begun there is another deployment's, or the store does not answer.
     pub(super) async fn may_be_upgraded(&self) -> anyhow::Result<()> {
         match begun(self.store, self.hypervisor.deployment()).await? {
-            Some(kept) if kept.goal == Lifecycle::Down => {
+            Some(kept) if kept.lifecycle == Lifecycle::Deleting => {
                 bail!("the cluster {} is being destroyed: go on with that; nothing was changed", kept.cluster)
             }
             _ => Ok(()),
@@ -33,8 +33,8 @@ impl Deployment<'_> {
     /// When it is so, or the store or the hypervisor does not answer.
     pub(super) async fn has_formed_if_begun(&self) -> anyhow::Result<()> {
         let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(()) };
-        let noted: Vec<Uuid> = kept.nodes.iter().filter_map(|node| node.vm).collect();
-        if kept.goal != Lifecycle::Up || kept.formed || noted.is_empty() {
+        let noted: Vec<Uuid> = kept.nodes.iter().filter_map(|node| node.bios_uuid).collect();
+        if kept.lifecycle != Lifecycle::Active || kept.formed || noted.is_empty() {
             return Ok(());
         }
         let vms = self.hypervisor.vms().await.context("reading the hypervisor's inventory")?;

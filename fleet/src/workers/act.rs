@@ -89,8 +89,8 @@ impl ActionContext<'_> {
                 // Of one that joins again it is how long it took at first.
                 let took = seen.now.saturating_sub(machine.since);
                 let joined_seconds = machine.joined_seconds.or(Some(took));
-                let mut joined = with(State::Member, None);
-                (joined.joined_seconds, joined.was_on, joined.impersonated) = (joined_seconds, false, false);
+                let mut joined = with(State::Running, None);
+                (joined.joined_seconds, joined.was_powered_on, joined.impersonated) = (joined_seconds, false, false);
                 // One that it was seen by to be another's, and did not join by, would show that of it once more when it goes.
                 let let_in = seen.let_in.get(&machine.name);
                 joined.key = joined.key.filter(|key| let_in.is_none_or(|let_in| let_in == key));
@@ -101,9 +101,9 @@ impl ActionContext<'_> {
                 save(records, joined).await
             }
             Action::Fail(_, why) => {
-                save(records, WorkerRecord { was_on: false, ..with(State::Failed, Some(why.clone())) }).await
+                save(records, WorkerRecord { was_powered_on: false, ..with(State::Failed, Some(why.clone())) }).await
             }
-            Action::Leave(_, why) => save(records, with(State::Leaving, Some(why.clone()))).await,
+            Action::Leave(_, why) => save(records, with(State::Deleting, Some(why.clone()))).await,
             Action::RemoveToken(_) => {
                 if let Some(token) = &machine.token {
                     self.cluster.remove_token(token).await.map_err(ActionError::api)?;
@@ -121,8 +121,8 @@ impl ActionContext<'_> {
             }
             Action::Drain(_) => self.drain(seen, &machine).await,
             Action::PowerOff(_) => {
-                if machine.state == State::Returning && !machine.was_on {
-                    save(records, WorkerRecord { was_on: true, ..machine.clone() }).await?;
+                if machine.state == State::Rejoining && !machine.was_powered_on {
+                    save(records, WorkerRecord { was_powered_on: true, ..machine.clone() }).await?;
                 }
                 self.power_off(&machine, vm(seen, &machine)?).await
             }
@@ -182,14 +182,14 @@ impl ActionContext<'_> {
         address: Option<std::net::Ipv4Addr>,
     ) -> Result<WorkerRecord, ActionError> {
         let mut pool = records.kept().pool.clone();
-        pool.made += 1;
-        while seen.vms.iter().any(|vm| vm.name == pool.machine_name(pool.made)) {
-            pool.made += 1;
+        pool.last_index += 1;
+        while seen.vms.iter().any(|vm| vm.name == pool.machine_name(pool.last_index)) {
+            pool.last_index += 1;
         }
         records.save_pool(pool.clone()).await.map_err(ActionError::store)?;
         let AllocatedIds { id, vm, address } =
-            records.draw(&pool.machine_name(pool.made), address).await.map_err(ActionError::store)?;
-        Ok(WorkerRecord { drawn: vm, ..WorkerRecord::new(&pool, id, address, (self.workers.clock)()) })
+            records.draw(&pool.machine_name(pool.last_index), address).await.map_err(ActionError::store)?;
+        Ok(WorkerRecord { allocated_uuid: vm, ..WorkerRecord::new(&pool, id, address, (self.workers.clock)()) })
     }
 
     /// Makes token and VM. Without a whole VM the token is of no use to anybody: it is removed, and both are made anew.
@@ -208,9 +208,16 @@ impl ActionContext<'_> {
         let token = Token::new(&machine.name, now, timeout_factor);
         let (id, expires) = (Some(token.id.clone()), token.expires);
         // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
-        let drawn = machine.drawn.unwrap_or_else(Uuid::new_v4);
-        let noted =
-            WorkerRecord { token: id, expires, timeout_factor, drawn: Some(drawn), vm: None, since: now, ..machine };
+        let drawn = machine.allocated_uuid.unwrap_or_else(Uuid::new_v4);
+        let noted = WorkerRecord {
+            token: id,
+            expires,
+            timeout_factor,
+            allocated_uuid: Some(drawn),
+            bios_uuid: None,
+            since: now,
+            ..machine
+        };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(ActionError::api)?;
         let addition = Addition {
@@ -226,7 +233,7 @@ impl ActionContext<'_> {
         match self.hypervisor.add(&addition).await.map_err(ActionError::from) {
             Err(ActionError::Refused(why)) => self.refused(records, noted, why).await,
             made => {
-                let (made, ended) = (WorkerRecord { vm: Some(made?), ..noted }, (self.workers.clock)());
+                let (made, ended) = (WorkerRecord { bios_uuid: Some(made?), ..noted }, (self.workers.clock)());
                 if made.has_time(&pool, ended) {
                     return save(records, made).await;
                 }
@@ -278,10 +285,10 @@ impl ActionContext<'_> {
         machine: WorkerRecord,
     ) -> Result<ActionOutcome, ActionError> {
         let mut noted = machine.clone();
-        if machine.state == State::New {
+        if machine.state == State::Provisioning {
             (noted.state, noted.reason, noted.since) = (State::Joining, None, (self.workers.clock)());
         } else if let Some(node) = seen.node(&machine).own() {
-            noted.heard = Some(node.heard.clone()).filter(|heard| !heard.is_empty());
+            noted.last_heartbeat = Some(node.heard.clone()).filter(|heard| !heard.is_empty());
         }
         if noted != machine {
             save(records, noted.clone()).await?;
@@ -291,8 +298,8 @@ impl ActionContext<'_> {
             self.hypervisor.power_on(vm).await?;
         }
         // Whoever shuts it down from now on wants it off.
-        if noted.was_on {
-            save(records, WorkerRecord { was_on: false, ..noted }).await
+        if noted.was_powered_on {
+            save(records, WorkerRecord { was_powered_on: false, ..noted }).await
         } else {
             Ok(ActionOutcome::Changed)
         }

@@ -82,7 +82,7 @@ impl View<'_> {
     /// How many there may be, of which some are outdated. While that is paused, whoever takes another one's place does so, and
     /// no further one.
     fn allowed(&self, staying: &[&WorkerRecord], outdated: usize) -> usize {
-        let coming = staying.iter().filter(|machine| machine.state != State::Member).count();
+        let coming = staying.iter().filter(|machine| machine.state != State::Running).count();
         let surge = if self.pool.rollout.paused { coming } else { usize::MAX };
         self.pool.count + if outdated > 0 { surge.min(self.pool.rollout.max_surge) } else { 0 }
     }
@@ -148,7 +148,7 @@ impl View<'_> {
             (
                 !is_outdated(machine),
                 serves,
-                machine.state == State::Member,
+                machine.state == State::Running,
                 if is_outdated(machine) { number } else { -number },
             )
         });
@@ -167,7 +167,7 @@ impl View<'_> {
                 continue;
             }
             let serves = usize::from(available.contains(machine.name.as_str()));
-            if machine.state == State::Member && left < self.pool.floor() + serves {
+            if machine.state == State::Running && left < self.pool.floor() + serves {
                 continue;
             }
             // Whatever came next for it comes next for one that goes.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Discards {
     /// Volumes that are kept on it and nowhere else.
-    pub local_volumes: bool,
+    pub delete_local_volumes: bool,
     /// Pods without a controller, which nobody starts elsewhere.
-    pub bare_pods: bool,
+    pub delete_unmanaged_pods: bool,
 }

@@ -60,7 +60,7 @@ impl Goal {
         let mut kept = kept.context("there are no workers yet")?;
         kept.pool.powers_on = matches!(self, Self::GoOn | Self::Continue);
         // Those that have joined are watched anew by each command.
-        for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Member) {
+        for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Running) {
             machine.since = now;
         }
         match self {
@@ -100,19 +100,19 @@ impl Goal {
 fn replaced_with(kept: &mut PoolRecord, discards: Discards) {
     for machine in kept.machines.iter_mut().filter(|machine| !is_asked(machine)) {
         let is_outdated = kept.pool.template.outdates(&machine.template);
-        machine.discards = if is_outdated { discards } else { Discards::default() };
+        machine.drain = if is_outdated { discards } else { Discards::default() };
     }
 }
 
 /// Whether it leaves because a person wants it.
 fn is_asked(machine: &WorkerRecord) -> bool {
-    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED)
+    machine.state == State::Deleting && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED)
 }
 
 fn remove(kept: &mut PoolRecord, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {
     let there = kept.machines.iter().filter(|machine| machine.counts()).count();
     let machine = named(&mut kept.machines, name)?;
-    machine.discards = discards;
+    machine.drain = discards;
     // Asked for twice, it goes once.
     if is_asked(machine) {
         return Ok(());
@@ -121,7 +121,7 @@ fn remove(kept: &mut PoolRecord, name: &str, discards: Discards, now: u64) -> an
     // not join is made anew, unless a person wants one less before that: afterwards it would be one of the others.
     let is_made_anew = |why: &Reason| [reason::GIVEN_UP, reason::VM_GONE].contains(&why.code.as_str());
     let is_missing = machine.reason.as_ref().is_some_and(is_made_anew) && there < kept.pool.count;
-    if machine.state != State::Leaving || is_missing {
+    if machine.state != State::Deleting || is_missing {
         kept.pool.count = kept.pool.count.saturating_sub(1);
     }
     machine.leave(now, Reason::new(reason::ASKED, "a person wants it to go"));
@@ -143,12 +143,12 @@ fn scale(kept: &mut PoolRecord, count: usize, now: u64) {
 fn rejoin(kept: &mut PoolRecord, name: &str, now: u64) -> anyhow::Result<()> {
     let machine = named(&mut kept.machines, name)?;
     let may = match machine.state {
-        State::Member | State::Returning => true,
+        State::Running | State::Rejoining => true,
         State::Failed => machine.has_joined(),
-        State::New | State::Joining | State::Leaving => false,
+        State::Provisioning | State::Joining | State::Deleting => false,
     };
     ensure!(may, "{name} comes or goes, or has never joined: only a worker that has joined can join again");
-    machine.enter(State::Returning, now, None);
+    machine.enter(State::Rejoining, now, None);
     Ok(())
 }
 
@@ -162,7 +162,7 @@ fn named<'k>(machines: &'k mut [WorkerRecord], name: &str) -> anyhow::Result<&'k
 fn give_up(kept: &mut PoolRecord, now: u64) {
     for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
         if machine.has_joined() {
-            machine.enter(State::Returning, now, None);
+            machine.enter(State::Rejoining, now, None);
             continue;
         }
         let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
@@ -176,10 +176,10 @@ fn go_on(kept: &mut PoolRecord, now: u64) {
     let pool = &kept.pool;
     for machine in &mut kept.machines {
         match machine.state {
-            State::Joining if !machine.has_time(pool, now) && machine.has_joined() => machine.state = State::Returning,
-            State::Joining if !machine.has_time(pool, now) => machine.state = State::New,
-            State::Joining | State::Leaving => machine.since = now,
-            State::New | State::Member | State::Returning | State::Failed => {}
+            State::Joining if !machine.has_time(pool, now) && machine.has_joined() => machine.state = State::Rejoining,
+            State::Joining if !machine.has_time(pool, now) => machine.state = State::Provisioning,
+            State::Joining | State::Deleting => machine.since = now,
+            State::Provisioning | State::Running | State::Rejoining | State::Failed => {}
         }
     }
 }

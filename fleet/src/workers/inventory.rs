@@ -119,7 +119,7 @@ impl Inventory {
     pub fn is_available(&self, machine: &WorkerRecord) -> bool {
         let runs = matches!(self.vm(machine), Observed::Vm(vm) if vm.power == PowerState::On);
         let takes_pods = matches!(self.node(machine), Node::Own(node) if !node.cordoned);
-        machine.state == State::Member && runs && takes_pods && self.is_ready(machine)
+        machine.state == State::Running && runs && takes_pods && self.is_ready(machine)
     }
 
     /// Whether one that has joined does not do its part: its node is not Ready, or its VM does not run. That it takes no pods is a
@@ -133,13 +133,13 @@ impl Inventory {
                 PowerState::On | PowerState::Unknown => !self.is_ready(machine),
             },
         };
-        machine.state == State::Member && is_ill
+        machine.state == State::Running && is_ill
     }
 
     /// Whether a machine's node is Ready. What it had said before its VM was powered on again is no word of that: Kubernetes
     /// takes most of a minute to see that a node says nothing.
     pub fn is_ready(&self, machine: &WorkerRecord) -> bool {
-        matches!(self.node(machine), Node::Own(node) if node.ready && machine.heard.as_ref() != Some(&node.heard))
+        matches!(self.node(machine), Node::Own(node) if node.ready && machine.last_heartbeat.as_ref() != Some(&node.heard))
     }
 
     /// Whether a worker is not made as the pool wants it now. One that has joined counts by what its kubelet ran then: between
@@ -149,8 +149,8 @@ impl Inventory {
     pub fn is_outdated(&self, pool: &Pool, machine: &WorkerRecord) -> bool {
         let (wanted, made) = (&pool.template, &machine.template);
         match machine.state {
-            State::New | State::Joining => !wanted.makes_like(made),
-            State::Member | State::Returning | State::Failed | State::Leaving => wanted.outdates(made),
+            State::Provisioning | State::Joining => !wanted.makes_like(made),
+            State::Running | State::Rejoining | State::Failed | State::Deleting => wanted.outdates(made),
         }
     }
 
@@ -164,7 +164,7 @@ impl Inventory {
 
     /// Whether a machine had a VM of which nothing is seen. One that was given up was there, whatever is noted.
     pub(super) fn is_missing(&self, machine: &WorkerRecord) -> bool {
-        let had = machine.vm.is_some() || self.kept.contains_key(&machine.name);
+        let had = machine.bios_uuid.is_some() || self.kept.contains_key(&machine.name);
         had && matches!(self.vm(machine), Observed::Nothing)
     }
 
@@ -178,7 +178,7 @@ impl Inventory {
     /// What a machine's VM says of itself. What another VM has said, or the same one of another token, says nothing of it.
     pub fn said(&self, machine: &WorkerRecord) -> Option<&Statement> {
         let said = self.said.get(&machine.name)?;
-        let of_it = machine.vm.is_some_and(|vm| said.machine == Some(vm.into()));
+        let of_it = machine.bios_uuid.is_some_and(|vm| said.machine == Some(vm.into()));
         let of_its_token = machine.token.is_none() || said.token.is_none() || said.token == machine.token;
         (of_it && of_its_token).then_some(said)
     }
@@ -223,7 +223,7 @@ impl Inventory {
     /// Whether a machine's kubelet was heard since its VM was powered on to join.
     fn was_heard(&self, machine: &WorkerRecord) -> bool {
         match self.node(machine) {
-            Node::Own(node) => node.heard != machine.heard.clone().unwrap_or_default(),
+            Node::Own(node) => node.heard != machine.last_heartbeat.clone().unwrap_or_default(),
             Node::Absent | Node::Foreign => false,
         }
     }
@@ -244,7 +244,7 @@ impl Inventory {
     pub fn node(&self, machine: &WorkerRecord) -> Node<'_> {
         let Some(node) = self.nodes.iter().find(|node| node.name == machine.name) else { return Node::Absent };
         // A worker's kubelet says it when it makes the object: one without it is none of ours.
-        let is_own = machine.vm.is_some_and(|vm| self.runs_in(node, vm));
+        let is_own = machine.bios_uuid.is_some_and(|vm| self.runs_in(node, vm));
         if is_own { Node::Own(node) } else { Node::Foreign }
     }
 

@@ -64,8 +64,8 @@ async fn looked(
             let is_its = |vm: &Vm| !vm.is_anothers(deployment) || machine.has_released(vm);
             let is_there = replicas.iter().chain(&copies).any(is_its);
             // An earlier version stored nothing more about a worker that the operator has removed.
-            let is_known = machine.settings.is_some() || machine.state != State::Leaving;
-            if machine.vm.is_some() && is_known && !is_there {
+            let is_known = machine.settings.is_some() || machine.state != State::Deleting;
+            if machine.bios_uuid.is_some() && is_known && !is_there {
                 let seen = LastSeen::noted(machine.settings.as_deref(), machine.datastore.as_deref());
                 match hypervisor.absence(noted, &[&machine.name], seen).await {
                     Ok(Absence::Gone) => {}
@@ -90,7 +90,9 @@ async fn looked(
                 }
             }
             // What is kept may be older than that VM: another one would have its BIOS UUID, and its address.
-            if machine.vm.is_none() && copies.iter().any(|vm| vm.is_anothers(deployment) && !machine.has_released(vm)) {
+            if machine.bios_uuid.is_none()
+                && copies.iter().any(|vm| vm.is_anothers(deployment) && !machine.has_released(vm))
+            {
                 taken.insert(machine.name.clone());
             }
             vms.extend(copies.into_iter().filter(|vm| !vm.is_anothers(deployment)));
@@ -101,7 +103,7 @@ async fn looked(
     copied.extend(doubtful(hypervisor, &kept.machines, &seen).await);
     seen.doubtful = copied;
     // Before the VMs are asked: what has joined since then says so.
-    let may_join = |machine: &&WorkerRecord| machine.state != State::Member;
+    let may_join = |machine: &&WorkerRecord| machine.state != State::Running;
     let ready = kept.machines.iter().filter(may_join).filter_map(|machine| seen.node(machine).own());
     let ready: Vec<&NodeSeen> = ready.filter(|node| node.ready).collect();
     if !ready.is_empty() {
@@ -122,7 +124,7 @@ async fn looked(
     }
     (seen.said, seen.unheard) = (said_of, unheard);
     let mut may_keep = Vec::new();
-    for machine in kept.machines.iter().filter(|machine| machine.state == State::Leaving) {
+    for machine in kept.machines.iter().filter(|machine| machine.state == State::Deleting) {
         let (name, node) = (machine.name.clone(), seen.node(machine));
         let (is_own, is_foreign) = (matches!(node, Node::Own(_)), matches!(node, Node::Foreign));
         if is_own {
@@ -144,7 +146,7 @@ async fn looked(
 /// those alone whose nodes are Ready: one whose node is not is ill anyway, and a look is to ask nothing of each one that runs.
 async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[WorkerRecord], seen: &Inventory) -> BTreeMap<String, Wait> {
     let mut doubtful = BTreeMap::new();
-    for machine in machines.iter().filter(|machine| machine.state == State::Member && seen.node_is_ready(machine)) {
+    for machine in machines.iter().filter(|machine| machine.state == State::Running && seen.node_is_ready(machine)) {
         let Observed::Vm(vm) = seen.vm(machine) else { continue };
         if !matches!(vm.power, PowerState::Off | PowerState::Suspended) {
             continue;

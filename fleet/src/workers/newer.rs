@@ -26,7 +26,7 @@ impl Inventory {
         let is_unknown =
             |vm: &Vm| vm.stamp.is_some() && !machines.iter().any(|it| it.owns(vm) || it.noted() == Some(vm.uuid()));
         let has_outlived = |vm: &Vm| {
-            let is_half = |it: &WorkerRecord| it.state == State::New && it.vm.is_none() && it.owns(vm);
+            let is_half = |it: &WorkerRecord| it.state == State::Provisioning && it.bios_uuid.is_none() && it.owns(vm);
             vm.power.proves_power_on() && machines.iter().any(is_half)
         };
         self.vms.iter().filter(|&vm| is_unknown(vm) || has_outlived(vm)).collect()

@@ -35,7 +35,7 @@ pub struct Pool {
     /// How outdated ones are replaced, and how any leaves.
     pub rollout: Rollout,
     /// The highest number that a machine was given: names are never used again.
-    pub made: u64,
+    pub last_index: u64,
     /// Whether workers whose VM is off are powered on: whoever goes on wants that, and no other command does it to a worker
     /// that somebody has shut down.
     #[serde(default)]

@@ -66,7 +66,7 @@ impl<'a> ReconcileLoop<'a> {
             let Some(was) = before.machine(&machine.name) else { return true };
             // That one that has joined is watched anew is said by each command, and changes nothing of it.
             let same = WorkerRecord { since: machine.since, ..was.clone() };
-            if machine.state == State::Member { *machine != same } else { machine != was }
+            if machine.state == State::Running { *machine != same } else { machine != was }
         };
         let is_other_pool = wanted.pool != before.pool;
         let machines: Vec<WorkerRecord> = wanted.machines.into_iter().filter(is_changed).collect();
@@ -197,14 +197,14 @@ fn leads_on(action: &Action, machine: Option<&WorkerRecord>) -> bool {
     let is_given_up = |machine: &WorkerRecord| machine.reason.as_ref().is_some_and(|why| why.code == reason::GIVEN_UP);
     match action {
         Action::Add { .. } | Action::Hear(..) | Action::Suspect(..) => false,
-        Action::RemoveToken(_) if is(State::Returning) => false,
+        Action::RemoveToken(_) if is(State::Rejoining) => false,
         Action::Leave(..)
         | Action::RemoveToken(_)
         | Action::PowerOff(_)
         | Action::Detach(..)
         | Action::Destroy(_)
         | Action::Disconnect(..)
-        | Action::Release(..) => !is(State::New) && !machine.is_some_and(is_given_up),
+        | Action::Release(..) => !is(State::Provisioning) && !machine.is_some_and(is_given_up),
         Action::Forget(..) => !machine.is_some_and(is_given_up),
         _ => true,
     }

@@ -45,21 +45,21 @@ struct Known {
     name: String,
     id: Uuid,
     address: Option<Ipv4Addr>,
-    vm: Option<Uuid>,
+    bios_uuid: Option<Uuid>,
 }
 
 impl Known {
     fn of(machine: &WorkerRecord) -> Self {
-        let WorkerRecord { name, id, address, vm, .. } = machine;
-        Self { name: name.clone(), id: *id, address: *address, vm: *vm }
+        let WorkerRecord { name, id, address, bios_uuid: vm, .. } = machine;
+        Self { name: name.clone(), id: *id, address: *address, bios_uuid: *vm }
     }
 
     /// The machine whose journal is lost: nothing is done for it until a person goes on.
     fn without_journal(self, pool: &Pool) -> WorkerRecord {
-        let Self { name, id, address, vm } = self;
+        let Self { name, id, address, bios_uuid: vm } = self;
         let words = "its journal is damaged: what it was made like is not known. Going on makes it anew";
         let reason = Some(Reason::new(reason::JOURNAL, words));
-        WorkerRecord { name, vm, state: State::Failed, reason, ..WorkerRecord::new(pool, id, address, 0) }
+        WorkerRecord { name, bios_uuid: vm, state: State::Failed, reason, ..WorkerRecord::new(pool, id, address, 0) }
     }
 }
 
@@ -235,7 +235,7 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<PoolRecord>> {
         let kept = of_hold(store, number).await;
         let kept = kept.with_context(|| format!("reading the workers' journals of hold {number}"))?;
         if let Some(mut kept) = kept {
-            kept.pool.made = kept.pool.made.max(made);
+            kept.pool.last_index = kept.pool.last_index.max(made);
             return Ok(Some(kept));
         }
         made = made.max(put_aside(store, number).await?);

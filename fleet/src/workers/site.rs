@@ -85,7 +85,7 @@ mod tests {
         let mut pool = pool(1);
         pool.template.taints.insert("example.com/edge=true:NoSchedule".to_owned());
         let address = pool.addresses.as_ref().and_then(|addresses| addresses.iter().next());
-        pool.made = 1;
+        pool.last_index = 1;
         let machine = WorkerRecord::new(&pool, uuid::Uuid::from_u128(1), address, 0);
         let hash = format!("sha256:{}", "0a".repeat(32));
         let site = [(keys::CLUSTER_NAME, "t"), (keys::API_VIP, "10.0.0.10"), (keys::CLUSTER_CA_HASH, &hash)];

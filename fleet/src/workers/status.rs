@@ -46,7 +46,7 @@ pub struct WorkerStatus {
     /// What its VM says of itself while it is no member or its node is not Ready; none if it says nothing.
     pub says: Option<Says>,
     /// What may be lost with it when it leaves.
-    pub discards: Discards,
+    pub drain: Discards,
     /// What its VM is called since it was given up; none if it was not.
     #[serde(skip)]
     pub kept: Option<String>,
@@ -120,7 +120,7 @@ impl WorkersStatus {
                 let power = |seen: &Inventory| match seen.vm(machine) {
                     Observed::Vm(vm) => Some(vm.power),
                     // It is there, and may be a copy.
-                    Observed::Odd if machine.state == State::Member && seen.doubtful.contains_key(&machine.name) => {
+                    Observed::Odd if machine.state == State::Running && seen.doubtful.contains_key(&machine.name) => {
                         seen.vms.iter().find(|vm| machine.owns(vm)).map(|vm| vm.power)
                     }
                     Observed::Odd | Observed::Nothing => None,
@@ -135,12 +135,12 @@ impl WorkersStatus {
                     available: seen.is_some_and(|seen| seen.is_available(machine)),
                     ready: seen.is_some_and(|seen| seen.is_ready(machine)),
                     unhealthy: seen.is_some_and(|seen| seen.is_unhealthy(machine)),
-                    vm: machine.vm,
+                    vm: machine.bios_uuid,
                     power: seen.and_then(power),
                     joined_seconds: machine.joined_seconds,
                     reason: machine.reason.clone(),
                     says: seen.and_then(|seen| seen.said(machine)).map(Says::of),
-                    discards: machine.discards,
+                    drain: machine.drain,
                     kept: seen.and_then(|seen| seen.kept.get(&machine.name)).cloned(),
                     left: seen.map(|seen| seen.left(machine).to_vec()).unwrap_or_default(),
                 }

@@ -21,22 +21,22 @@ const MOST_GOING_DISKS: usize = 64;
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Its VM is to be made, or is made and was never powered on.
-    New,
+    Provisioning,
     /// Its VM was powered on, and is to join.
     Joining,
     /// It has joined.
-    Member,
+    Running,
     /// It had joined, and is given a new token to join again with.
-    Returning,
+    Rejoining,
     /// It did not join. What there is of it stays until a person goes on: its console says why.
     Failed,
     /// It is drained, and goes.
-    Leaving,
+    Deleting,
 }
 
 impl State {
     pub fn moves(self) -> bool {
-        matches!(self, Self::New | Self::Joining | Self::Returning | Self::Leaving)
+        matches!(self, Self::Provisioning | Self::Joining | Self::Rejoining | Self::Deleting)
     }
 }
 
@@ -55,10 +55,10 @@ pub struct WorkerRecord {
     /// BIOS UUID that its VM is made with, drawn and noted before: half of it is known by that. Stamps alone prove nothing, for
     /// whoever may change a VM's settings can write one.
     #[serde(default)]
-    pub drawn: Option<Uuid>,
+    pub allocated_uuid: Option<Uuid>,
     /// BIOS UUID of its VM, once that was made whole.
     #[serde(default)]
-    pub vm: Option<Uuid>,
+    pub bios_uuid: Option<Uuid>,
     /// The public half of its join token, noted before that is made and until it is removed.
     #[serde(default)]
     pub token: Option<String>,
@@ -82,16 +82,16 @@ pub struct WorkerRecord {
     #[serde(default)]
     pub handed_over: Option<u64>,
     #[serde(default)]
-    pub discards: Discards,
+    pub drain: Discards,
     /// What becomes of its VM once it has left.
     #[serde(default)]
     pub removal: Removal,
     /// When its node had said something last, as [`super::NodeSeen::heard`], before its VM was powered on again.
     #[serde(default)]
-    pub heard: Option<String>,
+    pub last_heartbeat: Option<String>,
     /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
     #[serde(default)]
-    pub was_on: bool,
+    pub was_powered_on: bool,
     /// The key with which its VM asks to join with its last token, as it said before its kubelet was heard: programs of pods may
     /// say another one later. Of one in whose place somebody else was seen, what it said then, where none was noted before.
     #[serde(default)]
@@ -101,10 +101,10 @@ pub struct WorkerRecord {
     pub impersonated: bool,
     /// Its VM, noted before that is taken apart, removed or given up: another one of its BIOS UUID that is found afterwards is a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub going: Option<VmRef>,
+    pub deleting_vm: Option<VmRef>,
     /// UUIDs of the disks that its VM held then, but for volumes of storage drivers.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub going_disks: BTreeSet<Uuid>,
+    pub deleting_disks: BTreeSet<Uuid>,
     /// The file that the settings of its VM were in when that was seen last: where it is still there, a VM that is not shown may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
@@ -117,14 +117,14 @@ impl WorkerRecord {
     /// The next one of a pool, by the highest number that was given. Nothing is begun for it.
     pub(super) fn new(pool: &Pool, id: Uuid, address: Option<Ipv4Addr>, since: u64) -> Self {
         Self {
-            name: pool.machine_name(pool.made),
+            name: pool.machine_name(pool.last_index),
             id,
             template: pool.template.clone(),
             address,
-            state: State::New,
+            state: State::Provisioning,
             since,
-            drawn: None,
-            vm: None,
+            allocated_uuid: None,
+            bios_uuid: None,
             token: None,
             expires: 0,
             timeout_factor: usual(),
@@ -132,14 +132,14 @@ impl WorkerRecord {
             reason: None,
             cordoned: None,
             handed_over: None,
-            discards: Discards::default(),
+            drain: Discards::default(),
             removal: Removal::default(),
-            heard: None,
-            was_on: false,
+            last_heartbeat: None,
+            was_powered_on: false,
             key: None,
             impersonated: false,
-            going: None,
-            going_disks: BTreeSet::new(),
+            deleting_vm: None,
+            deleting_disks: BTreeSet::new(),
             settings: None,
             datastore: None,
         }
@@ -163,25 +163,25 @@ impl WorkerRecord {
     #[must_use]
     pub(super) fn taking_apart(&self, vm: &Vm) -> Self {
         let mut noted = self.clone();
-        noted.going = Some(vm.reference.clone());
+        noted.deleting_vm = Some(vm.reference.clone());
         // By its system disk it is known once the hypervisor calls it otherwise, as where its host was taken out and added again.
         let mut own: Vec<_> = vm.disks.iter().filter(|disk| disk.kind != DiskKind::Foreign).collect();
         own.sort_by_key(|disk| disk.kind != DiskKind::System);
-        let is_noted = |uuid: &Uuid| self.going_disks.contains(uuid);
+        let is_noted = |uuid: &Uuid| self.deleting_disks.contains(uuid);
         let new = own.iter().map(|disk| disk.reference.uuid).filter(|uuid| !is_noted(uuid));
-        noted.going_disks.extend(new.take(MOST_GOING_DISKS.saturating_sub(self.going_disks.len())));
+        noted.deleting_disks.extend(new.take(MOST_GOING_DISKS.saturating_sub(self.deleting_disks.len())));
         noted
     }
 
     /// Whether a VM elsewhere has the BIOS UUID of its VM, which goes, and is another one.
     pub(super) fn is_copied_by(&self, vm: &Vm) -> bool {
-        self.going.as_ref().is_some_and(|going| vm.is_double_of(going))
+        self.deleting_vm.as_ref().is_some_and(|going| vm.is_double_of(going))
     }
 
     /// Whether such a one is a replica that backup software keeps: it is off, and none of the worker's disks is in it. It is nothing of the
     /// worker's, and stays.
     pub(super) fn has_replica(&self, vm: &Vm) -> bool {
-        let is_plain = vm.power == PowerState::Off && !self.going_disks.iter().any(|disk| vm.disk(*disk).is_some());
+        let is_plain = vm.power == PowerState::Off && !self.deleting_disks.iter().any(|disk| vm.disk(*disk).is_some());
         self.is_copied_by(vm) && is_plain
     }
 
@@ -193,7 +193,7 @@ impl WorkerRecord {
 
     /// BIOS UUID of the VM that was made for it, or was to be.
     pub(super) fn noted(&self) -> Option<Uuid> {
-        self.vm.or(self.drawn)
+        self.bios_uuid.or(self.allocated_uuid)
     }
 
     /// Whether its token is good for as long as a worker may take to join.
@@ -220,7 +220,7 @@ impl WorkerRecord {
     /// Has it go for this reason, from `now` on, in seconds of Unix time. It is not drained where somebody else was seen in its
     /// place, whatever it goes for.
     pub fn leave(&mut self, now: u64, why: Reason) {
-        self.enter(State::Leaving, now, Some(why));
+        self.enter(State::Deleting, now, Some(why));
     }
 
     /// How long it may take to join, or to be Ready again, in seconds.
@@ -230,12 +230,12 @@ impl WorkerRecord {
 
     /// Whether it does its part or comes to it: others are made for those that do not.
     pub fn stays(&self) -> bool {
-        matches!(self.state, State::New | State::Joining | State::Member | State::Returning)
+        matches!(self.state, State::Provisioning | State::Joining | State::Running | State::Rejoining)
     }
 
     /// Whether it counts towards what is wanted: also one that has failed, which stays for a person, who may let it go on.
     pub(super) fn counts(&self) -> bool {
-        self.state != State::Leaving
+        self.state != State::Deleting
     }
 
     /// The number in its name; zero in a name without one.

@@ -71,12 +71,12 @@ pub(super) fn step(pool: &Pool, machine: &WorkerRecord, seen: &Inventory, missed
         return Step::Wait(Wait::passing(machine, reason::VM_UNSEEN, words));
     }
     match machine.state {
-        State::New => new(pool, machine, found, seen, missed),
+        State::Provisioning => new(pool, machine, found, seen, missed),
         State::Joining => joining(pool, machine, found, seen),
-        State::Member => member(pool, machine, found, seen),
-        State::Returning => returning(pool, machine, found, seen),
+        State::Running => member(pool, machine, found, seen),
+        State::Rejoining => returning(pool, machine, found, seen),
         State::Failed => failed(machine, found),
-        State::Leaving => leaving(pool, machine, found, seen, missed),
+        State::Deleting => leaving(pool, machine, found, seen, missed),
     }
 }
 
@@ -88,7 +88,7 @@ fn name(machine: &WorkerRecord) -> String {
 /// another one is made, and not by this name. Whoever has read the token in its form may have been let in by that, and would be
 /// the same node to Kubernetes for a year.
 fn new(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory, missed: &dyn Fn() -> bool) -> Step {
-    let is_whole = machine.vm.is_some();
+    let is_whole = machine.bios_uuid.is_some();
     match vm {
         // One that is on was powered on by a command before this one, and may have joined since.
         Some(vm) if is_whole && vm.power == PowerState::On && !is_too_late(machine, seen) => {
@@ -345,7 +345,7 @@ fn returning(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Invent
 /// Whether somebody has removed its node, and a new token does not bring it back: it asks for none.
 fn is_without_node(machine: &WorkerRecord, seen: &Inventory) -> bool {
     let asks = || seen.trouble(machine).is_some_and(|why| token_remedy::token_mends(machine, &why.code));
-    matches!(seen.node(machine), Node::Absent) && !machine.was_on && !asks()
+    matches!(seen.node(machine), Node::Absent) && !machine.was_powered_on && !asks()
 }
 
 /// Whether its VM has said since it was powered on what it has come to.
@@ -363,7 +363,7 @@ fn failed(machine: &WorkerRecord, vm: Option<&Vm>) -> Step {
         return Step::Run(Action::RemoveToken(name(machine)));
     }
     match vm {
-        Some(vm) if machine.was_on && vm.power == PowerState::Off => Step::Run(Action::PowerOn(name(machine))),
+        Some(vm) if machine.was_powered_on && vm.power == PowerState::Off => Step::Run(Action::PowerOn(name(machine))),
         _ => Step::Idle,
     }
 }
@@ -506,7 +506,7 @@ fn hands_over(machine: &WorkerRecord, seen: &Inventory, cordoned: u64) -> Option
 /// Volumes that would be lost with the node, unless that was said of it.
 fn kept_volumes(machine: &WorkerRecord, seen: &Inventory) -> Option<Wait> {
     let claims = seen.claims.get(&machine.name).filter(|claims| !claims.is_empty())?;
-    if machine.discards.local_volumes {
+    if machine.drain.delete_local_volumes {
         return None;
     }
     let words = format!("volumes of {} are kept on it and nowhere else", claims.join(", "));
@@ -517,7 +517,7 @@ fn kept_volumes(machine: &WorkerRecord, seen: &Inventory) -> Option<Wait> {
 fn bare_pods(machine: &WorkerRecord, seen: &Inventory) -> Option<Wait> {
     let bare: Vec<_> =
         pods(machine, seen).iter().filter(|pod| pod.bare && !pod.ending).map(PodSeen::full_name).collect();
-    if bare.is_empty() || machine.discards.bare_pods {
+    if bare.is_empty() || machine.drain.delete_unmanaged_pods {
         return None;
     }
     let words = format!("nobody starts {} elsewhere: they have no controller", bare.join(", "));
@@ -533,7 +533,7 @@ fn removed(machine: &WorkerRecord, vm: &Vm) -> Step {
     if vm.power != PowerState::Off {
         return odd_power(machine, vm);
     }
-    if machine.removal == Removal::Keep && machine.vm.is_some() {
+    if machine.removal == Removal::Keep && machine.bios_uuid.is_some() {
         return match vm.adapters.iter().find(|adapter| adapter.connected) {
             Some(adapter) => Step::Run(Action::Disconnect(name(machine), adapter.key.clone())),
             None => Step::Run(Action::Release(name(machine), machine.name_of_kept(vm))),

@@ -109,7 +109,7 @@ impl ClusterState {
         let of_command = |pool: &&Value| pools.contains(&text(pool, "/metadata/name"));
         let mut there = 0;
         for pool in self.pools.iter().filter(of_command) {
-            if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::Drifted]) {
+            if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::AdoptionRequired]) {
                 return WaitResult::Stopped(format!("{}: {why}", text(pool, "/metadata/name")));
             }
             there += usize::from(holds(pool, "Ready"));
@@ -133,7 +133,7 @@ impl ClusterState {
                 "somebody else has scaled the pool {name} meanwhile: it is to have {wanted}"
             ));
         }
-        if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::Drifted]) {
+        if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::AdoptionRequired]) {
             return WaitResult::Stopped(format!("{name}: {why}"));
         }
         let count = |field: &str| pool["status"][field].as_u64().unwrap_or_default();
@@ -152,7 +152,7 @@ impl ClusterState {
             return WaitResult::Stopped(format!("{}: {why}{}", self.name(), self.of_operation()));
         }
         if let (Some(why), "Manual") =
-            (because(cluster, &[TenantClusterReason::AwaitsCommit]), text(cluster, "/spec/upgrade/commit"))
+            (because(cluster, &[TenantClusterReason::AwaitingCommit]), text(cluster, "/spec/upgrade/commit"))
         {
             let name = self.name();
             return WaitResult::Ready(format!(
@@ -181,7 +181,7 @@ impl ClusterState {
         let is_noted = operation["metadata"]["annotations"][annotation].is_null();
         let outcome = text(operation, "/status/outcome");
         let name = text(operation, "/metadata/name");
-        let stands = reason_of(operation, &[OperationReason::Blocked, OperationReason::NotToBeHad]);
+        let stands = reason_of(operation, &[OperationReason::Blocked, OperationReason::Rejected]);
         match (is_noted, stands, outcome) {
             (false, ..) => WaitResult::Pending,
             (true, _, outcome @ ("committed" | "done")) => {
@@ -212,7 +212,7 @@ impl ClusterState {
         if !same["metadata"]["annotations"][annotation].is_null() {
             return WaitResult::Pending;
         }
-        match (self.is_changed(), reason_of(same, &[OperationReason::NotToBeHad])) {
+        match (self.is_changed(), reason_of(same, &[OperationReason::Rejected])) {
             (there @ WaitResult::Ready(_), _) => there,
             (_, Some(why)) => WaitResult::Stopped(format!("{operation}: {why}")),
             (changed, None) => changed,
@@ -233,7 +233,7 @@ impl ClusterState {
 
     /// Whether it goes, once it is deleted.
     pub fn is_leaving(&self) -> WaitResult {
-        let stands = because(&self.cluster, &[TenantClusterReason::Stuck, TenantClusterReason::Drifted]);
+        let stands = because(&self.cluster, &[TenantClusterReason::Blocked, TenantClusterReason::AdoptionRequired]);
         stands.map_or(WaitResult::Pending, |why| WaitResult::Stopped(format!("{}: {why}", self.name())))
     }
 
@@ -243,7 +243,7 @@ impl ClusterState {
         if !cluster["metadata"]["deletionTimestamp"].is_null() {
             return Some(format!("the cluster {name} is being deleted"));
         }
-        let why = because(cluster, &[TenantClusterReason::Stuck, TenantClusterReason::Drifted])?;
+        let why = because(cluster, &[TenantClusterReason::Blocked, TenantClusterReason::AdoptionRequired])?;
         let mut others = String::new();
         for other in read_conditions(cluster).iter().filter(|one| one.is_current && one.status == "False") {
             if !["Progressing", "Ready"].contains(&other.about) {
@@ -284,7 +284,7 @@ fn lines_of_pool(pool: &Value) -> Vec<(String, String)> {
 fn step(operation: &Value) -> (String, String) {
     let (name, kind) = (text(operation, "/metadata/name"), text(operation, "/spec/type"));
     let steps = operation["spec"]["steps"].as_array().map_or(0, Vec::len);
-    let done = operation["status"]["done"].as_u64().unwrap_or_default();
+    let done = operation["status"]["stepsDone"].as_u64().unwrap_or_default();
     let at = match (text(operation, "/status/outcome"), text(operation, "/status/step")) {
         ("", "") => String::new(),
         ("", step) => format!(", {step}"),
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_cluster_is_made_once_it_and_the_pools_of_the_command_are_ready_as_they_are_now() {
-        let serves = |generation| condition(TenantClusterReason::Serves, generation);
+        let serves = |generation| condition(TenantClusterReason::Available, generation);
         let ready = |generation| condition(NodePoolReason::AllReady, generation);
         let there = known(&[serves(3)], &[ready(3)]).is_made(&["shop-a"]);
         let words = "the cluster shop is Ready: https://192.168.10.10:6443";
@@ -345,28 +345,28 @@ mod tests {
     fn what_only_a_person_can_change_is_not_waited_for() {
         let stuck = [
             condition(TenantClusterReason::AddressesMissing, 3),
-            condition(TenantClusterReason::Stuck, 3),
+            condition(TenantClusterReason::Blocked, 3),
             condition(TenantClusterReason::NotReady, 3),
         ];
         let WaitResult::Stopped(why) = known(&stuck, &[]).is_made(&[]) else { panic!("it is waited for") };
         let expected =
-            "shop: Progressing is False (Stuck): as it is\n  Preflight is False (AddressesMissing): as it is";
+            "shop: Progressing is False (Blocked): as it is\n  Preflight is False (AddressesMissing): as it is";
         assert_eq!(why, expected);
         // Of an earlier spec, which may be mended by now.
-        assert_eq!(known(&[condition(TenantClusterReason::Stuck, 2)], &[]).is_made(&[]), WaitResult::Pending);
-        let drifted = [condition(NodePoolReason::Drifted, 3)];
+        assert_eq!(known(&[condition(TenantClusterReason::Blocked, 2)], &[]).is_made(&[]), WaitResult::Pending);
+        let drifted = [condition(NodePoolReason::AdoptionRequired, 3)];
         assert!(matches!(known(&[], &drifted).is_made(&["shop-a"]), WaitResult::Stopped(_)));
         let failed = [condition(NodePoolReason::JoinFailed, 3)];
         assert!(matches!(known(&[], &failed).is_made(&["shop-a"]), WaitResult::Stopped(_)));
         assert_eq!(known(&[], &failed).is_made(&[]), WaitResult::Pending, "another pool is another command's");
-        let mut leaves = known(&[condition(TenantClusterReason::Serves, 3)], &[]);
+        let mut leaves = known(&[condition(TenantClusterReason::Available, 3)], &[]);
         leaves.cluster["metadata"]["deletionTimestamp"] = "2026-12-01T09:00:00Z".into();
         assert_eq!(leaves.is_made(&[]), WaitResult::Stopped("the cluster shop is being deleted".to_owned()));
     }
 
     #[test]
     fn a_cluster_is_adopted_once_nobody_asks_for_that_any_more() {
-        let mut asked = known(&[condition(TenantClusterReason::Drifted, 3)], &[]);
+        let mut asked = known(&[condition(TenantClusterReason::AdoptionRequired, 3)], &[]);
         assert!(matches!(asked.is_adopted("kaas.local/adopt"), WaitResult::Ready(_)));
         asked.cluster["metadata"]["annotations"] = serde_json::json!({"kaas.local/adopt": "shop"});
         assert_eq!(asked.is_adopted("kaas.local/adopt"), WaitResult::Pending, "what is in the way may pass");
@@ -378,10 +378,10 @@ mod tests {
     fn a_cluster_that_leaves_is_waited_for_unless_a_person_has_to_see_to_something() {
         let of = |reason, generation| known(&[condition(reason, generation)], &[]).is_leaving();
         assert_eq!(of(TenantClusterReason::Deleting, 3), WaitResult::Pending);
-        let words = "shop: Progressing is False (Stuck): as it is";
-        assert_eq!(of(TenantClusterReason::Stuck, 3), WaitResult::Stopped(words.to_owned()));
+        let words = "shop: Progressing is False (Blocked): as it is";
+        assert_eq!(of(TenantClusterReason::Blocked, 3), WaitResult::Stopped(words.to_owned()));
         // Of before it was deleted.
-        assert_eq!(of(TenantClusterReason::Stuck, 2), WaitResult::Pending);
+        assert_eq!(of(TenantClusterReason::Blocked, 2), WaitResult::Pending);
     }
 
     #[test]
@@ -399,18 +399,19 @@ mod tests {
 
     #[test]
     fn an_upgrade_is_done_failed_or_waits_for_the_commit_that_a_person_has_kept_to_himself() {
-        let (serves, current) = (condition(TenantClusterReason::Serves, 3), condition(TenantClusterReason::Current, 3));
+        let (serves, current) =
+            (condition(TenantClusterReason::Available, 3), condition(TenantClusterReason::Current, 3));
         assert!(matches!(known(&[serves.clone(), current.clone()], &[]).is_changed(), WaitResult::Ready(_)));
         assert_eq!(known(&[serves, condition(TenantClusterReason::Current, 2)], &[]).is_changed(), WaitResult::Pending);
         assert_eq!(known(&[current], &[]).is_changed(), WaitResult::Pending, "it has to serve as well");
         // Image and minor are as they are wanted, and what nobody changes is said.
         let untold = condition(TenantClusterReason::ChangeNotSupported, 3);
-        let there = known(&[condition(TenantClusterReason::Serves, 3), untold.clone()], &[]).is_changed();
+        let there = known(&[condition(TenantClusterReason::Available, 3), untold.clone()], &[]).is_changed();
         assert!(matches!(&there, WaitResult::Ready(words) if words.contains("(ChangeNotSupported)")), "{there:?}");
         assert_eq!(known(&[untold], &[]).is_changed(), WaitResult::Pending);
         let failed = known(&[condition(TenantClusterReason::ChangeFailed, 3)], &[]);
         assert!(matches!(failed.is_changed(), WaitResult::Stopped(_)));
-        let mut waits = known(&[condition(TenantClusterReason::AwaitsCommit, 3)], &[]);
+        let mut waits = known(&[condition(TenantClusterReason::AwaitingCommit, 3)], &[]);
         assert_eq!(waits.is_changed(), WaitResult::Pending, "the controller commits by itself");
         waits.cluster["spec"]["upgrade"]["commit"] = "Manual".into();
         assert!(matches!(waits.is_changed(), WaitResult::Ready(words) if words.contains("--do commit")));
@@ -448,8 +449,8 @@ mod tests {
             ClusterState { operation: Some(operation), ..known(said, &[]) }
         };
         let failed = [condition(TenantClusterReason::ChangeFailed, 3)];
-        let done = [condition(TenantClusterReason::Current, 3), condition(TenantClusterReason::Serves, 3)];
-        let refused = [condition(OperationReason::NotToBeHad, 1)];
+        let done = [condition(TenantClusterReason::Current, 3), condition(TenantClusterReason::Available, 3)];
+        let refused = [condition(OperationReason::Rejected, 1)];
         let is_done = |known: ClusterState| known.is_done_again("shop-2", DO);
         assert_eq!(
             is_done(with("shop-2", "resume".into(), &failed, &refused)),
@@ -459,7 +460,7 @@ mod tests {
         let WaitResult::Stopped(why) = is_done(with("shop-2", Value::Null, &failed, &refused)) else {
             panic!("it is not")
         };
-        assert!(why.contains("NotToBeHad"), "{why}");
+        assert!(why.contains("Rejected"), "{why}");
         assert!(
             matches!(is_done(with("shop-2", Value::Null, &done, &refused)), WaitResult::Ready(_)),
             "nothing was left"
@@ -500,15 +501,15 @@ mod tests {
         let mut known = known(&[condition(TenantClusterReason::Forming, 3)], &[condition(NodePoolReason::Scaling, 3)]);
         known.operation = Some(json!({
             "metadata": {"name": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301"},
-            "spec": {"type": "Swap", "steps": [{}, {}, {}]},
-            "status": {"done": 1, "step": "power-on shop-cp1",
+            "spec": {"type": "ImageSwap", "steps": [{}, {}, {}]},
+            "status": {"stepsDone": 1, "step": "power-on shop-cp1",
                        "conditions": [condition(OperationReason::Waiting, 1)]},
         }));
         let lines: Vec<String> = known.lines().into_iter().map(|(_, line)| line).collect();
         let expected = [
             "shop: ControlPlaneReady is False (Forming): as it is",
             "shop-a: 2 of 2 workers are Ready; Ready is False (Scaling): as it is",
-            "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (Swap): 1 of 3 steps are done, power-on shop-cp1; Progressing is \
+            "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (ImageSwap): 1 of 3 steps are done, power-on shop-cp1; Progressing is \
              False (Waiting): as it is",
         ];
         assert_eq!(lines, expected);

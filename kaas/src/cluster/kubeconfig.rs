@@ -76,7 +76,7 @@ fn judged(secret: &Value, cluster: &Value, now: SystemTime) -> anyhow::Result<Cr
         ),
         None => bail!("it leads to no address of the cluster's: somebody has changed it; {renewed}"),
     }
-    let formed = text(cluster, "/status/deployment/authority").parse::<Fingerprint>().ok().context(
+    let formed = text(cluster, "/status/deployment/caFingerprint").parse::<Fingerprint>().ok().context(
         "the cluster's status does not say yet with which authority it has formed, so nobody can tell whether this is its own: try again \
          in a minute; where it stays so, `kaas cluster get` says what is in the way",
     )?;

@@ -44,7 +44,7 @@ pub enum Cluster {
     /// Writes the kubeconfig of a cluster's administrator into a file.
     Kubeconfig(Kubeconfig),
     /// Takes VMs of a cluster as they are that are newer than the control cluster's database, which was restored: until then the cluster or a
-    /// pool of it is `Drifted`, and nothing is done.
+    /// pool of it is `AdoptionRequired`, and nothing is done.
     Adopt(Adopt),
     /// Deletes a cluster with its VMs and their disks, once its name is typed.
     Delete(Delete),

@@ -93,8 +93,8 @@ mod tests {
                     "resolved": {"endpoint": "192.168.10.10", "image": "kaas-tenant-0.2.0"},
                     "operation": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301",
                     "conditions": [
-                        {"type": "Preflight", "status": "True", "reason": "Possible", "message": "", "observedGeneration": 1},
-                        {"type": "Ready", "status": "False", "reason": "Making", "message": "cp2 joins", "observedGeneration": 2},
+                        {"type": "Preflight", "status": "True", "reason": "Passed", "message": "", "observedGeneration": 1},
+                        {"type": "Ready", "status": "False", "reason": "Provisioning", "message": "cp2 joins", "observedGeneration": 2},
                     ],
                 },
             }),
@@ -105,7 +105,7 @@ mod tests {
             })],
             operation: Some(json!({
                 "metadata": {"name": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301"},
-                "spec": {"type": "Swap", "steps": [{}]},
+                "spec": {"type": "ImageSwap", "steps": [{}]},
             })),
             workers: None,
         };
@@ -115,13 +115,13 @@ team-blue  shop  False  1.36.3   kaas-tenant-0.2.0  3   -      shop-3f2504e0-4f8
 
 Kubernetes API: https://192.168.10.10:6443
 
-Preflight is True (Possible) [of the spec as it was before]
-Ready is False (Making): cp2 joins
+Preflight is True (Passed) [of the spec as it was before]
+Ready is False (Provisioning): cp2 joins
 
 POOL          REPLICAS  READY  UPDATED  CLASS
 shop-general  3         1      -        medium
 
-shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (Swap): 0 of 1 steps are done";
+shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (ImageSwap): 0 of 1 steps are done";
         assert_eq!(cluster(&known, now), expected);
     }
 }

@@ -69,7 +69,7 @@ impl WorkerRollout<'_> {
 
     /// Whether all workers have followed, with `words` on the control nodes. Who is not to follow now is not waited for.
     pub fn wait_result(&self, words: &str) -> WaitResult {
-        use NodePoolReason::{ClusterNotReady, Drifted, JoinFailed, NotReached, Scaling, WorkersNotReady};
+        use NodePoolReason::{AdoptionRequired, ClusterNotReady, JoinFailed, NotReached, Scaling, WorkersNotReady};
         let is_paused = |of: &Value| of.as_bool().unwrap_or_default();
         let of_cluster = is_paused(&self.cluster["spec"]["paused"]);
         let (mut stay, mut goes, mut there) = (Vec::new(), false, 0);
@@ -80,7 +80,7 @@ impl WorkerRollout<'_> {
             let is_one = |reasons: &[NodePoolReason]| {
                 ready.is_some_and(|ready| reasons.iter().any(|reason| reason.word() == ready.reason))
             };
-            if is_one(&[JoinFailed, Drifted]) {
+            if is_one(&[JoinFailed, AdoptionRequired]) {
                 let why = ready.map(|ready| ready.words()).unwrap_or_default();
                 return WaitResult::Stopped(format!("{words}. {name}: {why}"));
             }
@@ -149,7 +149,9 @@ mod tests {
         let mut unsaid = ready.clone();
         unsaid["metadata"]["generation"] = 4.into();
         assert_eq!(come(&cluster(), &[unsaid], &[new()]), WaitResult::Pending, "nobody has judged it");
-        for (reason, word) in [(NodePoolReason::JoinFailed, "JoinFailed"), (NodePoolReason::Drifted, "Drifted")] {
+        for (reason, word) in
+            [(NodePoolReason::JoinFailed, "JoinFailed"), (NodePoolReason::AdoptionRequired, "AdoptionRequired")]
+        {
             let stopped = come(&cluster(), &[pool("shop-a", reason)], &[new()]);
             let words = format!("shop-a: Ready is False ({word})");
             assert!(matches!(stopped, WaitResult::Stopped(why) if why.contains(&words)));

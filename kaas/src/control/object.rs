@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_condition_of_an_earlier_spec_does_not_hold() {
         let object = |judged: Value| {
-            let condition = json!({"type": "Ready", "status": "True", "reason": "Serves", "message": "",
+            let condition = json!({"type": "Ready", "status": "True", "reason": "Available", "message": "",
                                    "observedGeneration": judged});
             json!({"metadata": {"generation": 3}, "status": {"conditions": [condition]}})
         };
@@ -92,7 +92,7 @@ mod tests {
         assert!(!holds(json!(2)) && !holds(Value::Null));
         assert_eq!((status(&object(json!(2)), "Ready"), status(&object(json!(2)), "UpToDate")), ("True", "-"));
         assert!(read_conditions(&json!({"metadata": {"generation": 3}})).is_empty());
-        assert_eq!(read_conditions(&object(json!(3)))[0].words(), "Ready is True (Serves)");
+        assert_eq!(read_conditions(&object(json!(3)))[0].words(), "Ready is True (Available)");
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(super) fn begun_with(
     kept: &DeploymentRecord,
     vms: &BTreeSet<Uuid>,
 ) -> anyhow::Result<Resolve> {
-    if kept.goal != Lifecycle::Up || !(kept.formed || kept.nodes.iter().any(|node| node.vm.is_some())) {
+    if kept.lifecycle != Lifecycle::Active || !(kept.formed || kept.nodes.iter().any(|node| node.bios_uuid.is_some())) {
         return Ok(Resolve::All);
     }
     let (cluster, key) = (&kept.cluster, file.deployer_key.display());
@@ -66,7 +66,7 @@ pub(super) fn begun_with(
         "deployer-key of [cluster]: there is no {key}, and the cluster {cluster} was begun with one: put that key \
          there, for the nodes do not admit another one"
     );
-    let is_there = |node: &Node| node.vm.is_some_and(|vm| vms.contains(&vm));
+    let is_there = |node: &Node| node.bios_uuid.is_some_and(|vm| vms.contains(&vm));
     if kept.formed || kept.nodes.iter().all(is_there) {
         return Ok(Resolve::AllButTheSecret);
     }
@@ -84,8 +84,8 @@ pub(super) fn begun_with(
 /// A warning if the given deployer's key is not the one that the cluster formed with, according to `kept`. The nodes may have
 /// been given the new key since.
 pub(super) fn another_key(key: Option<Fingerprint>, kept: &DeploymentRecord) -> Option<String> {
-    let (given, noted) = (key?, kept.deployer?);
-    let is_another = kept.goal == Lifecycle::Up && kept.formed && given != noted;
+    let (given, noted) = (key?, kept.deployer_fingerprint?);
+    let is_another = kept.lifecycle == Lifecycle::Active && kept.formed && given != noted;
     is_another.then(|| {
         format!(
             "the nodes of the cluster {} admitted the deployer's key {noted} before, and the present one is {given}: they admit that \

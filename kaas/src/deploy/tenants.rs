@@ -37,7 +37,7 @@ pub async fn told(
 /// The journal has no answer.
 fn may_have(kept: Option<&DeploymentRecord>) -> anyhow::Result<bool> {
     match kept {
-        Some(kept) if kept.goal == Lifecycle::Gone => Ok(false),
+        Some(kept) if kept.lifecycle == Lifecycle::Deleted => Ok(false),
         Some(kept) if !kept.formed => bail!("its journal does not say that it has formed"),
         _ => Ok(true),
     }
@@ -97,17 +97,17 @@ mod tests {
     fn missing_journal_leaves_tenant_clusters_unknown() {
         let kept = |goal: &str, formed: bool| -> DeploymentRecord {
             let kept = serde_json::json!({
-                "cluster": "control", "goal": goal, "formed": formed, "image": {"digest": "d", "name": "n"}, "nodes": [],
+                "cluster": "control", "lifecycle": goal, "formed": formed, "image": {"digest": "d", "name": "n"}, "nodes": [],
             });
             serde_json::from_value(kept).unwrap()
         };
-        for goal in ["up", "down"] {
+        for goal in ["active", "deleting"] {
             assert!(may_have(Some(&kept(goal, true))).unwrap(), "{goal}");
             let told = words(may_have(Some(&kept(goal, false))).map(|_| Vec::new())).unwrap();
             assert!(told.ends_with("is not known: its journal does not say that it has formed"), "{goal}: {told}");
         }
         assert!(may_have(None).unwrap());
-        assert!(!may_have(Some(&kept("gone", true))).unwrap(), "it was removed");
+        assert!(!may_have(Some(&kept("deleted", true))).unwrap(), "it was removed");
     }
 
     #[tokio::test(start_paused = true)]

@@ -126,9 +126,9 @@ fn begun_cluster_gets_no_new_key_or_secret() {
     let file = ClusterFile::read(&path).unwrap();
     let kept = |goal: &str, formed: bool, vm: Option<uuid::Uuid>| -> DeploymentRecord {
         let kept = serde_json::json!({
-            "cluster": "control", "goal": goal, "formed": formed,
+            "cluster": "control", "lifecycle": goal, "formed": formed,
             "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
-            "nodes": [{"name": "cp1", "address": "192.168.77.11", "made_of": "", "vm": vm}],
+            "nodes": [{"name": "cp1", "address": "192.168.77.11", "settings_hash": "", "bios_uuid": vm}],
         });
         serde_json::from_value(kept).unwrap()
     };
@@ -138,25 +138,25 @@ fn begun_cluster_gets_no_new_key_or_secret() {
     };
     let had = |has_key, kept: &DeploymentRecord| had_beside(has_key, kept, BTreeSet::new());
     // No VM was created with the values, or none will be.
-    for kept in [kept("up", false, None), kept("gone", true, vm), kept("down", true, vm)] {
+    for kept in [kept("active", false, None), kept("deleted", true, vm), kept("deleting", true, vm)] {
         assert_eq!(had(false, &kept), Ok(Resolve::All));
     }
     for formed in [true, false] {
-        let refused = had(false, &kept("up", formed, vm)).unwrap_err();
+        let refused = had(false, &kept("active", formed, vm)).unwrap_err();
         assert!(refused.contains("deployer-key of [cluster]: there is no ") && refused.contains("control.key,"));
     }
     // A formed cluster no longer needs the secret. Neither does one whose VMs all exist.
-    assert_eq!(had(true, &kept("up", true, vm)), Ok(Resolve::AllButTheSecret));
-    assert_eq!(had_beside(true, &kept("up", false, vm), vm.into_iter().collect()), Ok(Resolve::AllButTheSecret));
+    assert_eq!(had(true, &kept("active", true, vm)), Ok(Resolve::AllButTheSecret));
+    assert_eq!(had_beside(true, &kept("active", false, vm), vm.into_iter().collect()), Ok(Resolve::AllButTheSecret));
     // One VM was removed before its first start: it is created again, with the secret.
-    let refused = had(true, &kept("up", false, vm)).unwrap_err();
+    let refused = had(true, &kept("active", false, vm)).unwrap_err();
     assert!(refused.contains("deployment-secret of [cluster]: there is no "), "{refused}");
     let made = |name: &str| directory.path().join(name).exists();
     let (target, form) = package();
     let judged = judge_with(&file, Resolve::WhatWasBegunWith, target, &form).unwrap();
     assert!(judged.key.is_none() && !made("control.key") && !made("control.secret"));
     std::fs::write(directory.path().join("control.secret"), "a secret\n").unwrap();
-    assert_eq!(had(true, &kept("up", false, vm)), Ok(Resolve::WhatWasBegunWith));
+    assert_eq!(had(true, &kept("active", false, vm)), Ok(Resolve::WhatWasBegunWith));
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn another_deployer_key_gives_a_warning() {
     let [noted, other] = [b"noted", b"other"].map(|key: &[u8; 5]| Fingerprint::of(key));
     let kept = |formed: bool, deployer: Option<Fingerprint>| -> DeploymentRecord {
         let kept = serde_json::json!({
-            "cluster": "control", "goal": "up", "formed": formed, "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
-            "nodes": [], "deployer": deployer,
+            "cluster": "control", "lifecycle": "active", "formed": formed, "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
+            "nodes": [], "deployer_fingerprint": deployer,
         });
         serde_json::from_value(kept).unwrap()
     };
@@ -326,7 +326,7 @@ fn remaining_disks_and_copies_are_listed_as_left() {
     let replica = LeftVm { name: "cp1-restored".to_owned(), vm };
     let at = DeployStatus {
         cluster: "control".to_owned(),
-        goal: Lifecycle::Down,
+        lifecycle: Lifecycle::Deleting,
         image: "one".to_owned(),
         formed: true,
         looked: true,
@@ -359,7 +359,7 @@ fn remaining_disks_and_copies_are_listed_as_left() {
     let told = serde_json::to_value(Outcome::of(&RunOutcome::Gone, None, &at).leaving(vec![template.clone()])).unwrap();
     assert_eq!(told["templates"], serde_json::json!([template]));
     assert!(templates_stay(&[template]).starts_with("  left: the template kaas/control/kaas-image-1; remove it in"));
-    let text = status(&DeployStatus { goal: Lifecycle::Up, ..at });
+    let text = status(&DeployStatus { lifecycle: Lifecycle::Active, ..at });
     assert!(text.contains("  also there: a copy of the data disk of cp1: "), "{text}");
 }
 
@@ -368,7 +368,7 @@ fn remaining_disks_and_copies_are_listed_as_left() {
 fn waiting_cluster_writes_its_renewed_kubeconfig() {
     let at = DeployStatus {
         cluster: "control".to_owned(),
-        goal: Lifecycle::Up,
+        lifecycle: Lifecycle::Active,
         image: "one".to_owned(),
         formed: true,
         looked: true,

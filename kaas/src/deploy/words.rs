@@ -183,15 +183,15 @@ pub fn templates_stay(templates: &[String]) -> String {
 }
 
 pub fn status(status: &DeployStatus) -> String {
-    let stands = match status.goal {
-        Lifecycle::Up if status.done && status.formed => "runs",
-        Lifecycle::Up if status.formed => "has formed, and is not all there",
-        Lifecycle::Up => "has not formed yet",
-        Lifecycle::Down => "is being destroyed",
-        Lifecycle::Gone => "was destroyed",
+    let stands = match status.lifecycle {
+        Lifecycle::Active if status.done && status.formed => "runs",
+        Lifecycle::Active if status.formed => "has formed, and is not all there",
+        Lifecycle::Active => "has not formed yet",
+        Lifecycle::Deleting => "is being destroyed",
+        Lifecycle::Deleted => "was destroyed",
     };
     let mut text = format!("the cluster {} {stands}\n", status.cluster);
-    if status.goal != Lifecycle::Gone && status.looked {
+    if status.lifecycle != Lifecycle::Deleted && status.looked {
         for node in &status.nodes {
             let vm = match (&node.vm, node.power) {
                 (Some(vm), Some(power)) => format!("VM {vm} is {power}"),
@@ -207,7 +207,7 @@ pub fn status(status: &DeployStatus) -> String {
     for disk in &status.discarded {
         text += &format!("  also to be removed: the data disk {} at {}\n", disk.uuid, disk.path);
     }
-    let is_left = if status.goal == Lifecycle::Up { "also there" } else { "left" };
+    let is_left = if status.lifecycle == Lifecycle::Active { "also there" } else { "left" };
     for copy in &status.copies {
         text += &format!("  {is_left}: a copy of the data disk {copy}\n");
     }
@@ -231,7 +231,7 @@ pub fn arrived(arrived: &RunOutcome, kubeconfig: Option<&Path>, at: &DeployStatu
         RunOutcome::Paused(_) => format!("{}{renewed}paused: give the command again to go on", status(at)),
         RunOutcome::Stopped(waits) => {
             let mut why: String = waits.iter().map(|wait| format!("  {wait}\n")).collect();
-            if at.goal == Lifecycle::Down && waits.iter().any(|wait| wait.reason.code == UNNOTED) {
+            if at.lifecycle == Lifecycle::Deleting && waits.iter().any(|wait| wait.reason.code == UNNOTED) {
                 why += "if such a VM is the cluster's, give --also-vm with its BIOS UUID, once for each VM\n";
             }
             format!("it cannot go on by itself\n{why}{}{}", status(at), given.unwrap_or_default())

@@ -202,10 +202,10 @@ mod tests {
     #[test]
     fn wait_ends_for_reasons_that_need_the_operator() {
         let come = |reasons: &[ProviderReason], judged| super::wait_result(&provider(reasons, judged));
-        assert_eq!(come(&[ProviderReason::Serves], 2), WaitResult::Ready("clusters can be made on dc1".to_owned()));
-        assert_eq!(come(&[ProviderReason::Serves], 1), WaitResult::Pending);
+        assert_eq!(come(&[ProviderReason::Available], 2), WaitResult::Ready("clusters can be made on dc1".to_owned()));
+        assert_eq!(come(&[ProviderReason::Available], 1), WaitResult::Pending);
         assert_eq!(come(&[], 2), WaitResult::Pending);
-        assert_eq!(come(&[ProviderReason::NoAnswer, ProviderReason::NotReady], 2), WaitResult::Pending);
+        assert_eq!(come(&[ProviderReason::Unreachable, ProviderReason::NotReady], 2), WaitResult::Pending);
         assert_eq!(come(&[ProviderReason::NotKnown], 2), WaitResult::Pending);
         let refused = come(&[ProviderReason::LoginRefused, ProviderReason::NotReady], 2);
         assert_eq!(refused, WaitResult::Stopped("dc1: Authenticated is False (LoginRefused): as it is".to_owned()));

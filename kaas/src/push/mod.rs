@@ -164,7 +164,7 @@ mod tests {
             let conditions: Vec<Value> = reasons.iter().map(condition).collect();
             wait_result(&json!({"metadata": {"name": "x", "generation": 2}, "status": {"conditions": conditions}}))
         };
-        let both = [NodeImageReason::TemplatesThere, NodeImageReason::Understood];
+        let both = [NodeImageReason::TemplatesReady, NodeImageReason::Understood];
         assert_eq!(image(&both, 2), WaitResult::Ready("clusters can be made of x".to_owned()));
         for waits in [&both[..1], &both[1..], &[NodeImageReason::NoTemplate, NodeImageReason::Understood], &[]] {
             assert_eq!(image(waits, 2), WaitResult::Pending, "{waits:?}");

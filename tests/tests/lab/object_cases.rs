@@ -62,12 +62,12 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
         ("IPPool", pool(json!({"gateway": "192.168.10.30"})), "the gateway is inside a range"),
         ("IPPool", pool(json!({"dnsServers": ["127.0.0.1"]})), ADDRESS),
         ("IPPool", pool(json!({"reserved": ["224.0.0.1"]})), ADDRESS),
-        ("IPAddress", json!({"metadata": {"name": "another"}}), "the name is not the pool's"),
-        ("IPAddress", pool(json!({"address": "0.1.2.3"})), ADDRESS),
-        ("IPAddress", pool(json!({"claimant": {"purpose": null}})), "Required value"),
-        ("IPAddress", pool(json!({"claimant": {"purpose": "Endpoint"}})), "a Machine's address is for its node"),
+        ("PoolAddress", json!({"metadata": {"name": "another"}}), "the name is not the pool's"),
+        ("PoolAddress", pool(json!({"address": "0.1.2.3"})), ADDRESS),
+        ("PoolAddress", pool(json!({"claimant": {"purpose": null}})), "Required value"),
+        ("PoolAddress", pool(json!({"claimant": {"purpose": "Endpoint"}})), "a Machine's address is for its node"),
         (
-            "IPAddress",
+            "PoolAddress",
             pool(json!({"claimant": {"kind": "TenantCluster", "purpose": "Endpoint", "index": 1}})),
             "only for Services there are several",
         ),
@@ -157,7 +157,7 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
         ("Operation", pool(json!({"fromImage": "kaas-tenant-0.2.0"})), "a swap is from one image to another one"),
         (
             "Operation",
-            pool(json!({"type": "RaiseKubernetes", "fromVersion": "1.35", "toVersion": "1.37"})),
+            pool(json!({"type": "KubernetesUpgrade", "fromVersion": "1.35", "toVersion": "1.37"})),
             "Kubernetes is raised by one minor",
         ),
     ]
@@ -169,8 +169,8 @@ pub fn made_and_taken() -> Vec<(&'static str, Value)> {
         |every: &str| json!({"spec": {"backup": {"target": "https://backup.example.com/shop/", "every": every}}});
     let cluster = |kind: &str, purpose: &str, index: u32| json!({"spec": {"claimant": {"kind": kind, "purpose": purpose, "index": index}}});
     vec![
-        ("IPAddress", cluster("TenantCluster", "Endpoint", 0)),
-        ("IPAddress", cluster("TenantCluster", "ServiceVIP", 15)),
+        ("PoolAddress", cluster("TenantCluster", "Endpoint", 0)),
+        ("PoolAddress", cluster("TenantCluster", "ServiceVIP", 15)),
         ("TenantCluster", json!({"spec": {"image": null, "maintenance": {"autoUpdate": true}}})),
         (
             "TenantCluster",
@@ -184,7 +184,7 @@ pub fn made_and_taken() -> Vec<(&'static str, Value)> {
         ("TenantCluster", backup("168h")),
         ("TenantCluster", backup("7d")),
         ("NodePool", json!({"spec": {"labels": null, "taints": null, "rollout": null, "repair": null, "replicas": 0}})),
-        ("Operation", json!({"spec": {"type": "RaiseKubernetes", "fromVersion": "1.36", "toVersion": "1.37"}})),
+        ("Operation", json!({"spec": {"type": "KubernetesUpgrade", "fromVersion": "1.36", "toVersion": "1.37"}})),
     ]
 }
 
@@ -212,7 +212,7 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
         ),
         ("IPPool", spec(json!({"subnet": "192.168.0.0/16"})), "the subnet of a pool stays"),
         (
-            "IPAddress",
+            "PoolAddress",
             spec(json!({"claimant": {"uid": "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e22"}})),
             "an address in use stays",
         ),
@@ -263,7 +263,7 @@ pub fn edited_and_taken() -> Vec<(&'static str, Value)> {
         ("TenantCluster", json!({"spec": {"image": null, "maintenance": {"autoUpdate": true}}})),
         ("TenantCluster", json!({"spec": {"paused": true}, "metadata": {"annotations": {"kaas.local/adopt": "x"}}})),
         ("NodePool", json!({"spec": {"replicas": 0, "vmClass": "large"}})),
-        ("Machine", json!({"spec": {"removal": "KeepVM", "discards": {"localVolumes": true}}})),
+        ("Machine", json!({"spec": {"removal": "KeepVM", "drain": {"deleteLocalVolumes": true}}})),
         ("Machine", json!({"spec": {"removal": "DestroyVM"}})),
         ("Operation", json!({"metadata": {"annotations": {"kaas.local/do": "commit"}}})),
     ]
@@ -277,6 +277,6 @@ pub fn noted() -> Vec<(&'static str, Value, &'static str)> {
         ("Machine", json!({"status": {"journal": {"address": "224.0.0.1"}}}), ADDRESS),
         ("Machine", json!({"status": {"vms": [vm(uuid), vm(uuid)]}}), "Duplicate value"),
         ("TenantCluster", json!({"status": {"resolved": {"serviceVIPs": ["0.0.0.0"]}}}), ADDRESS),
-        ("TenantCluster", json!({"status": {"deployment": {"goal": "Up"}}}), "Required value"),
+        ("TenantCluster", json!({"status": {"deployment": {"lifecycle": "Active"}}}), "Required value"),
     ]
 }

@@ -17,9 +17,9 @@ const CLUSTER: &str = "/apis/kaas.local/v1alpha1/namespaces/team-blue/tenantclus
 /// What is kept of a cluster that has formed, or not yet.
 fn kept(formed: bool) -> control_plane::DeploymentRecord {
     let kept = json!({
-        "cluster": "shop", "deployment": "6f1c2f0e-7a57-4b8f-9d55-2a1f0b3c4d5e", "goal": "up", "formed": formed,
+        "cluster": "shop", "deployment": "6f1c2f0e-7a57-4b8f-9d55-2a1f0b3c4d5e", "lifecycle": "active", "formed": formed,
         "image": {"digest": "0a".repeat(32), "name": "kaas-tenant 0.2.0"},
-        "nodes": [{"name": "shop-cp1", "address": "192.168.10.21", "made_of": "0c".repeat(32)}],
+        "nodes": [{"name": "shop-cp1", "address": "192.168.10.21", "settings_hash": "0c".repeat(32)}],
     });
     serde_json::from_value(kept).expect("what is kept")
 }
@@ -50,7 +50,7 @@ pub fn holds_and_journals_are_kept_as_objects(server: &ApiServer) {
     server.inside(inside).unwrap_or_else(|error| panic!("{error:#}"));
     let read = |path: &str| -> Value { server.read(path).unwrap_or_else(|error| panic!("{error:#}")) };
     let deployment = read(CLUSTER)["status"]["deployment"].clone();
-    assert_eq!((&deployment["hold"], &deployment["formed"]), (&json!(2), &json!(true)));
+    assert_eq!((&deployment["lease"], &deployment["formed"]), (&json!(2), &json!(true)));
     let operation = read(&format!("/apis/kaas.local/v1alpha1/namespaces/team-blue/operations/shop-{}", plan().id));
     assert_eq!(operation["spec"]["plan"]["id"], plan().id.to_string());
     let events: Vec<&str> = (0..5).filter_map(|at| operation["status"]["entries"][at]["event"].as_str()).collect();
@@ -88,7 +88,7 @@ async fn kept_and_read(api: Api) {
     assert_eq!((continued.plan(), continued.entries().len()), (&plan(), 3), "{:?}", continued.entries());
     let done = Event::Done { step, note: "whole".to_owned(), vm: None, replaced: false, copies: Vec::new() };
     continued.append(done).await.expect("an entry");
-    let late = json!({"at": 1, "hold": 1, "event": "ended", "outcome": "upgraded"}).to_string();
+    let late = json!({"at": 1, "lease": 1, "event": "ended", "outcome": "upgraded"}).to_string();
     for (file, text) in [("journal-000009.json", late), (File::UPGRADE, String::new())] {
         assert!(store.write(1, file, &text).await.is_err(), "{file} of a hold that was overtaken");
     }

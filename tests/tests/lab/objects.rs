@@ -184,7 +184,7 @@ impl Bed {
         let name = if path.contains("/namespaces/") { name.to_owned() } else { format!("{name}-x") };
         made["metadata"] = json!({"name": name});
         made["status"].take();
-        if kind == "IPAddress" {
+        if kind == "PoolAddress" {
             merge(
                 &mut made,
                 &json!({"metadata": {"name": "blue-nodes-192-168-10-22"}, "spec": {"address": "192.168.10.22"}}),
@@ -291,20 +291,20 @@ fn a_minor_goes_back_until_it_is_reached(bed: &Bed, shown: &mut Shown) {
 fn what_was_begun_for_control_nodes_stays(bed: &Bed, shown: &mut Shown) {
     const KIND: &str = "TenantCluster";
     let deployment = |goal: &str, address: &str| {
-        let node = json!({"name": "shop-cp1", "address": address, "madeOf": "0c"});
-        json!({"status": {"deployment": {"goal": goal, "image": {"name": "kaas-tenant 0.2.0"}, "nodes": [node]}}})
+        let node = json!({"name": "shop-cp1", "address": address, "settingsHash": "0c"});
+        json!({"status": {"deployment": {"lifecycle": goal, "image": {"name": "kaas-tenant 0.2.0"}, "nodes": [node]}}})
     };
-    bed.refuses(shown, KIND, Bed::note, &deployment("Up", "192.168.10"), "should match");
-    bed.keeps(KIND, "/status", &deployment("Up", "192.168.10.21"));
+    bed.refuses(shown, KIND, Bed::note, &deployment("Active", "192.168.10"), "should match");
+    bed.keeps(KIND, "/status", &deployment("Active", "192.168.10.21"));
     for change in [json!({"status": {"deployment": null}}), json!({"status": null})] {
         bed.refuses(shown, KIND, Bed::note, &change, "what was begun for control nodes stays");
     }
-    bed.takes(KIND, Bed::note, &deployment("Gone", "192.168.10.21"));
+    bed.takes(KIND, Bed::note, &deployment("Deleted", "192.168.10.21"));
 }
 
 fn a_journal_grows_and_changes_nowhere_but_at_its_end(bed: &Bed, shown: &mut Shown) {
     const KIND: &str = "Operation";
-    let entry = |at: u32, event: &str| json!({"at": at, "hold": 4, "event": event, "action": "prepare", "node": 0});
+    let entry = |at: u32, event: &str| json!({"at": at, "lease": 4, "event": event, "action": "prepare", "node": 0});
     let of = |entries: Vec<Value>| json!({"status": {"entries": entries}});
     let begun = || vec![entry(1, "planned"), entry(2, "begun"), entry(3, "done"), entry(4, "paused")];
     bed.keeps(KIND, "/status", &of(begun()));

@@ -44,7 +44,7 @@ impl ObservedCluster<'_> {
         if let Some(window) = window.filter(|window| !window::is_open(window, self.now)) {
             let image = image.metadata.name.as_deref().unwrap_or_default();
             let what = if resizes { format!("{image} with {size}") } else { image.to_owned() };
-            return Change::Waits(TenantClusterReason::AwaitsWindow, format!("{what} waits for {window} UTC"));
+            return Change::Waits(TenantClusterReason::AwaitingWindow, format!("{what} waits for {window} UTC"));
         }
         match &self.room {
             Some(obstacle) if resizes => Change::Blocked(obstacle.clone()),

@@ -36,14 +36,14 @@ impl Change {
     }
 
     pub fn doing(&self) -> OperationPhase {
-        use TenantClusterReason::{AwaitsCommit, ChangeFailed, ImageUnsuitable, NotSupported, ReferenceMissing};
+        use TenantClusterReason::{AwaitingCommit, ChangeFailed, ImageUnsuitable, NotSupported, ReferenceMissing};
         match self {
             // A person has to say something else; all other obstacles may pass by themselves.
             Self::Blocked(Obstacle { reason: ImageUnsuitable | NotSupported | ReferenceMissing, message }) => {
                 OperationPhase::Blocked(message.clone())
             }
             Self::Waits(ChangeFailed, words) => OperationPhase::Blocked(words.clone()),
-            Self::Waits(AwaitsCommit, words) => OperationPhase::Operating(words.clone()),
+            Self::Waits(AwaitingCommit, words) => OperationPhase::Operating(words.clone()),
             Self::Nothing | Self::Blocked(_) | Self::Waits(..) => OperationPhase::Idle,
             _ => OperationPhase::Operating(self.said().map(|(_, words)| words).unwrap_or_default()),
         }

@@ -133,23 +133,23 @@ impl ObservedCluster<'_> {
             let words = format!(
                 "all control nodes run {to}, and {wanted}: {DO} on the Operation {name}, with commit or rollback"
             );
-            return self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words);
+            return self.shown(operation, swapping, TenantClusterReason::AwaitingCommit, &words);
         }
         if self.cluster.spec.upgrade.commit == Commit::Manual {
             let words = format!("all control nodes run {to}: {DO} on the Operation {name}, with commit or rollback");
-            return self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words);
+            return self.shown(operation, swapping, TenantClusterReason::AwaitingCommit, &words);
         }
-        let since = operation.status.as_ref().and_then(|status| status.good_since.as_ref());
+        let since = operation.status.as_ref().and_then(|status| status.healthy_since.as_ref());
         match since {
             Some(since) if self.now.as_second() - since.0.as_second() >= GOOD => Change::Go(name, Request::Commit),
             Some(since) => {
                 let words =
                     format!("all control nodes run {to}, and are good since {}: ten minutes are waited", since.0);
-                self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words)
+                self.shown(operation, swapping, TenantClusterReason::AwaitingCommit, &words)
             }
             None => {
                 let words = format!("all control nodes run {to}; not all of them are Ready");
-                self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words)
+                self.shown(operation, swapping, TenantClusterReason::AwaitingCommit, &words)
             }
         }
     }

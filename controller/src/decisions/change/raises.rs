@@ -57,7 +57,7 @@ impl ObservedCluster<'_> {
         let to = operation.spec.to_version.as_deref().and_then(|to| to.parse::<Minor>().ok());
         let Some(to) = to else { return Change::Abandon(name(operation)) };
         if let Some(rest) = &self.rests {
-            let says_so = [rest.reason(), OperationReason::NotToBeHad].map(|it| says(operation, it).is_some());
+            let says_so = [rest.reason(), OperationReason::Rejected].map(|it| says(operation, it).is_some());
             return match (word(operation), blocked(operation)) {
                 // Nothing moves by that.
                 (Some(Ok(OperatorAction::Abandon)), _) => Change::Abandon(name(operation)),

@@ -17,7 +17,7 @@ impl ObservedCluster<'_> {
         let rest = self.rests.as_ref().filter(|_| is_pausable(swapping));
         let stands = swap_reasons(rest, swapping)[0].0;
         let mut resting = [OperationReason::Paused, OperationReason::ControlClusterChanges].into_iter();
-        let says_so = match says(operation, OperationReason::NotToBeHad) {
+        let says_so = match says(operation, OperationReason::Rejected) {
             Some(refused) => is_still(&refused, rest),
             None => resting.all(|reason| says(operation, reason).is_some() == (stands == reason)),
         };

@@ -4,7 +4,7 @@
 use super::super::claims::{AllocatedAddresses, ClaimStep};
 use super::super::obstacle::Obstacle;
 use super::{is_kept, is_ours};
-use crate::objects::{IPAddress, Machine, Resolved, TenantCluster, TenantClusterReason};
+use crate::objects::{Machine, PoolAddress, Resolved, TenantCluster, TenantClusterReason};
 
 #[derive(Debug)]
 pub struct CreationInputs<'a> {
@@ -18,9 +18,9 @@ pub struct CreationInputs<'a> {
     /// Why the Provider's limits have no room for its control nodes; none if they have.
     pub limits: Option<Obstacle>,
     /// The addresses that are given back: those that it does not claim any more.
-    pub left_over: Vec<IPAddress>,
+    pub left_over: Vec<PoolAddress>,
     /// The addresses that it has for itself, beside those of its Machines.
-    pub held: Vec<IPAddress>,
+    pub held: Vec<PoolAddress>,
     /// What comes next for its addresses; or why none can be had.
     pub claiming: Result<ClaimStep, Obstacle>,
     /// Whether those that are missing are held by others who go no further either, and came after it: they give them back.
@@ -54,11 +54,11 @@ pub enum CreationStep {
     /// A Machine that was made otherwise goes, with its address: no VM was begun for it.
     Unmake(Box<Machine>),
     /// An address is given back.
-    Release(Box<IPAddress>),
+    Release(Box<PoolAddress>),
     /// All of its own addresses are given back, for something is in the way: others could have them meanwhile.
-    GiveBack(Vec<IPAddress>, Obstacle),
+    GiveBack(Vec<PoolAddress>, Obstacle),
     Make(Box<Machine>),
-    Claim(Box<IPAddress>),
+    Claim(Box<PoolAddress>),
     /// What nodes prove themselves with is drawn.
     Draw,
     /// `fleet` makes the control nodes.
@@ -190,7 +190,7 @@ mod tests {
     struct World {
         cluster: TenantCluster,
         machines: Vec<Machine>,
-        addresses: Vec<IPAddress>,
+        addresses: Vec<PoolAddress>,
         keys: KeysSeen,
     }
 

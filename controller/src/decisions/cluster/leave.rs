@@ -1,7 +1,7 @@
 //! What comes next for a cluster that is being deleted: its pools first, then its control nodes, and all that was made for it after them.
 
 use super::{is_kept, is_ours};
-use crate::objects::{DeploymentLifecycle, IPAddress, Machine, NodePool, TenantCluster};
+use crate::objects::{DeploymentLifecycle, Machine, NodePool, PoolAddress, TenantCluster};
 
 #[derive(Debug)]
 pub struct DeletionInputs<'a> {
@@ -9,7 +9,7 @@ pub struct DeletionInputs<'a> {
     pub pools: Vec<NodePool>,
     pub machines: Vec<Machine>,
     /// The addresses that it or one of its Machines has.
-    pub addresses: Vec<IPAddress>,
+    pub addresses: Vec<PoolAddress>,
     /// The Secrets that were made for it, by name.
     pub secrets: Vec<String>,
     /// The Operations that were made for it, by name.
@@ -30,7 +30,7 @@ pub enum DeletionStep {
     /// `fleet` removes the control nodes.
     Destroy,
     /// An address is given back: the VM that had it is gone.
-    Release(Box<IPAddress>),
+    Release(Box<PoolAddress>),
     /// A Machine goes, whose VM is gone.
     Forget(Box<Machine>),
     RemoveSecret(String),
@@ -68,7 +68,7 @@ pub fn deletion_step(leaving: &DeletionInputs<'_>) -> DeletionStep {
     }
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
     // What was begun is noted before anything follows from it: without a note there is no VM.
-    if deployment.is_some_and(|deployment| deployment.goal != DeploymentLifecycle::Gone) {
+    if deployment.is_some_and(|deployment| deployment.lifecycle != DeploymentLifecycle::Deleted) {
         return DeletionStep::Destroy;
     }
     // Each is asked to go: whoever counts addresses may keep it until what had it is gone, too.
@@ -108,7 +108,7 @@ mod tests {
         cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
         cluster.metadata.deletion_timestamp = Some(now());
         let deployment: Deployment =
-            serde_json::from_value(serde_json::json!({"goal": goal, "image": {"name": "a"}})).unwrap();
+            serde_json::from_value(serde_json::json!({"lifecycle": goal, "image": {"name": "a"}})).unwrap();
         cluster.status = Some(TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() });
         cluster
     }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_cluster_goes_workers_first_and_addresses_after_the_vms_that_had_them() {
-        let (up, gone) = (deployed(DeploymentLifecycle::Up), deployed(DeploymentLifecycle::Gone));
+        let (up, gone) = (deployed(DeploymentLifecycle::Active), deployed(DeploymentLifecycle::Deleted));
         let mut seen = leaving(&up);
         assert_eq!(deletion_step(&seen), DeletionStep::DeletePools(vec!["shop-general".to_owned()]));
         seen.pools[0].metadata.deletion_timestamp = Some(now());
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_cluster_for_which_no_vm_was_begun_goes_without_a_vcenter() {
-        let mut cluster = deployed(DeploymentLifecycle::Up);
+        let mut cluster = deployed(DeploymentLifecycle::Active);
         cluster.status.as_mut().unwrap().deployment = None;
         let mut seen = leaving(&cluster);
         seen.pools.clear();

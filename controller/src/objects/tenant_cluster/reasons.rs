@@ -8,7 +8,7 @@ reasons! {
     /// All that the cluster needs can be had. It is judged before the first VM, and again before each change.
     Preflight {
         /// Nothing is in the way.
-        Possible = True,
+        Passed = True,
         /// The Provider, a zone, a network, a class, a pool or an image of the spec is not there; the message names each.
         ReferenceMissing = False,
         /// The namespace is none of those that the Provider allows: ask who runs it.
@@ -22,7 +22,7 @@ reasons! {
         /// (`vipsPerNamespace` of the IPPool), or an address that the spec names is somebody else's or reserved; the message names it.
         AddressesMissing = False,
         /// The endpoint or an address for Services is not in the subnet of the control nodes, or not all addresses of their pools are. A
-        /// range that overlaps that subnet is `FormRefused`.
+        /// range that overlaps that subnet is `PropertiesRefused`.
         RangesOverlap = False,
         /// The image does not carry the minor, may not take the place of the one before, has expired, or is of a format that
         /// this controller does not know; the message says which.
@@ -32,9 +32,9 @@ reasons! {
         /// An object of a name that the cluster's own need is somebody else's; the message names it.
         NameTaken = False,
         /// Control nodes would refuse the form that follows from the spec; the message says what of it, as their consoles would.
-        FormRefused = False,
+        PropertiesRefused = False,
         /// Control nodes or their VMs are not as a change needs them; the message says what of which.
-        ControlNodesUnfit = False,
+        ControlPlaneUnfit = False,
         /// The spec asks for something that this version of the controller does not do; the message names it.
         NotSupported = False,
         /// Something that has to be known is not.
@@ -69,9 +69,9 @@ reasons! {
         /// Something differs, and an Operation changes it.
         Changing = False,
         /// Something differs, and waits for the maintenance window.
-        AwaitsWindow = False,
+        AwaitingWindow = False,
         /// The new image waits for its ten minutes, or for a person's commit: `kaas.local/do: commit` on the Operation.
-        AwaitsCommit = False,
+        AwaitingCommit = False,
         /// A change failed and waits for a person; the Operation says why, and what can be done with `kaas.local/do`.
         ChangeFailed = False,
         /// Something differs, and something is in the way of changing it: `Preflight` says what. Nothing has moved.
@@ -93,32 +93,32 @@ reasons! {
         /// An Operation is under way.
         OperationRuns = True,
         /// Control nodes are made, or powered on.
-        ControlNodesChange = True,
+        ControlPlaneChanges = True,
         /// VMs come or go.
         WorkersChange = True,
         /// The cluster is being deleted.
         Deleting = True,
         /// There is nothing to do.
-        Settled = False,
+        Idle = False,
         /// `paused` is set: nothing further is begun.
         Paused = False,
         /// The controller's database is older than the VMs that the message names, as after a restore of the control cluster: nothing of
         /// control nodes is changed, powered off, deleted or made before a person has seen to it. Or control nodes were being removed, and
         /// nobody deletes the cluster.
-        Drifted = False,
+        AdoptionRequired = False,
         /// Something is in the way that only a person can change; the other conditions say what.
-        Stuck = False,
+        Blocked = False,
     }
     /// The cluster can be used.
     Ready {
         /// It can.
-        Serves = True,
+        Available = True,
         /// It is being made.
-        Making = False,
+        Provisioning = False,
         /// Another condition says what is in the way.
         NotReady = False,
         /// It is being deleted.
-        Leaving = False,
+        ClusterDeleting as Deleting = False,
         /// The cluster does not answer.
         NotReached = Unknown,
     }

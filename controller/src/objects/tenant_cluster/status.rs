@@ -88,7 +88,7 @@ pub struct Resolved {
     /// where an earlier version has made them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::digests")]
-    pub told: BTreeMap<String, String>,
+    pub node_settings: BTreeMap<String, String>,
 }
 
 /// The control nodes as they are.
@@ -116,7 +116,7 @@ pub struct NodesStatus {
     /// How many all pools want.
     #[serde(default)]
     #[schemars(range(min = 0))]
-    pub wanted: i32,
+    pub desired: i32,
     /// How many there are.
     #[serde(default)]
     #[schemars(range(min = 0))]

@@ -160,7 +160,7 @@ async fn gather_evidence(
 /// Whether control nodes of a cluster are newer than the database, as it says itself.
 fn has_drifted(cluster: &TenantCluster) -> bool {
     let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
-    let reason = TenantClusterReason::Drifted;
+    let reason = TenantClusterReason::AdoptionRequired;
     let mut conditions = conditions.filter(|condition| condition.about == reason.condition());
     conditions.any(|condition| condition.reason == reason.word())
 }

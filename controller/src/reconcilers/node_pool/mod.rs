@@ -264,7 +264,7 @@ impl PoolReconciler<'_> {
     ) -> Result<bool, ReconcileError> {
         let lacks = |machine: &&Machine| {
             let status = machine.status.clone().unwrap_or_default();
-            status.phase == Phase::New && status.journal.address.is_none()
+            status.phase == Phase::Provisioning && status.journal.address.is_none()
         };
         let lacking: Vec<&Machine> = machines.iter().filter(lacks).filter(|_| known.addresses.is_some()).collect();
         for machine in &lacking {
@@ -355,7 +355,7 @@ fn placed(provider: &Provider, zone: Option<String>) -> Placed {
 /// Why the VM of a worker can be put nowhere: its zone was taken out of the Provider before it was made.
 fn nowhere(machines: &[Machine], known: &PoolContext) -> Option<String> {
     let vsphere = known.provider.spec.vsphere.as_ref()?;
-    let is_new = |machine: &&Machine| machine.status.as_ref().is_none_or(|status| status.phase == Phase::New);
+    let is_new = |machine: &&Machine| machine.status.as_ref().is_none_or(|status| status.phase == Phase::Provisioning);
     let lost = machines.iter().filter(is_new).find(|machine| placement(vsphere, &machine.spec.zone).is_none())?;
     Some(format!("the Provider has no zone {} any more, where {} is to be", lost.spec.zone, lost.name_any()))
 }

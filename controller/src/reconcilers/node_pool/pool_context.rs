@@ -154,7 +154,8 @@ impl PoolReconciler<'_> {
             Ok(wanted) => wanted,
             Err(why) => return Ok(Err((Unfit, why.to_string()))),
         };
-        wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
+        wanted.last_index =
+            pool.status.as_ref().and_then(|status| u64::try_from(status.last_index).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
         let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
         held.holds(&mut wanted);

@@ -14,13 +14,13 @@ use crate::reach::{Failure, kinds};
 impl PoolReconciler<'_> {
     /// Says of a pool that wants no worker, and has none, that it is as it is to be.
     pub(super) async fn report_empty(&self, pool: &NodePool) -> Result<Action, ReconcileError> {
-        use NodePoolReason::{AllReady, Current, FewIll, RepairOff};
+        use NodePoolReason::{AllReady, Current, FewUnhealthy, RepairOff};
         let (now, generation) = (self.0.clock.time(), pool.metadata.generation.unwrap_or_default());
         let mut status = pool.status.clone().unwrap_or_default();
         status.observed_generation = generation;
         (status.replicas, status.ready_replicas, status.updated_replicas) = (0, 0, 0);
         status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
-        let repairable = if pool.spec.repair.after_seconds == 0 { RepairOff } else { FewIll };
+        let repairable = if pool.spec.repair.after_seconds == 0 { RepairOff } else { FewUnhealthy };
         for reason in [AllReady, Current, repairable] {
             set(&mut status.conditions, reason, "", generation, &now);
         }

@@ -36,8 +36,8 @@ fn is_otherwise(seen: &[Machine], now: &[Machine]) -> bool {
     now.iter().any(|machine| {
         let before = seen.iter().find(|before| before.uid() == machine.uid());
         let is_deleted = |of: &Machine| of.metadata.deletion_timestamp.is_some();
-        let leaves = machine.status.as_ref().is_some_and(|status| status.phase == Phase::Leaving);
-        let said = |of: &Machine| (of.spec.discards, of.spec.removal);
+        let leaves = machine.status.as_ref().is_some_and(|status| status.phase == Phase::Deleting);
+        let said = |of: &Machine| (of.spec.drain, of.spec.removal);
         let was_said = before.map(said).unwrap_or_default();
         (is_deleted(machine) && !leaves && !before.is_some_and(is_deleted)) || said(machine) != was_said
     })

@@ -194,7 +194,7 @@ impl Pooled {
             assert_eq!(form, format!("{address}/24"), "{what}: {name}");
         }
         let machines = self.0.api.names("machines");
-        let addresses = self.0.api.names("ipaddresses").len();
+        let addresses = self.0.api.names("pooladdresses").len();
         assert_eq!(addresses, machines.len() + 3, "{what}: one each, two for Services, the endpoint: {machines:?}");
     }
 
@@ -259,7 +259,10 @@ async fn a_pool_that_wants_no_worker_and_has_none_asks_nobody() {
     assert!(pooled.0.place.lock().asked_by.is_empty());
     assert_eq!(pooled.0.place.lock().opened, opened);
     assert!(pooled.is_settled(0));
-    assert_eq!((pooled.condition("UpToDate").as_str(), pooled.condition("Repairable").as_str()), ("Current", "FewIll"));
+    assert_eq!(
+        (pooled.condition("UpToDate").as_str(), pooled.condition("Repairable").as_str()),
+        ("Current", "FewUnhealthy")
+    );
     pooled.scale(1);
     pooled.until("one", |it| it.is_settled(1)).await;
     pooled.scale(0);
@@ -349,7 +352,7 @@ async fn what_a_person_says_of_a_machine_is_heeded_while_workers_join() {
     pooled
         .is_heeded(|| {
             let mut machine: Machine = pooled.0.api.read(Some("team-blue"), "shop-general-w1").unwrap();
-            machine.spec.discards.bare_pods = true;
+            machine.spec.drain.delete_unmanaged_pods = true;
             pooled.0.api.put(&machine);
         })
         .await;
@@ -502,17 +505,17 @@ async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() 
     api.put(&crate::decisions::claimed("blue-nodes", taken, claimant));
     let (_, third) = draw("shop-general-w3").await;
     assert!(third > taken, "{third}");
-    assert_eq!(api.names("ipaddresses").len(), 6 + 3 + 1);
+    assert_eq!(api.names("pooladdresses").len(), 6 + 3 + 1);
     // Whoever asks again for one that has its address has seen that, though no list has it.
     for (name, address) in [("shop-general-w1", one), ("shop-general-w2", other), ("shop-general-w3", third)] {
         let machine = api.read::<Machine>(Some("team-blue"), name).unwrap();
         assert_eq!(store.admitted(&machine).await.unwrap(), Some(address), "{name}");
     }
-    assert_eq!(api.names("ipaddresses").len(), 6 + 3 + 1);
+    assert_eq!(api.names("pooladdresses").len(), 6 + 3 + 1);
     // A list that another one has asked for since will do as well, and what is in it counts once.
     assert!(fenced.in_use(None).await.unwrap().number() > 1);
     let (fourth, _) = draw("shop-general-w4").await;
-    assert_eq!((fourth, api.names("ipaddresses").len()), (second, 6 + 3 + 2));
+    assert_eq!((fourth, api.names("pooladdresses").len()), (second, 6 + 3 + 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use crate::reach::providers::UnavailableReason;
 pub fn conditions(looked: Result<&VCenterInventory, &UnavailableReason>, moved: &[String]) -> [ProviderCondition; 4] {
     let [reachable, authenticated, privileged] = match looked {
         Ok(seen) => [
-            (Reason::Answers, seen.version.clone()),
+            (Reason::Connected, seen.version.clone()),
             (Reason::LoggedIn, format!("logged in as {}", seen.user)),
             privileged(seen),
         ],
@@ -19,11 +19,11 @@ pub fn conditions(looked: Result<&VCenterInventory, &UnavailableReason>, moved: 
             match why {
                 UnavailableReason::NoAnswer(_)
                 | UnavailableReason::BackingOff { .. }
-                | UnavailableReason::Hypervisor(_) => unreached(Reason::NoAnswer, words),
+                | UnavailableReason::Hypervisor(_) => unreached(Reason::Unreachable, words),
                 UnavailableReason::Untrusted(_) => unreached(Reason::Untrusted, words),
                 UnavailableReason::OtherServer(_) | UnavailableReason::Unknown => unreached(Reason::OtherServer, words),
                 UnavailableReason::LoginRefused(_) => {
-                    [(Reason::Answers, String::new()), (Reason::LoginRefused, words), not_asked]
+                    [(Reason::Connected, String::new()), (Reason::LoginRefused, words), not_asked]
                 }
                 UnavailableReason::Secret(_) => {
                     [(Reason::NotAsked, String::new()), (Reason::SecretMissing, words), not_asked]
@@ -46,7 +46,7 @@ fn ready(
     others: &[&ProviderCondition; 3],
 ) -> ProviderCondition {
     if let Err(why @ UnavailableReason::BackingOff { .. }) = looked {
-        return (Reason::Resting, why.to_string());
+        return (Reason::BackingOff, why.to_string());
     }
     let is = |standing: ConditionStatus| others.iter().find(|(reason, _)| reason.standing() == standing);
     if let Some((reason, _)) = is(ConditionStatus::False) {
@@ -60,9 +60,9 @@ fn ready(
     }
     match looked {
         Ok(seen) if !seen.closed.is_empty() => {
-            (Reason::Serves, format!("not everywhere now: {}", seen.closed.join("; ")))
+            (Reason::Available, format!("not everywhere now: {}", seen.closed.join("; ")))
         }
-        _ => (Reason::Serves, String::new()),
+        _ => (Reason::Available, String::new()),
     }
 }
 
@@ -80,12 +80,12 @@ mod tests {
         let text = str::to_owned;
         let resting = UnavailableReason::BackingOff { seconds: 15, until: text("noon"), why: text("no route") };
         for (why, expected) in [
-            (UnavailableReason::NoAnswer(text("no route")), ["NoAnswer", "NotReached", "NotLoggedIn", "NotReady"]),
-            (resting, ["NoAnswer", "NotReached", "NotLoggedIn", "Resting"]),
+            (UnavailableReason::NoAnswer(text("no route")), ["Unreachable", "NotReached", "NotLoggedIn", "NotReady"]),
+            (resting, ["Unreachable", "NotReached", "NotLoggedIn", "BackingOff"]),
             (UnavailableReason::Untrusted(text("x")), ["Untrusted", "NotReached", "NotLoggedIn", "NotReady"]),
             (UnavailableReason::OtherServer(text("x")), ["OtherServer", "NotReached", "NotLoggedIn", "NotReady"]),
             (UnavailableReason::Secret(text("x")), ["NotAsked", "SecretMissing", "NotLoggedIn", "NotReady"]),
-            (UnavailableReason::LoginRefused(text("x")), ["Answers", "LoginRefused", "NotLoggedIn", "NotReady"]),
+            (UnavailableReason::LoginRefused(text("x")), ["Connected", "LoginRefused", "NotLoggedIn", "NotReady"]),
             (UnavailableReason::NotKnown(Failure::Missing), ["NotAsked", "NotReached", "NotLoggedIn", "NotKnown"]),
         ] {
             assert_eq!(words(Err(&why), &[]), expected, "{why:?}");
@@ -99,17 +99,17 @@ mod tests {
             user: "kaas".to_owned(),
             ..VCenterInventory::default()
         };
-        assert_eq!(words(Ok(&seen), &[]), ["Answers", "LoggedIn", "Complete", "Serves"]);
+        assert_eq!(words(Ok(&seen), &[]), ["Connected", "LoggedIn", "Complete", "Available"]);
         let closed =
             VCenterInventory { closed: vec!["the datastore a: it is in maintenance".to_owned()], ..seen.clone() };
         let told = conditions(Ok(&closed), &[]);
-        assert_eq!((told[3].0.word(), told[3].1.contains("maintenance")), ("Serves", true));
+        assert_eq!((told[3].0.word(), told[3].1.contains("maintenance")), ("Available", true));
         let absent =
             VCenterInventory { absent: vec!["the folder x".to_owned()], missing: vec!["p".to_owned()], ..seen.clone() };
-        assert_eq!(words(Ok(&absent), &[]), ["Answers", "LoggedIn", "ObjectsMissing", "NotReady"]);
+        assert_eq!(words(Ok(&absent), &[]), ["Connected", "LoggedIn", "ObjectsMissing", "NotReady"]);
         let missing = VCenterInventory { absent: Vec::new(), ..absent };
         let told = conditions(Ok(&missing), &[]);
         assert_eq!((told[2].0.word(), told[2].1.as_str()), ("PrivilegesMissing", "kaas lacks p"));
-        assert_eq!(words(Ok(&seen), &["moved".to_owned()]), ["Answers", "LoggedIn", "Complete", "ZoneInUse"]);
+        assert_eq!(words(Ok(&seen), &["moved".to_owned()]), ["Connected", "LoggedIn", "Complete", "ZoneInUse"]);
     }
 }

@@ -41,12 +41,12 @@ async fn credentials_are_taken_as_the_secret_has_them_and_refused_ones_are_sent_
     bed.count_anew().await;
     for _ in 0..3 {
         let seen = looked(&api, &context).await;
-        assert_eq!(words(&seen), ["Answers", "LoginRefused", "NotLoggedIn", "NotReady"]);
+        assert_eq!(words(&seen), ["Connected", "LoginRefused", "NotLoggedIn", "NotReady"]);
     }
     assert_eq!(bed.count("Login").await, 1, "an account is not locked by asking again and again");
     api.put(&secret(ADMINISTRATOR, PASSWORD));
     let seen = looked(&api, &context).await;
-    assert_eq!(words(&seen), ["Answers", "LoggedIn", "Complete", "Serves"], "{:?}", seen.status);
+    assert_eq!(words(&seen), ["Connected", "LoggedIn", "Complete", "Available"], "{:?}", seen.status);
     let status = seen.status.as_ref().unwrap();
     assert!(status.version.as_ref().unwrap().contains("vCenter"), "{status:?}");
     assert_eq!((status.zones.len(), status.zones[0].datastore.as_deref()), (1, Some("LocalDS_0")));
@@ -61,7 +61,7 @@ async fn credentials_are_taken_as_the_secret_has_them_and_refused_ones_are_sent_
     // Rotated: the next who asks does so as the other one.
     api.put(&secret(LOOKER, PASSWORD));
     let seen = looked(&api, &context).await;
-    assert_eq!(words(&seen), ["Answers", "LoggedIn", "PrivilegesMissing", "NotReady"]);
+    assert_eq!(words(&seen), ["Connected", "LoggedIn", "PrivilegesMissing", "NotReady"]);
     let said = standing(&seen, "Privileged").1;
     assert!(said.contains(LOOKER) && said.contains("VirtualMachine.") && said.contains("Folder.Create"), "{said}");
     // Taken away: no new session is opened.
@@ -106,7 +106,7 @@ async fn all_that_is_not_there_is_named_at_once() {
         "networks": [{"name": "blue", "portGroup": "none", "addressing": "DHCP"}],
     });
     let seen = judged(&bed, ADMINISTRATOR, PASSWORD, &change).await;
-    assert_eq!(words(&seen), ["Answers", "LoggedIn", "ObjectsMissing", "NotReady"]);
+    assert_eq!(words(&seen), ["Connected", "LoggedIn", "ObjectsMissing", "NotReady"]);
     let said = standing(&seen, "Privileged").1;
     for part in
         ["folder tenants", "folder no/such", "datastore none", "cluster other", "Resources/nobodys", "port group none"]
@@ -125,7 +125,7 @@ async fn a_cluster_that_chooses_no_host_for_a_clone_is_named() {
         bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
         let seen = judged(&bed, ADMINISTRATOR, PASSWORD, &json!({})).await;
         let (reason, said) = standing(&seen, "Ready");
-        assert_eq!(reason, "Serves", "{version}: {said}");
+        assert_eq!(reason, "Available", "{version}: {said}");
         let words = "not everywhere now: the cluster DC0_C0: DRS is turned off";
         assert_eq!(said.contains(words), is_named, "{version}: {said}");
     }
@@ -145,11 +145,11 @@ async fn what_a_person_adds_on_the_vcenter_is_seen_a_minute_later() {
     api.put(&secret(ADMINISTRATOR, PASSWORD));
     api.put(&bed.provider(&json!({})));
     let seen = looked(&api, &context).await;
-    assert_eq!(words(&seen), ["Answers", "LoggedIn", "ObjectsMissing", "NotReady"]);
+    assert_eq!(words(&seen), ["Connected", "LoggedIn", "ObjectsMissing", "NotReady"]);
     bed.make_tenants().await;
     a_minute_passes().await;
     let seen = looked(&api, &context).await;
-    assert_eq!(words(&seen), ["Answers", "LoggedIn", "Complete", "Serves"], "{:?}", seen.status);
+    assert_eq!(words(&seen), ["Connected", "LoggedIn", "Complete", "Available"], "{:?}", seen.status);
     let asked = bed.count("HasUserPrivilegeOnEntities").await;
     a_minute_passes().await;
     looked(&api, &context).await;
@@ -187,7 +187,7 @@ async fn a_vcenter_that_does_not_answer_is_left_alone_for_a_while_and_what_was_f
     api.put(&secret(ADMINISTRATOR, PASSWORD));
     api.put(&bed.provider(&json!({})));
     let seen = looked(&api, &context).await;
-    assert_eq!(words(&seen)[3], "Serves");
+    assert_eq!(words(&seen)[3], "Available");
     let free = seen.status.as_ref().unwrap().free_storage_gib;
     bed.end();
     // Another spec: what was seen does not stand for that.
@@ -196,11 +196,11 @@ async fn a_vcenter_that_does_not_answer_is_left_alone_for_a_while_and_what_was_f
     api.put(&provider);
     for _ in 0..3 {
         let seen = looked(&api, &context).await;
-        assert_eq!(words(&seen)[..2], ["NoAnswer", "NotReached"]);
+        assert_eq!(words(&seen)[..2], ["Unreachable", "NotReached"]);
     }
     let again = settled(&api, &context, (None, "dc1"), reconcile).await.unwrap();
     let seen: Provider = now(&api, None, "dc1").await.unwrap();
-    assert_eq!(words(&seen), ["NoAnswer", "NotReached", "NotLoggedIn", "Resting"]);
+    assert_eq!(words(&seen), ["Unreachable", "NotReached", "NotLoggedIn", "BackingOff"]);
     assert!(again != Action::requeue(INTERVAL), "{again:?}");
     let unavailable = context.providers.session(&seen).await.err().unwrap();
     assert!(matches!(unavailable.why, UnavailableReason::BackingOff { .. }), "{unavailable}");
@@ -240,7 +240,7 @@ async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_image
     api.put(&secret(IN_ROLE, PASSWORD));
     api.put(&bed.provider(&json!({})));
     let provider = looked(&api, &context).await;
-    assert_eq!(words(&provider), ["Answers", "LoggedIn", "Complete", "Serves"], "{:?}", provider.status);
+    assert_eq!(words(&provider), ["Connected", "LoggedIn", "Complete", "Available"], "{:?}", provider.status);
     let deployment = uuid::Uuid::from_u128(0xabc);
     let place = crate::reach::providers::ClusterPlacement { deployment, cluster: "shop", networks: vec!["blue"] };
     let providers = &context.providers;

@@ -20,7 +20,7 @@ use crate::decisions::{
     node_settings_hashes, obstacles, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
-    AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
+    AUTO, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, Resolved, TenantCluster, TenantClusterReason,
     TenantClusterSpec, TenantClusterStatus, VMClass,
 };
 use crate::reach::{Failure, cluster_inventory, kinds};
@@ -44,8 +44,8 @@ pub(in crate::reconcilers) struct References {
 
 struct Addresses {
     claiming: Result<ClaimStep, Obstacle>,
-    left_over: Vec<IPAddress>,
-    held: Vec<IPAddress>,
+    left_over: Vec<PoolAddress>,
+    held: Vec<PoolAddress>,
     comes_first: bool,
 }
 
@@ -93,7 +93,8 @@ impl Reconciler<'_> {
                     "{words}: remove these in the vCenter to have the cluster made anew, or delete the TenantCluster, which leaves \
                      them as they are"
                 );
-                let said = [(TenantClusterReason::Drifted, words.clone()), (TenantClusterReason::NotReady, words)];
+                let said =
+                    [(TenantClusterReason::AdoptionRequired, words.clone()), (TenantClusterReason::NotReady, words)];
                 self.note(cluster, &said, |_| ()).await?;
                 return Ok(StepOutcome::RequeueAfter(AWAITING));
             }
@@ -177,7 +178,7 @@ impl Reconciler<'_> {
             pools: &pools,
             secrets: &keys,
         });
-        let workers = workers_of(&self.pools(cluster).await?).wanted;
+        let workers = workers_of(&self.pools(cluster).await?).desired;
         let workers = u32::try_from(workers).unwrap_or_default();
         let is_bounded = !cluster.spec.site.admin_cidrs.is_empty();
         let controllers = own.iter().filter(|_| is_bounded).map(|address| format!("{address}/32")).collect();
@@ -346,9 +347,9 @@ impl Reconciler<'_> {
     }
 
     /// The addresses of a claimant, by its UID.
-    pub(super) async fn addresses_of(&self, uid: Option<&str>) -> Result<Vec<IPAddress>, ReconcileError> {
+    pub(super) async fn addresses_of(&self, uid: Option<&str>) -> Result<Vec<PoolAddress>, ReconcileError> {
         let Some(uid) = uid else { return Ok(Vec::new()) };
-        let own = kinds::list::<IPAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
+        let own = kinds::list::<PoolAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
         own.attempting("looking for IPAddresses")
     }
 
@@ -452,7 +453,7 @@ fn server(provider: &Provider) -> Option<Ipv4Addr> {
 /// Pins what control nodes are told of a spec, before any is made by it.
 pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpec) {
     if let Some(resolved) = &mut status.resolved {
-        resolved.told = node_settings_hashes(spec);
+        resolved.node_settings = node_settings_hashes(spec);
     }
 }
 

@@ -43,7 +43,7 @@ fn told(words: &CurrentActivity, notice: &Notice<'_>) {
 /// What a cluster says of itself while a run does this for it.
 fn said(wish: Goal<'_>, words: String) -> Vec<ClusterCondition> {
     match wish {
-        Goal::Deploy(_) => vec![(TenantClusterReason::ControlNodesChange, words)],
+        Goal::Deploy(_) => vec![(TenantClusterReason::ControlPlaneChanges, words)],
         Goal::Destroy { .. } => leaving(&words),
     }
 }

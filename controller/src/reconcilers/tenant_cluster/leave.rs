@@ -15,7 +15,7 @@ use crate::decisions::{
     CLUSTER_FINALIZER, CLUSTER_REF, DeletionInputs, DeletionStep, deletion_step, drifted, leaving, leaving_drifted,
     leaving_stuck,
 };
-use crate::objects::{IPAddress, NodePool, Operation, TenantCluster, TenantClusterReason};
+use crate::objects::{NodePool, Operation, PoolAddress, TenantCluster, TenantClusterReason};
 use crate::reach::{Collection, Failure, kinds};
 
 /// How long is waited for workers, for what `fleet` waits for, and for what somebody else has to do.
@@ -77,7 +77,7 @@ impl Reconciler<'_> {
     async fn leaving<'c>(&self, cluster: &'c TenantCluster) -> Result<DeletionInputs<'c>, ReconcileError> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
         let (machines, pools) = (self.machines(cluster).await?, self.pools(cluster).await?);
-        let mut addresses: Vec<IPAddress> = Vec::new();
+        let mut addresses: Vec<PoolAddress> = Vec::new();
         // Workers go first, with their addresses.
         if pools.is_empty() {
             for owner in machines.iter().map(|machine| &machine.metadata.uid).chain([&cluster.metadata.uid]) {

@@ -35,10 +35,10 @@ impl Reconciler<'_> {
         let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
             return Ok(StepOutcome::RequeueNow);
         };
-        if deployment.goal != DeploymentLifecycle::Up {
+        if deployment.lifecycle != DeploymentLifecycle::Active {
             // Nobody takes a deletion back: what is read here is older than what was done.
             let words = "its control nodes were being removed, and nobody deletes it";
-            return self.stuck(cluster, TenantClusterReason::Drifted, words).await;
+            return self.stuck(cluster, TenantClusterReason::AdoptionRequired, words).await;
         }
         // Who has taken it off would have the object go, and its VMs stay with nobody to see to them.
         if kinds::add_finalizer(self.objects, cluster, CLUSTER_FINALIZER)
@@ -229,7 +229,7 @@ impl Reconciler<'_> {
             DeployResult::Cancelled => return Ok(StepOutcome::RequeueNow),
             DeployResult::Refused(words) => {
                 let words = after_word(adopts.as_deref(), &words);
-                return self.stuck(cluster, TenantClusterReason::Stuck, &words).await;
+                return self.stuck(cluster, TenantClusterReason::Blocked, &words).await;
             }
         };
         let (doing, rest) = match &arrived {
@@ -286,7 +286,7 @@ impl Reconciler<'_> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let unchanged = unchanged(&cluster.spec, &pinned, data_disk);
         let unchanged = unchanged.map(|words| (TenantClusterReason::ChangeNotSupported, words));
-        let untold = unapplied_settings(&cluster.spec, &pinned.told);
+        let untold = unapplied_settings(&cluster.spec, &pinned.node_settings);
         let untold = untold.map(|words| (TenantClusterReason::ChangeNotSupported, words));
         let both = unchanged.into_iter().chain(untold);
         let both = both.reduce(|(reason, one), (_, other)| (reason, format!("{one}; {other}")));
@@ -298,7 +298,7 @@ impl Reconciler<'_> {
             // By what is pinned nobody can tell what they are like.
             OperationPhase::Drifted(words) => (
                 Some((TenantClusterReason::ChangeBlocked, words.clone())),
-                Some(Obstacle::new(TenantClusterReason::ControlNodesUnfit, words.as_str())),
+                Some(Obstacle::new(TenantClusterReason::ControlPlaneUnfit, words.as_str())),
             ),
             _ => (comes.or(both), changing.change.obstacle().cloned()),
         };
@@ -340,7 +340,7 @@ impl Reconciler<'_> {
     /// Says that a person has to see to something before anybody looks for the VMs of control nodes that have not formed.
     async fn cannot_form(&self, cluster: &TenantCluster, words: &str) -> Result<StepOutcome, ReconcileError> {
         let words = after_word(waits_for_a_look(cluster).as_deref(), words);
-        self.stuck(cluster, TenantClusterReason::Stuck, &words).await
+        self.stuck(cluster, TenantClusterReason::Blocked, &words).await
     }
 
     /// Says that a person has to see to something.
@@ -359,12 +359,12 @@ impl Reconciler<'_> {
 
     /// Says that nobody can tell how control nodes are.
     async fn unreached(&self, cluster: &TenantCluster, obstacle: &Obstacle) -> Result<StepOutcome, ReconcileError> {
-        use TenantClusterReason::{ControlPlaneNotReached, NotReached, Stuck};
+        use TenantClusterReason::{Blocked, ControlPlaneNotReached, NotReached};
         let words = &obstacle.message;
         let reasons = [obstacle.reason, ControlPlaneNotReached, NotReached];
         let mut said: Vec<ClusterCondition> = reasons.map(|reason| (reason, words.clone())).into();
         if let Some(adopts) = waits_for_a_look(cluster) {
-            said.push((Stuck, after_word(Some(&adopts), words)));
+            said.push((Blocked, after_word(Some(&adopts), words)));
         }
         self.note(cluster, &said, |_| ()).await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
@@ -397,7 +397,7 @@ fn formed_desired_state(cluster: &TenantCluster, deployment: &Deployment, keys: 
         name: node.name,
         address: node.address,
         properties: Default::default(),
-        drawn: node.drawn,
+        drawn: node.allocated_uuid,
         placement: None,
     };
     Ok(DesiredState {

@@ -65,7 +65,7 @@ pub(super) async fn issued(
         for vm in vms.iter().filter(is_its).filter(|vm| vm.power == PowerState::On) {
             let given = async {
                 let shown = opened.hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
-                let known = kept.authority.context("nothing says which authority is the cluster's")?;
+                let known = kept.ca_fingerprint.context("nothing says which authority is the cluster's")?;
                 ensure!(shown.ca == known, "it shows the authority {}, not {known}", shown.ca);
                 guests.kubeconfig(node.address, &shown).await
             };

@@ -14,8 +14,8 @@ pub(super) fn what_is_left(cluster: &TenantCluster) -> anyhow::Result<Vec<String
     let name = cluster.name_any();
     let kept = deployment_record(&name, deployment)?;
     let namespace = cluster.namespace().unwrap_or_default();
-    let said = kept.left.iter().map(|disk| {
-        let words = left_in_words(disk, kept.removals.contains(&disk.uuid));
+    let said = kept.retained_disks.iter().map(|disk| {
+        let words = left_in_words(disk, kept.requested_disk_deletions.contains(&disk.uuid));
         format!("{namespace}/{name}: left: {words}")
     });
     Ok(said.collect())
@@ -42,9 +42,9 @@ mod tests {
     fn a_disk_that_is_very_likely_gone_is_not_said_to_be_left_without_a_word_of_that() {
         let [there, doubtful] = ["4", "5"].map(|digit| format!("00000000-0000-0000-0000-00000000000{digit}"));
         let deployment = json!({
-            "hold": 1, "goal": "Gone", "image": {"name": "kaas-tenant 0.2.0"},
-            "left": [{"uuid": there, "path": "[ds] 4.vmdk"}, {"uuid": doubtful, "path": "[ds] 5.vmdk"}],
-            "removals": [doubtful],
+            "lease": 1, "lifecycle": "Deleted", "image": {"name": "kaas-tenant 0.2.0"},
+            "retainedDisks": [{"uuid": there, "path": "[ds] 4.vmdk"}, {"uuid": doubtful, "path": "[ds] 5.vmdk"}],
+            "requestedDiskDeletions": [doubtful],
         });
         let deployment = Some(serde_json::from_value(deployment).unwrap());
         let mut cluster = cluster();

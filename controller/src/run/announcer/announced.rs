@@ -68,12 +68,15 @@ mod tests {
             let about = ["uid", "Progressing", reason].map(str::to_owned);
             told.by(about, note, begin + Duration::from_secs(seconds), anew)
         };
-        assert_eq!((by(0, "Stuck", "no room"), by(60, "Stuck", "no room"), by(61, "Settled", "")), (0, 0, 0));
-        assert_eq!((by(90, "Stuck", "login refused"), by(95, "Stuck", "login refused")), (1, 1));
+        assert_eq!((by(0, "Blocked", "no room"), by(60, "Blocked", "no room"), by(61, "Idle", "")), (0, 0, 0));
+        assert_eq!((by(90, "Blocked", "login refused"), by(95, "Blocked", "login refused")), (1, 1));
         // A minute is not over.
-        assert_eq!((by(149, "Stuck", "no room"), by(150, "Stuck", "no room"), by(151, "Stuck", "no room")), (1, 2, 2));
+        assert_eq!(
+            (by(149, "Blocked", "no room"), by(150, "Blocked", "no room"), by(151, "Blocked", "no room")),
+            (1, 2, 2)
+        );
         // Who publishes knows of none of them any more.
-        assert_eq!(by(151 + KNOWN.as_secs(), "Stuck", "no route"), 0);
+        assert_eq!(by(151 + KNOWN.as_secs(), "Blocked", "no route"), 0);
         assert_eq!(told.told.len(), 1, "what is over is forgotten");
     }
 }

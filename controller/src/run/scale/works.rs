@@ -19,10 +19,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::counted::{Whose, as_of};
 use super::places::Places;
 use crate::context::{Context, ReconcileError};
-use crate::objects::{IPAddress, IPPool, Machine, NodePool, TenantCluster};
+use crate::objects::{IPPool, Machine, NodePool, PoolAddress, TenantCluster};
 use crate::reach::in_memory::{Heard, InMemory};
 use crate::reach::kinds::Kind;
-use crate::reconcilers::{ip_address, ip_pool, node_pool, tenant_cluster};
+use crate::reconcilers::{ip_pool, node_pool, pool_address, tenant_cluster};
 use crate::run::attempts::Attempts;
 use crate::run::{ALL_AT_ONCE, AT_ONCE, GATHERED, at_most, claimed, named, task, triggers};
 
@@ -51,8 +51,8 @@ fn pool(pool: Arc<NodePool>, shared: Arc<Shared>) -> Reconciling {
     .boxed()
 }
 
-fn address(address: Arc<IPAddress>, shared: Arc<Shared>) -> Reconciling {
-    ip_address::reconcile(address, Arc::clone(&shared.context)).boxed()
+fn address(address: Arc<PoolAddress>, shared: Arc<Shared>) -> Reconciling {
+    pool_address::reconcile(address, Arc::clone(&shared.context)).boxed()
 }
 
 fn ranges(pool: Arc<IPPool>, shared: Arc<Shared>) -> Reconciling {
@@ -63,7 +63,7 @@ fn namespace<K: Kind>(object: &K) -> String {
     object.namespace().unwrap_or_default()
 }
 
-fn namespace_of_claimant(address: &IPAddress) -> String {
+fn namespace_of_claimant(address: &PoolAddress) -> String {
     address.spec.claimant.namespace.clone()
 }
 
@@ -72,7 +72,7 @@ pub fn all(shared: &Arc<Shared>) -> LocalBoxFuture<'static, ()> {
     let heard = shared.api.watched();
     let (clusters, of_clusters) = Watched::<TenantCluster>::new();
     let (pools, of_pools) = Watched::<NodePool>::new();
-    let (addresses, of_addresses) = Watched::<IPAddress>::new();
+    let (addresses, of_addresses) = Watched::<PoolAddress>::new();
     let (ip_pools, of_ip_pools) = Watched::<IPPool>::new();
     let gathered = at_most(ALL_AT_ONCE).debounce(GATHERED);
     let watches = Watches { clusters, pools, addresses, ip_pools };
@@ -153,7 +153,7 @@ impl<K: Kind + 'static> Watched<K> {
 struct Watches {
     clusters: Watched<TenantCluster>,
     pools: Watched<NodePool>,
-    addresses: Watched<IPAddress>,
+    addresses: Watched<PoolAddress>,
     ip_pools: Watched<IPPool>,
 }
 
@@ -168,7 +168,7 @@ impl Watches {
                 "tenantclusters" => self.hears_cluster(&read(object), is_there),
                 "nodepools" => self.hears_pool(&read(object), is_there),
                 "machines" => self.hears_machine(&read(object)),
-                "ipaddresses" => self.hears_address(&read(object), is_there),
+                "pooladdresses" => self.hears_address(&read(object), is_there),
                 "ippools" => self.ip_pools.hears(&read(object), is_there),
                 _ => {}
             }
@@ -192,7 +192,7 @@ impl Watches {
         self.addresses.ask(claimed(&self.addresses.store, machine));
     }
 
-    fn hears_address(&mut self, address: &IPAddress, is_there: bool) {
+    fn hears_address(&mut self, address: &PoolAddress, is_there: bool) {
         self.addresses.hears(address, is_there);
         self.ip_pools.ask([ObjectRef::new(&address.spec.pool_ref.name)]);
     }

@@ -216,7 +216,7 @@ async fn halves_count_no_more_once_a_vm_was_whole() {
     let stamp = Stamp { deployment: DEPLOYMENT, node: "cp1".to_owned(), swap: None };
     let (made, make) = (vm("cp1", uuid, Some(stamp)), Action::Make("cp1".to_owned()));
     let mut kept = Goal::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap();
-    kept.nodes[0].drawn = Some(uuid);
+    kept.nodes[0].allocated_uuid = Some(uuid);
     let seen = Inventory { vms: vec![made.clone()], ..Inventory::default() };
     for _ in 0..3 {
         assert_eq!(attempts.hinder(&kept, &make), None);
@@ -225,7 +225,7 @@ async fn halves_count_no_more_once_a_vm_was_whole() {
         attempts.removes(&kept, &made);
     }
     assert!(attempts.hinder(&kept, &make).is_some());
-    kept.nodes[0].vm = Some(uuid);
+    kept.nodes[0].bios_uuid = Some(uuid);
     attempts.sees(&kept, &seen);
     assert_eq!(attempts.hinder(&kept, &make), None);
 }

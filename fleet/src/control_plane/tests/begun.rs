@@ -31,7 +31,7 @@ async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_i
     world.lock().refuses = false;
     world.lock().ill = true;
     world.give(Goal::Deploy(&second)).await.arrived();
-    let noted = records::read(&world).await.unwrap().unwrap().deployer;
+    let noted = records::read(&world).await.unwrap().unwrap().deployer_fingerprint;
     assert_eq!(noted, second.deployer());
     let before = world.lock().machines.clone();
     let refused = world.give(Goal::Deploy(&first)).await.failed();
@@ -45,13 +45,13 @@ async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_i
         let (arrived, _) = world.give(Goal::Deploy(wanted)).await.arrived();
         assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
         // One that was let in is noted: nobody is warned of it any more.
-        assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, wanted.deployer());
+        assert_eq!(records::read(&world).await.unwrap().unwrap().deployer_fingerprint, wanted.deployer());
     }
     // One that is not let in is not.
     world.lock().ill = true;
     let (arrived, _) = world.give(Goal::Deploy(&second)).await.arrived();
     assert!(!matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
-    assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, first.deployer());
+    assert_eq!(records::read(&world).await.unwrap().unwrap().deployer_fingerprint, first.deployer());
 }
 
 /// A place in which a command was killed once its VMs were made whole and noted, and before one was powered on.
@@ -148,7 +148,7 @@ async fn no_vm_is_made_without_the_secret_that_the_others_were_told() {
         // Also where what it was told was not noted, as in a journal of an earlier version.
         world.rewrite(|text| {
             let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
-            assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secret").is_some());
+            assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secret_hash").is_some());
             kept.to_string()
         });
         let refused = world.give_over(Goal::Deploy(&without)).await.failed();

@@ -238,5 +238,5 @@ async fn who_ends_after_a_removal_that_nobody_permitted_takes_its_note_back_howe
     let (arrived, _) = gone.await.unwrap();
     assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
     let kept = records::read(&world).await.unwrap().unwrap();
-    assert!(kept.discarded.contains(&disk) && kept.removals.is_empty(), "{kept:?}");
+    assert!(kept.disks_to_delete.contains(&disk) && kept.requested_disk_deletions.is_empty(), "{kept:?}");
 }

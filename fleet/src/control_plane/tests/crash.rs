@@ -47,7 +47,7 @@ impl Way {
 /// Nothing of the cluster is left but disks that were used, and others' VMs are as they were.
 async fn is_gone(world: &World, told: &str) {
     let status = world.status().await.expect(told);
-    assert!(status.done && status.goal == Lifecycle::Gone, "{told}: {status:?}");
+    assert!(status.done && status.lifecycle == Lifecycle::Deleted, "{told}: {status:?}");
     assert_eq!(world.own(), [""; 0], "{told}: VMs are left");
     let (left, free): (BTreeSet<Uuid>, _) = (status.left.iter().map(|disk| disk.uuid).collect(), world.free_disks());
     assert!(left.is_superset(&free), "{told}: a disk is left that nobody names");

@@ -62,7 +62,7 @@ async fn a_cluster_whose_end_is_noted_is_gone_whatever_comes_then() {
     };
     let is_gone_noted = |world: &World| {
         let state = world.lock();
-        state.holds().values().flat_map(|files| files.values()).any(|text| text.contains("\"goal\":\"gone\""))
+        state.holds().values().flat_map(|files| files.values()).any(|text| text.contains("\"lifecycle\":\"deleted\""))
     };
     let twin = begun().await;
     twin.set_fault(None);

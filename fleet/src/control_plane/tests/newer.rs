@@ -13,7 +13,7 @@ fn kept(whole: u128) -> DeploymentRecord {
     let mut kept = Goal::Deploy(&wanted(3)).applied(DEPLOYMENT, None, &[]).unwrap();
     for (number, node) in (1..).zip(&mut kept.nodes) {
         let uuid = Some(Uuid::from_u128(number));
-        (node.drawn, node.vm) = (uuid, uuid.filter(|_| number <= whole));
+        (node.allocated_uuid, node.bios_uuid) = (uuid, uuid.filter(|_| number <= whole));
     }
     kept
 }
@@ -59,7 +59,11 @@ fn a_vm_is_newer_if_nothing_is_noted_of_it_and_something_would_be_lost_with_it()
         also: &also,
     };
     let granted = wish.applied(DEPLOYMENT, Some(formed), &also).unwrap();
-    assert_eq!((granted.goal, newer(&granted, &also)), (Lifecycle::Down, Vec::new()), "it goes by a person's word");
+    assert_eq!(
+        (granted.lifecycle, newer(&granted, &also)),
+        (Lifecycle::Deleting, Vec::new()),
+        "it goes by a person's word"
+    );
     assert_eq!(newer(&DESTROY_ALL.applied(DEPLOYMENT, Some(granted), &also).unwrap(), &also), [9]);
 }
 
@@ -81,7 +85,7 @@ fn vms_that_are_noted_as_begun_are_newer_once_they_cannot_be_half() {
     );
     assert_eq!(newer(&kept(3), &all(on)), [0; 0], "it was powered on, and that was not noted");
     let mut started = kept(2);
-    started.nodes[0].started = true;
+    started.nodes[0].ever_powered_on = true;
     let half = |power| [holding("cp1", 1, on), holding("cp2", 2, off), holding("cp3", 3, power)];
     assert_eq!(newer(&started, &half(off)), [0; 0], "the one before it has gone once another one was powered on");
     assert_eq!(newer(&started, &half(on)), [3]);

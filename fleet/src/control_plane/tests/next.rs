@@ -34,11 +34,11 @@ fn all_vms_are_made_before_one_is_powered_on() {
     let mut kept = kept();
     let make = |name: &str| Action::Make(name.to_owned());
     assert_eq!(next(&kept, &Inventory::default()).actions, [make("cp1"), make("cp2"), make("cp3")]);
-    kept.nodes[0].vm = Some(Uuid::from_u128(1));
+    kept.nodes[0].bios_uuid = Some(Uuid::from_u128(1));
     let first = vm_of("cp1", 1);
     assert_eq!(next(&kept, &seen(vec![first.clone()])).actions, [make("cp2"), make("cp3")]);
     for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
-        node.vm = Some(Uuid::from_u128(uuid));
+        node.bios_uuid = Some(Uuid::from_u128(uuid));
     }
     let all = seen(vec![first, vm_of("cp2", 2), vm_of("cp3", 3)]);
     let on = |name: &str| Action::PowerOn(name.to_owned());
@@ -50,7 +50,7 @@ fn all_vms_are_made_before_one_is_powered_on() {
 fn a_node_whose_vm_may_be_unread_is_neither_lost_nor_made() {
     let mut kept = kept();
     for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
-        (node.vm, node.started) = (Some(Uuid::from_u128(uuid)), uuid != 2);
+        (node.bios_uuid, node.ever_powered_on) = (Some(Uuid::from_u128(uuid)), uuid != 2);
     }
     let hidden = kept.nodes.iter().map(|node| (node.name.clone(), "it may be the VM vm".to_owned())).collect();
     let seen = Inventory { hidden, ..Inventory::default() };
@@ -64,13 +64,13 @@ fn a_node_whose_vm_may_be_unread_is_neither_lost_nor_made() {
 #[test]
 fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     let mut kept = kept();
-    kept.nodes[0].drawn = Some(Uuid::from_u128(1));
+    kept.nodes[0].allocated_uuid = Some(Uuid::from_u128(1));
     let half = with_disk(vm_of("cp1", 1));
     let disk = half.disks[0].reference.clone();
     let now = next(&kept, &seen(vec![half.clone()]));
     assert_eq!(now.actions[0], Action::Detach(half.reference.clone(), disk.clone()));
     let noted = kept.noting(&half, &disk).unwrap();
-    assert_eq!((noted.discarded.as_slice(), noted.left.len()), ([disk.clone()].as_slice(), 0));
+    assert_eq!((noted.disks_to_delete.as_slice(), noted.retained_disks.len()), ([disk.clone()].as_slice(), 0));
     assert!(!next(&noted, &seen(vec![half.clone()])).actions.contains(&Action::DeleteDisk(disk.clone())));
     let bare = Vm { disks: Vec::new(), ..half };
     let now = next(&noted, &seen(vec![bare.clone()]));
@@ -81,16 +81,19 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     let hung = reused.disks[0].reference.clone();
     for noted in [noted.clone(), noted.removed(&disk)] {
         let stays = noted.noting(&reused, &hung).unwrap();
-        assert_eq!((stays.left.as_slice(), stays.nodes[0].disk), ([hung.clone()].as_slice(), Some(disk.uuid)));
-        assert_eq!(stays.discarded, noted.discarded);
+        assert_eq!(
+            (stays.retained_disks.as_slice(), stays.nodes[0].disk),
+            ([hung.clone()].as_slice(), Some(disk.uuid))
+        );
+        assert_eq!(stays.disks_to_delete, noted.disks_to_delete);
     }
     // That of the next half goes as the first one's did: none is noted as its own once it is begun.
     let begun = noted.removed(&disk).with(Node { disk: None, ..noted.nodes[0].clone() });
     let again = begun.noting(&reused, &hung).unwrap();
-    assert_eq!((again.left.len(), again.discarded.as_slice()), (0, [hung.clone()].as_slice()));
+    assert_eq!((again.retained_disks.len(), again.disks_to_delete.as_slice()), (0, [hung.clone()].as_slice()));
     assert_eq!(again.nodes[0].disk, Some(hung.uuid));
     // So does that of a later node: two halves that hold a disk are taken for VMs that have served.
-    kept.nodes[1].drawn = Some(Uuid::from_u128(2));
+    kept.nodes[1].allocated_uuid = Some(Uuid::from_u128(2));
     let later = with_disk(vm_of("cp2", 2));
     let now = next(&kept, &seen(vec![later.clone()]));
     assert_eq!(now.actions[0], Action::Detach(later.reference.clone(), later.disks[0].reference.clone()));
@@ -99,15 +102,18 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     two.disks.extend(with_disk(vm_of("cp2", 3)).disks);
     let [own, added] = [0, 1].map(|at| two.disks[at].reference.clone());
     let noted = kept.noting(&two, &own).unwrap();
-    assert_eq!((noted.left.len(), noted.discarded.len()), (2, 0));
+    assert_eq!((noted.retained_disks.len(), noted.disks_to_delete.len()), (2, 0));
     two.disks.remove(0);
     let noted = noted.noting(&two, &added).unwrap();
-    assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([own.clone(), added.clone()].as_slice(), 0));
+    assert_eq!(
+        (noted.retained_disks.as_slice(), noted.disks_to_delete.len()),
+        ([own.clone(), added.clone()].as_slice(), 0)
+    );
     // Nor does one that is hung on it after all of these are taken off.
     two.disks = with_disk(vm_of("cp2", 4)).disks;
     let later = two.disks[0].reference.clone();
     let noted = noted.noting(&two, &later).unwrap();
-    assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([own, added, later].as_slice(), 0));
+    assert_eq!((noted.retained_disks.as_slice(), noted.disks_to_delete.len()), ([own, added, later].as_slice(), 0));
     assert_eq!(noted.nodes[1].own_disk(), None);
     // One that somebody has powered on is left alone.
     let on = Vm { power: PowerState::On, ..vm_of("cp1", 1) };
@@ -121,22 +127,22 @@ fn a_disk_that_was_to_go_is_no_nodes_own_where_a_vm_holds_it_and_stays_in_doubt(
     let mut kept = kept();
     let vm = with_disk(vm_of("cp1", 1));
     let disk = vm.disks[0].reference.clone();
-    kept.nodes[0].vm = Some(vm.uuid());
+    kept.nodes[0].bios_uuid = Some(vm.uuid());
     assert_eq!(kept.starting(kept.nodes[0].clone(), &vm).nodes[0].own_disk(), Some(disk.uuid));
-    (kept.discarded, kept.removals) = (vec![disk.clone()], vec![disk.uuid]);
+    (kept.disks_to_delete, kept.requested_disk_deletions) = (vec![disk.clone()], vec![disk.uuid]);
     let started = kept.starting(kept.nodes[0].clone(), &vm);
-    assert_eq!((started.nodes[0].own_disk(), started.nodes[0].started), (None, true));
+    assert_eq!((started.nodes[0].own_disk(), started.nodes[0].ever_powered_on), (None, true));
     let now = DiskRef { path: "elsewhere".to_owned(), ..disk.clone() };
     let hung = started.hung(&disk, &now);
-    assert_eq!((hung.left.as_slice(), hung.discarded.len()), ([now.clone()].as_slice(), 0));
+    assert_eq!((hung.retained_disks.as_slice(), hung.disks_to_delete.len()), ([now.clone()].as_slice(), 0));
     assert_eq!(hung.in_doubt().as_slice(), std::slice::from_ref(&now));
     // Nor is it both left and to go where half a VM was moved meanwhile; a copy does not say where it is.
-    kept.nodes[0].drawn = kept.nodes[0].vm.take();
+    kept.nodes[0].allocated_uuid = kept.nodes[0].bios_uuid.take();
     let mut on = Vm { power: PowerState::On, ..vm };
     on.disks[0].reference = now.clone();
     for (is_alone, place) in [(true, &now), (false, &disk)] {
         let noted = kept.seen_on(&on, is_alone).unwrap();
-        assert_eq!((noted.left.as_slice(), noted.discarded.len()), (std::slice::from_ref(place), 0));
+        assert_eq!((noted.retained_disks.as_slice(), noted.disks_to_delete.len()), (std::slice::from_ref(place), 0));
         assert_eq!(noted.seen_on(&on, is_alone), None);
     }
 }
@@ -145,7 +151,7 @@ fn a_disk_that_was_to_go_is_no_nodes_own_where_a_vm_holds_it_and_stays_in_doubt(
 #[test]
 fn no_vm_is_begun_while_half_of_another_one_holds_a_data_disk() {
     let mut kept = kept();
-    kept.nodes[0].drawn = Some(Uuid::from_u128(1));
+    kept.nodes[0].allocated_uuid = Some(Uuid::from_u128(1));
     let bare = vm_of("cp1", 1);
     let one = with_disk(bare.clone());
     let mut two = one.clone();
@@ -169,7 +175,7 @@ fn it_has_formed_once_each_node_says_so_and_is_ready() {
     let mut kept = kept();
     let mut vms = Vec::new();
     for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
-        (node.vm, node.started) = (Some(Uuid::from_u128(uuid)), true);
+        (node.bios_uuid, node.ever_powered_on) = (Some(Uuid::from_u128(uuid)), true);
         vms.push(Vm { power: PowerState::On, ..with_disk(vm_of(&node.name, uuid)) });
     }
     let mut seen = seen(vms);
@@ -194,27 +200,27 @@ fn it_has_formed_once_each_node_says_so_and_is_ready() {
 #[test]
 fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volume_ever_goes() {
     let mut kept = kept();
-    (kept.nodes[0].vm, kept.nodes[0].started) = (Some(Uuid::from_u128(1)), true);
+    (kept.nodes[0].bios_uuid, kept.nodes[0].ever_powered_on) = (Some(Uuid::from_u128(1)), true);
     let mut vm = with_disk(vm_of("cp1", 1));
     let data = vm.disks[0].reference.clone();
     let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "volume".to_owned() };
     let kind = DiskKind::Foreign;
     vm.disks.push(Disk { reference: volume.clone(), kind, parent: None, controller: "c".to_owned() });
-    assert_eq!(kept.noting(&vm, &data).unwrap().left, std::slice::from_ref(&data));
+    assert_eq!(kept.noting(&vm, &data).unwrap().retained_disks, std::slice::from_ref(&data));
     let all = DeploymentRecord { removes_disks: true, ..kept };
     let noted = all.noting(&vm, &data).unwrap();
-    assert_eq!(noted.discarded.as_slice(), [data.clone()].as_slice());
+    assert_eq!(noted.disks_to_delete.as_slice(), [data.clone()].as_slice());
     // Who takes that word back keeps what is still there.
     let kept =
         Goal::Destroy { cluster: &noted.cluster.clone(), disks: false, left: &[], doubtful: &[], held: &[], also: &[] };
     let kept = kept.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
-    assert_eq!((kept.left.as_slice(), kept.discarded.len()), ([data].as_slice(), 0));
+    assert_eq!((kept.retained_disks.as_slice(), kept.disks_to_delete.len()), ([data].as_slice(), 0));
     assert!(!next(&kept, &Inventory::default()).actions.iter().any(|action| matches!(action, Action::DeleteDisk(_))));
     let noted = all.noting(&vm, &volume).unwrap();
-    assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([volume.clone()].as_slice(), 0));
+    assert_eq!((noted.retained_disks.as_slice(), noted.disks_to_delete.len()), ([volume.clone()].as_slice(), 0));
     // Nor later, when what was left goes as well.
     let later = DESTROY_ALL.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
-    assert_eq!((later.left, later.discarded), (vec![volume], vec![]));
+    assert_eq!((later.retained_disks, later.disks_to_delete), (vec![volume], vec![]));
 }
 
 #[test]
@@ -241,7 +247,7 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
     // Not one that nobody has noted, which may hold anything.
     let unknown = next(&kept, &seen(vec![old.clone(), new.clone()]));
     assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-unnoted"));
-    let down = DeploymentRecord { goal: Lifecycle::Down, ..kept };
+    let down = DeploymentRecord { lifecycle: Lifecycle::Deleting, ..kept };
     let noted = |vms| Inventory { upgraded: [1, 9].map(Uuid::from_u128).into(), ..seen(vms) };
     let actions = next(&down, &noted(vec![old.clone(), new.clone()])).actions;
     assert_eq!(
@@ -252,10 +258,10 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
 
 #[test]
 fn nothing_is_powered_off_or_removed_of_a_cluster_while_one_of_its_vms_has_a_snapshot() {
-    let mut kept = DeploymentRecord { goal: Lifecycle::Down, formed: true, ..kept() };
+    let mut kept = DeploymentRecord { lifecycle: Lifecycle::Deleting, formed: true, ..kept() };
     let mut vms = Vec::new();
     for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
-        (node.vm, node.started) = (Some(Uuid::from_u128(uuid)), true);
+        (node.bios_uuid, node.ever_powered_on) = (Some(Uuid::from_u128(uuid)), true);
         vms.push(Vm { power: PowerState::On, ..with_disk(vm_of(&node.name, uuid)) });
     }
     assert_eq!(next(&kept, &seen(vms.clone())).actions.len(), 3);
@@ -276,7 +282,7 @@ fn nothing_is_powered_off_or_removed_of_a_cluster_while_one_of_its_vms_has_a_sna
 fn a_disk_that_somebody_elses_vm_holds_does_not_go_and_is_not_said_to() {
     let holder = with_disk(vm_of("cp1", 1));
     let disk = holder.disks[0].reference.clone();
-    let kept = DeploymentRecord { goal: Lifecycle::Down, discarded: vec![disk.clone()], ..kept() };
+    let kept = DeploymentRecord { lifecycle: Lifecycle::Deleting, disks_to_delete: vec![disk.clone()], ..kept() };
     let by_another = Inventory { bystanders: vec![holder], ..Inventory::default() };
     for (seen, goes) in [(Inventory::default(), true), (by_another, false)] {
         let status = DeployStatus::of(&kept, Ok(&seen));
@@ -290,7 +296,7 @@ fn a_disk_that_somebody_elses_vm_holds_does_not_go_and_is_not_said_to() {
 fn a_vm_with_the_nodes_disk_that_would_come_up_without_a_network_is_not_powered_on_and_a_person_is_told() {
     let mut kept = DeploymentRecord { formed: true, ..kept() };
     kept.nodes.truncate(1);
-    kept.nodes[0].vm = Some(Uuid::from_u128(1));
+    kept.nodes[0].bios_uuid = Some(Uuid::from_u128(1));
     let adapter = |key: &str, connected| Adapter {
         key: key.to_owned(),
         network: "Management".to_owned(),
@@ -317,7 +323,7 @@ fn a_vm_with_the_nodes_disk_that_would_come_up_without_a_network_is_not_powered_
 fn what_keeps_a_swapped_vm_from_being_powered_on_is_said_of_its_node() {
     let mut kept = DeploymentRecord { formed: true, ..kept() };
     kept.nodes.truncate(1);
-    kept.nodes[0].vm = Some(Uuid::from_u128(1));
+    kept.nodes[0].bios_uuid = Some(Uuid::from_u128(1));
     let swapped = Vm { name: "cp1-bbbbbbb".to_owned(), ..with_disk(vm_of("cp1", 11)) };
     let suspended = Vm { power: PowerState::Suspended, ..swapped.clone() };
     let unclear = [(swapped.uuid(), "a test".to_owned())].into();

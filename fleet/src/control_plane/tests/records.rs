@@ -20,7 +20,7 @@ async fn a_note_that_was_told_to_have_failed_counts_no_more_once_it_goes_on() {
     let hold = hold(&world).await;
     let mut records = Records::begin(&hold, kept()).await.unwrap();
     let mut noted = kept();
-    noted.nodes[0].vm = Some(Uuid::from_u128(1));
+    noted.nodes[0].bios_uuid = Some(Uuid::from_u128(1));
     for call in 1.. {
         world.set_fault(Some((call, Fault::Lost)));
         records.save(noted.clone()).await.unwrap_err();
@@ -39,15 +39,15 @@ async fn a_note_that_was_told_to_have_failed_counts_no_more_once_it_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn the_highest_hold_with_a_whole_note_counts_and_a_note_of_a_later_version_is_not_passed_over() {
     let world = World::new();
-    for goal in [Lifecycle::Up, Lifecycle::Down] {
+    for goal in [Lifecycle::Active, Lifecycle::Deleting] {
         let hold = hold(&world).await;
-        Records::begin(&hold, DeploymentRecord { goal, ..kept() }).await.unwrap();
+        Records::begin(&hold, DeploymentRecord { lifecycle: goal, ..kept() }).await.unwrap();
         hold.release().await;
     }
     let empty = hold(&world).await;
-    assert_eq!(records::read(&world).await.unwrap().map(|kept| kept.goal), Some(Lifecycle::Down));
+    assert_eq!(records::read(&world).await.unwrap().map(|kept| kept.lifecycle), Some(Lifecycle::Deleting));
     world.put(empty.number(), "deploy-000001.json", "{\"cluster\": \"con");
-    assert_eq!(records::read(&world).await.unwrap().map(|kept| kept.goal), Some(Lifecycle::Down));
+    assert_eq!(records::read(&world).await.unwrap().map(|kept| kept.lifecycle), Some(Lifecycle::Deleting));
     world.put(empty.number(), "deploy-000002.json", "{\"cluster\": 7}");
     let error = format!("{:#}", records::read(&world).await.unwrap_err());
     assert!(error.contains("understanding deploy-000002.json (if a newer version of this program"), "{error}");

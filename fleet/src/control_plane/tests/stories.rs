@@ -144,7 +144,7 @@ async fn what_was_begun_is_not_made_otherwise_half_way() {
     assert!(matches!(world.give(Goal::Deploy(&other)).await.arrived().0, RunOutcome::Up(_)));
     let wrong = Goal::Destroy { cluster: "other", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
     assert!(world.give(wrong).await.failed().contains("the cluster here is control, not other"));
-    assert_eq!(world.status().await.unwrap().goal, Lifecycle::Up);
+    assert_eq!(world.status().await.unwrap().lifecycle, Lifecycle::Active);
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,7 +188,7 @@ async fn a_vm_that_somebody_has_stamped_is_no_half_of_a_node_and_stays_with_its_
     for wish in [DESTROY, DESTROY_ALL] {
         let (arrived, status) = world.give(wish).await.arrived();
         stopped_by(&world, &arrived, &[&planted]);
-        assert_eq!((world.own(), status.goal), (vec!["payroll".to_owned()], Lifecycle::Down));
+        assert_eq!((world.own(), status.lifecycle), (vec!["payroll".to_owned()], Lifecycle::Deleting));
     }
 }
 
@@ -334,7 +334,7 @@ async fn a_vm_that_was_copied_or_lost_its_stamp_is_left_alone() {
     let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
     assert_eq!(waits[0].reason.code, "deploy.vm-odd");
     assert!(world.lock().machines.iter().any(|machine| machine.vm.name == "cp2" && machine.vm.power == PowerState::On));
-    assert_ne!(world.status().await.unwrap().goal, Lifecycle::Gone);
+    assert_ne!(world.status().await.unwrap().lifecycle, Lifecycle::Deleted);
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,7 +383,7 @@ async fn a_copy_in_the_folder_is_not_taken_for_the_node_that_runs_elsewhere() {
             assert!(is_as_it_was, "{vm} was touched");
         }
         assert!(world.lock().disks.contains_key(&real.disks[0].reference.uuid));
-        assert_ne!(status.goal, Lifecycle::Gone);
+        assert_ne!(status.lifecycle, Lifecycle::Deleted);
         // Once a person has taken the copy away it goes on, wherever the other one is.
         world.lock().machines.retain(|machine| machine.vm.reference != copy.reference);
         let (arrived, _) = world.give(wish).await.arrived();
@@ -667,7 +667,9 @@ async fn a_removal_that_is_asked_for_again_and_again_is_noted_once() {
     let notes = || {
         let state = world.lock();
         let texts = state.holds().values().flat_map(|files| files.iter());
-        texts.filter(|(name, text)| name.starts_with("deploy-") && text.contains("\"removals\":")).count()
+        texts
+            .filter(|(name, text)| name.starts_with("deploy-") && text.contains("\"requested_disk_deletions\":"))
+            .count()
     };
     let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
     assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");

@@ -6,12 +6,12 @@ use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World
 use super::stories::{also, shown, stopped_by};
 use crate::control_plane::{Goal, Lifecycle, RunOutcome, authority, moved, records};
 use crate::hypervisor::{DiskRef, ErrorKind, Hypervisor, PowerState, Vm};
-use crate::journals::beginning;
+use crate::journals::{beginning, record_text};
 use crate::upgrade::{AbandonedUnread, DiskCopy, LastUpgrade, OpenUpgrade};
 
 /// The journal of an upgrade of three nodes that has broken off: the disk of cp2 was taken from its VM. BIOS UUIDs end in a0 to a2.
 pub fn upgrade_of(deployment: Uuid) -> String {
-    let journal = include_str!("../../upgrade/tests/testdata/journal-0.1.jsonl");
+    let journal = include_str!("../../upgrade/tests/testdata/journal.jsonl");
     journal.replace(&Uuid::from_u128(0xde).to_string(), &deployment.to_string())
 }
 
@@ -65,7 +65,7 @@ async fn an_upgrade_that_began_after_a_cluster_was_destroyed_outlives_a_destroy_
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_not_gone_while_settings_that_its_upgrade_noted_are_left() {
     let world = World::with(1).await;
-    let begun = |more: &str| format!("{{\"at\":1,\"hold\":1,\"event\":\"begun\",\"node\":1,{more}}}\n");
+    let begun = |more: &str| format!("{{\"at\":1,\"lease\":1,\"event\":\"begun\",\"node\":1,{more}}}\n");
     let made = Uuid::from_u128(0xb1);
     let journal = upgrade_of(DEPLOYMENT).lines().take(4).map(|line| format!("{line}\n")).collect::<String>()
         + &begun(&format!("\"action\":\"import\",\"vm\":\"{made}\""))
@@ -87,7 +87,7 @@ async fn a_cluster_is_not_gone_while_settings_that_its_upgrade_noted_are_left() 
 /// The upgrade has destroyed the old VM itself. A file of that name is another VM's. If the node was replaced, that VM may have been missing.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_waits_for_no_vm_that_its_upgrade_has_destroyed() {
-    let line = |event: &str, more: &str| format!("{{\"at\":1,\"hold\":1,\"event\":\"{event}\",\"node\":1,{more}}}\n");
+    let line = |event: &str, more: &str| format!("{{\"at\":1,\"lease\":1,\"event\":\"{event}\",\"node\":1,{more}}}\n");
     let journal = upgrade_of(DEPLOYMENT).lines().take(4).map(|line| format!("{line}\n")).collect::<String>()
         + &line("begun", "\"action\":\"shut-down\",\"settings\":\"[ds] cp2/cp2.vmx\"")
         + &line("begun", "\"action\":\"destroy-old\"");
@@ -138,11 +138,13 @@ fn committed(world: &World, first: Uuid) -> String {
     let plan = upgrade_of_its_own(world).replace(&Uuid::from_u128(0xa0).to_string(), &first.to_string());
     let made = Uuid::from_u128(0xb2);
     let made =
-        format!("{{\"at\":1,\"hold\":1,\"event\":\"begun\",\"node\":0,\"action\":\"import\",\"vm\":\"{made}\"}}\n");
+        format!("{{\"at\":1,\"lease\":1,\"event\":\"begun\",\"node\":0,\"action\":\"import\",\"vm\":\"{made}\"}}\n");
     let destroyed = |node| {
-        format!("{{\"at\":1,\"hold\":1,\"event\":\"done\",\"node\":{node},\"action\":\"destroy-old\",\"note\":\"\"}}\n")
+        format!(
+            "{{\"at\":1,\"lease\":1,\"event\":\"done\",\"node\":{node},\"action\":\"destroy-old\",\"note\":\"\"}}\n"
+        )
     };
-    let ended = "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n";
+    let ended = "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n";
     [plan.lines().next().unwrap(), "\n", &made].concat() + &(0..3).map(destroyed).collect::<String>() + ended
 }
 
@@ -224,7 +226,7 @@ async fn a_cluster_that_an_earlier_version_destroyed_needs_no_proof() {
     assert_eq!(world.give(DESTROY).await.arrived().0, RunOutcome::Gone);
     world.rewrite(|text| {
         let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
-        kept.as_object_mut().unwrap().remove("going");
+        kept.as_object_mut().unwrap().remove("deleting_vms");
         kept.to_string()
     });
     world.lock().demands_places = true;
@@ -278,7 +280,7 @@ async fn a_vm_of_another_deployment_proves_nothing_from_another_place() {
 async fn the_place_of_a_vm_that_an_upgrade_has_made_is_noted_again() {
     let world = World::with(1).await;
     let made = world.plant("cp2-new", "cp2", 0xb1).vm.uuid();
-    let line = |more: &str| format!("{{\"at\":1,\"hold\":1,{more}}}\n");
+    let line = |more: &str| format!("{{\"at\":1,\"lease\":1,{more}}}\n");
     let journal = upgrade_of(DEPLOYMENT).lines().take(1).map(|line| format!("{line}\n")).collect::<String>()
         + &line(&format!("\"event\":\"begun\",\"node\":1,\"action\":\"import\",\"vm\":\"{made}\""))
         + &line("\"event\":\"begun\",\"node\":1,\"action\":\"power-on\",\"settings\":\"[ds] cp2-new/cp2-new.vmx\"")
@@ -365,7 +367,7 @@ async fn a_disk_that_an_upgrade_has_taken_between_two_destroys_is_not_lost() {
         let disk = cp2.disks[0].reference.uuid;
         change(&world, cp2.uuid(), |vm| vm.snapshots.push("backup".to_owned()));
         let (arrived, status) = world.give(wish).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Paused(_)) && status.goal == Lifecycle::Down, "{arrived:?}");
+        assert!(matches!(arrived, RunOutcome::Paused(_)) && status.lifecycle == Lifecycle::Deleting, "{arrived:?}");
         // Another operator upgrades, and is interrupted between the detaching and the attaching.
         put(&world, "journal.jsonl", &upgrade_of_its_own(&world));
         change(&world, cp2.uuid(), |vm| (vm.snapshots, vm.disks) = (Vec::new(), Vec::new()));
@@ -396,7 +398,7 @@ async fn a_disk_that_only_an_upgrade_has_noted_does_not_go_before_somebody_was_s
     let cp2 = shown(&world, "cp2");
     let disk = cp2.disks[0].reference.uuid;
     let own = upgrade_of_its_own(&world);
-    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
+    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
     // The node was lost and replaced since. Somebody looks into its disk with a VM that is in no folder of the deployment, and off.
     let other = world.plant("forensics", "cp2", 0xf0);
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
@@ -419,7 +421,7 @@ async fn a_swapped_vm_whose_stamp_was_taken_away_is_named_and_the_journal_stays(
     world.plant("cp2-bbbbbbb", "cp2", 0xa1);
     change(&world, first.uuid(), |vm| vm.disks.clear());
     let unstamped = change(&world, Uuid::from_u128(0xa1), |vm| (vm.stamp, vm.disks) = (None, first.disks.clone()));
-    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
+    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
     let (arrived, _) = world.give(DESTROY).await.arrived();
     stopped_by(&world, &arrived, &[&unstamped]);
     assert!(LastUpgrade::find(&world).await.unwrap().noted().is_some());
@@ -436,7 +438,7 @@ async fn a_disk_that_a_vm_without_its_stamp_holds_is_not_shown_as_held_by_none_a
         let world = World::with(3).await;
         world.lock().removes_used = true;
         let own = upgrade_of_its_own(&world);
-        put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
+        put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
         let cp2 = shown(&world, "cp2");
         let disk = cp2.disks[0].reference.uuid;
         let is_it = |noted: &DiskRef| noted.uuid == disk;
@@ -473,7 +475,7 @@ async fn a_vm_that_holds_a_disk_of_the_cluster_and_carries_another_deployments_s
                 put(
                     &world,
                     "journal.jsonl",
-                    &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"),
+                    &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"),
                 );
                 world.plant("cp2-bbbbbbb", "cp2", 0xa1);
                 change(&world, uuid, |vm| vm.disks.clear());
@@ -484,7 +486,7 @@ async fn a_vm_that_holds_a_disk_of_the_cluster_and_carries_another_deployments_s
             for _ in 0..2 {
                 let (arrived, status) = world.give(wish).await.arrived();
                 stopped_by(&world, &arrived, &[&restamped]);
-                assert_eq!(status.goal, Lifecycle::Down);
+                assert_eq!(status.lifecycle, Lifecycle::Deleting);
                 assert_eq!(world.own(), [""; 0], "all others have gone");
             }
             // A person gives the stamp back, and it goes as the others do.
@@ -555,7 +557,7 @@ async fn an_upgrade_that_cannot_be_read_may_be_anybodys_and_stays() {
     // Ended unread, it stands against nothing, and still nobody knows whose it was.
     let end = AbandonedUnread {
         at: 1,
-        hold: damaged,
+        lease: damaged,
         unread: damaged,
         reason: serde_json::from_str("{\"code\":\"a\",\"reason\":\"b\"}").unwrap(),
         notes: Vec::new(),
@@ -579,7 +581,7 @@ async fn the_disk_of_a_node_that_a_way_back_has_left_out_is_listed() {
     let world = World::with(3).await;
     let disk = shown(&world, "cp2").disks[0].reference.uuid;
     let own = upgrade_of_its_own(&world);
-    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"rolled-back\"}\n"));
+    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"rolled-back\"}\n"));
     // Its old VM is gone, and its new one had no disk yet.
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     let (arrived, status) = world.give(DESTROY).await.arrived();
@@ -597,8 +599,8 @@ async fn copies_that_upgrades_have_left_are_named_before_the_cluster_goes_and_af
     let journal = upgrade_of_its_own(&world).replacen("\"steps\":[", &noted, 1);
     let copies = format!(r#"[{{"path":"{own}","uuid":"{}"}}]"#, Uuid::from_u128(0xe1));
     let copied =
-        format!(r#"{{"at":1,"hold":1,"event":"done","action":"copy","node":1,"note":"a test","copies":{copies}}}"#);
-    let ended = r#"{"at":1,"hold":1,"event":"ended","outcome":"rolled-back"}"#;
+        format!(r#"{{"at":1,"lease":1,"event":"done","action":"copy","node":1,"note":"a test","copies":{copies}}}"#);
+    let ended = r#"{"at":1,"lease":1,"event":"ended","outcome":"rolled-back"}"#;
     put(&world, "journal.jsonl", &format!("{journal}{copied}\n{ended}\n"));
     let lie_at = |copies: &[DiskCopy]| copies.iter().map(|copy| copy.copy.path.clone()).collect::<Vec<_>>();
     assert_eq!(lie_at(&world.status().await.unwrap().copies), paths);
@@ -634,9 +636,10 @@ async fn an_upgrade_that_has_ended_with_its_cluster_stands_against_the_next_one_
 /// Whoever waits for a person, which may be for days, has a node that was off powered on.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_off_is_powered_on_where_an_upgrade_only_waits_for_a_persons_word() {
-    const GOES_ON: &str = r#"{"at":1,"hold":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
-    const UPGRADED: &str = r#"{"at":1,"hold":1,"event":"ended","outcome":"upgraded"}"#;
-    const IS_BACK: &str = r#"{"at":1,"hold":1,"event":"direction-changed","direction":"back","only":0,"reason":"ill"}"#;
+    const GOES_ON: &str = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
+    const UPGRADED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"upgraded"}"#;
+    const IS_BACK: &str =
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","only":0,"reason":"ill"}"#;
     for last in [UPGRADED, IS_BACK] {
         let world = World::with(3).await;
         let own = upgrade_of_its_own(&world);
@@ -663,8 +666,8 @@ async fn with_swapped_vm_away(outcome: &str) -> (World, Vm) {
     // The one before stays off.
     world.lock().speaks_alone = true;
     let (own, first) = (upgrade_of_its_own(&world), shown(&world, "cp2"));
-    let ended = format!(r#"{{"at":1,"hold":1,"event":"ended","outcome":"{outcome}"}}"#);
-    let goes_on = r#"{"at":1,"hold":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
+    let ended = format!(r#"{{"at":1,"lease":1,"event":"ended","outcome":"{outcome}"}}"#);
+    let goes_on = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
     put(&world, "journal.jsonl", &format!("{own}{goes_on}\n{ended}\n"));
     world.plant("cp2-bbbbbbb", "cp2", 0xa1);
     change(&world, first.uuid(), |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
@@ -702,7 +705,7 @@ async fn a_restored_vm_of_before_an_upgrade_is_not_taken_for_the_node_be_that_th
     for is_first in [false, true] {
         for is_lost in [false, true] {
             let (world, swapped) = with_swapped_vm_away("committed").await;
-            let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.filter(|_| is_first);
+            let first = records::read(&world).await.unwrap().unwrap().nodes[1].bios_uuid.filter(|_| is_first);
             let restored = world.plant("cp2-restored", "cp2", first.map_or(0xa2, |uuid| uuid.as_u128()));
             world.lock().away.clear();
             world.move_away(&restored.vm);
@@ -734,13 +737,13 @@ const NOTES: [fn(Option<Uuid>) -> Option<Uuid>; 3] = [|own| own, |_| None, |_| S
 async fn first_of(world: &World, note: fn(Option<Uuid>) -> Option<Uuid>) -> Uuid {
     let mut kept = records::read(world).await.unwrap().unwrap();
     kept.nodes[1].disk = note(kept.nodes[1].disk);
-    put(world, "deploy-999999.json", &serde_json::to_string(&kept).unwrap());
-    kept.nodes[1].vm.unwrap()
+    put(world, "deploy-999999.json", &record_text(&kept).unwrap());
+    kept.nodes[1].bios_uuid.unwrap()
 }
 
 /// An upgrade by an earlier version has swapped cp3 alone, and noted nothing of the others: they are in their first VMs. That of cp2 is off.
 async fn with_one_node_upgraded(note: fn(Option<Uuid>) -> Option<Uuid>) -> (World, Vm) {
-    const COMMITTED: &str = r#"{"at":1,"hold":1,"event":"ended","outcome":"committed"}"#;
+    const COMMITTED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"committed"}"#;
     let world = World::with(3).await;
     let own = upgrade_of_its_own(&world);
     let mut planned: serde_json::Value = serde_json::from_str(own.lines().next().unwrap()).unwrap();
@@ -777,11 +780,11 @@ async fn a_restored_vm_of_a_node_that_an_upgrade_has_noted_is_not_powered_on_whe
         let (world, swapped) = with_swapped_vm_away("committed").await;
         change(&world, swapped.uuid(), |vm| vm.power = PowerState::On);
         let own = world.lock().holds().values().rev().find_map(|files| files.get("journal.jsonl").cloned()).unwrap();
-        let mut planned: serde_json::Value = serde_json::from_str(own.lines().next().unwrap()).unwrap();
+        let mut planned: serde_json::Value = serde_json::from_str(own.lines().nth(1).unwrap()).unwrap();
         let plan = &mut planned["plan"];
         plan["nodes"].as_array_mut().unwrap().retain(|node| node["name"] != "cp1");
         plan["steps"].as_array_mut().unwrap().retain(|step| step["node"].as_u64().unwrap_or(0) < 2);
-        let ended = r#"{"at":1,"hold":1,"event":"ended","outcome":"committed"}"#;
+        let ended = r#"{"at":1,"lease":1,"event":"ended","outcome":"committed"}"#;
         put(&world, "journal.jsonl", &format!("{planned}\n{ended}\n"));
         let restored = world.plant("cp2-restored", "cp2", first_of(&world, note).await.as_u128());
         world.set_fault(None);
@@ -816,9 +819,9 @@ async fn a_replica_that_is_powered_on_once_its_vm_has_gone_is_not_removed() {
     let world = World::with(3).await;
     world.lock().removes_used = true;
     let (cp2, mut kept) = (shown(&world, "cp2"), records::read(&world).await.unwrap().unwrap());
-    kept.goal = Lifecycle::Down;
-    kept.going.push(cp2.reference.clone());
-    put(&world, "deploy-999999.json", &serde_json::to_string(&kept).unwrap());
+    kept.lifecycle = Lifecycle::Deleting;
+    kept.deleting_vms.push(cp2.reference.clone());
+    put(&world, "deploy-999999.json", &record_text(&kept).unwrap());
     let replica = world.replicate(&cp2).vm.reference;
     world.lock().machines.retain(|machine| machine.vm.reference != cp2.reference);
     change(&world, cp2.uuid(), |vm| vm.power = PowerState::On);
@@ -833,9 +836,9 @@ async fn a_replica_that_is_powered_on_once_its_vm_has_gone_is_not_removed() {
 async fn a_vm_that_is_called_otherwise_since_it_was_shut_down_goes_with_its_cluster() {
     let world = World::with(3).await;
     let (cp2, mut kept) = (shown(&world, "cp2"), records::read(&world).await.unwrap().unwrap());
-    kept.goal = Lifecycle::Down;
-    kept.going.push(cp2.reference.clone());
-    put(&world, "deploy-999999.json", &serde_json::to_string(&kept).unwrap());
+    kept.lifecycle = Lifecycle::Deleting;
+    kept.deleting_vms.push(cp2.reference.clone());
+    put(&world, "deploy-999999.json", &record_text(&kept).unwrap());
     let again = change(&world, cp2.uuid(), |vm| {
         vm.power = PowerState::Off;
         vm.reference.id.push_str("-again");
@@ -971,7 +974,7 @@ async fn a_restored_vm_that_cannot_be_read_keeps_its_own_node_as_it_is_and_hides
     // The node's own VM is where VMs are searched, or was moved from there.
     for is_away in [false, true] {
         let (world, swapped) = with_swapped_vm_away("committed").await;
-        let first = records::read(&world).await.unwrap().unwrap().nodes[1].vm.unwrap();
+        let first = records::read(&world).await.unwrap().unwrap().nodes[1].bios_uuid.unwrap();
         let restored = world.plant("cp2-restored", "cp2", first.as_u128());
         let is_unreadable = |is: bool| world.lock().unreadable = is.then_some(first);
         {
@@ -1072,7 +1075,7 @@ async fn a_vm_elsewhere_that_an_upgrade_has_noted_and_that_carries_no_stamp_of_t
 /// A plan may wait for days until somebody goes on with it.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_off_is_powered_on_where_an_upgrade_has_begun_nothing_of_any_node() {
-    const BACK: &str = r#"{"at":1,"hold":1,"event":"direction-changed","direction":"back","reason":"a test"}"#;
+    const BACK: &str = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","reason":"a test"}"#;
     let world = World::with(3).await;
     let own = upgrade_of_its_own(&world);
     let planned = own.lines().take(3).collect::<Vec<_>>().join("\n");

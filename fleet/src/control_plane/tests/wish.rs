@@ -51,12 +51,12 @@ fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_
         let plain = wish.applied(DEPLOYMENT, Some(first.clone()), std::slice::from_ref(&changed)).unwrap();
         assert_eq!(waits(&plain, &changed), (0, vec!["deploy.vm-unnoted".to_owned()]));
         let noted = plain.noting(&with(vec![disk(1)]), &disk(1).reference).unwrap();
-        assert_eq!(noted.discarded.len(), usize::from(plain.removes_disks), "what was confirmed stays so");
+        assert_eq!(noted.disks_to_delete.len(), usize::from(plain.removes_disks), "what was confirmed stays so");
         let noted = plain.noting(&changed, &disk(2).reference).unwrap();
-        assert_eq!((noted.left.len(), noted.discarded.len()), (1, 0));
+        assert_eq!((noted.retained_disks.len(), noted.disks_to_delete.len()), (1, 0));
         let again = also(plain, &changed);
         assert_eq!(waits(&again, &changed), (1, vec![]));
-        assert_eq!(again.granted[0].disks.len(), 2);
+        assert_eq!(again.adopted_vms[0].disks.len(), 2);
     }
 }
 
@@ -77,9 +77,9 @@ fn a_vm_that_was_named_goes_only_as_it_was_shown() {
 fn a_disk_that_a_vm_held_when_it_was_shown_is_left_where_it_was_then() {
     let disk = |path: &str| DiskRef { uuid: Uuid::from_u128(1), path: path.to_owned() };
     let begun = Goal::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap();
-    let begun = DeploymentRecord { discarded: vec![disk("[ds] before.vmdk")], ..begun };
+    let begun = DeploymentRecord { disks_to_delete: vec![disk("[ds] before.vmdk")], ..begun };
     let held = [HeldDisk { disk: disk("[ds] now.vmdk"), by: "a VM".to_owned() }];
     let wish = Goal::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &held, also: &[] };
     let kept = wish.applied(DEPLOYMENT, Some(begun), &[]).unwrap();
-    assert_eq!((kept.left, kept.discarded), (vec![disk("[ds] now.vmdk")], vec![]));
+    assert_eq!((kept.retained_disks, kept.disks_to_delete), (vec![disk("[ds] now.vmdk")], vec![]));
 }

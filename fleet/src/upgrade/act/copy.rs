@@ -74,7 +74,7 @@ impl StepContext<'_> {
         let mut before = TriesBefore { asked: false, stuck: false };
         for entry in journal.entries() {
             match &entry.event {
-                Event::Begun { step: begun, .. } if *begun == step => before.asked |= entry.hold != self.hold.number(),
+                Event::Begun { step: begun, .. } if *begun == step => before.asked |= entry.lease != self.hold.number(),
                 Event::Paused { step: paused, reason, .. } if *paused == step => {
                     let named = copies.iter().position(|copy| reason.words.starts_with(&told(&removing(&copy.path))));
                     before.asked |= named.is_some();

@@ -161,7 +161,7 @@ async fn after_it_was_abandoned_another_upgrade_goes_its_way() {
 
 #[test]
 fn what_version_0_1_has_noted_is_read() {
-    let noted = r#"{"at":5,"hold":4,"given_up":3,"code":"upgrade.asked","reason":"asked for","notes":["cp1: silent"]}"#;
+    let noted = r#"{"at":5,"lease":4,"unread":3,"code":"upgrade.asked","reason":"asked for","notes":["cp1: silent"]}"#;
     let end = AbandonedUnread::read(noted).unwrap();
     assert_eq!((end.unread, serde_json::to_string(&end).unwrap().as_str()), (3, noted));
 }

@@ -118,7 +118,7 @@ async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_
         let woken = frozen.await;
         assert_eq!(changes(&world), 0, "{calls}: {:?}", world.calls());
         let done = |arrived: &anyhow::Result<RunOutcome>| matches!(arrived, Ok(RunOutcome::Ended(_)));
-        let ended = journal.iter().filter(|entry| entry.hold == 1).count();
+        let ended = journal.iter().filter(|entry| entry.lease == 1).count();
         match &woken {
             Err(error) => {
                 let named = ["taken", "at work"].iter().any(|word| error.to_string().contains(word));

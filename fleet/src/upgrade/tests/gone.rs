@@ -106,7 +106,7 @@ async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
     events.push(turn(Direction::Back));
     events.extend(done(Action::DestroyNew));
     let entries = |events: &[Event]| -> Vec<Entry> {
-        events.iter().map(|event| Entry { at: 0, hold: 1, event: event.clone() }).collect()
+        events.iter().map(|event| Entry { at: 0, lease: 1, event: event.clone() }).collect()
     };
     assert!(Progress::of(&plan, &entries(&events)).is_replaced(0));
     events.push(turn(Direction::Forward));

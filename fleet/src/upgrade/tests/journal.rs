@@ -21,7 +21,7 @@ async fn take(world: &World) -> Lease<'_> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
+async fn a_journal_continues_in_the_next_hold() {
     let world = world();
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = Journal::begin(&hold, plan.clone()).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
     let again = Journal::continued(&next).await.unwrap();
     assert_eq!((again.text(), again.entries(), again.plan()), (text.clone(), &*entries, &plan));
     let own = &world.store().holds[&2][FILE];
-    assert_eq!(own, &format!("{{\"form\":2,\"entries\":8}}\n{text}"), "a copy of its own");
+    assert_eq!(own, &format!("{{\"form\":3,\"entries\":8}}\n{text}"), "a copy of its own");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,10 +92,10 @@ async fn a_damaged_journal_is_refused() {
     let text = Journal::begin(&hold, plan.clone()).await.unwrap().text();
     let elsewhere = Plan { nodes: plan.nodes[..1].to_vec(), ..plan };
     let elsewhere = Event::Planned { plan: Box::new(elsewhere) };
-    let elsewhere = serde_json::to_string(&Entry { at: 1, hold: 1, event: elsewhere }).unwrap();
-    let begun = r#"{"at":1,"hold":1,"event":"begun","action":"fence","node":3}"#;
+    let elsewhere = serde_json::to_string(&Entry { at: 1, lease: 1, event: elsewhere }).unwrap();
+    let begun = r#"{"at":1,"lease":1,"event":"begun","action":"fence","node":3}"#;
     let turned =
-        r#"{"at":1,"hold":1,"event":"direction-changed","direction":"back","order":{"first":[3]},"reason":""}"#;
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","order":{"first":[3]},"reason":""}"#;
     for damaged in [
         String::new(),
         "{}\n".to_owned(),
@@ -106,13 +106,13 @@ async fn a_damaged_journal_is_refused() {
         format!("{text}{turned}\n"),
         elsewhere,
     ] {
-        world.lock().store.holds.get_mut(&1).unwrap().insert(FILE.to_owned(), damaged.clone());
+        world.lock().store.holds.get_mut(&1).unwrap().insert(FILE.to_owned(), beginning(&damaged).unwrap());
         assert!(Journal::continued(&hold).await.is_err(), "{damaged}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_written_was_not_added() {
+async fn a_failed_write_adds_no_entry() {
     let world = world();
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = Journal::begin(&hold, plan).await.unwrap();
@@ -160,7 +160,7 @@ fn put(world: &World, hold: u64, file: &str, text: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_entry_is_a_file_that_no_other_entry_changes() {
+async fn each_entry_has_its_own_file() {
     let world = world();
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = written(&hold, plan).await;
@@ -172,25 +172,25 @@ async fn each_entry_is_a_file_that_no_other_entry_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_last_entry_that_was_cut_is_dropped_and_may_be_written_again() {
+async fn a_cut_last_entry_is_dropped() {
     let world = world();
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = written(&hold, plan).await;
     let text = journal.text();
-    for half in ["", "{", "{\"at\":1,\"hold\":1,\"event\":\"end"] {
+    for half in ["", "{", "{\"at\":1,\"lease\":1,\"event\":\"end"] {
         put(&world, 1, "journal-000004.json", half);
         assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*text), "{half}");
     }
     journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
     assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*journal.text()));
-    // What is whole and not understood is another version's, and no cut write.
-    put(&world, 1, "journal-000004.json", "{\"at\":1,\"hold\":1,\"event\":\"of another version\"}\n");
+    // An entry that is whole and not understood is another version's. It is no cut write.
+    put(&world, 1, "journal-000004.json", "{\"at\":1,\"lease\":1,\"event\":\"of another version\"}\n");
     let error = parse(&last(&world).await.unwrap().unwrap()).unwrap_err();
     assert!(format!("{error:#}").contains("line 5 is not understood"), "{error:#}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_in_the_middle_that_cannot_be_read_is_named() {
+async fn an_unreadable_middle_entry_is_named() {
     let world = world();
     let (plan, hold) = (world.plan().await, take(&world).await);
     written(&hold, plan).await;
@@ -200,7 +200,7 @@ async fn an_entry_in_the_middle_that_cannot_be_read_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_is_missing_before_others_is_named() {
+async fn a_missing_middle_entry_is_named() {
     for (missing, follows) in [(&[1][..], 2), (&[2], 3), (&[1, 2], 3)] {
         let world = world();
         let (plan, hold) = (world.plan().await, take(&world).await);
@@ -215,7 +215,7 @@ async fn an_entry_that_is_missing_before_others_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_lands_after_the_next_one_has_succeeded_changes_nothing() {
+async fn a_late_attempt_changes_nothing() {
     let world = world();
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = written(&hold, plan).await;
@@ -242,7 +242,7 @@ async fn an_attempt_that_lands_after_the_next_one_has_succeeded_changes_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_journal_whose_beginning_was_cut_anywhere_was_never_begun() {
+async fn a_cut_beginning_is_no_journal() {
     let world = world();
     let (plan, first) = (world.plan().await, take(&world).await);
     let text = written(&first, plan).await.text();
@@ -262,12 +262,12 @@ async fn a_journal_whose_beginning_was_cut_anywhere_was_never_begun() {
     put(&world, 2, "journal-000001.json", "{}");
     let error = format!("{:#}", last(&world).await.unwrap_err());
     assert!(error.contains("hold 2: journal.jsonl was cut, and entries follow it"), "{error}");
-    put(&world, 2, FILE, &whole.replace("{\"form\":2", "{\"form\":3"));
-    assert!(format!("{:#}", last(&world).await.unwrap_err()).contains("of form 3, and 2 is known"));
+    put(&world, 2, FILE, &whole.replace("{\"form\":3", "{\"form\":4"));
+    assert!(format!("{:#}", last(&world).await.unwrap_err()).contains("of form 4, and 3 is known"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn entries_whose_beginning_is_lost_revive_no_older_journal() {
+async fn entries_without_beginning_revive_no_older_journal() {
     let world = world();
     let (plan, first) = (world.plan().await, take(&world).await);
     written(&first, plan).await;
@@ -281,21 +281,19 @@ async fn entries_whose_beginning_is_lost_revive_no_older_journal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_journal_of_version_0_1_is_gone_on_with() {
+async fn journals_of_other_forms_are_refused() {
     let world = world();
     world.make(1).await.unwrap();
-    let old = include_str!("testdata/journal-0.1.jsonl");
-    put(&world, 1, FILE, old);
+    let lines = include_str!("testdata/journal.jsonl");
     put(&world, 1, "released", "");
-    let hold = take(&world).await;
-    let mut journal = Journal::continued(&hold).await.unwrap();
-    assert_eq!((journal.entries(), journal.entries().len()), (&*parse(old).unwrap(), 6));
-    journal.append(Event::Ended { outcome: Outcome::RolledBack }).await.unwrap();
-    assert_eq!(world.store().holds[&1][FILE], old, "it stays as it was");
-    assert_eq!(last(&world).await.unwrap().unwrap().lines().count(), 7);
-    // A command of that version stops at what it does not know, rather than going by the hold before.
-    let new = world.store().holds[&2][FILE].clone();
-    assert!(format!("{:#}", parse(&new).unwrap_err()).contains("line 1 is not understood"));
+    for old in [lines.to_owned(), beginning(lines).unwrap().replace("{\"form\":3", "{\"form\":2")] {
+        put(&world, 1, FILE, &old);
+        let hold = take(&world).await;
+        let error = format!("{:#}", Journal::continued(&hold).await.err().unwrap());
+        assert!(error.contains("another version wrote it"), "{error}");
+        assert_eq!(world.store().holds[&1][FILE], old, "it stays as it was");
+        hold.release().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,7 +329,7 @@ async fn commands_remove_old_holds_and_their_journals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_an_old_upgrades_journal_that_lands_late_takes_no_new_ones_place() {
+async fn a_late_copy_replaces_no_new_journal() {
     use crate::upgrade::tests::command::{begin, deployment, entries, give};
     use crate::upgrade::{Outcome, Request, RunOutcome};
     // An upgrade that has ended, in the lowest hold but two, and so many above it that it has to be copied.
@@ -360,5 +358,5 @@ async fn a_copy_of_an_old_upgrades_journal_that_lands_late_takes_no_new_ones_pla
     world.fault(None);
     assert!(matches!(apply(&world).await.unwrap().0, RunOutcome::Ended(Outcome::Upgraded)));
     let entries = entries(&world).await;
-    assert_eq!(entries.first().map(|entry| entry.hold), world.store().holds.keys().next_back().copied());
+    assert_eq!(entries.first().map(|entry| entry.lease), world.store().holds.keys().next_back().copied());
 }

@@ -221,7 +221,7 @@ async fn when_nobody_answers_an_explicit_word_takes_all_back_at_once() {
 async fn those_that_come_first_are_all_on_before_one_must_be_found_good() {
     let world = upgraded().await;
     let (plan, mut entries) = (world.plan_of_journal().await, entries(&world).await);
-    entries.push(Entry { at: 0, hold: 1, event: turned_back(&[0, 1]) });
+    entries.push(Entry { at: 0, lease: 1, event: turned_back(&[0, 1]) });
     let steps = Progress::of(&plan, &entries).steps(&plan);
     let place = |action, node| steps.iter().position(|step| *step == Step::of(action, node)).unwrap();
     let (on, good) = (Action::PowerOnOld, Action::GateOld);

@@ -21,7 +21,7 @@ fn note(world: &World, deployment: Uuid, goal: &str) {
 /// The same with the upgrade that was the last one of a cluster which is gone.
 fn note_with(world: &World, deployment: Uuid, goal: &str, upgrade: Option<Uuid>) {
     let noted = serde_json::json!({
-        "cluster": "control", "deployment": deployment, "goal": goal, "image": {"digest": "one", "name": "kaas"}, "nodes": [],
+        "cluster": "control", "deployment": deployment, "lifecycle": goal, "image": {"digest": "one", "name": "kaas"}, "nodes": [],
         "upgrade": upgrade,
     });
     put(world, &noted);
@@ -32,15 +32,14 @@ fn put(world: &World, noted: &serde_json::Value) {
     let released = || [("released".to_owned(), String::new())].into();
     let last = state.store.holds.keys().next_back().copied().unwrap_or(1);
     let files = state.store.holds.entry(last).or_insert_with(released);
-    files.insert("deploy-000001.json".to_owned(), noted.to_string());
+    files.insert("deploy-000001.json".to_owned(), crate::journals::record_text(noted).unwrap());
 }
 
 /// What `kaas deploy` has noted once it has made a node's VM, in the last hold.
 fn note_begun(world: &World, formed: bool) {
-    let node =
-        serde_json::json!({"name": "cp1", "address": "10.0.0.11", "made_of": "", "vm": old_vm("cp1"), "started": true});
+    let node = serde_json::json!({"name": "cp1", "address": "10.0.0.11", "settings_hash": "", "bios_uuid": old_vm("cp1"), "ever_powered_on": true});
     let noted = serde_json::json!({
-        "cluster": "control", "deployment": DEPLOYMENT, "goal": "up", "image": {"digest": "one", "name": "kaas"}, "nodes": [node],
+        "cluster": "control", "deployment": DEPLOYMENT, "lifecycle": "active", "image": {"digest": "one", "name": "kaas"}, "nodes": [node],
         "formed": formed,
     });
     put(world, &noted);
@@ -95,7 +94,7 @@ async fn begins_nothing(world: &World) -> Vec<anyhow::Error> {
 #[tokio::test(start_paused = true)]
 async fn while_a_cluster_is_being_destroyed_its_upgrade_neither_begins_nor_goes_on_and_can_be_abandoned() {
     let world = before(3, Step::of(Action::Attach, 1)).await;
-    note(&world, DEPLOYMENT, "down");
+    note(&world, DEPLOYMENT, "deleting");
     let seen = world.lock().machines.clone();
     for verb in [Request::Resume, Request::Rollback, Request::RollbackAtOnce, Request::Commit] {
         let refused = match give(&world, verb).await {
@@ -115,7 +114,7 @@ async fn while_a_cluster_is_being_destroyed_its_upgrade_neither_begins_nor_goes_
     assert_eq!(abandoned.0, RunOutcome::Ended(Outcome::Abandoned));
     // One that is gone stands against nothing.
     let world = before(3, Step::of(Action::Attach, 1)).await;
-    note(&world, DEPLOYMENT, "gone");
+    note(&world, DEPLOYMENT, "deleted");
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
@@ -125,7 +124,7 @@ async fn an_upgrade_that_has_ended_with_its_cluster_neither_goes_on_nor_stands_i
     let id = deployment(&world, &|_| {}).status().await.unwrap().id;
     let earlier = async || ClusterSeen::take(&world, &world, None).await.unwrap().earlier.map(|earlier| earlier.id);
     assert_eq!(earlier().await, Some(id));
-    for goal in ["gone", "up"] {
+    for goal in ["deleted", "active"] {
         note_with(&world, DEPLOYMENT, goal, Some(id));
         assert_eq!(earlier().await, None, "{goal}");
         let seen = world.lock().machines.clone();
@@ -139,9 +138,9 @@ async fn an_upgrade_that_has_ended_with_its_cluster_neither_goes_on_nor_stands_i
         assert_eq!(world.lock().machines, seen);
     }
     // Another one's note says nothing of it.
-    note_with(&world, DEPLOYMENT, "up", Some(OTHER));
+    note_with(&world, DEPLOYMENT, "active", Some(OTHER));
     assert_eq!(earlier().await, Some(id));
-    note_with(&world, DEPLOYMENT, "up", Some(id));
+    note_with(&world, DEPLOYMENT, "active", Some(id));
     let abandoned = deployment(&world, &|_| {}).abandon(id, TakeOver::FromTheDead).await.unwrap();
     assert_eq!(abandoned.0, RunOutcome::Ended(Outcome::Abandoned));
 }
@@ -154,7 +153,7 @@ async fn another_deployments_journal_is_refused_by_each_command_with_one_error()
     };
     // What was begun there.
     let world = World::of(3, Mode::Rolling, Ill::Well);
-    note(&world, OTHER, "up");
+    note(&world, OTHER, "active");
     for refused in begins_nothing(&world).await {
         is_named(&refused, "that of the cluster control");
     }

@@ -64,7 +64,7 @@ impl Way {
             Self::Add => kept.pool.count == 3,
             Self::Remove | Self::Keep | Self::Shrink => kept.pool.count == 1,
             Self::Replace => kept.pool.template.image.digest == "two",
-            Self::Rejoin => kept.machine("t-w1").is_none_or(|machine| machine.state != State::Member),
+            Self::Rejoin => kept.machine("t-w1").is_none_or(|machine| machine.state != State::Running),
         }
     }
 
@@ -115,7 +115,7 @@ async fn point(way: Way, call: usize, does: (&str, Does), fault: Fault) {
     let Given::Arrived(_, status) = given else { panic!("{told}: {given:?}") };
     assert!(status.done && status.available == way.ends_with(), "{told}: {status:?}");
     let kept = world.kept().await.unwrap();
-    assert!(kept.machines.iter().all(|machine| machine.state == State::Member), "{told}: {kept:?}");
+    assert!(kept.machines.iter().all(|machine| machine.state == State::Running), "{told}: {kept:?}");
     let mut names: Vec<_> = kept.machines.iter().map(|machine| machine.name.clone()).collect();
     let mut own = world.own();
     names.sort();

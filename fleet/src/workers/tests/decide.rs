@@ -61,7 +61,7 @@ impl Model {
     fn available(&self, machine: &WorkerRecord) -> bool {
         let node = self.seen.nodes.iter().find(|node| node.name == machine.name);
         let vm = self.seen.vms.iter().any(|vm| vm.name == machine.name);
-        machine.state == State::Member && vm && node.is_some_and(|node| node.ready && !node.cordoned)
+        machine.state == State::Running && vm && node.is_some_and(|node| node.ready && !node.cordoned)
     }
 
     fn happens(&mut self, what: &Happens) {
@@ -84,7 +84,7 @@ impl Model {
             }
             Happens::LosesItsVm(_) => {}
             Happens::LosesPower(at) => {
-                let mut members = self.machines.iter().filter(|machine| machine.state == State::Member);
+                let mut members = self.machines.iter().filter(|machine| machine.state == State::Running);
                 let name = members.nth(at).map(|machine| machine.name.clone());
                 for vm in self.seen.vms.iter_mut().filter(|vm| Some(&vm.name) == name.as_ref()) {
                     vm.power = PowerState::Off;
@@ -99,9 +99,9 @@ impl Model {
                 self.unseen.extend(place.map(|place| self.seen.vms.remove(place)));
             }
             Happens::HasExpired(at) => {
-                let mut members = self.machines.iter_mut().filter(|machine| machine.state == State::Member);
+                let mut members = self.machines.iter_mut().filter(|machine| machine.state == State::Running);
                 let Some(machine) = members.nth(at) else { return };
-                machine.state = State::Returning;
+                machine.state = State::Rejoining;
                 let nodes = self.seen.nodes.iter_mut().filter(|node| node.name == machine.name);
                 nodes.for_each(|node| node.ready = false);
             }
@@ -124,7 +124,7 @@ impl Model {
                 vm.reference = VmRef { uuid, id: name.clone() };
                 self.seen.vms.push(vm);
                 self.seen.gone.remove(&name);
-                (machine.vm, machine.token) = (Some(uuid), Some("abcdef".to_owned()));
+                (machine.bios_uuid, machine.token) = (Some(uuid), Some("abcdef".to_owned()));
             }
             Action::Invite(_) => {
                 assert_eq!(self.vm(&name).power, PowerState::Off, "its form is changed while it is on");
@@ -133,24 +133,24 @@ impl Model {
             Action::PowerOn(_) => {
                 assert_eq!(self.vm(&name).power, PowerState::Off);
                 self.vm(&name).power = PowerState::On;
-                if machine.state == State::Member {
+                if machine.state == State::Running {
                     return;
                 }
-                self.seen.said.insert(name.clone(), done(machine.vm.map(Into::into)));
+                self.seen.said.insert(name.clone(), done(machine.bios_uuid.map(Into::into)));
                 machine.state = State::Joining;
                 if let Some(node) = self.seen.nodes.iter_mut().find(|node| node.name == name) {
                     node.ready = true;
                     *self.machines.iter_mut().find(|machine| machine.name == name).unwrap() = machine.clone();
                     return;
                 }
-                let provider = format!("vsphere://{}", machine.vm.unwrap());
+                let provider = format!("vsphere://{}", machine.bios_uuid.unwrap());
                 self.seen.nodes.push(node_on(&name, &provider));
             }
             Action::Hear(_, key) => machine.key = Some(key),
             Action::Suspect(_, key) => (machine.key, machine.impersonated) = (Some(key), true),
-            Action::Joined(_) => machine.state = State::Member,
+            Action::Joined(_) => machine.state = State::Running,
             Action::Fail(_, why) => (machine.state, machine.reason) = (State::Failed, Some(why)),
-            Action::Leave(_, why) => (machine.state, machine.reason) = (State::Leaving, Some(why)),
+            Action::Leave(_, why) => (machine.state, machine.reason) = (State::Deleting, Some(why)),
             Action::RemoveToken(_) => machine.token = None,
             Action::Cordon(_) => {
                 for node in self.seen.nodes.iter_mut().filter(|node| node.name == name) {
@@ -185,7 +185,7 @@ impl Model {
     fn add(&mut self, action: Action) {
         let Action::Add { address } = action else { panic!("{action:?} of no machine") };
         assert!(self.machines.iter().all(|machine| machine.address != address), "an address is given twice");
-        self.pool.made += 1;
+        self.pool.last_index += 1;
         self.made += 1;
         let machine = WorkerRecord::new(&self.pool, Uuid::from_u128(0x1000 + self.made), address, 0);
         self.machines.push(WorkerRecord { expires: u64::MAX, ..machine });
@@ -209,7 +209,7 @@ impl Model {
                 _ => None,
             })
             .collect();
-        let of_members = leaving.iter().filter(|machine| machine.state == State::Member).count();
+        let of_members = leaving.iter().filter(|machine| machine.state == State::Running).count();
         let serving = leaving.iter().filter(|machine| self.available(machine)).count();
         assert!(
             of_members == 0 || available - serving >= self.pool.floor(),
@@ -264,7 +264,7 @@ proptest! {
         model.pool.powers_on = true;
         model.seen.vms.append(&mut model.unseen);
         for node in &mut model.seen.nodes {
-            let leaves = model.machines.iter().any(|one| one.name == node.name && one.state == State::Leaving);
+            let leaves = model.machines.iter().any(|one| one.name == node.name && one.state == State::Deleting);
             (node.ready, node.cordoned) = (true, node.cordoned && leaves);
         }
         let rounds = (0..200).position(|_| {
@@ -274,7 +274,7 @@ proptest! {
             }
             // A person goes on: what did not join is made anew.
             for machine in model.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
-                machine.state = State::Leaving;
+                machine.state = State::Deleting;
             }
             model.round()
         });
@@ -288,9 +288,9 @@ proptest! {
 #[test]
 fn a_vm_that_carries_a_machines_stamp_and_was_not_made_for_it_is_left_alone() {
     let mut pool = pool(1);
-    pool.made = 1;
+    pool.last_index = 1;
     let drawn = Uuid::from_u128(1);
-    let machine = WorkerRecord { drawn: Some(drawn), ..WorkerRecord::new(&pool, Uuid::from_u128(7), None, 0) };
+    let machine = WorkerRecord { allocated_uuid: Some(drawn), ..WorkerRecord::new(&pool, Uuid::from_u128(7), None, 0) };
     let stamp = Some(machine.stamp(DEPLOYMENT));
     let seen = |uuid: u128, stamp: Option<Stamp>| Inventory {
         vms: vec![vm(&machine.name, Uuid::from_u128(uuid), stamp)],
@@ -306,7 +306,7 @@ fn a_vm_that_carries_a_machines_stamp_and_was_not_made_for_it_is_left_alone() {
     assert!(matches!(&action, Action::Leave(_, why) if why.code == reason::GIVEN_UP), "{action:?}");
     assert_eq!(next(&pool, std::slice::from_ref(&machine), &seen(2, stamp)).actions, []);
     // Of an earlier journal nothing is known but the stamp.
-    let earlier = WorkerRecord { drawn: None, ..machine.clone() };
+    let earlier = WorkerRecord { allocated_uuid: None, ..machine.clone() };
     let found = seen(2, Some(earlier.stamp(DEPLOYMENT)));
     assert!(matches!(found.vm(&earlier), Observed::Vm(_)));
 }
@@ -315,10 +315,11 @@ fn a_vm_that_carries_a_machines_stamp_and_was_not_made_for_it_is_left_alone() {
 #[test]
 fn a_worker_that_is_to_go_and_whose_host_is_dead_says_what_frees_its_place() {
     let mut pool = pool(1);
-    pool.made = 1;
+    pool.last_index = 1;
     pool.rollout = Rollout { max_surge: 0, max_unavailable: 1, ..Rollout::default() };
     let id = Uuid::from_u128(1);
-    let mut machine = WorkerRecord { drawn: Some(id), vm: Some(id), ..WorkerRecord::new(&pool, id, None, 0) };
+    let mut machine =
+        WorkerRecord { allocated_uuid: Some(id), bios_uuid: Some(id), ..WorkerRecord::new(&pool, id, None, 0) };
     machine.leave(1000, Reason::new(reason::UNHEALTHY, "it was not Ready for 300 s"));
     let machines = std::slice::from_ref(&machine);
     let late = 1000 + pool.rollout.drain_seconds;
@@ -358,10 +359,10 @@ fn that_another_worker_comes_is_said_only_where_one_is_missing() {
         pool.rollout.paused = paused;
         let mut machines = Vec::new();
         for (number, state) in (1..).zip(states) {
-            pool.made = number;
+            pool.last_index = number;
             let made = WorkerRecord::new(&pool, id(number), None, 0);
-            let (state, vm) = (*state, (*state != State::New).then_some(id(number)));
-            machines.push(WorkerRecord { state, vm, ..made });
+            let (state, vm) = (*state, (*state != State::Provisioning).then_some(id(number)));
+            machines.push(WorkerRecord { state, bios_uuid: vm, ..made });
         }
         machines.iter_mut().take(former).for_each(|machine| machine.template = template("former"));
         let first = &machines[0];
@@ -377,7 +378,7 @@ fn that_another_worker_comes_is_said_only_where_one_is_missing() {
         );
         words.contains("Another one is made once there is room; a larger maxSurge makes room at once")
     };
-    let (member, leaving) = (State::Member, State::Leaving);
+    let (member, leaving) = (State::Running, State::Deleting);
     for (count, states, paused, former, expected) in [
         (2, vec![leaving, member, member], false, 0, false),
         (1, vec![leaving, member], false, 0, false),
@@ -389,7 +390,7 @@ fn that_another_worker_comes_is_said_only_where_one_is_missing() {
         // One that failed is looked at first.
         (3, vec![leaving, member, State::Failed], false, 0, false),
         // One that was not made to the end counts until it is removed.
-        (2, vec![State::New, member], false, 0, true),
+        (2, vec![State::Provisioning, member], false, 0, true),
     ] {
         assert_eq!(
             told(count, &states, paused, former),

@@ -234,7 +234,7 @@ pub fn pool(count: usize) -> Pool {
         carries: carries(),
         addresses: Some(Addresses { first: [10, 0, 0, 20].into(), last: [10, 0, 0, 29].into(), prefix: 24 }),
         rollout: Rollout::default(),
-        made: 0,
+        last_index: 0,
         powers_on: false,
         keeps_lost: false,
     }

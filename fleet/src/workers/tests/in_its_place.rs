@@ -47,7 +47,7 @@ async fn who_has_joined_in_its_place_is_told_by_status_also_once_it_is_too_late_
     let again = intruded_unseen().await;
     assert_eq!(codes(&again.give(Goal::Continue).await.arrived().0), ["workers.name-in-use"]);
     again.give_for_a_minute(Goal::GoOn).await.arrived();
-    assert_eq!(first(&again).await.state, State::Returning);
+    assert_eq!(first(&again).await.state, State::Rejoining);
     for (world, worker) in [(new, "t-w2"), (again, "t-w1")] {
         tokio::time::sleep(Duration::from_secs(2000)).await;
         let wait = told_of(&world, worker).await;
@@ -103,7 +103,7 @@ async fn a_key_that_one_was_seen_by_to_be_anothers_is_kept_only_if_it_joins_by_t
         world.lock().let_in.insert("t-w1".to_owned(), own.clone());
         world.give(Goal::Continue).await.done();
         let joined = first(&world).await;
-        assert_eq!((joined.state, joined.impersonated, joined.key), (State::Member, false, kept));
+        assert_eq!((joined.state, joined.impersonated, joined.key), (State::Running, false, kept));
     }
 }
 

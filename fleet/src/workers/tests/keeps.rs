@@ -168,9 +168,9 @@ async fn a_vm_that_is_stamped_as_given_up_and_runs_is_out_of_sight_for_a_minute_
 #[test]
 fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
     let mut pool = pool(1);
-    pool.made = 1;
+    pool.last_index = 1;
     let id = Uuid::from_u128(7);
-    let machine = WorkerRecord { drawn: Some(id), ..WorkerRecord::new(&pool, id, None, 0) };
+    let machine = WorkerRecord { allocated_uuid: Some(id), ..WorkerRecord::new(&pool, id, None, 0) };
     let decided = |seen: &Inventory| {
         let [action] = <[Action; 1]>::try_from(next(&pool, std::slice::from_ref(&machine), seen).actions).unwrap();
         action
@@ -202,9 +202,10 @@ async fn beside_a_vm_that_is_stamped_as_another_deployments_none_is_made_with_it
     let world = World::with(1).await;
     world.lock().restorable = true;
     let mut before = world.kept().await.unwrap();
-    let uuid = before.machines[0].vm.unwrap();
+    let uuid = before.machines[0].bios_uuid.unwrap();
     for machine in &mut before.machines {
-        (machine.state, machine.vm, machine.joined_seconds, machine.expires) = (State::New, None, None, 0);
+        (machine.state, machine.bios_uuid, machine.joined_seconds, machine.expires) =
+            (State::Provisioning, None, None, 0);
     }
     for machine in world.lock().machines.iter_mut().filter(|machine| machine.vm.uuid() == uuid) {
         machine.vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbad);

@@ -23,7 +23,7 @@ async fn workers_of_the_minor_before_stay_until_they_are_taken_to_their_control_
     assert_eq!((world.own(), status.kubernetes.as_str()), (vec!["t-w3".into(), "t-w4".into(), "t-w5".into()], "1.36"));
     assert_eq!((world.fewest(), world.most()), (3, 4));
     world.give(raise("1.36", None)).await.done();
-    assert_eq!(world.kept().await.unwrap().pool.made, 5);
+    assert_eq!(world.kept().await.unwrap().pool.last_index, 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,10 +75,10 @@ async fn a_new_version_of_the_command_rolls_nothing() {
     let mut earlier = world.kept().await.unwrap();
     earlier.pool.carries.clear();
     world.keep(earlier).await;
-    let discards = Discards { local_volumes: true, ..discards };
+    let discards = Discards { delete_local_volumes: true, ..discards };
     let wish = Goal::Replace { image: Some(image), cluster, kubernetes, changes, discards };
     let status = world.give(wish).await.done();
     assert_eq!((world.own(), status.image.as_str()), (vec!["t-w1".into(), "t-w2".into()], "KaaS tenant, image one"));
-    assert!(status.workers.iter().all(|worker| worker.up_to_date && worker.discards == Discards::default()));
-    assert_eq!(world.kept().await.unwrap().pool.made, 2);
+    assert!(status.workers.iter().all(|worker| worker.up_to_date && worker.drain == Discards::default()));
+    assert_eq!(world.kept().await.unwrap().pool.last_index, 2);
 }

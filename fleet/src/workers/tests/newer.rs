@@ -9,8 +9,13 @@ use crate::workers::{Goal, Inventory, Pool, RunOutcome, State, Wait, WorkerRecor
 
 fn machine(number: u64) -> WorkerRecord {
     let id = Uuid::from_u128(number.into());
-    let pool = Pool { made: number, ..pool(3) };
-    WorkerRecord { drawn: Some(id), vm: Some(id), state: State::Member, ..WorkerRecord::new(&pool, id, None, 0) }
+    let pool = Pool { last_index: number, ..pool(3) };
+    WorkerRecord {
+        allocated_uuid: Some(id),
+        bios_uuid: Some(id),
+        state: State::Running,
+        ..WorkerRecord::new(&pool, id, None, 0)
+    }
 }
 
 /// A VM that is stamped as a Machine's, of this BIOS UUID.
@@ -44,7 +49,7 @@ fn the_vm_of_a_worker_that_nobody_knows_is_newer() {
 /// Such a one would be taken for half a VM, and made anew.
 #[test]
 fn the_vm_of_a_worker_that_is_noted_as_begun_is_newer_once_it_is_on() {
-    let begun = WorkerRecord { vm: None, state: State::New, ..machine(1) };
+    let begun = WorkerRecord { bios_uuid: None, state: State::Provisioning, ..machine(1) };
     let on = vm_of(&begun, 1);
     assert_eq!(newer(std::slice::from_ref(&begun), vec![Vm { power: PowerState::Off, ..on.clone() }]), [0; 0]);
     assert_eq!(newer(std::slice::from_ref(&begun), vec![on.clone()]), [1]);
@@ -57,7 +62,7 @@ fn the_vm_of_a_worker_that_is_noted_as_begun_is_newer_once_it_is_on() {
     let says = |wait: &Wait| ["remove the worker", "at most 2 VMs"].iter().all(|it| wait.reason.words.contains(it));
     let is_told = |wait: &Wait| wait.lasting && says(wait);
     assert!(next.waits.iter().any(is_told), "nobody else sees to it: {next:?}");
-    let whole = WorkerRecord { vm: begun.drawn, ..begun };
+    let whole = WorkerRecord { bios_uuid: begun.allocated_uuid, ..begun };
     assert_eq!(newer(&[whole], vec![on]), [0; 0], "it was powered on, and that was not noted");
 }
 

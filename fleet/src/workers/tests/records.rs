@@ -39,12 +39,15 @@ async fn a_journal_that_is_damaged_is_one_machines_and_the_others_go_on() {
     let before = world.kept().await.unwrap();
     world.keep(before.clone()).await;
     let last = world.numbers().await.unwrap().into_iter().max().unwrap();
-    for damage in ["{\"form\":2,\"entries\":1}\n{\"record\":\"mach", "", "{\"form\":2,\"entries\":1}\n{}\n"] {
+    for damage in ["{\"form\":3,\"entries\":1}\n{\"record\":\"mach", "", "{\"form\":3,\"entries\":1}\n{}\n"] {
         world.write(last, "machine-t-w2.json", damage).await.unwrap();
         let kept = world.kept().await.unwrap();
         assert_eq!((&kept.machines[0], &kept.machines[2]), (&before.machines[0], &before.machines[2]));
         let (lost, was) = (&kept.machines[1], &before.machines[1]);
-        assert_eq!((&lost.name, lost.id, lost.address, lost.vm), (&was.name, was.id, was.address, was.vm));
+        assert_eq!(
+            (&lost.name, lost.id, lost.address, lost.bios_uuid),
+            (&was.name, was.id, was.address, was.bios_uuid)
+        );
         assert_eq!(lost.reason.as_ref().unwrap().code, "workers.journal-damaged");
     }
     // It is left alone, and named.
@@ -69,16 +72,21 @@ async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was
     let damaged = |kept: &PoolRecord| {
         let (lost, was) = (&kept.machines[1], &before.machines[1]);
         assert_eq!(lost.reason.as_ref().unwrap().code, "workers.journal-damaged");
-        assert_eq!((&lost.name, lost.id, lost.address, lost.vm), (&was.name, was.id, was.address, was.vm));
+        assert_eq!(
+            (&lost.name, lost.id, lost.address, lost.bios_uuid),
+            (&was.name, was.id, was.address, was.bios_uuid)
+        );
         assert_eq!(kept.machines[0], before.machines[0]);
     };
     // A state of a later version; something that is not JSON any more; and without the first line, of an earlier version.
-    let later = text.replace("\"member\"", "\"tomorrow\"");
+    let later = text.replace("\"running\"", "\"tomorrow\"");
     assert_ne!(later, text);
-    for whole in [later.as_str(), &text.replace("record", "reco\u{0}d"), later.split_once('\n').unwrap().1] {
+    for whole in [later.as_str(), &text.replace("record", "reco\u{0}d")] {
         write(whole).await;
         damaged(&world.kept().await.unwrap());
     }
+    write(later.split_once('\n').unwrap().1).await;
+    assert!(records::read(&world).await.is_err());
     // One of a machine that is new is known by what can be read of it: nobody else gets its address.
     let new =
         WorkerRecord { name: "t-w3".to_owned(), address: Some([10, 0, 0, 22].into()), ..before.machines[1].clone() };
@@ -86,16 +94,16 @@ async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was
     records.save_machine(new.clone()).await.unwrap();
     let file = "worker-000002-t-w3.json";
     let text = world.read(first.number(), file).await.unwrap().unwrap();
-    world.write(first.number(), file, &text.replace("\"member\"", "\"tomorrow\"")).await.unwrap();
+    world.write(first.number(), file, &text.replace("\"running\"", "\"tomorrow\"")).await.unwrap();
     let kept = world.kept().await.unwrap();
     assert_eq!((kept.machines[2].id, kept.machines[2].address), (new.id, new.address));
     // Nothing is done where its VM and its address are not known, nor with what another version has written otherwise.
     world.write(first.number(), file, &text.replace("record", "reco\u{0}d")).await.unwrap();
     let why = format!("{:#}", records::read(&world).await.unwrap_err());
     assert!(why.contains(file) && why.contains("which address are t-w3's"), "{why}");
-    world.write(first.number(), file, &text.replace("\"form\":2", "\"form\":3")).await.unwrap();
+    world.write(first.number(), file, &text.replace("\"form\":3", "\"form\":4")).await.unwrap();
     let why = format!("{:#}", records::read(&world).await.unwrap_err());
-    assert!(why.contains(file) && why.contains("of form 3"), "{why}");
+    assert!(why.contains(file) && why.contains("of form 4"), "{why}");
     first.release().await;
 }
 
@@ -145,7 +153,7 @@ async fn a_name_that_a_damaged_hold_has_given_is_given_no_more_once_that_is_put_
     assert_eq!(world.give(Goal::Add(1)).await.done().available, 3);
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w5"], "somebody has a certificate by the name of another one");
     // That is kept from then on.
-    assert_eq!(world.kept().await.unwrap().pool.made, 5);
+    assert_eq!(world.kept().await.unwrap().pool.last_index, 5);
     // Nor does what was put aside keep old holds for good, and the next name is still a new one without it.
     for _ in 0..30 {
         world.give(Goal::GoOn).await.done();
@@ -181,5 +189,5 @@ fn what_an_earlier_command_has_not_noted_is_none() {
     let pool = pool(1);
     assert_eq!(without(&pool, "carries"), Pool { carries: Vec::new(), ..pool.clone() });
     let machine = WorkerRecord::new(&pool, uuid::Uuid::from_u128(1), None, 0);
-    assert_eq!(without(&machine, "heard"), machine);
+    assert_eq!(without(&machine, "last_heartbeat"), machine);
 }

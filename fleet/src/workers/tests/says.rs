@@ -72,13 +72,13 @@ async fn a_worker_whose_rejoin_has_failed_is_kept_and_joins_again_once_somebody_
     let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
     assert_eq!((codes(&arrived), world.now() - before < 120), (vec!["join.token-refused"], true));
     assert_eq!((status.workers[0].state, status.workers[0].power), (State::Failed, Some(PowerState::On)));
-    let vm = world.kept().await.unwrap().machines[0].vm;
+    let vm = world.kept().await.unwrap().machines[0].bios_uuid;
     let (arrived, _) = world.give(Goal::GoOn).await.arrived();
     assert_eq!(codes(&arrived), ["join.token-refused"]);
     world.lock().refusing.clear();
     let status = world.give(Goal::GoOn).await.done();
     assert_eq!((status.available, world.own()), (2, vec!["t-w1".to_owned(), "t-w2".to_owned()]));
-    assert_eq!(world.kept().await.unwrap().machines[0].vm, vm, "it is the same VM");
+    assert_eq!(world.kept().await.unwrap().machines[0].bios_uuid, vm, "it is the same VM");
     // Whoever wants it to go says so.
     world.lock().expire("t-w1");
     world.lock().refusing.insert("t-w1".to_owned(), ("join.token-refused", true));
@@ -169,7 +169,7 @@ fn says(change: impl FnOnce(&mut WorkerRecord, &mut Statement, &mut Inventory)) 
     let pool = pool(1);
     let uuid = Uuid::from_u128(1);
     let mut machine = WorkerRecord::new(&pool, Uuid::from_u128(2), None, 1000);
-    (machine.name, machine.state, machine.vm) = ("t-w1".to_owned(), State::Joining, Some(uuid));
+    (machine.name, machine.state, machine.bios_uuid) = ("t-w1".to_owned(), State::Joining, Some(uuid));
     (machine.token, machine.expires) = (Some("abcdef".to_owned()), 5000);
     let own = Vm { power: PowerState::On, ..vm("t-w1", uuid, Some(machine.stamp(DEPLOYMENT))) };
     let mut seen = Inventory { now: 1050, vms: vec![own], ..Inventory::default() };
@@ -204,7 +204,7 @@ fn only_what_a_vm_has_said_itself_of_this_power_on_and_more_than_once_fails_it()
     // Before its first token's node was heard, and of a rejoin as long as nothing new was.
     assert!(says(|_, _, seen| seen.nodes.push(node(""))).is_some());
     let silent = says(|machine, _, seen| {
-        machine.heard = Some("before".to_owned());
+        machine.last_heartbeat = Some("before".to_owned());
         seen.nodes.push(node("before"));
     });
     assert!(silent.is_some());
@@ -296,7 +296,7 @@ async fn who_has_joined_in_the_place_of_one_that_joins_again_goes_at_once_also_b
             None => drop(world.give_for_a_minute(rejoin("t-w1")).await.arrived()),
         }
         let state = world.kept().await.unwrap().machines[0].state;
-        assert_eq!(state, if then.is_some() { State::Returning } else { State::Joining });
+        assert_eq!(state, if then.is_some() { State::Rejoining } else { State::Joining });
         assert_eq!(world.status().await.unwrap().unwrap().waits[0].reason.code, "workers.name-in-use");
         // He ends no pod.
         assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
@@ -388,7 +388,7 @@ async fn who_was_seen_in_its_place_is_drained_as_little_once_its_vm_says_nothing
 fn who_is_in_its_place_is_noted_also_once_its_token_leaves_no_time_to_join() {
     let noted = |change: fn(&mut WorkerRecord)| {
         let (mut machine, seen) = ready(None, Some("its"));
-        (machine.state, machine.joined_seconds) = (State::Returning, Some(9));
+        (machine.state, machine.joined_seconds) = (State::Rejoining, Some(9));
         change(&mut machine);
         let next = next(&pool(1), &[machine], &seen);
         assert_eq!(
@@ -405,7 +405,7 @@ fn who_is_in_its_place_is_noted_also_once_its_token_leaves_no_time_to_join() {
 fn of_one_without_a_token_nobody_is_proved_to_be_in_its_place() {
     let told = |now: u64, change: fn(&mut WorkerRecord)| {
         let (mut machine, mut seen) = ready(Some("its"), None);
-        (machine.state, machine.joined_seconds, seen.now) = (State::Returning, Some(9), now);
+        (machine.state, machine.joined_seconds, seen.now) = (State::Rejoining, Some(9), now);
         change(&mut machine);
         let next = next(&pool(1), &[machine], &seen);
         let fails = next.actions.iter().map(|action| match action {
@@ -431,7 +431,7 @@ fn of_one_without_a_token_nobody_is_proved_to_be_in_its_place() {
 fn of_one_that_goes_where_nobody_can_tell_who_is_in_its_place_it_is_told_what_ends_pods_that_stay() {
     let told = |change: fn(&mut WorkerRecord)| {
         let (mut machine, mut seen) = ready(None, None);
-        (machine.state, machine.token, machine.joined_seconds) = (State::Leaving, None, Some(9));
+        (machine.state, machine.token, machine.joined_seconds) = (State::Deleting, None, Some(9));
         (machine.cordoned, machine.handed_over) = (Some(1001), Some(1010));
         change(&mut machine);
         seen.said.clear();
@@ -479,7 +479,7 @@ async fn the_volumes_of_an_outdated_worker_that_failed_as_anothers_are_given_up_
     let (arrived, _) = world.give(two.clone()).await.arrived();
     assert!(codes(&arrived).contains(&"workers.local-volumes"), "{arrived:?}");
     let Goal::Replace { image, cluster, kubernetes, changes, .. } = two else { unreachable!() };
-    let discards = Discards { local_volumes: true, ..Discards::default() };
+    let discards = Discards { delete_local_volumes: true, ..Discards::default() };
     world.give(Goal::Replace { image, cluster, kubernetes, changes, discards }).await.done();
     assert_eq!(world.own(), ["t-w3", "t-w4"]);
 }
@@ -564,7 +564,7 @@ pub(super) fn ready(noted: Option<&str>, says: Option<&str>) -> (WorkerRecord, I
     let uuid = Uuid::from_u128(1);
     let key = |key: Option<&str>| key.map(str::to_owned);
     let mut machine = WorkerRecord { key: key(noted), ..WorkerRecord::new(&pool, Uuid::from_u128(2), None, 1000) };
-    (machine.name, machine.state, machine.vm) = ("t-w1".to_owned(), State::Joining, Some(uuid));
+    (machine.name, machine.state, machine.bios_uuid) = ("t-w1".to_owned(), State::Joining, Some(uuid));
     (machine.token, machine.expires) = (Some("abcdef".to_owned()), 5000);
     let own = Vm { power: PowerState::On, ..vm("t-w1", uuid, Some(machine.stamp(DEPLOYMENT))) };
     let node = NodeSeen { heard: "now".to_owned(), ..node_on("t-w1", &format!("vsphere://{uuid}")) };

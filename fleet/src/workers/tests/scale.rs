@@ -16,7 +16,7 @@ async fn a_number_is_declared_and_given_again_it_is_nothing_new() {
     }
     // The youngest go.
     assert_eq!(world.own(), ["t-w1"]);
-    assert_eq!(world.kept().await.unwrap().pool.made, 3, "another one was made on the way");
+    assert_eq!(world.kept().await.unwrap().pool.last_index, 3, "another one was made on the way");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +84,7 @@ async fn a_controller_declares_and_steps_again_and_again() {
             hold.release().await;
         })
         .await;
-    assert_eq!(world.kept().await.unwrap().pool, crate::workers::Pool { made: 3, ..pool(2) });
+    assert_eq!(world.kept().await.unwrap().pool, crate::workers::Pool { last_index: 3, ..pool(2) });
 }
 
 /// Drains of all tenants may be blocked for days: what a look asks of each worker is asked again and again.
@@ -178,7 +178,7 @@ async fn a_look_at_many_that_leave_has_an_end_and_asks_for_volumes_once() {
     world.give(Goal::Create(Box::new(Pool { addresses: None, ..pool(20) }))).await.done();
     let mut kept = world.kept().await.unwrap();
     kept.pool.count = 0;
-    kept.machines.iter_mut().for_each(|machine| machine.state = State::Leaving);
+    kept.machines.iter_mut().for_each(|machine| machine.state = State::Deleting);
     world.keep(kept).await;
     world.set_fault(None);
     assert!(world.status().await.unwrap().unwrap().looked);

@@ -27,7 +27,7 @@ async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
     let status = world.give(Goal::Create(Box::new(pool(2)))).await.done();
     assert_eq!((status.wanted, status.available), (2, 2));
     let names: Vec<_> = status.workers.iter().map(|worker| (worker.name.as_str(), worker.state)).collect();
-    assert_eq!(names, [("t-w1", State::Member), ("t-w2", State::Member)]);
+    assert_eq!(names, [("t-w1", State::Running), ("t-w2", State::Running)]);
     assert_eq!(status.workers[1].address, Some([10, 0, 0, 21].into()));
     assert!(status.workers.iter().all(|worker| worker.joined_seconds.is_some_and(|took| (5..60).contains(&took))));
     assert!(world.lock().tokens.is_empty());
@@ -59,7 +59,7 @@ async fn workers_join_and_go_in_the_hypervisors_order_of_uuids() {
 #[test]
 fn a_node_of_two_vms_is_neithers() {
     let id = Uuid::from_u128(0x420f_1a2b_0003_4000_8000_0000_0000_0001);
-    let machine = WorkerRecord { vm: Some(id), ..WorkerRecord::new(&pool(1), Uuid::from_u128(2), None, 0) };
+    let machine = WorkerRecord { bios_uuid: Some(id), ..WorkerRecord::new(&pool(1), Uuid::from_u128(2), None, 0) };
     let other = BiosUuid::from(id).orders()[1];
     for reported in BiosUuid::from(id).orders() {
         let nodes = vec![node_on(&machine.name, &BiosUuid::from(reported).provider_id())];
@@ -115,9 +115,9 @@ async fn all_are_replaced_and_never_fewer_do_their_part() {
     assert_eq!((world.fewest(), world.most()), (3, 4));
     assert_eq!(world.own().len(), 3);
     // The same again is nothing to do.
-    let made = world.kept().await.unwrap().pool.made;
+    let made = world.kept().await.unwrap().pool.last_index;
     world.give(replace("two", Changes::default())).await.done();
-    assert_eq!(world.kept().await.unwrap().pool.made, made);
+    assert_eq!(world.kept().await.unwrap().pool.last_index, made);
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ async fn a_worker_counts_by_what_its_kubelet_ran_when_it_joined() {
     for claim in ["v1.20.0", "v1.37.0", ""] {
         world.lock().nodes[0].kubelet = claim.to_owned();
         world.give(Goal::GoOn).await.done();
-        assert_eq!((world.own(), world.kept().await.unwrap().pool.made), (vec!["t-w1".into(), "t-w2".into()], 2));
+        assert_eq!((world.own(), world.kept().await.unwrap().pool.last_index), (vec!["t-w1".into(), "t-w2".into()], 2));
     }
     // It has joined between two minors of its control nodes: newer is no harm, older is.
     let mut kept = world.kept().await.unwrap();
@@ -160,7 +160,7 @@ async fn a_worker_counts_by_what_its_kubelet_ran_when_it_joined() {
     let (arrived, _) = world.give(replace("two", Changes::default())).await.arrived();
     assert_eq!(codes(&arrived), ["workers.skew"]);
     assert!(matches!(arrived, RunOutcome::Stopped(_)));
-    assert_eq!(world.kept().await.unwrap().pool.made, 4);
+    assert_eq!(world.kept().await.unwrap().pool.last_index, 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -361,7 +361,7 @@ async fn volumes_that_are_nowhere_else_keep_a_worker_unless_they_are_discarded()
     let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("web/data"));
     assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
-    let discards = Discards { local_volumes: true, ..Discards::default() };
+    let discards = Discards { delete_local_volumes: true, ..Discards::default() };
     world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
@@ -375,7 +375,7 @@ async fn pods_that_nobody_starts_elsewhere_keep_a_worker_unless_they_are_discard
     let RunOutcome::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("web/of-t-w1"));
     assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
-    let discards = Discards { bare_pods: true, ..Discards::default() };
+    let discards = Discards { delete_unmanaged_pods: true, ..Discards::default() };
     world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
@@ -389,7 +389,7 @@ async fn pods_that_nobody_starts_elsewhere_keep_a_worker_whose_vm_went_off_meanw
     let (arrived, _) = world.give(Goal::Add(1)).await.arrived();
     assert_eq!(codes(&arrived), ["workers.bare-pods"]);
     assert!(world.lock().nodes.iter().any(|node| node.name == "t-w1"), "its pods went with its node");
-    let discards = Discards { bare_pods: true, ..Discards::default() };
+    let discards = Discards { delete_unmanaged_pods: true, ..Discards::default() };
     world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
@@ -398,7 +398,7 @@ async fn pods_that_nobody_starts_elsewhere_keep_a_worker_whose_vm_went_off_meanw
 async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of_no_other() {
     let world = World::with(2).await;
     let claim = |worker: &str| world.lock().claims.insert(worker.to_owned(), vec!["web/data".to_owned()]);
-    let discards = Discards { local_volumes: true, ..Discards::default() };
+    let discards = Discards { delete_local_volumes: true, ..Discards::default() };
     let discarding = |image: &str| match replace(image, Changes::default()) {
         Goal::Replace { image, cluster, kubernetes, changes, .. } => {
             Goal::Replace { image, cluster, kubernetes, changes, discards }
@@ -407,7 +407,7 @@ async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of
     };
     claim("t-w1");
     let status = world.give(discarding("two")).await.done();
-    assert!(status.workers.iter().all(|worker| worker.discards == Discards::default()), "{status:?}");
+    assert!(status.workers.iter().all(|worker| worker.drain == Discards::default()), "{status:?}");
     claim("t-w3");
     let (arrived, _) = world.give(remove("t-w3")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.local-volumes"]);
@@ -416,7 +416,7 @@ async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of
 
     // It holds as long as they are outdated, and not for one that a person names without that word.
     world.give(Goal::Pause).await.done();
-    let discards_of_first = async || world.kept().await.unwrap().machines[0].discards.local_volumes;
+    let discards_of_first = async || world.kept().await.unwrap().machines[0].drain.delete_local_volumes;
     world.give(discarding("three")).await.arrived();
     assert!(discards_of_first().await);
     world.give(replace("two", Changes::default())).await.done();
@@ -489,7 +489,7 @@ async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_else_goes_for_it()
     world.lock().lose_vm("t-w1");
     let (arrived, status) = world.give(Goal::GoOn).await.arrived();
     assert_eq!((codes(&arrived), status.available), (vec!["workers.local-volumes"], 2));
-    let discards = Discards { local_volumes: true, ..Discards::default() };
+    let discards = Discards { delete_local_volumes: true, ..Discards::default() };
     let give_up = || Goal::Remove { worker: "t-w1".to_owned(), discards };
     assert_eq!(world.give(give_up()).await.done().wanted, 2);
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
@@ -506,7 +506,7 @@ async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_goes_for_it_while_
     world.lock().refusing.insert("t-w2".to_owned(), ("join.token-refused", true));
     let (arrived, _) = world.give(Goal::Rejoin { worker: "t-w2".to_owned() }).await.arrived();
     assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
-    let discards = Discards { local_volumes: true, ..Discards::default() };
+    let discards = Discards { delete_local_volumes: true, ..Discards::default() };
     world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.arrived();
     world.lock().refusing.clear();
     assert_eq!(world.give(Goal::GoOn).await.done().wanted, 3);
@@ -639,7 +639,7 @@ async fn volumes_keep_a_worker_whose_node_was_removed() {
     world.lock().lose_power("t-w1");
     let (arrived, _) = world.give(Goal::GoOn).await.arrived();
     assert_eq!((codes(&arrived), world.own().len()), (vec!["workers.local-volumes"], 2));
-    let discards = Discards { local_volumes: true, ..Discards::default() };
+    let discards = Discards { delete_local_volumes: true, ..Discards::default() };
     world.give(Goal::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
@@ -651,7 +651,7 @@ async fn vms_that_are_moved_out_of_sight_are_not_taken_for_gone_while_their_node
     world.set_fault(None);
     let (arrived, status) = world.give(Goal::GoOn).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-unseen"; 2]);
-    assert!(status.workers.iter().all(|worker| worker.state == State::Member), "{status:?}");
+    assert!(status.workers.iter().all(|worker| worker.state == State::Running), "{status:?}");
     // Nor is the node of one removed that a person wants to go.
     let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-unseen"; 2]);
@@ -810,8 +810,8 @@ fn a_vm_with_the_workers_own_system_disk_is_no_replica() {
     };
     let many = Vm { disks: (0..70).map(data).chain(again.disks.iter().cloned()).collect(), ..again };
     let going = WorkerRecord::new(&pool(1), Uuid::from_u128(1), None, 0).taking_apart(&many);
-    assert_eq!(going.going_disks.len(), 64);
-    assert!(going.going_disks.contains(&Uuid::from_u128(8)));
+    assert_eq!(going.deleting_disks.len(), 64);
+    assert!(going.deleting_disks.contains(&Uuid::from_u128(8)));
     assert_eq!(going.taking_apart(&many), going);
 }
 
@@ -850,8 +850,11 @@ async fn vms_that_are_not_seen_for_a_moment_while_nobody_has_heard_of_their_node
     let (given, ()) = tokio::join!(world.give(Goal::GoOn), seen_again);
     assert_eq!(given.done().available, 2);
     let kept = world.kept().await.unwrap();
-    assert!(kept.pool.made == 2 && kept.machines.iter().all(|machine| machine.state == State::Member), "{kept:?}");
-    assert_eq!(kept.machines[0].vm, before.machines[0].vm);
+    assert!(
+        kept.pool.last_index == 2 && kept.machines.iter().all(|machine| machine.state == State::Running),
+        "{kept:?}"
+    );
+    assert_eq!(kept.machines[0].bios_uuid, before.machines[0].bios_uuid);
 }
 
 #[tokio::test(start_paused = true)]
@@ -931,7 +934,7 @@ async fn while_the_api_is_cut_off_what_is_kept_is_told_and_a_pause_is_noted_at_o
     let why: Vec<_> = told.waits.iter().map(|wait| wait.reason.code.as_str()).collect();
     assert_eq!((told.looked, told.done, why), (false, false, vec!["workers.api-silent"]));
     let names: Vec<_> = told.workers.iter().map(|worker| (worker.name.as_str(), worker.state)).collect();
-    assert_eq!(names, [("t-w1", State::Member), ("t-w2", State::Member)]);
+    assert_eq!(names, [("t-w1", State::Running), ("t-w2", State::Running)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -1025,7 +1028,7 @@ async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
         .acting(cancelled, async |workers| workers.go_with(&Goal::GoOn, TakeOver::FromTheDead, &noting).await)
         .await;
     assert_eq!(gone.unwrap().0, RunOutcome::Cancelled);
-    assert_eq!(world.kept().await.unwrap().machines[1].state, State::Leaving);
+    assert_eq!(world.kept().await.unwrap().machines[1].state, State::Deleting);
     assert_eq!(world.give(remove("t-w2")).await.done().wanted, 1);
     assert_eq!(world.own(), ["t-w1"]);
 }
@@ -1057,9 +1060,9 @@ async fn a_node_that_was_there_before_a_worker_of_its_name_had_a_token_stays_kno
     world.lock().let_in.insert("t-w2".to_owned(), "its own".to_owned());
     // Somebody wants fewer before its token is made.
     let mut kept = world.kept().await.unwrap();
-    kept.pool.made += 1;
+    kept.pool.last_index += 1;
     let mut new = WorkerRecord::new(&kept.pool, Uuid::from_u128(9), None, world.now());
-    new.state = State::Leaving;
+    new.state = State::Deleting;
     kept.machines.push(new);
     world.keep(kept).await;
     world.give(Goal::GoOn).await.done();
@@ -1128,14 +1131,14 @@ async fn a_worker_whose_certificate_has_expired_joins_again_in_its_vm_with_a_new
     let world = World::with(2).await;
     let (vm, took) = {
         let kept = world.kept().await.unwrap();
-        (kept.machines[0].vm, kept.machines[0].joined_seconds)
+        (kept.machines[0].bios_uuid, kept.machines[0].joined_seconds)
     };
     world.lock().expire("t-w1");
     let rejoin = |worker: &str| Goal::Rejoin { worker: worker.to_owned() };
     let status = world.give(rejoin("t-w1")).await.done();
     assert_eq!((status.available, world.own().len()), (2, 2));
     let kept = world.kept().await.unwrap();
-    assert_eq!((kept.machines[0].vm, kept.machines[0].joined_seconds), (vm, took), "it is the same VM");
+    assert_eq!((kept.machines[0].bios_uuid, kept.machines[0].joined_seconds), (vm, took), "it is the same VM");
     assert!(world.lock().tokens.is_empty());
     // One that does its part goes on with it.
     let powered = |world: &World| world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count();

@@ -66,7 +66,7 @@ async fn a_worker_whose_vm_is_gone_stays_where_somebody_else_decides_of_it() {
     world.lock().lose_vm("t-w1");
     let (arrived, status) = world.give(Goal::Continue).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-gone"]);
-    assert_eq!((status.workers.len(), status.workers[0].state, world.own().len()), (2, State::Member, 1));
+    assert_eq!((status.workers.len(), status.workers[0].state, world.own().len()), (2, State::Running, 1));
     // By the word of whoever decides it goes, and another one takes its place.
     let mut kept = world.kept().await.unwrap();
     let now = world.now();
@@ -85,7 +85,7 @@ async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_
     world.lock().away.insert(own.clone());
     assert_eq!(unhealthy(&world).await, [""; 0]);
     let (arrived, status) = world.give(Goal::GoOn).await.arrived();
-    assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.vm-odd"], State::Member));
+    assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.vm-odd"], State::Running));
     assert_eq!(status.workers[0].power, Some(PowerState::Off), "it is not gone");
     // Where nobody can tell, it is none either, and the others are looked at all the same.
     world.set_fault(None);

@@ -129,24 +129,20 @@ pub fn status(status: &WorkersStatus) -> String {
     for worker in &status.workers {
         let address = worker.address.map_or_else(|| "by DHCP".to_owned(), |address| address.to_string());
         let state = match worker.state {
-            State::New => "new",
+            State::Provisioning => "new",
             State::Joining => "joining",
-            State::Member if !status.looked => "has joined",
-            State::Member if worker.available => "Ready",
-            State::Member => "not Ready",
-            State::Returning => "is given a new token",
+            State::Running if !status.looked => "has joined",
+            State::Running if worker.available => "Ready",
+            State::Running => "not Ready",
+            State::Rejoining => "is given a new token",
             State::Failed => "failed",
-            State::Leaving => "leaving",
+            State::Deleting => "leaving",
         };
         let kubelet = worker.kubelet.as_ref().map_or_else(String::new, |version| format!(", Kubernetes {version}"));
         let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}{kubelet}", worker.image) };
         let why = worker.reason.as_ref().map_or_else(String::new, |why| format!("  {why}"));
-        text += &format!(
-            "\n  {}\t{address}\t{state}{old}{why}{}{}",
-            worker.name,
-            lost(worker.discards),
-            says(worker, status)
-        );
+        text +=
+            &format!("\n  {}\t{address}\t{state}{old}{why}{}{}", worker.name, lost(worker.drain), says(worker, status));
     }
     text
 }
@@ -167,10 +163,12 @@ fn says(worker: &WorkerStatus, status: &WorkersStatus) -> String {
 
 fn lost(discards: Discards) -> &'static str {
     match discards {
-        Discards { local_volumes: true, bare_pods: true } => "  its local volumes and bare pods are lost with it",
-        Discards { local_volumes: true, bare_pods: false } => "  its local volumes are lost with it",
-        Discards { local_volumes: false, bare_pods: true } => "  its bare pods are lost with it",
-        Discards { local_volumes: false, bare_pods: false } => "",
+        Discards { delete_local_volumes: true, delete_unmanaged_pods: true } => {
+            "  its local volumes and bare pods are lost with it"
+        }
+        Discards { delete_local_volumes: true, delete_unmanaged_pods: false } => "  its local volumes are lost with it",
+        Discards { delete_local_volumes: false, delete_unmanaged_pods: true } => "  its bare pods are lost with it",
+        Discards { delete_local_volumes: false, delete_unmanaged_pods: false } => "",
     }
 }
 
@@ -242,7 +240,7 @@ pub mod tests {
             joined_seconds: None,
             reason: None,
             says: None,
-            discards: Discards::default(),
+            drain: Discards::default(),
             kept: None,
             left: Vec::new(),
         }
@@ -280,7 +278,7 @@ pub mod tests {
         let reason = Reason::new("workers.api-silent", "it does not answer");
         let waits = vec![Wait { worker: None, reason, lasting: false, token: false }];
         let worker =
-            WorkerStatus { reason: Some(Reason::new("workers.asked", "it goes")), ..worker("t-w1", State::Leaving) };
+            WorkerStatus { reason: Some(Reason::new("workers.asked", "it goes")), ..worker("t-w1", State::Deleting) };
         let status = WorkersStatus { looked: false, paused: true, waits, ..status(&[worker]) };
         let told = super::status(&status) + &reasons(&status.waits, &status.stopped, "t");
         for part in
@@ -295,7 +293,7 @@ pub mod tests {
         let why = Reason::new("join.certificate-expired", "a new token mends it");
         let waits = vec![Wait { worker: Some("t-w1".to_owned()), reason: why, lasting: true, token: true }];
         let holder = Some("lab tenant add-worker (process 7)".to_owned());
-        let status = WorkersStatus { held_by: holder, waits, ..status(&[worker("t-w1", State::Member)]) };
+        let status = WorkersStatus { held_by: holder, waits, ..status(&[worker("t-w1", State::Running)]) };
         let told = super::status(&status) + &reasons(&status.waits, &status.stopped, "t");
         assert!(told.contains("\nlab tenant add-worker (process 7) is at work on them\n"), "{told}");
         assert!(
@@ -324,7 +322,7 @@ pub mod tests {
     fn each_shown_command_has_the_tenants_name() {
         let why = Reason::new("join.certificate-expired", "a new token mends it");
         let wait = Wait { worker: Some("blue-w1".to_owned()), reason: why, lasting: true, token: true };
-        let status = status(&[worker("blue-w1", State::Leaving)]);
+        let status = status(&[worker("blue-w1", State::Deleting)]);
         let waits = || vec![wait.clone()];
         let told = [
             arrived(&RunOutcome::Paused(waits()), &status, "blue"),
@@ -355,7 +353,7 @@ pub mod tests {
     #[test]
     fn outdated_worker_shows_its_image_and_kubelet() {
         let kubelet = Some("v1.35.4".to_owned());
-        let old = WorkerStatus { up_to_date: false, kubelet, ..worker("t-w1", State::Member) };
+        let old = WorkerStatus { up_to_date: false, kubelet, ..worker("t-w1", State::Running) };
         let told = super::status(&status(&[old]));
         assert!(told.ends_with("t-w1\tby DHCP\tnot Ready  outdated: kaas-tenant 0.1.0, Kubernetes v1.35.4"), "{told}");
     }

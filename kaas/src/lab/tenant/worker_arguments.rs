@@ -99,8 +99,8 @@ impl DiscardArgs {
     /// The options for the library.
     pub(super) fn discards(&self) -> Discards {
         Discards {
-            local_volumes: self.local_volumes == DiscardPolicy::Discard,
-            bare_pods: self.bare_pods == DiscardPolicy::Discard,
+            delete_local_volumes: self.local_volumes == DiscardPolicy::Discard,
+            delete_unmanaged_pods: self.bare_pods == DiscardPolicy::Discard,
         }
     }
 }
@@ -164,8 +164,11 @@ mod tests {
         let lost =
             |line: &[&str]| Line::try_parse_from([&["remove-worker"][..], line].concat()).unwrap().lost.discards();
         assert_eq!(lost(&[]), Discards::default());
-        let volumes = Discards { local_volumes: true, bare_pods: false };
+        let volumes = Discards { delete_local_volumes: true, delete_unmanaged_pods: false };
         assert_eq!(lost(&["--local-volumes", "discard"]), volumes);
-        assert_eq!(lost(&["--bare-pods", "discard"]), Discards { local_volumes: false, bare_pods: true });
+        assert_eq!(
+            lost(&["--bare-pods", "discard"]),
+            Discards { delete_local_volumes: false, delete_unmanaged_pods: true }
+        );
     }
 }

@@ -80,7 +80,7 @@ impl<'a> WorkerPool<'a> {
             carries,
             addresses: self.lab.worker_addresses(),
             rollout: Rollout::default(),
-            made: 0,
+            last_index: 0,
             powers_on: false,
             keeps_lost: false,
         };
@@ -223,13 +223,13 @@ mod tests {
         let with = |wish: &Goal, arrived: &RunOutcome, state: State| {
             exit_status(wish, arrived, &words::tests::status(&[words::tests::worker("t-w1", state)]))
         };
-        let of = |wish: &Goal, arrived: &RunOutcome| with(wish, arrived, State::Member);
+        let of = |wish: &Goal, arrived: &RunOutcome| with(wish, arrived, State::Running);
         assert_eq!(of(&Goal::Add(1), &RunOutcome::Done), 0);
         assert_eq!(of(&Goal::GoOn, &RunOutcome::Cancelled), 3);
         assert_eq!(of(&Goal::GoOn, &paused()), 3);
         assert_eq!(of(&Goal::Pause, &paused()), 0);
         // A started action may not have ended.
-        assert_eq!(with(&Goal::Pause, &paused(), State::Leaving), 3);
+        assert_eq!(with(&Goal::Pause, &paused(), State::Deleting), 3);
         assert_eq!(of(&Goal::GoOn, &RunOutcome::Stopped(Vec::new())), 4);
     }
 }

@@ -16,7 +16,7 @@ fn another_image_is_a_swap_and_what_is_left_open_or_the_same_is_none() {
     automatic.spec.maintenance.auto_update = true;
     assert!(matches!(next(&automatic, None), Change::Swap(..)));
     automatic.spec.maintenance.window = Some("Sat 02:00-03:00".to_owned());
-    assert!(matches!(next(&automatic, None), Change::Waits(TenantClusterReason::AwaitsWindow, _)));
+    assert!(matches!(next(&automatic, None), Change::Waits(TenantClusterReason::AwaitingWindow, _)));
     // What a person has named waits for nothing.
     let mut named = names(Some(NEW));
     named.spec.maintenance.window = automatic.spec.maintenance.window;

@@ -26,7 +26,7 @@ fn while_the_control_cluster_is_being_changed_nothing_is_planned_and_what_is_und
     assert!(says(&open, OperationReason::ControlClusterChanges).is_some() && waits(&beside(Some(&open))));
     let mut upgraded = swap(&ended("upgraded"));
     let long_ago = k8s_openapi::jiff::Timestamp::from_second(now().0.as_second() - 6000).unwrap();
-    upgraded.status.as_mut().unwrap().good_since = Some(Time(long_ago));
+    upgraded.status.as_mut().unwrap().healthy_since = Some(Time(long_ago));
     assert!(!matches!(beside(Some(&upgraded)), Change::Go(..)), "it is not committed meanwhile");
     assert_eq!(next(&names(Some(NEW)), Some(&open)), Change::Go("shop-1".to_owned(), Request::Resume), "afterwards");
 }

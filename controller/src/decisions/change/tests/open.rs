@@ -51,7 +51,7 @@ fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
     // What was said before does not stand there for days.
     let mut upgraded = swap(&ended("upgraded"));
     let conditions = &mut upgraded.status.as_mut().unwrap().conditions;
-    set(conditions, OperationReason::NotToBeHad, &PauseReason::Paused.refuses(None), 1, &now());
+    set(conditions, OperationReason::Rejected, &PauseReason::Paused.refuses(None), 1, &now());
     let mut manual = names(Some(NEW));
     manual.spec.upgrade.commit = Commit::Manual;
     assert_eq!(next(&manual, Some(&upgraded)), Change::Show("shop-1".to_owned()), "it is not paused any more");
@@ -98,11 +98,11 @@ fn it_is_committed_by_itself_once_all_was_good_for_ten_minutes_and_never_where_t
     let since = |seconds: i64| {
         let mut operation = swap(&ended("upgraded"));
         let at = k8s_openapi::jiff::Timestamp::from_second(now().0.as_second() - seconds).unwrap();
-        operation.status.as_mut().unwrap().good_since = Some(Time(at));
+        operation.status.as_mut().unwrap().healthy_since = Some(Time(at));
         operation
     };
     let cluster = names(Some(NEW));
-    let waits = |change: &Change| matches!(change, Change::Waits(TenantClusterReason::AwaitsCommit, _));
+    let waits = |change: &Change| matches!(change, Change::Waits(TenantClusterReason::AwaitingCommit, _));
     assert!(waits(&next(&cluster, Some(&swap(&ended("upgraded"))))), "not all of them are good");
     assert!(waits(&next(&cluster, Some(&since(599)))));
     assert_eq!(next(&cluster, Some(&since(600))), Change::Go("shop-1".to_owned(), Request::Commit));

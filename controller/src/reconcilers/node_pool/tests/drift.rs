@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::*;
 use crate::decisions::claimed;
-use crate::objects::{ADOPT, Claimant, IPAddress, IPPool, Purpose, set};
+use crate::objects::{ADOPT, Claimant, IPPool, PoolAddress, Purpose, set};
 use crate::reconcilers::tenant_cluster::tests::{Mortal, reconcile as reconcile_cluster};
 
 /// All objects at one moment.
@@ -44,7 +44,7 @@ impl Pooled {
     }
 
     fn has_drifted(&self) -> bool {
-        self.condition("Ready") == "Drifted"
+        self.condition("Ready") == "AdoptionRequired"
     }
 
     fn words(&self) -> String {
@@ -57,12 +57,13 @@ impl Pooled {
 #[tokio::test(start_paused = true)]
 async fn workers_that_were_added_since_are_named_and_none_takes_their_names_or_addresses() {
     let pooled = Pooled::with_a_newer_worker(3).await;
-    let (there, objects) = (pooled.as_they_are(), (pooled.0.api.names("machines"), pooled.0.api.names("ipaddresses")));
+    let (there, objects) =
+        (pooled.as_they_are(), (pooled.0.api.names("machines"), pooled.0.api.names("pooladdresses")));
     pooled.for_seconds(1800).await;
     let added = pooled.0.place.vms()["shop-general-w2"];
     assert!(pooled.has_drifted() && pooled.words().contains(&added.to_string()), "{}", pooled.words());
     assert_eq!(pooled.as_they_are(), there);
-    assert_eq!((pooled.0.api.names("machines"), pooled.0.api.names("ipaddresses")), objects);
+    assert_eq!((pooled.0.api.names("machines"), pooled.0.api.names("pooladdresses")), objects);
     // Nor does anybody go who is known.
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
     pooled.scale(0);
@@ -116,7 +117,7 @@ async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
     pooled.0.reconcile().await.unwrap();
     let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
     assert!(asked(), "it stays asked for");
-    pooled.0.api.remove::<IPAddress>(None, other.metadata.name.as_deref().unwrap());
+    pooled.0.api.remove::<PoolAddress>(None, other.metadata.name.as_deref().unwrap());
     pooled.reconcile().await.unwrap();
     let machine = pooled.0.api.named("machines", "shop-general-w2").unwrap();
     let (status, uid) = (&machine["status"], machine["metadata"]["uid"].clone());
@@ -124,8 +125,8 @@ async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
         (&status["vms"][0]["uuid"], &status["journal"]["stamp"]),
         (&vm.to_string().into(), &vm.to_string().into())
     );
-    assert_eq!((&status["phase"], &status["journal"]["address"]), (&"Member".into(), &has.as_str().into()));
-    let address: IPAddress = pooled.0.api.read(None, other.metadata.name.as_deref().unwrap()).unwrap();
+    assert_eq!((&status["phase"], &status["journal"]["address"]), (&"Running".into(), &has.as_str().into()));
+    let address: PoolAddress = pooled.0.api.read(None, other.metadata.name.as_deref().unwrap()).unwrap();
     assert_eq!(Value::from(address.spec.claimant.uid), uid);
     assert_eq!(pooled.as_they_are(), there);
     let are = |it: &Pooled| it.is_settled(2) && it.workers() == ["shop-general-w1", "shop-general-w3"];
@@ -155,7 +156,7 @@ async fn a_worker_that_is_adopted_has_the_address_that_its_vm_was_given_if_its_p
     pooled.reconcile().await.unwrap();
     let machine = pooled.0.api.named("machines", "shop-general-w2").unwrap();
     assert_eq!(machine["status"]["journal"]["address"], has);
-    assert!(!pooled.0.api.names("ipaddresses").contains(&"blue-nodes-192-168-10-90".to_owned()));
+    assert!(!pooled.0.api.names("pooladdresses").contains(&"blue-nodes-192-168-10-90".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,7 +231,7 @@ async fn what_a_person_says_stays_said_for_a_pool_that_is_looked_at_while_it_is_
     let (uid, generation) = (listed.metadata.uid.clone().unwrap(), listed.metadata.generation.unwrap_or_default());
     let mut drifted = listed.clone();
     let conditions = &mut drifted.status.get_or_insert_default().conditions;
-    set(conditions, NodePoolReason::Drifted, "", generation, &pooled.0.clock.time());
+    set(conditions, NodePoolReason::AdoptionRequired, "", generation, &pooled.0.clock.time());
     let mut calls = 0;
     loop {
         pooled.0.term = Term::unlimited("controller after a restore");
@@ -421,7 +422,7 @@ async fn in_a_database_of_while_workers_were_made_none_of_them_is_removed_or_mad
         pooled.adopt();
         let what = format!("adopted: {call}");
         pooled.until(&what, |it| it.is_settled(2) && it.condition("UpToDate") == "Current").await;
-        let (machines, addresses) = (pooled.0.api.names("machines"), pooled.0.api.names("ipaddresses"));
+        let (machines, addresses) = (pooled.0.api.names("machines"), pooled.0.api.names("pooladdresses"));
         assert_eq!(addresses.len(), machines.len() + 3, "{call}");
     }
     assert!(drifted > 0 || !are_all);

@@ -152,11 +152,11 @@ async fn each_further_worker_is_held_against_the_provider_as_it_is_by_then() {
     let addresses = crate::decisions::fixture::pool();
     let World { api, term, .. } = &pooled.0;
     let store = |judged| PoolStore::new(api, &there, term, &like, Some(&addresses)).within(judged);
-    let (machines, held) = (api.names("machines"), api.names("ipaddresses"));
+    let (machines, held) = (api.names("machines"), api.names("pooladdresses"));
     let refused = async |name: &str, words: &str| {
         let why = store(&permits).draw(1, name, None).await.unwrap_err().to_string();
         assert!(why.contains(words), "{why}");
-        assert_eq!((api.names("machines"), api.names("ipaddresses")), (machines.clone(), held.clone()));
+        assert_eq!((api.names("machines"), api.names("pooladdresses")), (machines.clone(), held.clone()));
     };
     pooled.limited(3);
     refused("shop-general-w1", "may have 3 nodes: 3 are taken, and 1 wanted").await;

@@ -45,10 +45,10 @@ async fn a_worker_that_is_off_gone_or_says_nothing_is_repaired_after_its_time() 
         let begun = Instant::now();
         while begun.elapsed() < AFTER - Duration::from_secs(100) {
             pooled.reconcile().await.unwrap();
-            assert_eq!(pooled.phase("shop-general-w1"), "Member", "{what}: it may come back");
+            assert_eq!(pooled.phase("shop-general-w1"), "Running", "{what}: it may come back");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        assert_eq!(pooled.condition("Repairable"), "FewIll", "{what}");
+        assert_eq!(pooled.condition("Repairable"), "FewUnhealthy", "{what}");
         pooled.until(what, |it| it.is_whole(2)).await;
         assert!(begun.elapsed() >= AFTER, "{what}: {:?}", begun.elapsed());
         assert_eq!(pooled.workers(), ["shop-general-w2", "shop-general-w3"], "{what}");
@@ -71,7 +71,7 @@ async fn who_recovers_in_time_or_takes_no_pods_by_a_persons_wish_stays() {
     // The time of its illness begins with that, and not when it was cordoned.
     pooled.silences("shop-general-w2");
     pooled.for_seconds(100).await;
-    assert_eq!(pooled.phase("shop-general-w2"), "Member");
+    assert_eq!(pooled.phase("shop-general-w2"), "Running");
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,13 +82,13 @@ async fn where_all_are_ill_nothing_is_done_and_with_few_it_goes_on() {
     }
     let vms = pooled.0.place.vms();
     pooled.for_seconds(3600).await;
-    assert_eq!(pooled.condition("Repairable"), "ManyIll");
+    assert_eq!(pooled.condition("Repairable"), "TooManyUnhealthy");
     assert_eq!(pooled.0.place.vms(), vms);
-    assert!(pooled.workers().iter().all(|name| pooled.phase(name) == "Member"));
+    assert!(pooled.workers().iter().all(|name| pooled.phase(name) == "Running"));
     pooled.0.place.lock().unready.retain(|name| name == "shop-general-w2");
     pooled.until("repaired", |it| it.is_whole(3)).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w3", "shop-general-w4"]);
-    assert_eq!(pooled.condition("Repairable"), "FewIll");
+    assert_eq!(pooled.condition("Repairable"), "FewUnhealthy");
 }
 
 /// VMs that nobody sees all at once, such as those of an account that lost a right, with nodes that say nothing either.
@@ -99,7 +99,7 @@ async fn vms_that_are_all_gone_are_not_made_anew_before_somebody_has_looked() {
         pooled.0.place.lose(&name);
     }
     pooled.for_seconds(3600).await;
-    assert_eq!((pooled.condition("Repairable").as_str(), pooled.workers().len()), ("ManyIll", 0));
+    assert_eq!((pooled.condition("Repairable").as_str(), pooled.workers().len()), ("TooManyUnhealthy", 0));
     // A person wants them made anew.
     for name in ["shop-general-w1", "shop-general-w2", "shop-general-w3"] {
         pooled.0.api.remove::<Machine>(Some("team-blue"), name);
@@ -117,11 +117,11 @@ async fn while_nobody_answers_nobody_is_ill_and_the_time_begins_anew() {
         pooled.for_seconds(100).await;
         goes_away(true);
         pooled.for_seconds(3600).await;
-        assert_eq!(pooled.phase("shop-general-w1"), "Member");
+        assert_eq!(pooled.phase("shop-general-w1"), "Running");
         assert_eq!(pooled.condition("Ready"), "NotReached");
         goes_away(false);
         pooled.for_seconds(100).await;
-        assert_eq!(pooled.phase("shop-general-w1"), "Member", "it was seen for moments");
+        assert_eq!(pooled.phase("shop-general-w1"), "Running", "it was seen for moments");
         pooled.0.place.lock().unready.clear();
         pooled.until("well again", |it| it.is_settled(3)).await;
     }
@@ -136,20 +136,20 @@ async fn where_repair_is_off_or_the_cluster_paused_nothing_is_repaired() {
     pooled.for_seconds(1800).await;
     assert_eq!(
         (pooled.condition("Repairable").as_str(), pooled.phase("shop-general-w1").as_str()),
-        ("RepairOff", "Member")
+        ("RepairOff", "Running")
     );
     let mut cluster: TenantCluster = serde_json::from_value(pooled.0.api.object("tenantclusters")).unwrap();
     cluster.spec.paused = true;
     pooled.0.api.put(&cluster);
     pooled.want(|pool| pool.repair.after_seconds = 300);
     pooled.for_seconds(1800).await;
-    assert_eq!(pooled.phase("shop-general-w1"), "Member");
+    assert_eq!(pooled.phase("shop-general-w1"), "Running");
     cluster = serde_json::from_value(pooled.0.api.object("tenantclusters")).unwrap();
     cluster.spec.paused = false;
     pooled.0.api.put(&cluster);
     // It was off for longer than it may be, and has its time to come back.
     pooled.for_seconds(100).await;
-    assert_eq!(pooled.phase("shop-general-w1"), "Member");
+    assert_eq!(pooled.phase("shop-general-w1"), "Running");
     pooled.until("repaired", |it| it.is_whole(2)).await;
 }
 
@@ -183,7 +183,7 @@ async fn how_long_a_worker_was_ill_before_this_term_does_not_count() {
     pooled.0.term = Term::elected("controller after a restore", clock.clone(), clock.now());
     // It is not renewed, and ends while rounds are gone.
     let _ = pooled.reconcile().await;
-    assert_eq!(pooled.phase("shop-general-w1"), "Member");
+    assert_eq!(pooled.phase("shop-general-w1"), "Running");
     pooled.0.term = Term::unlimited("controller two");
     pooled.until("repaired", |it| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
 }

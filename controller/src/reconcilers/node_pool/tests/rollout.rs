@@ -72,7 +72,7 @@ async fn workers_follow_the_image_of_their_cluster_once_it_is_committed() {
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2", "shop-general-w3"]);
     assert_eq!(
         (pooled.condition("UpToDate").as_str(), pooled.condition("Ready").as_str()),
-        ("AwaitsControlPlane", "AllReady")
+        ("AwaitingControlPlane", "AllReady")
     );
     pooled.commits();
     let (fewest, most) = pooled.watched(pooled.until("updated", |it| it.is_updated(3))).await;
@@ -166,7 +166,7 @@ async fn a_pool_that_is_deleted_while_it_is_replaced_leaves_nothing() {
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
     assert_eq!((pooled.0.api.names("nodepools").len(), pooled.workers().len()), (0, 0));
-    assert_eq!((pooled.0.api.names("machines").len(), pooled.0.api.names("ipaddresses").len()), (3, 6));
+    assert_eq!((pooled.0.api.names("machines").len(), pooled.0.api.names("pooladdresses").len()), (3, 6));
 }
 
 #[tokio::test(start_paused = true)]

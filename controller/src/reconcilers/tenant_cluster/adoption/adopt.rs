@@ -80,7 +80,7 @@ impl Reconciler<'_> {
         if let (Some(Some(minor)), 1) = (minors.first().copied(), minors.len()) {
             self.pin_minor(&self.control_machines(cluster).await?, minor).await?;
         }
-        let deployment = deployment_of(deployment.hold, &name, &kept).map_err(anyhow::Error::from)?;
+        let deployment = deployment_of(deployment.lease, &name, &kept).map_err(anyhow::Error::from)?;
         self.note(cluster, &[], |status| status.deployment = Some(deployment.clone())).await?;
         log::info!("{name}: the VMs of its control nodes were adopted");
         Ok(Ok(()))
@@ -150,7 +150,7 @@ impl Reconciler<'_> {
         let vms = opened.hypervisor.vms().await?;
         let adopted = adopted(kept, &vms).map_err(anyhow::Error::msg)?;
         let authority = shown(opened, &adopted, &vms).await?;
-        let adopted = DeploymentRecord { authority: Some(authority), ..adopted };
+        let adopted = DeploymentRecord { ca_fingerprint: Some(authority), ..adopted };
         let said = {
             let operator =
                 self.upgrade_context(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
@@ -163,7 +163,7 @@ impl Reconciler<'_> {
 /// The authority that the VMs show of all nodes that run, which is the one that the cluster has formed with, if that is noted.
 async fn shown(opened: &ProviderSession, kept: &DeploymentRecord, vms: &[Vm]) -> anyhow::Result<Fingerprint> {
     let mut all = BTreeSet::new();
-    let runs = |vm: &&Vm| vm.power == PowerState::On && kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()));
+    let runs = |vm: &&Vm| vm.power == PowerState::On && kept.nodes.iter().any(|node| node.bios_uuid == Some(vm.uuid()));
     for vm in vms.iter().filter(runs) {
         let shown = opened.hypervisor.fingerprints(&vm.reference).await?;
         all.insert(shown.with_context(|| format!("{vm} shows no cluster yet"))?.ca);
@@ -171,7 +171,7 @@ async fn shown(opened: &ProviderSession, kept: &DeploymentRecord, vms: &[Vm]) ->
     ensure!(all.len() == 1, "the VMs of its control nodes show {} different authorities", all.len());
     let shown = all.into_iter().next().context("no VM of a control node is there")?;
     ensure!(
-        kept.authority.is_none_or(|noted| noted == shown),
+        kept.ca_fingerprint.is_none_or(|noted| noted == shown),
         "the VMs of its control nodes show the authority {shown}, and the cluster has formed with another one"
     );
     Ok(shown)

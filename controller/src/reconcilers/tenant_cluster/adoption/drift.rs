@@ -183,9 +183,9 @@ fn awaits(pool: &NodePool, all: &[NodePool], looks: &ObservedGenerations) -> Opt
     let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
     let is_known = looks.have(uid, generation.unwrap_or_default());
     let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
-    let ready = conditions.find(|condition| condition.about == NodePoolReason::Drifted.condition());
+    let ready = conditions.find(|condition| condition.about == NodePoolReason::AdoptionRequired.condition());
     let says = |reason: NodePoolReason| ready.is_some_and(|ready| ready.reason == reason.word());
-    if says(NodePoolReason::Drifted) {
+    if says(NodePoolReason::AdoptionRequired) {
         return Some("its workers are newer than the database".to_owned());
     }
     if says(NodePoolReason::TooMany) && is_one_too_many(pool, all) {

@@ -39,7 +39,7 @@ impl UpgradeContext<'_> {
             }
             let told = told.with_context(|| format!("asking {name}"))?;
             anyhow::ensure!(
-                told.node == *name && told.holder == node.vm.map(BiosUuid::from),
+                told.node == *name && told.holder == node.bios_uuid.map(BiosUuid::from),
                 "{name} does not say that it runs in the VM that holds its data disk"
             );
             let is_final = told.swap.as_ref().is_none_or(|swap| swap.stage != Stage::Taken);

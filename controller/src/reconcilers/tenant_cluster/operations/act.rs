@@ -31,11 +31,11 @@ impl Reconciler<'_> {
             Change::Answer(name, refused) => {
                 if let Some(words) = refused {
                     let operation = self.operation(cluster, name).await?;
-                    let raises = operation.filter(|it| it.spec.kind == OperationKind::RaiseKubernetes);
+                    let raises = operation.filter(|it| it.spec.kind == OperationKind::KubernetesUpgrade);
                     let said = match raises.as_ref().and_then(blocked) {
                         // It is not gone on with by itself: nothing else says so.
                         Some(why) => (OperationReason::Blocked, format!("{why} ({words})")),
-                        None => (OperationReason::NotToBeHad, words.clone()),
+                        None => (OperationReason::Rejected, words.clone()),
                     };
                     self.note_operation(cluster, name, &[said], |_| ()).await?;
                 }

@@ -130,7 +130,7 @@ impl ChangeInputs {
         let wanted = raise_name(cluster, &cluster.spec.version);
         let is_raising = |operation: &&Operation| {
             let outcome = operation.status.as_ref().and_then(|status| status.outcome.as_ref());
-            operation.spec.kind == OperationKind::RaiseKubernetes && outcome.is_none()
+            operation.spec.kind == OperationKind::KubernetesUpgrade && outcome.is_none()
         };
         let named = || self.operations.iter().find(|operation| operation.name_any() == wanted);
         let raise = self.operations.iter().find(is_raising).or_else(named);
@@ -169,7 +169,7 @@ impl ChangeInputs {
     fn with_good(mut self, name: &str, (since, seen): (Option<Time>, Option<Time>)) -> Self {
         let named = self.operations.iter_mut().filter(|operation| operation.name_any() == name);
         for status in named.filter_map(|operation| operation.status.as_mut()) {
-            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
+            (status.healthy_since, status.last_healthy) = (since.clone(), seen.clone());
         }
         self
     }

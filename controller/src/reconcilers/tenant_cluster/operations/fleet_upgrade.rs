@@ -142,7 +142,7 @@ impl Reconciler<'_> {
         let at = u64::try_from(self.clock.time().0.as_second()).unwrap_or_default();
         let more = [("action", "snapshot"), ("note", note.as_str())];
         let more = BTreeMap::from(more.map(|(name, text)| (name.to_owned(), Value::from(text))));
-        let entry = JournalEntry { at, hold: 0, event: "done".to_owned(), more };
+        let entry = JournalEntry { at, lease: 0, event: "done".to_owned(), more };
         self.note_operation(cluster, of, &[], |status| {
             let is_noted = status.entries.last().is_some_and(|last| last.more == entry.more);
             if !is_noted {

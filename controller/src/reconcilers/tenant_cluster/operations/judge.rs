@@ -75,7 +75,7 @@ impl Reconciler<'_> {
         opened: &ProviderSession,
         operator: &UpgradeContext<'_>,
     ) -> Result<Option<String>, ReconcileError> {
-        let unfit = change.obstacle().filter(|obstacle| obstacle.reason == TenantClusterReason::ControlNodesUnfit);
+        let unfit = change.obstacle().filter(|obstacle| obstacle.reason == TenantClusterReason::ControlPlaneUnfit);
         let Some(unfit) = unfit else { return Ok(None) };
         let Ok(vms) = opened.hypervisor.vms().await else { return Ok(None) };
         let said = operator.told(&vms).await.into_iter().flatten().collect();
@@ -92,7 +92,7 @@ impl Reconciler<'_> {
         then: &Change,
         operator: &UpgradeContext<'_>,
     ) -> Change {
-        use TenantClusterReason::{ControlNodesUnfit, PreflightNotKnown};
+        use TenantClusterReason::{ControlPlaneUnfit, PreflightNotKnown};
         let name = image.name_any();
         let Some(target) = target(image) else {
             let words = format!("nobody has said yet which build the NodeImage {name} is");
@@ -108,7 +108,7 @@ impl Reconciler<'_> {
                 let words = format!(
                     "not all control nodes run {name}, and no object says what they run: name the image that they are to run"
                 );
-                Change::Blocked(Obstacle::new(ControlNodesUnfit, words))
+                Change::Blocked(Obstacle::new(ControlPlaneUnfit, words))
             }
             Err(error) => Change::Blocked(unfit(&error)),
         }
@@ -131,7 +131,7 @@ impl Reconciler<'_> {
                     "not all control nodes have {size}, and no object says what they have: name a vmClass of the size that they are \
                      to have; where that is this one, another one before"
                 );
-                Change::Blocked(Obstacle::new(TenantClusterReason::ControlNodesUnfit, words))
+                Change::Blocked(Obstacle::new(TenantClusterReason::ControlPlaneUnfit, words))
             }
         }
     }

@@ -35,7 +35,7 @@ impl Reconciler<'_> {
         }
         self.note(cluster, &[], |status| status.resolved = Some(resolved.clone())).await?;
         if let Some(name) = of {
-            self.note_operation(cluster, name, &[], |status| status.pinned = true).await?;
+            self.note_operation(cluster, name, &[], |status| status.resolved_updated = true).await?;
         }
         Ok(StepOutcome::RequeueNow)
     }

@@ -34,7 +34,7 @@ impl Reconciler<'_> {
         }
         self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
         let begun =
-            [(OperationReason::StepsTaken, format!("to Kubernetes {to}")), (OperationReason::NotEnded, String::new())];
+            [(OperationReason::Running, format!("to Kubernetes {to}")), (OperationReason::NotEnded, String::new())];
         self.note_operation(cluster, &name, &begun, |status| status.outcome = None).await?;
         if again {
             self.answered(cluster, &name, RESUME).await?;
@@ -50,7 +50,7 @@ impl Reconciler<'_> {
                 let steps = i32::try_from(made.spec.steps.len()).unwrap_or(i32::MAX);
                 let said = [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())];
                 self.note_operation(cluster, &name, &said, |status| {
-                    (status.step, status.done, status.outcome) = (None, steps, Some("done".to_owned()));
+                    (status.step, status.steps_done, status.outcome) = (None, steps, Some("done".to_owned()));
                 })
                 .await?;
                 Ok(StepOutcome::RequeueNow)
@@ -76,7 +76,7 @@ fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str
     let from = lowest_minor(machines).map(|minor| minor.to_string());
     let spec = OperationSpec {
         cluster_ref: Reference::to(cluster.name_any()),
-        kind: OperationKind::RaiseKubernetes,
+        kind: OperationKind::KubernetesUpgrade,
         from_image: None,
         to_image: None,
         from_size: None,

@@ -32,7 +32,7 @@ impl Reconciler<'_> {
     ) -> Result<Result<ControlPlaneSize, Obstacle>, ReconcileError> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let workers = match cluster.spec.control_plane.vm_class.as_str() {
-            AUTO => workers_of(&self.pools(cluster).await?).wanted,
+            AUTO => workers_of(&self.pools(cluster).await?).desired,
             _ => 0,
         };
         let class = self.class(cluster).await?.map(|class| class.spec);

@@ -29,7 +29,7 @@ impl Reconciler<'_> {
         // Those that somebody has made who has died before he began them: nothing follows from them.
         let is_begun = |it: &Operation| it.status.as_ref().is_some_and(|status| !status.entries.is_empty());
         let all = self.operations(cluster).await?;
-        for left in all.iter().filter(|it| it.spec.kind == OperationKind::Swap && !is_begun(it)) {
+        for left in all.iter().filter(|it| it.spec.kind == OperationKind::ImageSwap && !is_begun(it)) {
             kinds::delete(self.objects, left).await.attempting("removing an Operation that was never begun")?;
         }
         for ended in outlived(&all) {

@@ -72,7 +72,7 @@ impl Reconciler<'_> {
         operation: &Operation,
     ) -> Result<(), ReconcileError> {
         let rest = self.rest(cluster).await?;
-        if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::RaiseKubernetes) {
+        if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::KubernetesUpgrade) {
             // That one nobody can have rest.
             let said = [(rest.reason(), "a node that was asked before goes to it by itself, or gives up".to_owned())];
             return self.note_operation(cluster, &operation.name_any(), &said, |_| ()).await;
@@ -81,9 +81,9 @@ impl Reconciler<'_> {
         let outcome = swapping.ending().map(|ending| ending.words().to_owned());
         let done = i32::try_from(swapping.done).unwrap_or(i32::MAX);
         self.note_operation(cluster, &operation.name_any(), &swap_reasons(rest.as_ref(), &swapping), |status| {
-            (status.done, status.step, status.outcome) = (done, swapping.step.clone(), outcome.clone());
+            (status.steps_done, status.step, status.outcome) = (done, swapping.step.clone(), outcome.clone());
             if swapping.stage != Stage::Upgraded {
-                (status.good_since, status.good_seen) = (None, None);
+                (status.healthy_since, status.last_healthy) = (None, None);
             }
         })
         .await
@@ -133,11 +133,11 @@ impl Reconciler<'_> {
         let rests = changing.rests();
         let is_counted = are_good && swapping.stage == Stage::Upgraded && !rests;
         let (since, seen) = is_counted.then(|| health_times(&before, &self.clock.time())).unzip();
-        if since == before.good_since && seen == before.good_seen {
+        if since == before.healthy_since && seen == before.last_healthy {
             return Ok(changing);
         }
         self.note_operation(cluster, name, &[], |status| {
-            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
+            (status.healthy_since, status.last_healthy) = (since.clone(), seen.clone());
         })
         .await?;
         Ok(changing.with_good(cluster, machines, (since, seen), self.clock.time().0))

@@ -62,7 +62,7 @@ pub(super) fn is_done(error: &anyhow::Error) -> bool {
 
 /// Why a change does not begin, by `fleet`'s judgement; or what could not be asked.
 pub(super) fn unfit(error: &anyhow::Error) -> Obstacle {
-    use TenantClusterReason::{ControlNodesUnfit, ImageUnsuitable, PreflightNotKnown};
+    use TenantClusterReason::{ControlPlaneUnfit, ImageUnsuitable, PreflightNotKnown};
     const OF_THE_IMAGE: [&str; 8] = [
         "upgrade.product",
         "upgrade.downgrade",
@@ -78,6 +78,6 @@ pub(super) fn unfit(error: &anyhow::Error) -> Obstacle {
     };
     let is_of_image = refusals.iter().any(|refusal| OF_THE_IMAGE.contains(&refusal.code));
     let words = refusals.iter().map(|refusal| format!("{}: {} [{}]", refusal.subject, refusal.reason, refusal.code));
-    let reason = if is_of_image { ImageUnsuitable } else { ControlNodesUnfit };
+    let reason = if is_of_image { ImageUnsuitable } else { ControlPlaneUnfit };
     Obstacle::new(reason, words.collect::<Vec<_>>().join("; "))
 }

@@ -116,7 +116,7 @@ impl World {
 
     /// The UUIDs of the disks that are named as left.
     pub fn left(&self) -> Vec<String> {
-        let left = self.status()["deployment"]["left"].clone();
+        let left = self.status()["deployment"]["retainedDisks"].clone();
         left.as_array().into_iter().flatten().filter_map(|disk| disk["uuid"].as_str().map(str::to_owned)).collect()
     }
 
@@ -127,7 +127,7 @@ impl World {
 
     /// The same, but for these disks that were named as left.
     pub fn is_clean_but(&self, what: &str, left: &[String]) {
-        for kind in ["machines", "ipaddresses", "secrets", "leases", "operations", "tenantclusters"] {
+        for kind in ["machines", "pooladdresses", "secrets", "leases", "operations", "tenantclusters"] {
             assert_eq!(self.api.names(kind), [""; 0], "{what}: {kind}");
         }
         assert!(self.place.vms().is_empty(), "{what}: {:?}", self.place.vms());
@@ -141,7 +141,7 @@ impl World {
         let machines = self.api.names("machines");
         assert_eq!(machines, ["shop-cp1", "shop-cp2", "shop-cp3"], "{what}");
         assert_eq!(self.place.vms().into_keys().collect::<Vec<_>>(), machines, "{what}");
-        assert_eq!(self.api.names("ipaddresses").len(), 6, "{what}: three nodes, two Services and the endpoint");
+        assert_eq!(self.api.names("pooladdresses").len(), 6, "{what}: three nodes, two Services and the endpoint");
         assert_eq!(self.api.names("secrets"), ["shop-deployer", "shop-kubeconfig"], "{what}");
         assert_eq!(self.place.lock().disks.len(), 3 + self.left().len(), "{what}: disks");
     }

@@ -31,10 +31,10 @@ async fn a_cluster_is_made_of_its_object_and_hands_its_kubeconfig_over() {
     assert_eq!((&status["controlPlane"]["ready"], &status["kubernetes"]), (&3.into(), &"1.36".into()));
     assert_eq!(status["version"], "1.36.2");
     for (about, reason) in [
-        ("Preflight", "Possible"),
+        ("Preflight", "Passed"),
         ("ControlPlaneReady", "AllReady"),
         ("NodesReady", "AllReady"),
-        ("Progressing", "Settled"),
+        ("Progressing", "Idle"),
     ] {
         assert_eq!(world.condition(about).1, reason, "{about}");
     }
@@ -46,7 +46,7 @@ async fn a_cluster_is_made_of_its_object_and_hands_its_kubeconfig_over() {
         assert_eq!(machine["metadata"]["uid"], vms[&name].to_string(), "{name}");
         assert_eq!(
             (&machine["status"]["phase"], &machine["status"]["vms"][0]["uuid"]),
-            (&"Member".into(), &vms[&name].to_string().into())
+            (&"Running".into(), &vms[&name].to_string().into())
         );
         let datastore = if machine["spec"]["zone"] == "b" { "vsan-2" } else { "vsan-1" };
         assert_eq!(placements[&name].datastore.as_deref(), Some(datastore));
@@ -340,7 +340,7 @@ async fn a_secret_that_names_the_cluster_as_its_owner_and_is_of_another_type_sta
     world.api.put(&other);
     world.reconcile().await.unwrap();
     let (_, reason, words) = world.condition("Progressing");
-    assert!(reason == "Stuck" && words.contains("was not made for this cluster"), "{reason} {words}");
+    assert!(reason == "Blocked" && words.contains("was not made for this cluster"), "{reason} {words}");
     // It goes with its owner, by Kubernetes' own doing, and holds nothing up.
     world.delete();
     world.until("gone", World::is_gone).await;

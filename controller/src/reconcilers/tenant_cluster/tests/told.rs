@@ -76,9 +76,9 @@ async fn of_a_cluster_that_an_earlier_version_has_made_nothing_is_said() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let forgets: Edit = |it| {
-        it.status.as_mut().unwrap().resolved.as_mut().unwrap().told.clear();
+        it.status.as_mut().unwrap().resolved.as_mut().unwrap().node_settings.clear();
         it.spec.pod_security = PodSecurity::Restricted;
     };
     assert_eq!(with(&world, forgets).await.1, "Current");
-    assert!(there(&world).status.unwrap().resolved.unwrap().told.is_empty(), "it is not pinned afterwards");
+    assert!(there(&world).status.unwrap().resolved.unwrap().node_settings.is_empty(), "it is not pinned afterwards");
 }

@@ -74,7 +74,7 @@ impl World {
         let names = self.api.names("operations");
         let mut all: Vec<Operation> =
             names.iter().map(|name| self.api.read(Some("team-blue"), name).unwrap()).collect();
-        all.sort_by_key(|operation| std::cmp::Reverse(operation.status.as_ref().map(|status| status.hold)));
+        all.sort_by_key(|operation| std::cmp::Reverse(operation.status.as_ref().map(|status| status.lease)));
         all
     }
 
@@ -168,9 +168,9 @@ impl World {
 async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once_all_was_good_for_ten_minutes() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     let operation = world.operations().remove(0);
-    assert_eq!((operation.spec.kind, operation.spec.to_image.as_deref()), (OperationKind::Swap, Some(NEW)));
+    assert_eq!((operation.spec.kind, operation.spec.to_image.as_deref()), (OperationKind::ImageSwap, Some(NEW)));
     assert_eq!(operation.spec.from_image.as_deref(), Some(FORMER));
     assert_eq!((world.condition("Progressing").1.as_str(), world.is_ready()), ("OperationRuns", true));
     assert_eq!(world.status()["operation"], operation.metadata.name.clone().unwrap());
@@ -196,7 +196,7 @@ async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once
 async fn the_former_image_named_before_the_commit_is_the_way_back_and_afterwards_refused() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     world.goes_to(FORMER);
     world.until("back", World::is_current).await;
     world.all_run(FORMER, "it went back");
@@ -213,7 +213,7 @@ async fn the_former_image_named_before_the_commit_is_the_way_back_and_afterwards
     let (status, reason, words) = world.condition("Preflight");
     assert_eq!((status.as_str(), reason.as_str()), ("False", "ImageUnsuitable"), "{words}");
     assert!(words.contains("there is no way back"), "{words}");
-    assert_eq!((world.up_to_date().as_str(), world.condition("Progressing").1.as_str()), ("ChangeBlocked", "Stuck"));
+    assert_eq!((world.up_to_date().as_str(), world.condition("Progressing").1.as_str()), ("ChangeBlocked", "Blocked"));
     assert!(world.is_ready(), "it serves");
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 2));
 }
@@ -225,7 +225,7 @@ async fn of_swaps_that_have_ended_the_last_ones_are_kept_and_what_is_under_way()
     let mut begun = Vec::new();
     for turn in 0..13 {
         world.goes_to(NEW);
-        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
         begun.push(world.operations()[0].metadata.name.clone().unwrap());
         assert!(world.operations().len() <= 11, "{turn}: {}", world.operations().len());
         world.goes_to(FORMER);
@@ -241,7 +241,7 @@ async fn of_swaps_that_have_ended_the_last_ones_are_kept_and_what_is_under_way()
 async fn what_is_abandoned_stays_where_it_stands_and_is_taken_for_what_it_is_when_it_is_asked_for_again() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     world.asks("abandon");
     world.until("abandoned", |world| world.outcome().is_some()).await;
     world.rests().await;
@@ -260,7 +260,7 @@ async fn what_is_abandoned_stays_where_it_stands_and_is_taken_for_what_it_is_whe
 async fn the_former_image_named_after_an_abandoned_upgrade_is_not_current_while_nodes_run_the_new_one() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     world.asks("abandon");
     world.until("abandoned", |world| world.outcome().is_some()).await;
     world.goes_to(FORMER);
@@ -320,7 +320,7 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     world.all_run(NEW, "the image came first");
     assert_eq!(world.status()["kubernetes"], "1.36", "not all of them are there");
     let raise = |world: &World| -> Operation { world.api.read(Some("team-blue"), "shop-kubernetes-1-37").unwrap() };
-    assert_eq!(raise(&world).spec.kind, OperationKind::RaiseKubernetes);
+    assert_eq!(raise(&world).spec.kind, OperationKind::KubernetesUpgrade);
     let entries = raise(&world).status.unwrap().entries;
     let [snapshot] = &entries[..] else { panic!("{entries:?}") };
     let place = snapshot.more["note"].as_str().unwrap();
@@ -358,7 +358,7 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
 async fn an_operation_whose_labels_are_taken_off_is_its_clusters_nonetheless() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     let mut operation = world.operations().remove(0);
     operation.metadata.labels = None;
     world.api.put(&operation);

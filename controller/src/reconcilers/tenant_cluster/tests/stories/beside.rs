@@ -73,7 +73,7 @@ async fn two_clusters_never_have_the_same_address() {
         both(&world, &other).await;
         let said = [reasons(&world), reasons(&other)];
         let is = |reason: &str| said.iter().filter(|it| it.iter().any(|said| said == reason)).count();
-        assert_eq!((is("AddressesMissing"), is("Serves")), (1, 1), "{what}: {said:?}");
+        assert_eq!((is("AddressesMissing"), is("Available")), (1, 1), "{what}: {said:?}");
         let machines = world.api.names("machines");
         assert_eq!(machines.len(), 3, "{what}: who cannot have it makes nothing: {machines:?}");
     }
@@ -100,7 +100,7 @@ async fn the_addresses_of_the_control_clusters_nodes_and_of_vcenters_are_no_clus
         world.reconcile().await.unwrap();
         let (_, reason, words) = world.condition("Preflight");
         assert!(reason == "AddressesMissing" && words.contains("192.168.10.95 is reserved"), "{reason} {words}");
-        assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
+        assert!(world.api.names("machines").is_empty() && world.api.names("pooladdresses").is_empty());
     }
 }
 
@@ -118,7 +118,7 @@ async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     assert_eq!(world.condition("Preflight").1, "ImageUnsuitable");
-    assert_eq!(world.api.names("ipaddresses"), [""; 0]);
+    assert_eq!(world.api.names("pooladdresses"), [""; 0]);
     // A Secret that a person has put in the place of its own.
     let name = ObjectMeta {
         name: Some("shop-deployer".to_owned()),
@@ -132,8 +132,8 @@ async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_
     let other = beside(&world, crate::decisions::fixture::cluster(), 77);
     both(&world, &other).await;
     assert!(reasons(&world).iter().any(|reason| reason == "AddressesMissing"), "{:?}", reasons(&world));
-    assert!(reasons(&other).iter().any(|reason| reason == "Serves"), "{:?}", reasons(&other));
-    assert_eq!(world.api.names("ipaddresses").len(), 6, "all are the other one's");
+    assert!(reasons(&other).iter().any(|reason| reason == "Available"), "{:?}", reasons(&other));
+    assert_eq!(world.api.names("pooladdresses").len(), 6, "all are the other one's");
 }
 
 /// Has controllers die until the cluster has so many addresses, which it claims one by one.
@@ -183,7 +183,7 @@ async fn who_goes_no_further_before_his_first_vm_gives_back_what_he_has() {
         }
         assert!(is_so(&world, reason), "{reason}: {:?}", reasons(&world));
         assert_eq!(held_by(&world), (0, 0), "{reason}");
-        assert_eq!(world.api.names("ipaddresses"), [""; 0], "{reason}");
+        assert_eq!(world.api.names("pooladdresses"), [""; 0], "{reason}");
     }
     // What is not known may be well in a moment.
     let world = World::new();
@@ -225,7 +225,7 @@ async fn of_two_clusters_that_take_each_others_addresses_the_first_one_has_them_
     }
     both(&other, &world).await;
     assert!(
-        is_so(&world, "Serves") && is_so(&other, "AddressesMissing"),
+        is_so(&world, "Available") && is_so(&other, "AddressesMissing"),
         "{:?} {:?}",
         reasons(&world),
         reasons(&other)
@@ -233,7 +233,7 @@ async fn of_two_clusters_that_take_each_others_addresses_the_first_one_has_them_
     assert_eq!((held_by(&other), held_by(&world)), ((0, 0), (3, 8)), "who waits holds nothing");
     world.delete();
     both(&world, &other).await;
-    assert!(is_so(&other, "Serves"), "{:?}", reasons(&other));
+    assert!(is_so(&other, "Available"), "{:?}", reasons(&other));
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,7 +248,7 @@ async fn what_a_pool_reserves_is_no_clusters() {
         world.reconcile().await.unwrap();
         let (_, reason, words) = world.condition("Preflight");
         assert!(reason == "AddressesMissing" && words.contains(address), "{reason} {words}");
-        assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
+        assert!(world.api.names("machines").is_empty() && world.api.names("pooladdresses").is_empty());
     }
 }
 
@@ -267,7 +267,7 @@ fn is_so(world: &World, reason: &str) -> bool {
 fn held_by(world: &World) -> (usize, usize) {
     let name = world.cluster.name_any();
     let machines = world.api.names("machines").into_iter().filter(|it| it.starts_with(&name)).count();
-    let of = crate::reach::Collection::of::<crate::objects::IPAddress>(None);
+    let of = crate::reach::Collection::of::<crate::objects::PoolAddress>(None);
     let all = futures_util::FutureExt::now_or_never(crate::reach::Objects::list(&world.api, &of, None));
     let is_own = |it: &&serde_json::Value| {
         it["spec"]["claimant"]["name"].as_str().is_some_and(|claimant| claimant.starts_with(&name))
@@ -297,11 +297,16 @@ async fn where_there_is_room_for_one_of_two_the_first_one_has_it_and_the_other_c
     }
     limited(&world, 5);
     both(&other, &world).await;
-    assert!(is_so(&world, "Serves") && is_so(&other, "CapacityMissing"), "{:?} {:?}", reasons(&world), reasons(&other));
+    assert!(
+        is_so(&world, "Available") && is_so(&other, "CapacityMissing"),
+        "{:?} {:?}",
+        reasons(&world),
+        reasons(&other)
+    );
     assert_eq!((held_by(&other), world.place.vms().len()), ((0, 0), 3), "who waits holds nothing");
     world.delete();
     both(&world, &other).await;
-    assert!(is_so(&other, "Serves"), "{:?}", reasons(&other));
+    assert!(is_so(&other, "Available"), "{:?}", reasons(&other));
 }
 
 #[tokio::test(start_paused = true)]
@@ -317,7 +322,12 @@ async fn a_cluster_that_is_too_large_makes_nothing_and_keeps_nobody_out() {
     large.reconcile().await.unwrap();
     assert!(is_so(&large, "CapacityMissing") && held_by(&large) == (0, 0), "{:?}", reasons(&large));
     both(&large, &world).await;
-    assert!(is_so(&world, "Serves") && is_so(&large, "CapacityMissing"), "{:?} {:?}", reasons(&world), reasons(&large));
+    assert!(
+        is_so(&world, "Available") && is_so(&large, "CapacityMissing"),
+        "{:?} {:?}",
+        reasons(&world),
+        reasons(&large)
+    );
     assert_eq!(held_by(&large), (0, 0));
 }
 
@@ -374,5 +384,5 @@ async fn beside_vms_that_nothing_is_noted_of_no_address_is_claimed_or_given_back
             assert_eq!(held_by(&world), held, "away {is_away}, paused {is_paused}");
         }
     }
-    assert!(is_so(&world, "Drifted"), "{:?}", reasons(&world));
+    assert!(is_so(&world, "AdoptionRequired"), "{:?}", reasons(&world));
 }

@@ -26,7 +26,7 @@ async fn pools_of_another_cluster_beside_it_are_none_of_its() {
     other.metadata.namespace = Some("team-blue".to_owned());
     world.api.put(&other);
     world.until("ready", World::is_ready).await;
-    assert_eq!(world.status()["nodes"]["wanted"].as_i64().unwrap_or_default(), 0, "{}", world.status());
+    assert_eq!(world.status()["nodes"]["desired"].as_i64().unwrap_or_default(), 0, "{}", world.status());
     world.delete();
     world.until("gone", World::is_gone).await;
     world.is_clean("another one has a pool");
@@ -63,7 +63,7 @@ async fn a_cluster_is_deleted_without_its_image_its_class_its_pool_and_its_key()
     world.api.remove::<VMClass>(None, "medium");
     world.api.remove::<k8s_openapi::api::core::v1::Secret>(Some("team-blue"), "shop-deployer");
     world.reconcile().await.unwrap();
-    assert_eq!(world.condition("Progressing").1, "Stuck", "nodes know nobody by another key");
+    assert_eq!(world.condition("Progressing").1, "Blocked", "nodes know nobody by another key");
     world.delete();
     world.until("gone", World::is_gone).await;
     world.is_clean("little was left of what it names");
@@ -92,7 +92,7 @@ async fn a_cluster_whose_vcenter_is_away_is_not_known_and_its_deletion_waits() {
         world.reconcile().await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
-    assert!(!world.is_gone() && world.api.names("ipaddresses").len() == 6, "addresses stay with their VMs");
+    assert!(!world.is_gone() && world.api.names("pooladdresses").len() == 6, "addresses stay with their VMs");
     assert_eq!(world.condition("Progressing").1, "Deleting", "it may answer in a moment");
     assert!(world.condition("Ready").2.contains("does not answer"), "{:?}", world.condition("Ready"));
     world.place.lock().is_away = false;
@@ -108,9 +108,9 @@ async fn a_cluster_whose_provider_is_gone_says_that_its_deletion_waits_for_a_per
     world.api.remove::<crate::objects::Provider>(None, "dc1");
     assert_eq!(world.api.names("providers"), [""; 0]);
     world.delete();
-    world.until("stuck", |it| it.condition("Progressing").1 == "Stuck").await;
+    world.until("stuck", |it| it.condition("Progressing").1 == "Blocked").await;
     let (_, reason, words) = world.condition("Ready");
-    assert!(reason == "Leaving" && words.contains("make it again"), "{reason} {words}");
+    assert!(reason == "Deleting" && words.contains("make it again"), "{reason} {words}");
     assert_eq!(world.place.vms().len(), 3);
     world.api.put(&crate::decisions::fixture::provider());
     world.until("gone", World::is_gone).await;
@@ -122,19 +122,19 @@ async fn a_cluster_whose_provider_is_gone_says_that_its_deletion_waits_for_a_per
 async fn a_cluster_that_has_addresses_and_no_provider_any_more_says_why_it_keeps_them_and_the_way_out() {
     let world = World::new();
     let mut calls = 0;
-    while world.api.names("ipaddresses").is_empty() {
+    while world.api.names("pooladdresses").is_empty() {
         calls += 1;
         let _ = world.reconcile_at(&Mortal::new(&world.api, Some((calls, true)))).await;
         assert!(calls < 1000, "it has never an address");
     }
     assert!(world.status()["deployment"].is_null(), "nothing was begun");
-    let held = world.api.names("ipaddresses").len();
+    let held = world.api.names("pooladdresses").len();
     world.api.remove::<crate::objects::Provider>(None, "dc1");
     world.until("told", |world| world.condition("Ready").2.contains("delete the TenantCluster")).await;
     let words = world.condition("Preflight").2;
     assert!(words.contains("there is no Provider dc1") && words.contains("addresses stay until"), "{words}");
     assert!(words.contains("only if no VM of it runs in the vCenter"), "{words}");
-    assert_eq!(world.api.names("ipaddresses").len(), held);
+    assert_eq!(world.api.names("pooladdresses").len(), held);
     world.delete();
     world.until("gone", World::is_gone).await;
     world.is_clean("they were given back");
@@ -150,7 +150,7 @@ async fn a_cluster_that_does_not_form_says_so_and_can_be_deleted() {
     }
     assert_eq!(
         (world.condition("Ready").1, world.condition("ControlPlaneReady").1),
-        ("Making".to_owned(), "Forming".to_owned())
+        ("Provisioning".to_owned(), "Forming".to_owned())
     );
     assert!(
         world.condition("ControlPlaneReady").2.contains("deploy.forming"),

@@ -8,7 +8,7 @@ async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() 
     for is_there in [true, false] {
         let world = World::upgradable().await;
         world.goes_to(NEW);
-        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
         for _ in 0..2 {
             world.reconcile().await.unwrap();
             tokio::time::sleep(Duration::from_secs(15)).await;
@@ -24,7 +24,7 @@ async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() 
         world.place.lock().is_away = false;
         let back = tokio::time::Instant::now();
         world.reconcile().await.unwrap();
-        assert_eq!((world.outcome(), world.up_to_date().as_str()), (None, "AwaitsCommit"), "{is_there}");
+        assert_eq!((world.outcome(), world.up_to_date().as_str()), (None, "AwaitingCommit"), "{is_there}");
         world.until("committed", World::is_current).await;
         assert!(back.elapsed() >= Duration::from_secs(9 * 60), "{is_there}: {:?}", back.elapsed());
         world.all_run(NEW, "it is committed");
@@ -36,8 +36,8 @@ async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() 
 async fn a_control_node_that_was_off_begins_the_ten_minutes_before_the_commit_anew() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
-    let seen = || world.operations()[0].status.clone().unwrap().good_seen;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    let seen = || world.operations()[0].status.clone().unwrap().last_healthy;
     for _ in 0..4 {
         // Until it was just noted once more that they are good: it is back before that is too old.
         let before = seen();
@@ -60,7 +60,7 @@ async fn the_ten_minutes_before_the_commit_do_not_pass_while_an_upgrade_rests() 
     for is_paused in [true, false] {
         let mut world = World::upgradable().await;
         world.goes_to(NEW);
-        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
         if is_paused {
             world.edit(|spec| spec.paused = true);
         } else {
@@ -70,7 +70,7 @@ async fn the_ten_minutes_before_the_commit_do_not_pass_while_an_upgrade_rests() 
             world.reconcile().await.unwrap();
             tokio::time::sleep(Duration::from_secs(15)).await;
         }
-        assert_eq!(world.operations()[0].status.clone().unwrap().good_since, None, "paused: {is_paused}");
+        assert_eq!(world.operations()[0].status.clone().unwrap().healthy_since, None, "paused: {is_paused}");
         if is_paused {
             world.edit(|spec| spec.paused = false);
         } else {
@@ -82,7 +82,7 @@ async fn the_ten_minutes_before_the_commit_do_not_pass_while_an_upgrade_rests() 
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
         let stands = (world.outcome(), world.up_to_date());
-        assert_eq!(stands, (None, "AwaitsCommit".to_owned()), "paused: {is_paused}");
+        assert_eq!(stands, (None, "AwaitingCommit".to_owned()), "paused: {is_paused}");
         world.until("committed", World::is_current).await;
         assert!(over.elapsed() >= Duration::from_secs(9 * 60), "paused: {is_paused}: {:?}", over.elapsed());
         world.all_run(NEW, "it is committed");
@@ -96,23 +96,23 @@ async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
         spec.upgrade.commit = Commit::Manual;
         spec.image = Some(NEW.to_owned());
     });
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     world.rests().await;
-    assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitsCommit", 6));
-    assert_eq!(world.reason_of_operation("Progressing"), "AwaitsCommit");
+    assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitingCommit", 6));
+    assert_eq!(world.reason_of_operation("Progressing"), "AwaitingCommit");
     // A host has failed meanwhile, and the commit may be days away.
     world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     world.until("all are on", World::are_on).await;
     world.rests().await;
     assert_eq!(
         (world.condition("ControlPlaneReady").1.as_str(), world.up_to_date().as_str()),
-        ("AllReady", "AwaitsCommit")
+        ("AllReady", "AwaitingCommit")
     );
     world.asks("cimmot");
     world
         .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
         .await;
-    assert_eq!(world.reason_of_operation("Progressing"), "NotToBeHad");
+    assert_eq!(world.reason_of_operation("Progressing"), "Rejected");
     world.asks("commit");
     world.until("committed", World::is_current).await;
     world.all_run(NEW, "a person has committed it");
@@ -124,10 +124,10 @@ async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
 async fn an_image_that_is_named_no_more_is_committed_by_a_persons_word_alone() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     world.goes_to("kaas-tenant-0.3.1");
     world.rests().await;
-    assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitsCommit", 6));
+    assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitingCommit", 6));
     assert!(world.condition("UpToDate").2.contains("kaas-tenant-0.3.1"), "{:?}", world.condition("UpToDate"));
     world.asks("commit");
     world.until("committed", |world| world.outcome().as_deref() == Some("committed")).await;

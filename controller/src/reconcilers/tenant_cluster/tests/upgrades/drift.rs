@@ -27,7 +27,7 @@ impl World {
     }
 
     fn has_drifted(&self) -> bool {
-        self.condition("Progressing").1 == "Drifted"
+        self.condition("Progressing").1 == "AdoptionRequired"
     }
 
     /// A person has VMs taken as they are.
@@ -80,13 +80,13 @@ async fn in_a_database_of_before_an_upgrade_nothing_is_done_and_the_new_vms_are_
     let (there, changes) = (world.as_they_are(), world.changes());
     world.rests().await;
     let (status, reason, words) = world.condition("Progressing");
-    assert_eq!((status.as_str(), reason.as_str()), ("False", "Drifted"), "{words}");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "AdoptionRequired"), "{words}");
     for name in new_vms("0b") {
         assert!(words.contains(&format!("{name} ({})", world.place.vms()[&name])), "{words}");
     }
     assert_eq!(
         (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
-        ("ChangeBlocked", "ControlNodesUnfit")
+        ("ChangeBlocked", "ControlPlaneUnfit")
     );
     assert_eq!(world.status()["resolved"]["image"], FORMER);
     assert_eq!((world.changes(), world.operations().len()), (changes, 0));
@@ -207,7 +207,7 @@ async fn an_upgrade_that_was_not_committed_is_made_final_where_its_nodes_are_goo
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
     world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     world.turned_back(before);
     world.place.lock().ill.never_good.insert("shop-cp2".to_owned());
     world.adopt("shop");
@@ -237,7 +237,7 @@ async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted
     let nodes = world.status()["deployment"]["nodes"].clone();
     let vms = world.place.vms();
     for (node, vm) in new_vms("0b").iter().take(2).enumerate() {
-        assert_eq!(nodes[node]["vm"], vms[vm].to_string());
+        assert_eq!(nodes[node]["biosUUID"], vms[vm].to_string());
     }
     assert!(world.condition("ControlPlaneReady").0 != "True", "one is lost");
 }
@@ -337,7 +337,7 @@ async fn an_upgrade_that_waits_for_its_commit_is_not_made_final_for_a_vm_without
         spec.image = Some(NEW.to_owned());
         spec.upgrade.commit = Commit::Manual;
     });
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     let changes = world.changes();
     world.has_stray(&new_vms("0b")[0]);
     world.is_looked_at().await;
@@ -352,7 +352,7 @@ async fn an_upgrade_that_waits_for_its_commit_is_not_made_final_for_a_vm_without
     assert!(world.has_drifted() && words.contains("stray") && words.contains("power them off"), "{words}");
     world.place.lose("stray");
     world.until("heard", |world| !world.is_asked_to_adopt()).await;
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     assert!(world.place.lock().contents.values().all(|content| content.swap.is_some()), "there is a way back");
     assert_eq!((world.changes(), world.operations().len(), world.outcome()), (changes, 1, None));
     assert_eq!(world.status()["resolved"]["image"], FORMER);

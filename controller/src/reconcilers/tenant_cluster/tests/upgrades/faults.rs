@@ -43,7 +43,7 @@ async fn a_controller_that_dies_in_an_upgrade_or_on_its_way_back_is_followed_by_
             let world = World::upgradable().await;
             world.goes_to(NEW);
             if to == FORMER {
-                world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+                world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
                 world.goes_to(FORMER);
             }
             world

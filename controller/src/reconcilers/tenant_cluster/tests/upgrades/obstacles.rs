@@ -45,7 +45,7 @@ async fn what_is_in_the_way_is_said_before_anything_moves() {
         ("NotKnown", "which build", &|world| status(world, &|it| it.build = None)),
         // What nodes and VMs say, and nobody else.
         ("ImageUnsuitable", "etcd", &|world| status(world, &|it| it.etcd = Some("3.7".to_owned()))),
-        ("ControlNodesUnfit", "snapshot", &|world| {
+        ("ControlPlaneUnfit", "snapshot", &|world| {
             world.place.change("shop-cp2", |vm| vm.snapshots.push("by a backup".to_owned()));
         }),
     ];
@@ -115,7 +115,7 @@ async fn a_kubeconfig_that_a_node_gives_and_that_leads_elsewhere_is_gone_by_nowh
     for server in ["https://127.0.0.1:10259", "https://10.0.0.5:6443", "https://192.168.10.20:2379"] {
         let world = World::upgradable().await;
         world.goes_to(NEW);
-        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
         {
             let mut state = world.place.lock();
             state.elsewhere = Some(server);

@@ -20,7 +20,7 @@ async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away
     world
         .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
         .await;
-    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("NotToBeHad", None));
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Rejected", None));
     world.edit(|spec| spec.paused = false);
     let paused = async {
         while !world.place.lock().changes.contains(&"detach") {
@@ -216,7 +216,7 @@ async fn what_nobody_asked_for_waits_for_the_window() {
         spec.maintenance.window = Some("Sat 00:00-03:00".to_owned());
     });
     world.rests().await;
-    assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("AwaitsWindow", 0));
+    assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("AwaitingWindow", 0));
     assert!(world.condition("UpToDate").2.contains(NEW), "{:?}", world.condition("UpToDate"));
     tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
     world.until("committed", World::is_current).await;

@@ -62,7 +62,7 @@ async fn another_class_swaps_the_control_nodes_into_vms_of_its_size_on_the_image
     let (done, held) = tokio::join!(world.reconcile(), noted);
     done.unwrap();
     assert_eq!(held, LARGE, "before the first VM");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
     let (_, _, words) = world.condition("UpToDate");
     assert!(words.contains("with 4 processors and 16384 MiB of memory"), "{words}");
     let spec = world.operations().remove(0).spec;
@@ -72,7 +72,7 @@ async fn another_class_swaps_the_control_nodes_into_vms_of_its_size_on_the_image
     assert_eq!((world.status()["resolved"]["processors"].as_u64(), world.place.vms().len()), (Some(2), 6));
     world.until("committed", World::is_current).await;
     world.all_have(FORMER, LARGE, "it is committed");
-    assert!(world.operations()[0].status.as_ref().unwrap().pinned);
+    assert!(world.operations()[0].status.as_ref().unwrap().resolved_updated);
     let changes = world.place.lock().changes.len();
     world.rests().await;
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1), "once");
@@ -87,7 +87,7 @@ async fn the_former_class_named_before_the_commit_is_the_way_back_to_the_vms_tha
     let world = World::resizable().await;
     let vms = world.place.vms();
     world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
     world.names_class("small");
     world.until("back", World::is_current).await;
     world.all_have(FORMER, SMALL, "it went back");
@@ -112,7 +112,7 @@ async fn auto_named_again_before_the_commit_is_the_way_back_as_well() {
     let world = World::resizable().await;
     let vms = world.place.vms();
     world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
     assert_eq!(world.operations()[0].spec.to_class.as_deref(), Some("large"));
     world.names_class("auto");
     world.until("back", World::is_current).await;
@@ -129,7 +129,7 @@ async fn with_another_image_new_vms_have_the_size_of_the_class_now_and_on_the_wa
         spec.control_plane.vm_class = "large".to_owned();
         spec.image = Some(NEW.to_owned());
     });
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     assert_eq!((world.held(), world.operations().len()), (LARGE, 1));
     world.edit(|spec| {
         spec.control_plane.vm_class = "small".to_owned();
@@ -162,7 +162,7 @@ async fn control_nodes_grow_with_their_workers_in_the_window_or_with_the_next_im
     // The clock of tests begins at midnight of a Friday.
     world.edit(|spec| spec.maintenance.window = Some("Sat 00:00-03:00".to_owned()));
     world.rests().await;
-    assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("AwaitsWindow", 0));
+    assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("AwaitingWindow", 0));
     assert_eq!(world.held(), SMALL);
     tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
     // Nobody makes its workers here: it is Ready by none.
@@ -200,7 +200,7 @@ async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
 async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not_all_have() {
     let world = World::resizable().await;
     world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
     world.asks("abandon");
     world.until("abandoned", |world| world.outcome().is_some()).await;
     world.rests().await;
@@ -216,7 +216,7 @@ async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not
     // One that goes back has them as they were before, and that was not what is pinned.
     world.api.put(&class("wide", (4, 8192)));
     world.names_class("wide");
-    world.until("in wide ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("in wide ones", |world| world.up_to_date() == "AwaitingCommit").await;
     assert_eq!(world.held(), LARGE, "they may come back");
     world.names_class("small");
     world.until("back", |world| world.outcome().as_deref() == Some("rolled back")).await;
@@ -227,7 +227,7 @@ async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not
     assert_eq!((world.held(), world.operations().len()), (LARGE, 2), "nothing was left to do");
     assert_eq!(world.status()["resolved"]["memoryMiB"], LARGE.1);
     world.rests().await;
-    assert!(world.operations().iter().any(|it| it.status.as_ref().unwrap().pinned), "that is noted");
+    assert!(world.operations().iter().any(|it| it.status.as_ref().unwrap().resolved_updated), "that is noted");
 }
 
 /// Somebody has given its VM that size by hand already.
@@ -235,7 +235,7 @@ async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not
 async fn a_node_that_a_resize_leaves_alone_is_powered_on_and_removed_as_the_others_are() {
     let world = World::resizable().await;
     world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
     world.until("committed", World::is_current).await;
     let alone = world.place.vms().into_keys().find(|name| name.starts_with("shop-cp2")).unwrap();
     let small = VmSize { processors: SMALL.0, memory: SMALL.1.into() };
@@ -257,13 +257,16 @@ async fn in_a_restored_database_nothing_is_done_while_nodes_have_the_new_size() 
     let mut world = World::resizable().await;
     let before = world.api.snapshot();
     world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
     world.until("committed", World::is_current).await;
     world.api.restore(before);
     world.term = Term::unlimited("controller two");
     let changes = world.place.lock().changes.len();
     world.rests().await;
-    assert_eq!((world.condition("Progressing").1.as_str(), world.up_to_date().as_str()), ("Drifted", "ChangeBlocked"));
+    assert_eq!(
+        (world.condition("Progressing").1.as_str(), world.up_to_date().as_str()),
+        ("AdoptionRequired", "ChangeBlocked")
+    );
     assert_eq!((world.operations().len(), world.place.lock().changes.len()), (0, changes), "nothing of it is changed");
 }
 
@@ -275,7 +278,7 @@ async fn wherever_a_controller_dies_or_is_not_answered_the_size_is_the_declared_
             let world = World::resizable().await;
             world.names_class("large");
             if to == SMALL {
-                world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+                world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
                 world.names_class("small");
             }
             world

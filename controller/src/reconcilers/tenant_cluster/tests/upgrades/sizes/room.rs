@@ -175,7 +175,7 @@ async fn while_a_plan_waits_for_room_a_node_that_is_off_is_powered_on_and_one_th
     world.rests().await;
     assert!(waits(&world) && world.held() == SMALL, "{:?}", world.operations());
     world.place.lose("shop-cp3");
-    world.until("said", |world| world.condition("Progressing").1 == "Stuck").await;
+    world.until("said", |world| world.condition("Progressing").1 == "Blocked").await;
     assert!(world.condition("Progressing").2.contains("shop-cp3"), "{:?}", world.condition("Progressing"));
     assert_eq!((waits(&world), world.condition("Preflight").1.as_str()), (true, "CapacityMissing"));
 }
@@ -189,7 +189,7 @@ async fn without_room_for_a_size_an_image_and_a_minor_do_not_wait_and_the_size_f
         spec.control_plane.vm_class = "large".to_owned();
         spec.image = Some(NEW.to_owned());
     });
-    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     let (_, _, words) = world.condition("UpToDate");
     assert!(words.contains("waits: clusters of the Provider dc1 may have 11 processors"), "{words}");
     assert_eq!(world.held(), SMALL, "there is no room for more");

@@ -1,4 +1,4 @@
-//! `IPAddress`: one address in use. Who makes the object has the address: its name is the pool's and the address, and no API
+//! `PoolAddress`: one address in use. Who makes the object has the address: its name is the pool's and the address, and no API
 //! server makes two objects of one name.
 
 use kube::CustomResource;
@@ -15,11 +15,11 @@ use super::shapes;
 #[kube(
     group = "kaas.local",
     version = "v1alpha1",
-    kind = "IPAddress",
-    plural = "ipaddresses",
+    kind = "PoolAddress",
+    plural = "pooladdresses",
     doc = "An address of an IPPool that is in use. The controller makes it, and removes it once the VM that had it is proved gone.",
     derive = "PartialEq",
-    shortname = "ipa",
+    shortname = "pa",
     validation = (
         "self.metadata.name == self.spec.poolRef.name + '-' + self.spec.address.replace('.', '-')",
         "the name is not the pool's and the address with dashes for dots: by that nobody has it twice"
@@ -34,7 +34,7 @@ use super::shapes;
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = address_rules()))]
-pub struct IPAddressSpec {
+pub struct PoolAddressSpec {
     /// The pool that it is of.
     pub pool_ref: Reference,
     /// The address.

@@ -1,4 +1,4 @@
-//! `IPAddress`: given back once its claimant is gone, and never before. A claimant goes once its VMs are proved gone; what is not
+//! `PoolAddress`: given back once its claimant is gone, and never before. A claimant goes once its VMs are proved gone; what is not
 //! known of it is no proof.
 
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use serde_json::json;
 use super::NOW_AND_THEN;
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{CLAIMANT, POOL};
-use crate::objects::{Claimant, IPAddress, Machine, TenantCluster};
+use crate::objects::{Claimant, Machine, PoolAddress, TenantCluster};
 use crate::reach::{Collection, Failure, Objects, kinds};
 
 /// # Errors
 /// What could not be asked or written.
-pub async fn reconcile(address: Arc<IPAddress>, context: Arc<Context>) -> Result<Action, ReconcileError> {
+pub async fn reconcile(address: Arc<PoolAddress>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     if address.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
@@ -37,7 +37,7 @@ pub async fn reconcile(address: Arc<IPAddress>, context: Arc<Context>) -> Result
         let part = json!({"metadata": {
             "resourceVersion": address.metadata.resource_version, "labels": {POOL: of, CLAIMANT: by},
         }});
-        let patched = objects.patch(&Collection::of::<IPAddress>(None), &address.name_any(), &part).await;
+        let patched = objects.patch(&Collection::of::<PoolAddress>(None), &address.name_any(), &part).await;
         patched.attempting("labelling the address")?;
     }
     Ok(Action::requeue(NOW_AND_THEN))
