@@ -159,7 +159,7 @@ fn each_mistake_is_named() {
         ("empty file", |d| d.disks[0].file.as_mut().unwrap().size = Some(0)),
         ("file without a size", |d| d.disks[0].file.as_mut().unwrap().size = None),
         ("has no good file", |d| d.disks[0].file.as_mut().unwrap().name = "a/b".into()),
-        ("disk \"system\" is there twice", |d| d.disks[1].id = "system".into()),
+        ("disk \"system\" occurs twice", |d| d.disks[1].id = "system".into()),
         ("hangs on no controller", |d| drop(d.hardware.disks.remove(2))),
         ("is attached, but not described", |d| drop(d.disks.remove(2))),
         ("use 0 to 15, but not 7", |d| d.hardware.disks[0].unit = 7),
@@ -177,7 +177,7 @@ fn each_mistake_is_named() {
         ("has an empty class", |d| d.product.class = Some(String::new())),
         ("group 2 has no category", |d| d.product.groups[1].category = None),
         ("period, colon or space", |d| first(d).key = "guestinfo.address".into()),
-        ("property \"port\" is there twice", |d| first(d).key = "port".into()),
+        ("property \"port\" occurs twice", |d| first(d).key = "port".into()),
         ("has no label", |d| first(d).label.clear()),
         ("is a password, but not a string", |d| {
             first(d).password = true;
