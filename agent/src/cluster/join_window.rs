@@ -1,7 +1,7 @@
-//! The time in which the first node gives the CAs' keys to a control-plane node that has not joined. It is an hour after
-//! the cluster works, and an hour after each `kaas-agent await NODE`. The deployment secret is in the VM's properties for
-//! as long as the VM exists. Without a limit, a reader of the secret could take the missing node's address and control the
-//! cluster.
+//! The time in which the first node gives the CAs' keys to a control-plane node that has not joined. It lasts an hour from
+//! the moment at which the cluster works, and an hour from each `kaas-agent await NODE`. The deployment secret is in the
+//! VM's properties for as long as the VM exists. Without a limit, a reader of the secret could take the missing node's
+//! address and control the cluster.
 //!
 //! The seconds that are left are saved and counted by the time since power-on, so a change of the clock has no effect.
 

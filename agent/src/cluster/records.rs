@@ -89,8 +89,8 @@ impl Records {
         Self { directory: files::below(root, paths::RECORDS) }
     }
 
-    /// Locks the entries against changes by other processes and threads, and waits for that. They wait until the
-    /// returned file is dropped.
+    /// Waits for the lock on the entries. So no other process or thread changes an entry after this one has read it.
+    /// Others wait until the returned file is dropped.
     ///
     /// # Errors
     /// An error of the file system.

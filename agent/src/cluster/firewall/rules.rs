@@ -19,7 +19,7 @@ use crate::intake::config::{Config, Worker};
 /// reaches etcd, the rendezvous or VRRP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether this is a worker. There nothing listens on the ports of control-plane nodes alone.
+    /// Whether this is a worker. On workers, nothing listens on the ports that only control-plane nodes have.
     worker: bool,
     /// The control-plane nodes that this one trusts: the others on a control-plane node, none on a worker.
     peers: Vec<Ipv4Addr>,

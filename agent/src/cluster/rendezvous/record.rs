@@ -37,7 +37,8 @@ pub enum RendezvousRecord {
         #[serde(default)]
         admitted: bool,
     },
-    /// A member admits one node. This state is never saved: the member itself has closed its rendezvous.
+    /// A member admits one node. The caller saves an `Admission` instead of this: the member's own record is
+    /// [`Self::Closed`].
     Admitting { cluster: Uuid, bundle: Box<MemberBundle>, saved: bool },
     /// Nothing is left to do. The rendezvous never opens again on this node.
     Closed { cluster: Uuid },
