@@ -1,19 +1,19 @@
-//! The controller of tenant clusters ends before the other pods when its node is shut down: it gives its Lease back to the API
-//! server of its own node, which is one of them. systemd ends the others by their scopes, all at once, once this is done
-//! (`systemd/system/kaas-controller-end.service`). Knows nothing of what a controller does.
+//! The controller of tenant clusters ends before the other pods when its node is shut down. It returns its Lease
+//! through the API server of this node, which is one of these pods. Then systemd ends the others by their scopes,
+//! all at once (`systemd/system/kaas-controller-end.service`). Knows nothing of what a controller does.
 
 use anyhow::Context as _;
 
 use crate::cluster::addons::controller::{GRACE, NAME, NAMESPACE};
 use crate::host::command::{Command, Runner};
 
-/// Ends the controller's container on this node, if one runs, and waits until it has ended, for as long as its pod is given. Nothing
-/// starts it again: the kubelet is stopped by then.
+/// Ends the controller's container on this node, if one runs. Waits until it has ended, at most for the grace period of
+/// its pod. The kubelet is stopped by then, so nothing starts it again.
 ///
 /// # Errors
 /// The container runtime does not answer, or refuses.
 pub fn command(runner: &dyn Runner) -> anyhow::Result<()> {
-    // By what the kubelet writes on each container (`k8s.io/kubelet/pkg/types/labels.go`).
+    // These are the labels that the kubelet sets on each container (`k8s.io/kubelet/pkg/types/labels.go`).
     let labels = [("namespace", NAMESPACE), ("name", NAME)];
     let list = labels
         .into_iter()
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
     use crate::host::command::Error;
 
-    /// A container runtime in which this runs.
+    /// A container runtime with this running container.
     struct Runtime {
         running: &'static str,
         asked: Mutex<Vec<String>>,
@@ -57,16 +57,16 @@ mod tests {
     }
 
     #[test]
-    fn the_controllers_container_alone_is_given_its_time_to_end() {
+    fn only_the_controllers_container_gets_its_grace_period() {
         let list = "crictl ps --quiet --label=io.kubernetes.pod.namespace=kaas-system \
                     --label=io.kubernetes.container.name=kaas-controller";
         assert_eq!(asked(""), [list]);
         assert_eq!(asked("f00d\n"), [list, "crictl stop --timeout=45 f00d"]);
     }
 
-    /// On the way down what is started last stops first.
+    /// During a shutdown, units that start last stop first.
     #[test]
-    fn it_ends_after_the_kubelet_and_before_all_other_pods() {
+    fn controller_ends_between_kubelet_and_other_pods() {
         let unit = include_str!("../../../systemd/system/kaas-controller-end.service");
         let kubelet = include_str!("../../../systemd/system/kubelet.service");
         let pods = include_str!("../../../systemd/system/cri-containerd-.scope.d/kaas.conf");
@@ -88,7 +88,8 @@ mod tests {
         let runtime = include_str!("../../../image/root/etc/crictl.yaml");
         let answer = runtime.lines().find_map(|line| line.strip_prefix("timeout: "));
         let answer: u32 = answer.expect("how long crictl waits for an answer").parse().unwrap();
-        // It is asked what runs, and then to end that: it waits for the answer once the controller has had its time.
+        // The runtime gets two requests: the list, and the stop. The second answer comes after the controller's grace
+        // period.
         assert!(limit > answer + GRACE + answer, "{limit} s, with {answer} s for an answer and {GRACE} s to end");
     }
 }

@@ -1,8 +1,9 @@
-//! For how long the first node hands the CAs' keys to a control-plane node that has not joined: an hour after the cluster works, and
-//! an hour after each `kaas-agent await NODE`. The deployment secret is in the VM's properties for as long as the VM exists:
-//! without a limit, a reader of them who takes the missing node's address gets the cluster.
+//! The time in which the first node gives the CAs' keys to a control-plane node that has not joined. It lasts an hour from
+//! the moment at which the cluster works, and an hour from each `kaas-agent await NODE`. The deployment secret is in the
+//! VM's properties for as long as the VM exists. Without a limit, a reader of the secret could take the missing node's
+//! address and control the cluster.
 //!
-//! The seconds that are left are saved and counted by the time since power-on: a clock that is set changes nothing.
+//! The seconds that are left are saved and counted by the time since power-on, so a change of the clock has no effect.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,16 +18,16 @@ use serde_json::json;
 use crate::cluster::records::{Entry, Records};
 use crate::intake::config::Output;
 
-/// For so long the keys are handed out, in seconds.
+/// How long the keys are given out, in seconds.
 const HOUR: u64 = 60 * 60;
 
-/// How long each node that has not joined is still handed the keys.
+/// How long each node that has not joined may still get the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinWindows {
-    /// The seconds that were left when they were counted last, by the node's name; a node whose hour is over has none.
+    /// The seconds that were left at the last count, by the node's name. A node whose hour is over has none.
     #[serde(default)]
     left: BTreeMap<String, u64>,
-    /// When that was, in seconds since power-on.
+    /// The time of the last count, in seconds since power-on.
     #[serde(default)]
     counted: u64,
 }
@@ -37,10 +38,10 @@ impl Entry for JoinWindows {
 }
 
 impl JoinWindows {
-    /// Begins the hour of these nodes, unless theirs has begun before. `uptime` is that of [`uptime`].
+    /// Begins the hour of these nodes, unless it has begun before. `uptime` comes from [`uptime`].
     ///
     /// # Errors
-    /// The file system's.
+    /// An error of the file system.
     pub fn begin(records: &Records, nodes: &[&str], uptime: u64) -> anyhow::Result<()> {
         if nodes.is_empty() || matches!(records.entry::<Self>(), Ok(Some(_))) {
             return Ok(());
@@ -49,10 +50,10 @@ impl JoinWindows {
         records.begin_entry(&Self { left, counted: uptime }).map(drop)
     }
 
-    /// Begins an hour for a node. A damaged entry is made again: the hours of other nodes are over then.
+    /// Begins an hour for a node. A damaged entry is created again. Then the hours of other nodes are over.
     ///
     /// # Errors
-    /// The file system's; nothing has changed then.
+    /// An error of the file system. Nothing has changed then.
     pub fn begin_again(records: &Records, node: &str, uptime: u64) -> anyhow::Result<()> {
         let _lock = records.lock()?;
         let known = records.entry::<Self>().unwrap_or_else(|error| {
@@ -64,10 +65,10 @@ impl JoinWindows {
         records.begin_entry(&awaited).map(drop)
     }
 
-    /// Saves and returns what is left now.
+    /// Saves and returns the time that is left now.
     ///
     /// # Errors
-    /// The entry cannot be read or understood, or the file system's.
+    /// The entry cannot be read or understood, or an error of the file system.
     pub fn count(records: &Records, uptime: u64) -> anyhow::Result<Self> {
         let _lock = records.lock()?;
         let known = records.entry::<Self>()?.unwrap_or_default();
@@ -87,7 +88,7 @@ impl JoinWindows {
         Self { counted: uptime, ..self }
     }
 
-    /// The seconds that are left for a node; none if its hour is over.
+    /// The seconds that are left for a node. `None` if its hour is over.
     pub fn left(&self, node: &str) -> Option<u64> {
         self.left.get(node).copied()
     }
@@ -96,35 +97,36 @@ impl JoinWindows {
 /// Seconds since power-on.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn uptime() -> anyhow::Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).context("reading the time since power-on")?;
     Ok(Duration::from(now).as_secs())
 }
 
-/// Whether a node is handed the CAs' keys now.
+/// Whether a node may get the CAs' keys now.
 ///
 /// # Errors
 /// The entry cannot be read, understood or saved.
 pub fn is_open(records: &Records, node: &str, uptime: u64) -> anyhow::Result<bool> {
-    // There is no limit before the cluster works. The first node of an earlier image has begun no hour: it is over.
+    // There is no limit before the cluster works. If the first node has an earlier image, no hour has begun: it is
+    // over.
     Ok(!records.progress()?.formed || JoinWindows::count(records, uptime)?.left(node).is_some())
 }
 
-/// What `kaas-agent await` is given.
+/// The arguments of `kaas-agent await`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The node's name in the list of control nodes
+    /// The node's name in the list of control-plane nodes
     node: String,
     /// The form of the answer
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
 
-/// Lets a node that has not joined fetch its keys for another hour.
+/// Allows a node that has not joined to fetch its keys for another hour.
 ///
 /// # Errors
-/// This node hands no keys to that node, or the file system's: nothing has changed then.
+/// This node gives no keys to that node, or an error of the file system. Nothing has changed then.
 pub fn command(
     root: &Path,
     options: &Options,
@@ -141,8 +143,8 @@ pub fn command(
     }
     if !records.rendezvous()?.awaited().contains(&node) {
         bail!(
-            "{node} is not awaited: it has joined, was removed, or is not in the list of control nodes. If it has lost its data \
-             disk, run `kaas-agent replace-member {node}`"
+            "{node} is not awaited: it has joined, was removed, or is not in the list of control-plane nodes. If it has lost its \
+             data disk, run `kaas-agent replace-member {node}`"
         );
     }
     if !records.progress()?.formed {
@@ -173,7 +175,7 @@ mod tests {
     use crate::intake::config::fixture::three_nodes;
     use contract::secret::Secret;
 
-    /// What `kaas-agent await` says at a time.
+    /// The output of `kaas-agent await` at a time.
     fn asked(root: &Path, node: &str, uptime: u64) -> Result<String, String> {
         let mut out = Vec::new();
         let options = Options { node: node.to_owned(), output: Output::Text };
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_are_handed_out_for_an_hour_of_uptime() {
+    fn keys_are_given_out_for_an_hour() {
         let (root, records) = first_node();
         let open = |uptime| is_open(&records, "node3", uptime).unwrap();
         assert!(open(9 * HOUR), "there is no limit before the cluster works");
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_images_first_node_hands_out_nothing_until_it_is_asked() {
+    fn earlier_images_first_node_waits_for_the_command() {
         let (root, records) = first_node();
         works(&records);
         assert!(!is_open(&records, "node3", 9 * HOUR).unwrap());
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_opens_another_hour_also_after_damage() {
+    fn operator_opens_another_hour_even_after_damage() {
         let (root, records) = first_node();
         works(&records);
         JoinWindows::begin(&records, &["node2"], 0).unwrap();

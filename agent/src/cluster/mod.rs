@@ -1,7 +1,7 @@
-//! What a node is made of: keys, the meeting of the nodes, etcd, Kubernetes, networks, and the records of it.
+//! The parts of a node: keys, the rendezvous of the nodes, etcd, Kubernetes, networks, and their records.
 //!
-//! Each part looks and acts on its own; in which order is decided above. Calls [`crate::host`], [`crate::intake`] and
-//! [`crate::system`].
+//! Each part checks and acts independently. The rooms above decide the order. Uses [`crate::host`], [`crate::intake`]
+//! and [`crate::system`].
 
 pub mod addons;
 pub mod certificates;

@@ -1,5 +1,4 @@
-//! What the agent keeps on the data disk: one file for each thing, each
-//! written whole.
+//! The agent's records on the data disk: one file for each record. Each file is written as a whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -30,35 +29,34 @@ const PLAN: &str = "plan.json";
 const DISK_COUNTER: &str = "disk-counter.json";
 const SWAPS: &str = "swaps.log";
 
-/// Something that is kept in a file of its own, for as long as it lasts.
+/// A record in a separate file.
 pub trait Entry: Serialize + DeserializeOwned {
-    /// The file's name: no other entry's.
+    /// The file's name. No other entry has it.
     const FILE: &'static str;
-    /// What it is, for errors.
+    /// The name of the record in errors.
     const WHAT: &'static str;
 }
 
-/// What this node has done once and need not, or must not, do again.
+/// The one-time work that this node has done, and need not or must not do again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// etcd has had a quorum with this node's member. From then on a member
-    /// without data is a loss, not a beginning.
+    /// etcd has had a quorum with this node's member. From then on a member without data is a loss, not a beginning.
     pub etcd: bool,
     /// kubeadm's certificates and kubeconfigs are all on the disk. A worker has once had those of its cluster, whether
-    /// they are still good or not.
+    /// they are still valid or not.
     pub credentials: bool,
-    /// The node is part of its cluster and nothing of the forming is left to do.
+    /// The node is part of its cluster, and its forming is complete.
     pub formed: bool,
 }
 
 /// How often the disk was taken into use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskCounter {
-    /// Raised as long as the disk is in use: a copy of the disk stays behind.
+    /// Increases while the disk is in use, so that a copy of the disk has a lower one.
     pub counter: u64,
 }
 
-/// What a swap did to the cluster and whoever has the disk afterwards undoes.
+/// A change of a swap in the cluster. The next user of the disk reverts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cordon {
     pub swap: uuid::Uuid,
@@ -69,10 +67,10 @@ impl Entry for Cordon {
     const WHAT: &'static str = "the cordon";
 }
 
-/// The deployers' users that this node has given rights to, or was about to.
+/// The deployers' users that have rights from this node, or were about to get them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeployerRights {
-    /// Their names, which their bindings have as well.
+    /// The users' names, which are also the names of their bindings.
     pub users: Vec<String>,
 }
 
@@ -91,10 +89,11 @@ impl Records {
         Self { directory: files::below(root, paths::RECORDS) }
     }
 
-    /// Waits until no other process or thread changes an entry that it has read. Others wait until what is returned is dropped.
+    /// Waits for the lock on the entries. So no other process or thread changes an entry after this one has read it.
+    /// Others wait until the returned file is dropped.
     ///
     /// # Errors
-    /// The file system's.
+    /// An error of the file system.
     pub fn lock(&self) -> anyhow::Result<File> {
         let lock = || {
             fs::create_dir_all(&self.directory)?;
@@ -105,12 +104,12 @@ impl Records {
         lock().with_context(|| format!("locking {}", self.directory.display()))
     }
 
-    /// The text of the saved configuration, whoever wrote it; none if it cannot be read.
+    /// The text of the saved configuration, from any version of the agent. `None` if it cannot be read.
     pub fn config_text(&self) -> Option<Secret> {
         fs::read(self.path(CONFIG)).ok().map(|text| Secret::new(String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// The saved configuration, or its copy if it is damaged or missing; none if neither file exists.
+    /// The saved configuration, or its copy if it is damaged or missing. `None` if neither file exists.
     ///
     /// # Errors
     /// Neither can be read and understood.
@@ -125,27 +124,28 @@ impl Records {
         }
     }
 
-    /// Saves the configuration that a form has given and the deployment secret, which comes first:
-    /// a configuration without it could not meet its peers. One of another form takes the place of the saved one
-    /// with all that a newer version has noted there. Says whether anything changed.
+    /// Saves the configuration of a form and the deployment secret, which comes first: a configuration without it could
+    /// not meet its peers. The configuration of another form replaces the saved one, including the fields of a newer
+    /// version. Returns whether anything changed.
     ///
     /// # Errors
-    /// The saved configuration cannot be read or understood, or the file system's; the configuration is then not saved.
+    /// The saved configuration cannot be read or understood, or an error of the file system. The configuration is then
+    /// not saved.
     pub fn save_config(&self, config: &Config, secret: &Secret) -> anyhow::Result<bool> {
         let changed = self.save_secret(secret)?;
-        // What a boot without another form saves is what it has read.
+        // A boot with the same form saves the configuration that it has read.
         let same = self.load::<Config>(CONFIG)?.as_ref() == Some(config);
         let changed = (!same && self.put(CONFIG, config)?) || changed;
         self.copy_config();
         Ok(changed)
     }
 
-    /// Saves the node's configuration with what was changed in it, after the deployment secret, if it goes on with
-    /// one. What a newer version has noted stays. Says whether anything changed.
+    /// Saves changes of the node's configuration, after the deployment secret, if there is one. Fields of a newer
+    /// version stay. Returns whether anything changed.
     ///
     /// # Errors
-    /// The saved configuration cannot be read or understood, or the file system's; the old configuration then still
-    /// stands.
+    /// The saved configuration cannot be read or understood, or an error of the file system. The old configuration then
+    /// remains.
     pub fn update_config(&self, config: &Config, secret: Option<&Secret>) -> anyhow::Result<bool> {
         let changed = secret.map(|secret| self.save_secret(secret)).transpose()?.unwrap_or_default();
         let changed = self.update(CONFIG, config)? || changed;
@@ -153,14 +153,14 @@ impl Records {
         Ok(changed)
     }
 
-    /// As [`Records::config`]. A copy takes the place of a configuration that is damaged or missing, which a finding says.
+    /// As [`Records::config`]. If the configuration is damaged or missing, its copy replaces it, with a finding.
     ///
     /// # Errors
-    /// The configuration cannot be read or understood, and neither can its copy; or the file system's.
+    /// Neither the configuration nor its copy can be read and understood, or an error of the file system.
     pub fn recover_config(&self) -> anyhow::Result<(Option<Config>, Findings)> {
         let damaged = match self.load::<Config>(CONFIG) {
             Ok(Some(config)) => {
-                // An earlier image has kept none, or has changed the configuration since.
+                // An earlier image kept no copy, or has changed the configuration since.
                 self.copy_config();
                 return Ok((Some(config), Findings::default()));
             }
@@ -177,7 +177,7 @@ impl Records {
         Ok((Some(config), finding.into()))
     }
 
-    /// Keeps the saved configuration a second time. A failure leaves the older copy.
+    /// Copies the saved configuration. After a failure, the older copy remains.
     fn copy_config(&self) {
         let copy = || {
             let text = Zeroizing::new(fs::read(self.path(CONFIG))?);
@@ -202,79 +202,77 @@ impl Records {
         }
     }
 
-    /// Erases the deployment secret, and what is known of the OVF environment
-    /// that it came with. Says whether it was there.
+    /// Erases the deployment secret, and the record of the OVF environment that it came with. Returns whether it
+    /// existed.
     ///
     /// # Errors
-    /// The file system's.
+    /// An error of the file system.
     pub fn erase_secret(&self) -> anyhow::Result<bool> {
         let _ = fs::remove_file(self.path(ENVIRONMENT));
         overwrite_and_remove(&self.path(SECRET)).context("erasing the deployment secret")
     }
 
-    /// Erases a worker's join token, which is of no use once it has joined. The environment that it came with stays known:
-    /// the hypervisor may show the same again at each power-on, and it is no new one. Says whether there was a token.
+    /// Erases a worker's join token, which is of no use once it has joined. The record of its OVF environment remains:
+    /// the hypervisor may show the same one again at each power-on, and it is not new. Returns whether there was a
+    /// token.
     ///
     /// # Errors
-    /// The file system's.
+    /// An error of the file system.
     pub fn erase_token(&self) -> anyhow::Result<bool> {
         overwrite_and_remove(&self.path(SECRET)).context("erasing the join token")
     }
 
-    /// The fingerprint of the OVF environment that was last taken over.
+    /// The fingerprint of the OVF environment that was last applied.
     pub fn environment(&self) -> anyhow::Result<Option<String>> {
         self.load(ENVIRONMENT)
     }
 
-    /// Saves the fingerprint of an OVF environment that was taken over. Says
-    /// whether that is news.
+    /// Saves the fingerprint of an OVF environment that was applied. Returns whether it is new.
     ///
     /// # Errors
-    /// The file system's.
+    /// An error of the file system.
     pub fn save_environment(&self, fingerprint: &str) -> anyhow::Result<bool> {
         self.put(ENVIRONMENT, &fingerprint)
     }
 
-    /// An entry, if there is one.
+    /// An entry, if it exists.
     pub fn entry<T: Entry>(&self) -> anyhow::Result<Option<T>> {
         self.load(T::FILE)
     }
 
-    /// Saves an entry of something that begins: nothing of the entry in whose place it comes is left. Says whether it
-    /// is news.
+    /// Saves an entry of something that begins. It replaces a former entry completely. Returns whether it changed.
     ///
     /// # Errors
-    /// The file system's; the old one then still stands.
+    /// An error of the file system. The old entry then remains.
     pub fn begin_entry<T: Entry>(&self, entry: &T) -> anyhow::Result<bool> {
         self.put(T::FILE, entry)
     }
 
-    /// Saves an entry of something that goes on, and with it what a newer version has noted there. Says whether it is
-    /// news.
+    /// Saves an entry of something that continues. Fields of a newer version stay. Returns whether it changed.
     ///
     /// # Errors
-    /// The old one cannot be read or understood, or the file system's; the old one then still stands.
+    /// The old entry cannot be read or understood, or an error of the file system. The old entry then remains.
     pub fn update_entry<T: Entry>(&self, entry: &T) -> anyhow::Result<bool> {
         self.update(T::FILE, entry)
     }
 
-    /// Forgets an entry, if there is one.
+    /// Removes an entry if it exists.
     ///
     /// # Errors
-    /// The file system's.
+    /// An error of the file system.
     pub fn forget<T: Entry>(&self) -> anyhow::Result<()> {
         files::remove(&self.path(T::FILE)).map(drop).with_context(|| format!("forgetting {}", T::WHAT))
     }
 
-    /// What the node remembers of the rendezvous.
+    /// The node's record of the rendezvous.
     pub fn rendezvous(&self) -> anyhow::Result<RendezvousRecord> {
         Ok(self.load(RENDEZVOUS)?.unwrap_or_default())
     }
 
-    /// Saves what the node remembers of the rendezvous, keys included.
+    /// Saves the node's record of the rendezvous, keys included.
     ///
     /// # Errors
-    /// The file system's; the old record then still stands.
+    /// An error of the file system. The old record then remains.
     pub fn save_rendezvous(&self, record: &RendezvousRecord) -> anyhow::Result<()> {
         self.put(RENDEZVOUS, record).map(drop)
     }
@@ -287,15 +285,15 @@ impl Records {
     /// Saves how often the disk was taken into use.
     ///
     /// # Errors
-    /// The old record cannot be read or understood, or the file system's; the old record then still stands.
+    /// The old record cannot be read or understood, or an error of the file system. The old record then remains.
     pub fn save_disk_counter(&self, counted: DiskCounter) -> anyhow::Result<bool> {
         self.update(DISK_COUNTER, &counted)
     }
 
-    /// Notes in one line of the data disk's log of swaps what became of the disk.
+    /// Adds a line about the disk to the data disk's log of swaps.
     ///
     /// # Errors
-    /// The file system's.
+    /// An error of the file system.
     pub fn note_swap(&self, now: std::time::SystemTime, what: &str) -> anyhow::Result<()> {
         let line = format!("{} {what}\n", humantime::format_rfc3339_seconds(now));
         let mut options = OpenOptions::new();
@@ -304,25 +302,25 @@ impl Records {
         file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).context("writing the log of swaps")
     }
 
-    /// Whether the log of swaps, as far as it can be read, names something.
+    /// Whether the log of swaps contains a text. `false` if it cannot be read.
     pub fn is_in_swaps_log(&self, what: &str) -> bool {
         fs::read_to_string(self.path(SWAPS)).is_ok_and(|log| log.contains(what))
     }
 
-    /// How far the node has come.
+    /// The progress of the node.
     pub fn progress(&self) -> anyhow::Result<Progress> {
         Ok(self.load(PROGRESS)?.unwrap_or_default())
     }
 
-    /// Saves how far the node has come. Says whether that is news.
+    /// Saves the progress of the node. Returns whether it changed.
     ///
     /// # Errors
-    /// The old state cannot be read or understood, or the file system's; the old state then still stands.
+    /// The old record cannot be read or understood, or an error of the file system. The old record then remains.
     pub fn save_progress(&self, progress: Progress) -> anyhow::Result<bool> {
         self.update(PROGRESS, &progress)
     }
 
-    /// The place of the plan on the data disk.
+    /// The file of the plan on the data disk.
     pub fn plan(&self) -> PathBuf {
         self.path(PLAN)
     }
@@ -335,8 +333,7 @@ impl Records {
         files::read_record(&self.path(name))
     }
 
-    /// Saves a record of something that goes on, and with it what a newer version has noted there and this one does not
-    /// know.
+    /// Saves a record of something that continues, with the unknown fields of a newer version in the old file.
     fn update<T: Serialize + DeserializeOwned>(&self, name: &str, record: &T) -> anyhow::Result<bool> {
         match self.with_unknown(name, record)? {
             None => self.put(name, record),
@@ -344,7 +341,7 @@ impl Records {
         }
     }
 
-    /// The record with what the file in its place has and this version does not know, if there is any.
+    /// The record with the fields of the old file that this version does not know. `None` if there are no such fields.
     fn with_unknown<T: Serialize + DeserializeOwned>(&self, name: &str, record: &T) -> anyhow::Result<Option<Wiped>> {
         let Some(old) = self.load(name)?.map(Wiped) else { return Ok(None) };
         let known = T::deserialize(&old.0).with_context(|| format!("understanding {}", self.path(name).display()))?;
@@ -381,8 +378,8 @@ impl Drop for Wiped {
     }
 }
 
-/// ext4 writes in place where a file has its blocks already: the old text is
-/// gone from the disk itself, as far as the storage below plays along.
+/// ext4 overwrites the present blocks of a file in place. So the old text is gone from the disk itself, if the storage
+/// below does the same.
 fn overwrite_and_remove(path: &Path) -> io::Result<bool> {
     let mut file = match OpenOptions::new().write(true).open(path) {
         Ok(file) => file,
@@ -402,7 +399,7 @@ mod tests {
     use crate::intake::config::ControlPlane;
 
     #[test]
-    fn nothing_is_remembered_at_first_and_a_damaged_record_is_named() {
+    fn missing_records_are_empty_damaged_ones_errors() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         assert_eq!(records.progress().unwrap(), Progress::default());
@@ -416,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_read_is_not_written_over() {
+    fn unreadable_record_is_not_overwritten() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         records.save_progress(Progress::default()).unwrap();
@@ -428,7 +425,7 @@ mod tests {
             assert_eq!(refused(), format!("understanding {}", path.display()));
             assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
         }
-        // It cannot be followed to its end.
+        // The symbolic link is a loop.
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&path, &path).unwrap();
         assert_eq!(refused(), format!("reading {}", path.display()));
@@ -436,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_or_missing_configuration_is_restored_from_its_copy() {
+    fn damaged_or_missing_configuration_is_restored_from_copy() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         assert!(records.recover_config().unwrap().0.is_none());
@@ -460,7 +457,7 @@ mod tests {
             assert_eq!(found, ["config.restored"], "{damaged:?}");
             assert!(is_noted(&records, CONFIG) && records.recover_config().unwrap().1.is_empty());
         }
-        // A damaged configuration may hold secrets that were changed since: nothing of it is kept.
+        // A damaged configuration may hold secrets that were changed since: no part of it is kept.
         let mut kept = fs::read_dir(root.path().join("data/kaas")).unwrap().map(|entry| entry.unwrap().file_name());
         assert!(kept.all(|name| [CONFIG, CONFIG_COPY, SECRET].iter().any(|known| name == *known)));
         fs::write(records.path(CONFIG_COPY), "{").unwrap();
@@ -472,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_version_has_noted_is_kept_by_an_older_one() {
+    fn older_version_keeps_fields_of_newer_version() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let config = Config::ControlPlane(crate::intake::config::fixture::three_nodes());
@@ -497,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Adds what a newer version would note.
+    /// Adds a field, as a newer version may.
     fn note(records: &Records, file: &str) {
         let mut value: Value = serde_json::from_slice(&fs::read(records.path(file)).unwrap()).unwrap();
         value["of-a-later-version"] = true.into();
@@ -509,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_has_nothing_of_what_was_there_before() {
+    fn new_entry_has_no_fields_of_former_one() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let cordon = |number| Cordon { swap: uuid::Uuid::from_u128(number) };
@@ -520,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_of_another_form_has_nothing_of_the_former_one() {
+    fn configuration_of_another_form_has_no_former_fields() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let (three, secret) = (crate::intake::config::fixture::three_nodes(), Secret::new("s".into()));
@@ -536,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_for_root_alone_and_can_be_erased() {
+    fn secret_is_for_root_alone_and_erasable() {
         use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
@@ -546,7 +543,7 @@ mod tests {
         let mode = fs::metadata(records.path(SECRET)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(records.secret().unwrap().unwrap().expose(), "s");
-        // Another name of the file shows what becomes of its content.
+        // Another name of the file shows its later content.
         let copy = root.path().join("copy");
         fs::hard_link(records.path(SECRET), &copy).unwrap();
         assert!(records.erase_secret().unwrap());

@@ -1,5 +1,5 @@
-//! Encryption keys that come with a snapshot of another cluster: its nodes were lost, and the operator has opened what they
-//! had sealed to him. Knows nothing of what becomes of them.
+//! Encryption keys that come with a snapshot of another cluster. Its nodes were lost, and the operator has opened the
+//! keys that the nodes had sealed to the operator's public key. Knows nothing of their later use.
 
 use std::path::Path;
 
@@ -13,7 +13,8 @@ use zeroize::Zeroizing;
 use crate::cluster::records::Entry;
 use crate::host::files;
 
-/// Keys that the operator has opened and given to a restore, until the store has them wrapped by this cluster's authority.
+/// Keys that the operator has opened and given to a restore. They are kept until the store has them wrapped by this
+/// cluster's CA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RecoveredKeys(pub Keys);
@@ -23,10 +24,10 @@ impl Entry for RecoveredKeys {
     const WHAT: &'static str = "the recovered encryption keys";
 }
 
-/// Reads the file that `kaas recovery open` has made.
+/// Reads the file of `kaas recovery open`.
 ///
 /// # Errors
-/// It cannot be read, or holds no keys that an API server takes.
+/// It cannot be read, or holds no keys that an API server accepts.
 pub fn read(file: &Path) -> anyhow::Result<RecoveredKeys> {
     let keys: Keys = files::read_record(file)?.with_context(|| format!("there is no file {}", file.display()))?;
     let fits = |key: &Key| {
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_keys_that_an_api_server_takes_are_taken() {
+    fn only_keys_for_api_servers_are_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("keys.json");
         let good = BASE64_STANDARD.encode([7; 32]);

@@ -146,7 +146,7 @@ fn add_on(name: &str, servers: &[&str]) -> AddOn {
     addons::wanted(&config, &image).into_iter().find(|add_on| add_on.name == name).unwrap()
 }
 
-/// Whether its pods ask these DNS servers, or any if there are none of these.
+/// Whether its pods ask these DNS servers. For an empty list: whether they ask any.
 fn asks(add_on: &AddOn, servers: &[&str]) -> bool {
     let text = serde_json::Value::from(add_on.objects.clone()).to_string();
     let nameservers = serde_json::json!({"nameservers": servers}).to_string();

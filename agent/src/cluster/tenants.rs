@@ -1,5 +1,6 @@
-//! Where the controller of tenant clusters keeps snapshots of their stores: a directory on the data disk, which outlives its pods and an
-//! image swap of this node. It is the pods' user's alone. Knows nothing of what is in it.
+//! The directory of the snapshots that the controller of tenant clusters takes of their stores. It is on the data disk,
+//! so it outlives the controller's pods and an image swap of this node. Only the pods' user may read it. Knows nothing
+//! of its content.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -11,12 +12,12 @@ use contract::paths;
 
 use crate::host::files;
 
-/// User and group that the controller's pods run as.
+/// The user and group of the controller's pods.
 pub const USER: u32 = 65534;
-/// Its owner's alone: each snapshot holds what a tenant's cluster knows.
+/// Only the owner may read it: each snapshot holds all data of a tenant cluster.
 const MODE: u32 = 0o700;
 
-/// Makes it, and gives it to the controller's user. Says whether anything changed.
+/// Creates the directory, and gives it to the controller's user. Returns whether anything changed.
 ///
 /// # Errors
 /// Any error of the file system.
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_controllers_alone_and_what_is_in_it_stays() {
+    fn directory_is_the_controllers_and_keeps_its_content() {
         assert!(nix::unistd::geteuid().is_root(), "this test gives a directory to another user, which needs root");
         let root = tempfile::tempdir().unwrap();
         let directory = files::below(root.path(), paths::TENANTS);
@@ -58,7 +59,7 @@ mod tests {
         assert!(ensure(root.path()).unwrap());
         assert!(!ensure(root.path()).unwrap(), "it is laid already");
         fs::write(directory.join("kept.db"), "a store").unwrap();
-        // Cut off in the middle, or changed by a person.
+        // After an interruption, or a change by the operator.
         chown(&directory, Some(0), Some(0)).unwrap();
         fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
         assert!(ensure(root.path()).unwrap());

@@ -1,5 +1,5 @@
-//! The virtual IP of the API: keepalived's configuration, and the file
-//! by which the agent tells it whether this node's API is healthy.
+//! The virtual IP of the API: keepalived's configuration, and the file in which the agent reports to keepalived whether
+//! this node's API is healthy.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,22 +16,21 @@ use crate::host::files;
 use crate::intake::config::ControlPlane;
 use crate::system::address;
 
-/// Where the configuration is laid at each boot.
+/// The file of the configuration. It is written at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/keepalived.conf";
-/// What keepalived follows: written by the agent.
+/// The file that keepalived follows. The agent writes it.
 pub const HEALTH: &str = "/run/kaas/api-health";
 pub const UNIT: &str = "kaas-virtual-address.service";
 
-/// keepalived.conf(5): this value of a tracked file puts the instance in
-/// fault state, in which it gives the address up at once.
+/// keepalived.conf(5): this value of a tracked file puts the instance in fault state. Then it releases the address at
+/// once.
 const FAULT: &str = "-254\n";
 const HEALTHY: &str = "0\n";
 
-/// keepalived's configuration for the primary interface's device, if the
-/// cluster has a virtual IP.
+/// keepalived's configuration for the primary interface's device, if the cluster has a virtual IP.
 ///
-/// All nodes start as backups and keep what they hold (`nopreempt`): an
-/// address that wanders back breaks connections for nothing.
+/// All nodes start as backups and keep an address that they hold (`nopreempt`): moving it to its former node would
+/// break connections for nothing.
 pub fn configuration(config: &ControlPlane, device: &str) -> Option<String> {
     let address = config.cluster.virtual_address?;
     let position = config.cluster.control_nodes.iter().position(|node| node.name == config.node.name)?;
@@ -79,8 +78,8 @@ pub fn configuration(config: &ControlPlane, device: &str) -> Option<String> {
     Some(text)
 }
 
-/// A virtual router identifier, 1 to 255 (RFC 5798, 5.2.3). It comes from the
-/// address, so that clusters on one network seldom share one.
+/// A virtual router identifier, 1 to 255 (RFC 5798, 5.2.3). It comes from the address, so that clusters on one network
+/// seldom share one.
 fn router_id(address: Ipv4Addr) -> u8 {
     match address.octets()[3] {
         0 => 255,
@@ -88,31 +87,30 @@ fn router_id(address: Ipv4Addr) -> u8 {
     }
 }
 
-/// While it is there this node gives the address up, however healthy it is.
+/// While this file exists, this node does not hold the address, even if it is healthy.
 const HELD_BACK: &str = "/run/kaas/virtual-address-held-back";
 
-/// Gives the address up until [`let_back`] or the VM restarts.
+/// Releases the address until [`enable`] or a restart of the VM.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 pub fn disable(root: &Path, address: Ipv4Addr) -> io::Result<()> {
     files::ensure_content(&files::below(root, HELD_BACK), b"", 0o644)?;
     set_health(root, address, false).map(drop)
 }
 
-/// Takes [`hold_back`] back. The watch over the API lets the address come back then.
+/// Reverts [`disable`]. The watch over the API then lets this node hold the address again.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 pub fn enable(root: &Path) -> io::Result<()> {
     files::remove(&files::below(root, HELD_BACK)).map(drop)
 }
 
-/// Tells keepalived whether this node may hold the address. Says whether that
-/// is news.
+/// Reports to keepalived whether this node may hold the address. Returns whether that changed.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 pub fn set_health(root: &Path, address: Ipv4Addr, healthy: bool) -> io::Result<bool> {
     let path = files::below(root, HEALTH);
     let healthy = healthy && !files::below(root, HELD_BACK).exists();
@@ -132,8 +130,9 @@ pub fn set_health(root: &Path, address: Ipv4Addr, healthy: bool) -> io::Result<b
     Ok(true)
 }
 
-/// Ends all connections to the API at the address. A client that waits for an answer would not notice that the address
-/// has moved before its own limit; now it tries again at once. Only while the address is here does the reset reach it.
+/// Ends all connections to the API at the address. A client that waits for an answer would not notice before its own
+/// limit that the address has moved. After a reset it tries again at once. The reset reaches the client only while the
+/// address is here.
 fn reset_connections(address: Ipv4Addr, runner: &dyn Runner) {
     let connections =
         format!("--kill --tcp --numeric --no-header state connected src {address} sport = :{}", ports::API);
@@ -142,19 +141,18 @@ fn reset_connections(address: Ipv4Addr, runner: &dyn Runner) {
     }
 }
 
-/// Gives the address up for another node to take, before the API here stops. That one
-/// keeps it (`nopreempt`), so that it need not be held off afterwards. Says whether this
-/// node has let go of it within `timeout`.
+/// Releases the address for another node, before the API here stops. The other node keeps it (`nopreempt`), so this
+/// node need not be disabled afterwards. Returns whether this node has released it within `timeout`.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 pub fn release(root: &Path, address: Ipv4Addr, timeout: Duration) -> io::Result<bool> {
     let until = Instant::now() + timeout;
     while !is_released(address) {
         if Instant::now() >= until {
             return Ok(false);
         }
-        // Told again each time: the watch of the API says meanwhile that it is well.
+        // Repeated each time: the watch of the API reports meanwhile that it is healthy.
         set_health(root, address, false)?;
         thread::sleep(Duration::from_millis(100));
     }
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_address_there_is_nothing_to_configure() {
+    fn keepalived_needs_no_configuration_without_an_address() {
         assert_eq!(configuration(&one_node(), "eth0"), None);
     }
 
@@ -202,7 +200,7 @@ mod tests {
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 
     #[test]
-    fn an_address_that_is_held_back_does_not_come_back_by_itself() {
+    fn disabled_address_stays_away_until_it_is_enabled() {
         let root = tempfile::tempdir().unwrap();
         let told = || fs::read_to_string(root.path().join("run/kaas/api-health")).unwrap();
         set_health(root.path(), ADDRESS, true).unwrap();
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_waits_is_told_when_the_address_is_given_up() {
+    fn waiting_client_is_reset_when_address_is_released() {
         let namespace = Namespace::new("address");
         namespace.ip("link set lo up");
         namespace.ip(&format!("address add {ADDRESS}/32 dev lo"));
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_health_file_keeps_its_inode_so_that_keepalived_sees_changes() {
+    fn health_file_keeps_its_inode_for_keepalived() {
         use std::os::unix::fs::MetadataExt;
         let root = tempfile::tempdir().unwrap();
         let inode = || fs::metadata(root.path().join("run/kaas/api-health")).unwrap().ino();

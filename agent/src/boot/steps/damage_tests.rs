@@ -167,7 +167,7 @@ fn interrupted_removal_is_completed() {
 fn damaged_member_is_reported_with_its_command() {
     let without_a_quorum = "If no quorum is left, restore a snapshot (docs: Restore after the quorum was lost)";
     for (name, is_alone, commands) in [
-        ("damaged", false, ["On another control node: `kaas-agent replace-member node1`", without_a_quorum]),
+        ("damaged", false, ["On another control-plane node: `kaas-agent replace-member node1`", without_a_quorum]),
         ("alone", true, ["`kaas-agent snapshot list`", "`kaas-agent restore FILE --confirm lab --alone`"]),
     ] {
         in_a_namespace(name, move || {

@@ -1,7 +1,6 @@
-//! The operator's own certificate of the Kubernetes API: shown to clients that
-//! ask for one of its DNS names (TLS server name indication). Who connects by
-//! address, as everything inside the cluster does, keeps getting the
-//! certificate of the cluster's own authority.
+//! The operator's own certificate of the Kubernetes API. Clients that ask for one of its DNS names get it (TLS server
+//! name indication). Clients that connect by address, as all clients inside the cluster do, still get the certificate
+//! of the cluster's own CA.
 
 use std::fs;
 use std::io;
@@ -20,8 +19,8 @@ use crate::cluster::kubernetes::DOMAIN;
 use crate::host::{files, tls};
 use crate::intake::config::ControlPlane;
 
-/// The chain and its key in one PEM file, so that a power cut leaves the old
-/// pair or the new one. The API server's pod mounts the directory; on the data disk.
+/// The chain and its key in one PEM file, so that a power cut leaves the old pair or the new one. The file is on the
+/// data disk. The API server's pod mounts the directory.
 pub const PATH: &str = "/etc/kubernetes/pki/kaas-api.pem";
 
 /// The longest chain that is accepted.
@@ -30,10 +29,10 @@ const CHAIN: usize = 10;
 /// The smallest RSA key that is accepted, in bits.
 const RSA: usize = 2048;
 
-/// A certificate that was found in order.
+/// A valid certificate.
 #[derive(Debug)]
 pub struct ApiCertificate {
-    /// The DNS names under which it is shown.
+    /// The DNS names for which it is used.
     pub names: Vec<String>,
     pub issuer: String,
     pub ends: SystemTime,
@@ -41,11 +40,11 @@ pub struct ApiCertificate {
 }
 
 impl ApiCertificate {
-    /// Judges a chain, the server's certificate first, and its key, both in PEM.
-    /// Without `now`, a certificate out of date is taken as well.
+    /// Checks a chain, the server's certificate first, and its key, both in PEM. Without `now`, an expired or early
+    /// certificate is accepted as well.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A problem of the certificate or the key.
     pub fn examine(chain: &str, key: &str, config: &ControlPlane, now: Option<SystemTime>) -> anyhow::Result<Self> {
         let ders = tls::certificates(chain).context("reading the certificate")?;
         ensure!(!ders.is_empty(), "there is no certificate in PEM");
@@ -78,7 +77,7 @@ impl ApiCertificate {
         })
     }
 
-    /// The one that is installed below `root`, out of date or not.
+    /// The certificate that is installed below `root`, even if it has expired.
     pub fn installed(root: &Path, config: &ControlPlane) -> anyhow::Result<Option<Self>> {
         let pem = match fs::read_to_string(files::below(root, PATH)) {
             Ok(pem) => Zeroizing::new(pem),
@@ -88,20 +87,20 @@ impl ApiCertificate {
         Self::examine(&pem, &pem, config, None).map(Some).with_context(|| PATH.to_owned())
     }
 
-    /// Installs it below `root`. Says whether it was another one or none before.
-    /// The API server uses it once its manifest has been made again.
+    /// Installs it below `root`. Returns whether there was another one or none before. The API server uses it once its
+    /// manifest has been written again.
     ///
     /// # Errors
-    /// The file system's; what was there before then still is.
+    /// An error of the file system. The former certificate then remains.
     pub fn install(&self, root: &Path) -> io::Result<bool> {
         files::ensure_content(&files::below(root, PATH), self.pem.as_bytes(), 0o600)
     }
 }
 
-/// Removes the one that is installed. Says whether one was.
+/// Removes the installed certificate. Returns whether there was one.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 pub fn remove(root: &Path) -> io::Result<bool> {
     files::remove(&files::below(root, PATH))
 }
@@ -141,8 +140,8 @@ fn in_date(leaf: &X509Certificate<'_>, now: SystemTime) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The names under which it can be shown: none by which the cluster's own
-/// clients connect, which trust the cluster's authority alone.
+/// The names for which it is used. Names by which the cluster's own clients connect are left out: these trust the
+/// cluster's CA alone.
 fn names(leaf: &X509Certificate<'_>, config: &ControlPlane) -> anyhow::Result<Vec<String>> {
     let alternatives = leaf.subject_alternative_name().context("reading the certificate's names")?;
     let mut names: Vec<String> = Vec::new();
@@ -171,7 +170,7 @@ fn is_internal(name: &str, config: &ControlPlane) -> bool {
         || config.cluster.control_nodes.iter().any(|node| node.name == name)
 }
 
-/// PEM again, without whatever else the files held.
+/// PEM again, without any other content of the files.
 fn encode(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> String {
     use base64::Engine as _;
     let block = |label: &str, der: &[u8]| {

@@ -6,7 +6,7 @@ use crate::intake::config::fixture::three_nodes;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An authority's certificate and a server's that it has signed, with its key.
+/// The certificates of a CA and of a server that it has signed, with the server's key.
 struct Site {
     authority: String,
     server: String,
@@ -39,7 +39,7 @@ impl Site {
 }
 
 #[test]
-fn a_good_pair_is_installed_whole_and_found_again() {
+fn valid_pair_is_installed_and_found_again() {
     let root = tempfile::tempdir().unwrap();
     let config = three_nodes();
     assert!(ApiCertificate::installed(root.path(), &config).unwrap().is_none());
@@ -58,7 +58,7 @@ fn a_good_pair_is_installed_whole_and_found_again() {
 }
 
 #[test]
-fn each_mistake_is_named() {
+fn each_mistake_is_reported() {
     let now = SystemTime::now();
     let refused = |site: &Site| format!("{:#}", site.examine().unwrap_err());
     let other = site(|_| {});
@@ -82,7 +82,7 @@ fn each_mistake_is_named() {
 }
 
 #[test]
-fn names_of_clients_inside_the_cluster_stay_the_clusters() {
+fn internal_names_keep_the_clusters_certificate() {
     let names = |names: &[&str]| {
         let names: Vec<rcgen::SanType> =
             names.iter().map(|name| rcgen::SanType::DnsName((*name).try_into().unwrap())).collect();
@@ -97,7 +97,7 @@ fn names_of_clients_inside_the_cluster_stay_the_clusters() {
 }
 
 #[test]
-fn one_that_has_expired_stays_in_use_until_it_is_replaced() {
+fn expired_certificate_stays_in_use_until_its_replacement() {
     let root = tempfile::tempdir().unwrap();
     let ended = site(|params| params.not_after = (SystemTime::now() - DAY / 2).into());
     let config = three_nodes();

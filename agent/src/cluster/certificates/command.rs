@@ -23,10 +23,10 @@ use crate::host::files;
 use crate::host::services;
 use crate::intake::config::{ControlPlane, Output};
 
-/// Larger files are no certificates, in bytes.
+/// The largest certificate or key file that is read, in bytes.
 const LARGEST: u64 = 256 << 10;
 
-/// What `kaas-agent certificate` is given.
+/// The arguments of `kaas-agent certificate`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -43,10 +43,10 @@ enum Action {
     },
     /// Install your own certificate for the Kubernetes API, on this node
     ///
-    /// Clients that connect by one of its DNS names are shown it; those that connect by address,
-    /// as all inside the cluster do, keep getting the cluster's. Install it on each control node.
+    /// Clients that connect by one of its DNS names get it. Clients that connect by address, as all clients inside the
+    /// cluster do, still get the cluster's. Install it on each control-plane node.
     Install {
-        /// The server's certificate and those between it and its authority, in PEM
+        /// The server's certificate and those between it and its CA, in PEM
         #[arg(long, value_name = "FILE")]
         certificate: PathBuf,
         /// Its private key in PEM, without a passphrase
@@ -82,17 +82,17 @@ enum Action {
     },
 }
 
-/// The pause between two looks whether a renewal is done.
+/// The pause between two checks for the end of a renewal.
 const PACE: Duration = Duration::from_millis(500);
 
 /// How long the agent may take for a renewal, times the timeout factor.
 const RENEWING: Duration = Duration::from_secs(600);
 
-/// Does what `kaas-agent certificate` was asked for on the node below `root`.
+/// Runs `kaas-agent certificate` on the node below `root`.
 ///
 /// # Errors
-/// The node has no configuration yet, a certificate is not in order, or the
-/// agent could not be restarted to take up what has changed.
+/// The node has no configuration yet, a certificate is not valid, or the agent could not be restarted to apply the
+/// change.
 pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow::Result<()> {
     match &options.action {
         Action::List { output } => list(root, *output, stdout),
@@ -157,9 +157,9 @@ fn revoke(root: &Path, who: &str, output: Output, stdout: &mut dyn Write) -> any
     let (config, name) = (configuration(root)?, revocation_list::name(who)?);
     revocation_list::revoke(root, &name)?;
     let shared = EtcdClient::new(config.control_node()?, &files::below(root, PKI), config.timeout(REQUEST));
-    shared
-        .and_then(|etcd| revocation_list::share(root, &etcd))
-        .context("this node refuses it now; the other nodes cannot be told: the agent tries again every 10 seconds")?;
+    shared.and_then(|etcd| revocation_list::share(root, &etcd)).context(
+        "this node refuses it now; the other nodes do not know it yet: the agent tries again every 10 seconds",
+    )?;
     match output {
         Output::Json => writeln!(stdout, "{:#}", json!({"revoked": name}))?,
         Output::Text => writeln!(
@@ -188,7 +188,7 @@ fn list(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<(
     Ok(())
 }
 
-/// What `kaas-agent kubeconfig` is given.
+/// The arguments of `kaas-agent kubeconfig`.
 #[derive(Debug, clap::Args)]
 pub struct KubeconfigOptions {
     /// The holder's name, as it appears in the API's audit log
@@ -197,13 +197,13 @@ pub struct KubeconfigOptions {
     /// Days until it expires, 90 at most
     #[arg(long, default_value_t = issue::LONGEST, value_name = "DAYS")]
     valid_days: u32,
-    /// What the holder may do
+    /// The rights of the holder
     #[arg(long, value_enum, default_value_t = Purpose::Administrator)]
     purpose: Purpose,
-    /// Write certificate, key and authority as one PEM file instead
+    /// Write certificate, key and CA certificate as one PEM file instead
     #[arg(long)]
     pem: bool,
-    /// Write to this file, for root alone, in place of standard output
+    /// Write to this file, for root alone, instead of standard output
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -211,12 +211,12 @@ pub struct KubeconfigOptions {
 /// Issues a credential on the node below `root`.
 ///
 /// # Errors
-/// As [`issue::issue`], and the file cannot be written.
+/// As [`issue::issue`], or the file cannot be written.
 pub fn kubeconfig(root: &Path, options: &KubeconfigOptions, stdout: &mut dyn Write) -> anyhow::Result<()> {
     let config = configuration(root)?;
     let KubeconfigOptions { name, valid_days, purpose, pem, file } = options;
     let issued = issue::issue(root, &config, *purpose, name, *valid_days, SystemTime::now())?;
-    log::info!("issued a credential for {name} ({purpose:?}), good for {valid_days} days, serial {}", issued.serial);
+    log::info!("issued a credential for {name} ({purpose:?}), valid for {valid_days} days, serial {}", issued.serial);
     let text = if *pem { issued.pem() } else { issued.kubeconfig.render(&issued.context) };
     match file {
         Some(file) => {

@@ -1,4 +1,4 @@
-//! All certificates of a node, and when each ends.
+//! All certificates of a node, and when each expires.
 
 use std::fs;
 use std::path::Path;
@@ -17,17 +17,17 @@ const DAY: i64 = 24 * 60 * 60;
 /// A certificate, as monitoring and administrators see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
-    /// What it is: stable, as kubeadm names its own.
+    /// A stable name: kubeadm's, if kubeadm has one.
     pub name: String,
-    /// When it ends, in seconds since 1970 (UTC).
+    /// The end of its validity, in seconds since 1970 (UTC).
     pub ends: i64,
-    /// When it begins, in the same; 0 if an earlier version wrote this.
+    /// The start of its validity, in seconds since 1970 (UTC). 0 if an earlier version wrote this.
     #[serde(default)]
     pub begins: i64,
 }
 
 impl Certificate {
-    /// Whole days from `now` until it ends; negative once it has ended.
+    /// Whole days from `now` until it expires. Negative once it has expired.
     pub fn days_left(&self, now: SystemTime) -> i64 {
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
         self.ends.saturating_sub(now).div_euclid(DAY)
@@ -50,7 +50,7 @@ impl Certificate {
     }
 }
 
-/// Names and places: certificates in PEM, and kubeconfigs that hold one.
+/// Names and files: certificates in PEM, and kubeconfigs that hold one.
 const PLACES: &[(&str, &str)] = &[
     ("ca", "/etc/kubernetes/pki/ca.crt"),
     ("front-proxy-ca", "/etc/kubernetes/pki/front-proxy-ca.crt"),
@@ -79,14 +79,14 @@ const PLACES: &[(&str, &str)] = &[
 /// The certificates that the kubelet gets from the cluster: the second one on workers only.
 const KUBELETS: [&str; 2] = ["kubelet-client", "kubelet-server"];
 
-/// The name of the operator's own certificate of the API. He renews it.
+/// The name of the operator's own certificate of the API. The operator renews it.
 pub const API: &str = "api";
 
-/// The names of the authorities. They are not renewed.
+/// The names of the CAs. They are not renewed.
 pub const CA_NAMES: [&str; 3] = ["ca", "front-proxy-ca", "etcd-ca"];
 
-/// Whether the agent renews the certificate of this name. The kubelet renews
-/// its rotating ones itself, and starts from `kubelet.conf` if its client certificate has expired.
+/// Whether the agent renews the certificate of this name. The kubelet renews its rotating ones itself, and starts from
+/// `kubelet.conf` if its client certificate has expired.
 pub(super) fn is_ours(name: &str) -> bool {
     !CA_NAMES.contains(&name) && name != API && !KUBELETS.contains(&name)
 }
@@ -96,7 +96,7 @@ pub(super) fn ours() -> impl Iterator<Item = &'static str> {
     PLACES.iter().filter(|(name, _)| is_ours(name)).map(|(_, path)| *path)
 }
 
-/// Those of `root`'s certificates that are there and can be read, in a fixed order.
+/// The certificates of `root` that exist and can be read, in a fixed order.
 pub fn inventory(root: &Path) -> Vec<Certificate> {
     let read = |(name, path): &(&str, &str)| {
         let text = fs::read_to_string(files::below(root, path)).ok()?;
@@ -119,7 +119,7 @@ mod tests {
     use crate::node::endpoint;
 
     #[test]
-    fn what_is_there_is_listed_with_its_end_and_garbage_is_left_out() {
+    fn inventory_lists_valid_certificates_with_their_end() {
         let root = tempfile::tempdir().unwrap();
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         assert_eq!(inventory(root.path()), []);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_told_in_days() {
+    fn end_is_described_in_days() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let end = |seconds: i64| Certificate { name: "ca".into(), ends: 1_800_000_000 + seconds, begins: 0 }.end(now);
         assert_eq!(end(3 * DAY + 1), "ends in 3 days");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_the_places_where_things_are_made() {
+    fn table_has_the_files_of_other_modules() {
         for base in [kubelet::SERVING, endpoint::CERTIFICATE] {
             assert!(PLACES.iter().any(|(_, path)| *path == format!("{base}.crt")), "{base}");
         }

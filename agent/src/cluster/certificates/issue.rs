@@ -1,6 +1,5 @@
-//! Credentials for people and programs outside of the cluster, signed by the
-//! cluster's authority on this node. Nothing of the key is kept; that each was
-//! issued is noted on the data disk before it is handed out.
+//! Credentials for users and programs outside of the cluster, signed by the cluster's CA on this node. No part of the
+//! key is kept. Each issue is recorded on the data disk before the credential is returned.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -22,22 +21,23 @@ use crate::cluster::pki::{self, CertificateAuthorities, Leaf};
 use crate::host::files;
 use crate::intake::config::ControlPlane;
 
-/// What was issued, a JSON object on each line, below [`paths::RECORDS`].
+/// The record of issued credentials, a JSON object on each line, below [`paths::RECORDS`].
 const RECORD: &str = "issued.log";
 
-/// The longest life of a credential, in days. Earlier images issued longer ones; these stay valid.
+/// The longest validity of a credential, in days. Earlier images issued longer ones, which stay valid.
 pub const LONGEST: u32 = 90;
 
 /// The user of each node's `admin.conf` (kubeadm's `cmd/kubeadm/app/phases/kubeconfig`), also after a renewal.
 pub const ADMINISTRATOR: &str = "kubernetes-admin";
 
-/// Fewer hexadecimal digits are a name. Serial numbers that nodes draw have 40. Those of kubeadm have 16, one in 128 has 14.
+/// A text with fewer hexadecimal digits is a name. Serial numbers that nodes draw have 40. Those of kubeadm have 16,
+/// one in 128 has 14.
 const SHORTEST_SERIAL: usize = 14;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What the holder may do.
+/// The rights of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Purpose {
     /// Everything, in the whole cluster.
@@ -47,9 +47,8 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The group that the certificate names. Administrators get kubeadm's,
-    /// which a cluster role binding makes powerful: unlike `system:masters`, it
-    /// can be taken back.
+    /// The group in the certificate. Administrators get kubeadm's. It has its rights from a cluster role binding:
+    /// unlike those of `system:masters`, they can be withdrawn.
     fn group(self) -> &'static str {
         match self {
             Self::Administrator => "kubeadm:cluster-admins",
@@ -60,29 +59,28 @@ impl Purpose {
 
 /// A credential that was issued.
 pub struct IssuedCredential {
-    /// How to reach and convince the API.
+    /// The API's address and CA, with the client's certificate and key.
     pub kubeconfig: Kubeconfig,
     /// The name of user and context in the kubeconfig.
     pub context: String,
-    /// When it ends.
     pub ends: SystemTime,
     /// The certificate's serial number, as `openssl x509` writes it.
     pub serial: String,
 }
 
 impl IssuedCredential {
-    /// Certificate, key and authority in one PEM file, for programs that take files.
+    /// Certificate, key and CA certificate in one PEM file, for programs that take files.
     pub fn pem(&self) -> Zeroizing<String> {
         let Kubeconfig { authority, certificate, key, .. } = &self.kubeconfig;
         Zeroizing::new([certificate.as_str(), key.expose(), authority].concat())
     }
 }
 
-/// Issues a credential in the name of `name`, good for `days`.
+/// Issues a credential in the name of `name`, valid for `days`.
 ///
 /// # Errors
-/// The name or the days are out of bounds, the authority cannot be read, or the
-/// issue could not be noted: nothing was issued then.
+/// The name or the days are out of bounds, the CA cannot be read, or the issue could not be recorded. Nothing was
+/// issued then.
 pub fn issue(
     root: &Path,
     config: &ControlPlane,
@@ -105,7 +103,7 @@ pub fn issue(
     let last = pki::expiry(&authority.certificate)?;
     ensure!(
         ends <= last,
-        "the cluster's authority ends before that: in {} days",
+        "the cluster's CA expires before that: in {} days",
         last.duration_since(now).unwrap_or_default().as_secs() / DAY.as_secs()
     );
     let leaf = Leaf { group: Some(purpose.group().to_owned()), ..Leaf::client(name) };
@@ -117,7 +115,7 @@ pub fn issue(
     Ok(IssuedCredential { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
 }
 
-/// Whether a credential can be issued in this name: never in one of the system's own, which have a colon.
+/// Whether a credential can be issued in this name. Names of the system's own users are refused: they have a colon.
 pub fn is_usable(name: &str) -> bool {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || b".@_-".contains(&byte);
     (1..=63).contains(&name.len()) && name.bytes().all(usable) && !is_serial(name) && name != ADMINISTRATOR
@@ -128,11 +126,11 @@ pub fn is_serial(digits: &str) -> bool {
     digits.len() >= SHORTEST_SERIAL && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Issues an administrator's certificate for a deployer who has proved his key, `from` an address. What the holder may do
-/// ends with the certificate, or when the node has another key.
+/// Issues an administrator's certificate for a deployer who has proved the key, `from` an address. The holder's rights
+/// end with the certificate, or when the node has another key.
 ///
 /// # Errors
-/// The authority cannot be read or ends before the certificate would, or the issue could not be noted: nothing was
+/// The CA cannot be read or expires before the certificate would, or the issue could not be recorded. Nothing was
 /// issued then.
 pub fn for_deployer(
     root: &Path,
@@ -144,14 +142,14 @@ pub fn for_deployer(
     let authority = CertificateAuthorities::read(&files::below(root, PKI))?.kubernetes;
     let (life, user) = (HOUR * deployer::HOURS, deployer::user(key));
     let ends = now + life;
-    ensure!(ends <= pki::expiry(&authority.certificate)?, "the cluster's authority ends before that");
+    ensure!(ends <= pki::expiry(&authority.certificate)?, "the cluster's CA expires before that");
     let leaf = Leaf { group: Some(deployer::GROUP.to_owned()), ..Leaf::client(&user) };
     let public = rcgen::SubjectPublicKeyInfo::from_der(&key.der()).context("using the deployer's key")?;
     let certificate = leaf.certify(&public, &authority, now, life)?;
     let serial = pki::serial(&certificate)?;
     note(root, deployer::GROUP, &user, &serial, now, ends, Some(from)).context("noting what is issued")?;
     log::info!(
-        "issued an administrator's certificate for the deployer's key {}, asked for from {from}, good until {}, serial \
+        "issued an administrator's certificate for the deployer's key {}, requested from {from}, valid until {}, serial \
          {serial}",
         key.fingerprint(),
         humantime::format_rfc3339_seconds(ends)
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_says_who_and_how_long_and_is_noted() {
+    fn credential_has_name_and_end_and_is_recorded() {
         let root = stage();
         let now = SystemTime::now();
         let issued = issue(root.path(), &three_nodes(), Purpose::Administrator, "anna@site", 30, now).unwrap();
@@ -222,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_noted_or_is_out_of_bounds_is_not_issued() {
+    fn unrecorded_or_invalid_credential_is_not_issued() {
         let root = stage();
         let now = SystemTime::now();
         let refused = |name: &str, days| match issue(root.path(), &three_nodes(), Purpose::Monitoring, name, days, now)
@@ -238,7 +236,7 @@ mod tests {
         }
         let late = now + 3600 * DAY;
         let error = issue(root.path(), &three_nodes(), Purpose::Monitoring, "a", 90, late).err().unwrap().to_string();
-        assert!(error.contains("the cluster's authority ends before that"), "{error}");
+        assert!(error.contains("the cluster's CA expires before that"), "{error}");
         std::fs::remove_dir(root.path().join("data/kaas")).unwrap();
         assert!(refused("a", 1).contains("noting what is issued"));
     }

@@ -1,6 +1,5 @@
-//! The node's certificates while it runs: which there are, when they end, what
-//! is renewed when, and who has to be told. How single ones are made is known
-//! to [`crate::cluster::pki`] and [`crate::cluster::kubernetes::kubeadm`].
+//! The node's certificates while it runs: which exist, when they expire, when they are renewed, and which programs use
+//! them. [`crate::cluster::pki`] and [`crate::cluster::kubernetes::kubeadm`] create single ones.
 
 pub mod api;
 pub mod command;

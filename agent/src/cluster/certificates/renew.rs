@@ -1,25 +1,25 @@
-//! The renewal of a node's certificates that an operator has asked for. It is noted on the data disk: the agent does it, and after
-//! a power cut goes on with it.
+//! The renewal of a node's certificates that an operator has requested. It is recorded on the data disk: the agent does
+//! it, and continues it after a power cut.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::cluster::records::{Entry, Records};
 
-/// The last renewal that was asked for.
+/// The last requested renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
-    /// The client draws it. A second request with it begins nothing.
+    /// The client draws it. A second request with the same ID begins nothing.
     pub id: Uuid,
     pub stage: Stage,
 }
 
-/// How far a renewal is.
+/// The progress of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     Asked,
-    /// The new certificates are on the disk, and what reads them starts again.
+    /// The new certificates are on the disk, and the programs that read them start again.
     Renewed,
     /// The control plane of this node runs with them.
     Done,
@@ -30,10 +30,10 @@ impl Entry for Renewal {
     const WHAT: &'static str = "the renewal of certificates";
 }
 
-/// Asks for a renewal, or how far it is; says whether it is done. It begins after one that is under way.
+/// Requests a renewal, or asks for its progress. Returns whether it is done. It begins after one that is running.
 ///
 /// # Errors
-/// The record cannot be read or understood, or the file system's.
+/// The record cannot be read or understood, or an error of the file system.
 pub fn ask(records: &Records, id: Uuid) -> anyhow::Result<bool> {
     match records.entry::<Renewal>()? {
         Some(known) if known.id == id => Ok(known.stage == Stage::Done),
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_renewal_is_done_after_the_other_and_each_once() {
+    fn each_renewal_is_done_once_in_order() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("data/kaas")).unwrap();
         let (records, [one, two]) = (Records::new(root.path()), [Uuid::from_u128(1), Uuid::from_u128(2)]);

@@ -1,6 +1,5 @@
-//! Renews what ends soon. All of it is signed here, by the authorities on this
-//! node's data disk: no peer is asked, so that expired certificates are healed
-//! at boot as well.
+//! Renews certificates that expire soon. The CAs on this node's data disk sign all of them. No peer is needed, so
+//! expired certificates are also renewed at boot.
 
 use std::fs;
 use std::path::Path;
@@ -24,13 +23,11 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The free space that a renewal of all certificates needs, in bytes. They take a tenth of it.
 const ROOM: u64 = 4 << 20;
 
-/// Sees to all of Kubernetes' certificates and kubeconfigs on this node, and
-/// says whether any was made again. kubeadm's configuration must be laid;
-/// `complete` says that all of them have once been made.
+/// Creates or renews all of Kubernetes' certificates and kubeconfigs on this node. Returns whether any was created
+/// again. The file of kubeadm's configuration must exist. `complete` means that all of them have existed before.
 ///
 /// # Errors
-/// The authorities cannot be read, or as [`Kubeadm::credentials`]; calling
-/// again completes it.
+/// The CAs cannot be read, or as [`Kubeadm::credentials`]. Another call completes it.
 pub fn kubernetes(
     root: &Path,
     config: &ControlPlane,
@@ -56,9 +53,9 @@ pub fn kubernetes(
     Ok(changed)
 }
 
-/// Sees to all certificates of a running node, etcd's included, if one of them
-/// is due. Says whether any was made again. A program that has read an old one at its
-/// start must then start again; etcd reads its own for each connection.
+/// Renews all certificates of a running node, etcd's included, if one of them is due. Returns whether any was created
+/// again. A program that has read an old one at its start must then start again. An etcd member reads its own for each
+/// connection.
 pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<bool> {
     let present = inventory(root);
     let Some(first) = due(&present, config, now) else { return Ok(false) };
@@ -68,12 +65,12 @@ pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: 
     Ok(kubernetes(root, config, runner, true, now)? || etcd)
 }
 
-/// Makes all certificates of a running node again, etcd's included, however long they are still valid. A program
-/// that has read an old one at its start must then start again.
+/// Creates all certificates of a running node again, etcd's included, however long they are still valid. A program that
+/// has read an old one at its start must then start again.
 ///
 /// # Errors
-/// The data disk has no room: all certificates stay. A file cannot be removed, or as [`kubernetes`]: what is missing then is made
-/// again by the next call, or at boot.
+/// The data disk has no room: all certificates stay. A file cannot be removed, or as [`kubernetes`]: the next call, or
+/// the next boot, creates the missing ones.
 pub fn all_now(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<()> {
     let (free, _) = snapshot::room(&files::below(root, PKI)).context("looking at the free space")?;
     ensure!(free >= ROOM, "the data disk has no room for new certificates, so the old ones stay: free space on it");
@@ -90,9 +87,9 @@ pub fn all_now(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: Sys
     kubernetes(root, config, runner, false, now).map(drop)
 }
 
-/// The first of our certificates that is due, if one is. Control nodes are
-/// formed together and their certificates end together: each begins a day
-/// before the next one, so that their control planes do not restart at once.
+/// The first of the agent's certificates that is due, if any. Control-plane nodes are formed together, so their
+/// certificates expire together. Each node begins a day before the next one, so that their control planes do not
+/// restart at once.
 fn due<'a>(certificates: &'a [Certificate], config: &ControlPlane, now: SystemTime) -> Option<&'a str> {
     let nodes = &config.cluster.control_nodes;
     let position = nodes.iter().position(|node| node.name == config.node.name).unwrap_or_default();
@@ -100,7 +97,7 @@ fn due<'a>(certificates: &'a [Certificate], config: &ControlPlane, now: SystemTi
     let limit = (now + RENEW_BEFORE).checked_sub(DAY * days).unwrap_or(now);
     let limit = limit.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let ours = || certificates.iter().filter(|one| is_ours(&one.name));
-    // New ones begin with their authority.
+    // New certificates begin with their CA.
     let authority = certificates.iter().filter(|one| CA_NAMES.contains(&one.name.as_str())).map(|one| one.begins);
     let authority = authority.max().unwrap_or_default();
     let early = ours().find(|one| one.is_early(now) && one.begins > authority);
@@ -117,7 +114,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn nodes_renew_one_day_after_another_and_authorities_never() {
+    fn nodes_renew_on_different_days_and_cas_never() {
         let now = UNIX_EPOCH + DAY * 20_000;
         let end = |name: &str, days: i64| Certificate { name: name.into(), ends: (20_000 + days) * 86_400, begins: 0 };
         let mut config = three_nodes();
@@ -133,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_on_request_leaves_none_of_a_nodes_certificates_and_all_authorities() {
+    fn requested_renewal_replaces_all_certificates_but_cas() {
         let (root, config, now) = (tempfile::tempdir().unwrap(), three_nodes(), SystemTime::now());
         let (fake, pki) = (FakeKubeadm::new(root.path()), files::below(root.path(), PKI));
         pki::ensure_member(config.control_node().unwrap(), &pki, now).unwrap();
@@ -147,7 +144,7 @@ mod tests {
         let (before, authority): (Vec<_>, _) = (ours().map(read).collect(), read("/etc/kubernetes/pki/ca.crt"));
         all_now(root.path(), &config, &fake, now).unwrap();
         for (path, before) in ours().zip(before) {
-            // The endpoint makes its own when it opens.
+            // The endpoint creates its own when it opens.
             assert_eq!(read(path).is_some(), before.is_some(), "{path}");
             assert!(before.is_none() || read(path) != before, "{path} is the old one");
         }
@@ -156,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_keeps_all_old_certificates() {
+    fn full_disk_keeps_all_old_certificates() {
         let test = || {
             let (root, config, now) = (tempfile::tempdir().unwrap(), three_nodes(), SystemTime::now());
             let _disk = small_file_system(&files::below(root.path(), "/etc/kubernetes"));
@@ -174,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_of_a_clock_that_was_ahead_are_due() {
+    fn certificates_from_a_clock_ahead_are_due() {
         let now = UNIX_EPOCH + DAY * 20_000;
         let with = |name: &str, begins: i64| Certificate {
             name: name.into(),

@@ -1,9 +1,9 @@
-//! Certificates that the control-plane nodes' endpoints refuse although the cluster's CA has signed them. Each node keeps the
-//! list on its data disk, where its endpoint reads it without etcd; the nodes share it through etcd, whose snapshots may be
-//! older: nothing is taken from the list. The Kubernetes API knows no such list.
+//! Certificates that the control-plane nodes' endpoints refuse although the cluster's CA has signed them. Each node
+//! keeps the list on its data disk, where its endpoint reads it without etcd. The nodes share it through etcd. A
+//! restored snapshot may be older, so names are never removed from the list. The Kubernetes API does not use this list.
 //!
-//! All certificates of a revoked user are refused, later ones too. When a certificate was issued is not known for certain: clocks
-//! differ, and certificates begin with their CA.
+//! All certificates of a revoked user are refused, later ones too. The time at which a certificate was issued is not
+//! certain: clocks differ, and certificates begin with their CA.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,10 +16,10 @@ use super::issue;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::records::{Entry, Records};
 
-/// Below it each name of the list has a key in etcd.
+/// Each name of the list is a key in etcd with this prefix.
 const PREFIX: &str = "/kaas/revoked/";
 
-/// The list of what is refused: `serial/DIGITS` or `user/NAME`.
+/// The refused names: `serial/DIGITS` or `user/NAME`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationList {
     #[serde(default)]
@@ -31,7 +31,7 @@ impl Entry for RevocationList {
     const WHAT: &'static str = "the list of revoked certificates";
 }
 
-/// OpenSSL leaves leading zeros out in some places.
+/// The list's name for a serial number, without leading zeros: OpenSSL leaves them out in some places.
 fn serial(digits: &str) -> String {
     format!("serial/{}", digits.trim_start_matches('0').to_ascii_uppercase())
 }
@@ -43,7 +43,7 @@ fn user_named(name: &str) -> String {
 /// Whether a certificate, in DER, was revoked.
 ///
 /// # Errors
-/// The list cannot be read or understood: whether it was is not known.
+/// The list cannot be read or understood: it is unknown whether the certificate was revoked.
 pub fn refuses(root: &Path, certificate: &[u8]) -> anyhow::Result<bool> {
     let Some(RevocationList { names }) = Records::new(root).entry::<RevocationList>()? else { return Ok(false) };
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| anyhow!("reading it: {error}"))?;
@@ -52,10 +52,10 @@ pub fn refuses(root: &Path, certificate: &[u8]) -> anyhow::Result<bool> {
     Ok(names.contains(&serial(&digits)) || user.is_some_and(|name| names.contains(&user_named(name))))
 }
 
-/// What the list calls a serial number, as `openssl x509 -serial` or `issued.log` writes it, or a user.
+/// The list's name for a user or a serial number, as `openssl x509 -serial` or `issued.log` writes it.
 ///
 /// # Errors
-/// It is neither, or the user of each node's `admin.conf`.
+/// It is neither, or it is the user of each node's `admin.conf`.
 pub fn name(text: &str) -> anyhow::Result<String> {
     let digits = text.replace(':', "");
     if issue::is_serial(&digits) {
@@ -74,10 +74,10 @@ pub fn name(text: &str) -> anyhow::Result<String> {
     Ok(user_named(text))
 }
 
-/// Revokes what the list calls so on this node.
+/// Adds a name of [`name`] to the list on this node.
 ///
 /// # Errors
-/// The list cannot be read or understood, or the file system's: nothing was revoked then.
+/// The list cannot be read or understood, or an error of the file system. Nothing was revoked then.
 pub fn revoke(root: &Path, name: &str) -> anyhow::Result<()> {
     let records = Records::new(root);
     let _lock = records.lock()?;
@@ -88,10 +88,11 @@ pub fn revoke(root: &Path, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes over what other nodes have revoked, and tells them what this one has. A list that is damaged is made again.
+/// Adds the names that other nodes have revoked to this node's list, and shares its own. A damaged list is created
+/// again.
 ///
 /// # Errors
-/// etcd does not answer, or the file system's; doing it again completes it.
+/// etcd does not answer, or an error of the file system. Another call completes it.
 pub fn share(root: &Path, etcd: &EtcdClient) -> anyhow::Result<()> {
     let stored = etcd.list(PREFIX)?.into_iter().filter_map(|(key, _)| Some(key.strip_prefix(PREFIX)?.to_owned()));
     let stored: BTreeSet<String> = stored.collect();
@@ -101,7 +102,7 @@ pub fn share(root: &Path, etcd: &EtcdClient) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds to this node's list what others have revoked, and returns all of it.
+/// Adds the names that others have revoked to this node's list, and returns the whole list.
 fn take_over(root: &Path, others: &BTreeSet<String>) -> anyhow::Result<RevocationList> {
     let records = Records::new(root);
     let _lock = records.lock()?;
@@ -136,7 +137,7 @@ mod tests {
     use crate::intake::config::fixture::three_nodes;
 
     #[test]
-    fn a_serial_number_and_a_user_are_told_apart() {
+    fn serial_numbers_and_users_are_distinguished() {
         let said = |text: &str| name(text).map_err(|error| error.to_string());
         assert_eq!(said("0a:1b:2c:3d:4e:5f:60:71").unwrap(), "serial/A1B2C3D4E5F6071");
         assert_eq!(said("1B2C3D4E5F6071").unwrap(), "serial/1B2C3D4E5F6071", "of kubeadm, with a zero in front");
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_number_is_refused_alone_and_a_user_with_all_certificates() {
+    fn users_are_refused_with_all_their_certificates() {
         let root = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
         let authority = CertificateAuthorities::make(now).unwrap().kubernetes;
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!([&anna, &other, &ben].map(|one| refused(one)), [true, false, false]);
         revoke(root.path(), "user/anna").unwrap();
         assert_eq!([&anna, &other, &ben].map(|one| refused(one)), [true, true, false]);
-        // By a node whose clock is behind, or ahead.
+        // From a node whose clock is behind, or ahead.
         let day = Duration::from_secs(24 * 60 * 60);
         assert!([now - day, now + day].into_iter().all(|at| refused(&issued("anna", at))), "a clock decides");
         std::fs::write(root.path().join("data/kaas/revoked.json"), "{").unwrap();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_and_the_agent_add_at_once_is_all_in_the_list() {
+    fn concurrent_additions_are_all_in_the_list() {
         let root = tempfile::tempdir().unwrap();
         thread::scope(|scope| {
             scope.spawn(|| (0..50).for_each(|number| revoke(root.path(), &format!("user/a{number}")).unwrap()));
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_learns_what_any_has_revoked_and_an_older_store_forgets_nothing() {
+    fn all_nodes_share_the_list_without_losses() {
         let (one, two, mut config) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), three_nodes());
         let pki = files::below(one.path(), PKI);
         let fake = FakeEtcd::start(&mut config, &pki);

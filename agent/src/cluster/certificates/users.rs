@@ -1,6 +1,6 @@
-//! Which services read credentials or settings of the site when they start, and must be started again
-//! when those change; Kubernetes' own ones also when their programs are of another
-//! minor. What each has started with is noted in memory.
+//! The services that read credentials or settings of the site when they start. They must start again when those change.
+//! Kubernetes' own services must also start again if their programs are of another minor version. The content with which
+//! each was started is recorded in memory (`/run`).
 
 use std::fs;
 use std::io;
@@ -15,15 +15,15 @@ use crate::system;
 
 const DIRECTORY: &str = "run/kaas/credentials";
 
-/// A unit and what it is started with. The static pods have their own way: see
+/// A unit and the files of its start. Static pods are handled differently: see
 /// [`crate::cluster::kubernetes::kubeadm::marks`].
 struct Reader {
     unit: &'static str,
     /// Files that it reads at its start.
     credentials: &'static [&'static str],
-    /// The same, where the node has them.
+    /// Further files that it reads at its start, if the node has them.
     optional: &'static [&'static str],
-    /// It runs one of Kubernetes' programs.
+    /// Whether it runs one of Kubernetes' programs.
     is_kubernetes: bool,
 }
 
@@ -37,7 +37,7 @@ const READERS: [Reader; 4] = [
     Reader {
         unit: kubelet::UNIT,
         credentials: &[kubelet::KUBECONFIG],
-        // A worker's kubelet asks the cluster for its own.
+        // A worker's kubelet requests its own from the cluster.
         optional: &["/var/lib/kubelet/pki/kubelet.crt"],
         is_kubernetes: true,
     },
@@ -50,17 +50,16 @@ pub fn units() -> impl Iterator<Item = &'static str> {
     READERS.iter().map(|reader| reader.unit)
 }
 
-/// Whether a unit's credentials are others than those it was last started with
-/// since power-on. So they are when it was not started at all.
+/// Whether a unit's credentials differ from those of its last start since power-on. True if it was not started at all.
 pub fn needs_restart(root: &Path, unit: &str) -> io::Result<bool> {
     let present = digest(root, unit)?;
     Ok(fs::read(note_of(root, unit)).map_or(true, |noted| noted != present))
 }
 
-/// Notes that a unit is being started with the credentials as they are.
+/// Records that a unit is being started with the present credentials.
 ///
 /// # Errors
-/// The credentials cannot be read, or the note not be written.
+/// The credentials cannot be read, or the record cannot be written.
 pub fn mark_restarted(root: &Path, unit: &str) -> io::Result<()> {
     files::ensure_content(&note_of(root, unit), &digest(root, unit)?, 0o600).map(drop)
 }
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_is_behind_until_it_was_started_with_what_is_there() {
+    fn unit_needs_restart_until_it_has_present_credentials() {
         let root = tempfile::tempdir().unwrap();
         let kubeconfig = files::below(root.path(), proxy::KUBECONFIG);
         assert!(needs_restart(root.path(), proxy::UNIT).is_err(), "no credentials yet");

@@ -1,5 +1,5 @@
-//! `kaas-agent encryption`: how Secrets are encrypted, and a new key for them. Asks etcd directly and needs nothing of the
-//! running agent; the steps to a new key are the agents'.
+//! `kaas-agent encryption`: how Secrets are encrypted, and a new key for them. Sends requests to etcd directly and does
+//! not need the running agent. The agents take the steps to a new key.
 
 use std::io::Write;
 use std::path::Path;
@@ -19,27 +19,27 @@ use crate::cluster::records::Records;
 use crate::host::files;
 use crate::intake::config::{ControlPlane, Output};
 
-/// What can be done with the encryption of Secrets.
+/// The subcommands.
 #[derive(Subcommand)]
 pub enum Encryption {
-    /// Say how Secrets are encrypted, and how far a new key is
+    /// Show how Secrets are encrypted, and the progress of a new key
     Status {
         /// The form of the answer
         #[arg(long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
-    /// Make a new key and let the control nodes take it up, one step after the other
+    /// Make a new key, which the control-plane nodes start to use step by step
     ///
-    /// Every Secret is written again with the new key, and the former one is dropped. It takes some minutes; `status` says
-    /// how far it is. Giving it again meanwhile changes nothing.
+    /// Every Secret is written again with the new key, and the former one is removed. It takes some minutes; `status`
+    /// shows the progress. Running the command again meanwhile changes nothing.
     Rotate,
 }
 
 impl Encryption {
-    /// Does what the command line says and prints what came of it.
+    /// Runs the command and prints its result.
     ///
     /// # Errors
-    /// Why it could not be done.
+    /// The command failed.
     pub fn run(self, root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
         let config = Records::new(root).config()?.context("this node has no configuration yet")?;
         let config = config.control_plane()?;
@@ -89,9 +89,9 @@ fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut im
     Ok(())
 }
 
-/// What is said as long as there is no key.
+/// The message while no key exists.
 const NOT_YET: &str =
-    "Secrets are not encrypted yet: this begins when every control node runs an image that can, for good";
+    "Secrets are not encrypted yet: this begins when every control-plane node runs an image that can, for good";
 
 fn described(set: &KeySet, next: &RotationStep) -> String {
     let mut text = match &set.write {
@@ -124,7 +124,7 @@ fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write)
         return Ok(());
     };
     if !store.change(&seen, &offered)? {
-        bail!("somebody else has changed the keys meanwhile: look at `kaas-agent encryption status`");
+        bail!("the keys were changed meanwhile: look at `kaas-agent encryption status`");
     }
     writeln!(out, "the new key {id} is being taken up; `kaas-agent encryption status` says how far it is")?;
     Ok(())
@@ -139,7 +139,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn programs_find_the_same_fields_before_there_is_a_key() {
+    fn json_has_the_same_fields_without_a_key() {
         let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
         let _etcd = FakeEtcd::start(&mut config, root.path());
         let etcd = EtcdClient::new(config.control_node().unwrap(), root.path(), Duration::from_secs(60)).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_is_told() {
+    fn each_step_is_described() {
         let now = SystemTime::UNIX_EPOCH;
         let key = |id: &str| WrappedKey { id: id.to_owned(), wrapped: String::new() };
         let first = KeySet::first("a", key("k1"), false, now);

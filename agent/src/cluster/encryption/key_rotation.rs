@@ -1,5 +1,6 @@
-//! What a node does for the encryption of Secrets: it lays what its API server reads, keeps the copy sealed to the
-//! operator, and says what its API server has loaded. The node of etcd's leader takes the steps from one key to the next.
+//! The steps of a node for the encryption of Secrets. It writes the configuration of its API server, keeps the copy
+//! sealed to the operator, and reports the configuration that its API server has loaded. The node of etcd's leader
+//! takes the steps from one key to the next.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -19,28 +20,27 @@ use crate::cluster::kubernetes::api_server::encryption_configuration;
 use crate::host::command::Runner;
 use crate::intake::config::ControlPlane;
 
-/// A step that takes longer waits for something, times the timeout factor: API servers look at their file each minute.
+/// A longer step waits for something, times the timeout factor. API servers check their file each minute.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
 
 /// How long the API server may take to write a Secret, times the timeout factor.
 const WRITING: Duration = Duration::from_secs(30);
 
-/// Below it API servers keep all that they store (`--etcd-prefix`).
+/// The prefix of all keys of API servers in etcd (`--etcd-prefix`).
 const REGISTRY: &str = "/registry/";
 
-/// A control node of a cluster that encrypts its Secrets, or is about to. Its etcd answers.
+/// A control-plane node of a cluster that encrypts its Secrets, or soon will. Its etcd answers.
 pub struct EncryptingNode<'a> {
     /// The system's root, `/` outside of tests.
     pub root: &'a Path,
     pub config: &'a ControlPlane,
-    /// Its own member of etcd.
+    /// The node's own member of etcd.
     pub etcd: &'a EtcdClient,
-    /// Runs programs.
     pub runner: &'a dyn Runner,
 }
 
 pub enum WrittenConfig {
-    /// In clear: there are no keys.
+    /// Secrets are in clear: there are no keys.
     Clear { changed: bool },
     Keys {
         changed: bool,
@@ -66,25 +66,25 @@ impl EncryptingNode<'_> {
         Store(self.etcd)
     }
 
-    /// The key that the operator's copies are sealed to.
+    /// The operator's public key, for the sealed copies.
     fn public_key(&self) -> Option<PublicKey> {
         self.config.recovery_public_key.as_ref().and_then(|key| key.parse().ok())
     }
 
-    /// Makes the first key of a cluster whose Secrets are in clear. Whoever comes first makes it.
+    /// Creates the first key of a cluster whose Secrets are in clear. The first node to call it creates the key.
     ///
     /// # Errors
-    /// There is no quorum, or the authorities cannot be read.
+    /// There is no quorum, or the CAs cannot be read.
     pub fn begin(&self, now: SystemTime) -> anyhow::Result<()> {
         self.make_first(false, now)
     }
 
-    /// Makes the first key of a cluster that forms, before its first API server starts: it is written with at once. A
-    /// store that some API server has used may hold Secrets in clear, whatever this node remembers: it may be a restored
-    /// one. There the first key comes once all nodes can read it ([`Self::begin`]).
+    /// Creates the first key of a cluster that forms, before its first API server starts. Secrets are written with it
+    /// at once. A store that an API server has used may hold Secrets in clear, whatever this node has recorded: the
+    /// store may be restored. There the first key comes once all nodes can read it ([`Self::begin`]).
     ///
     /// # Errors
-    /// There is no quorum, or the authorities cannot be read.
+    /// There is no quorum, or the CAs cannot be read.
     pub fn begin_blank(&self, now: SystemTime) -> anyhow::Result<()> {
         if self.etcd.page(REGISTRY, None, 1)?.is_empty() {
             self.make_first(true, now)?;
@@ -97,10 +97,11 @@ impl EncryptingNode<'_> {
         self.store().make(&KeySet::first(&authority, key, blank, now))
     }
 
-    /// Lays what the API server reads, and keeps the operator's copy in the store.
+    /// Writes the API server's configuration, and keeps the operator's copy in the store.
     ///
     /// # Errors
-    /// There is no quorum, or the file system's. The inner error is a finding: the keys are another cluster's.
+    /// There is no quorum, or an error of the file system. The inner error is a finding: the keys are another
+    /// cluster's.
     pub fn write_configuration(&self, now: SystemTime) -> anyhow::Result<Result<WrittenConfig, Finding>> {
         let readable = match unwrap_keys::find(self.root, &self.store(), now)? {
             KeyLookup::Nothing => {
@@ -113,7 +114,7 @@ impl EncryptingNode<'_> {
             KeyLookup::Unreadable(ids) => return Ok(Err(unreadable(&ids))),
             KeyLookup::Readable(readable) => readable,
         };
-        // A store that takes nothing now keeps no API server away: no new key is written with before the copy is there.
+        // A store that refuses writes does not stop the API server: a new key is not used before the copy is stored.
         if let Err(error) = self.seal(&readable) {
             log::warn!("keeping the copy of the encryption keys that is sealed to the operator: {error:#}");
         }
@@ -125,7 +126,8 @@ impl EncryptingNode<'_> {
         sealed_copy::ensure(&self.store(), self.name(), self.public_key().as_ref(), &readable.keys).map(drop)
     }
 
-    /// Tells the others once the operator's copy is in the store and this node's API server has loaded what was laid.
+    /// Updates the operator's copy in the store. Then reports the generation of the keys to the other nodes, once this
+    /// node's API server has loaded it.
     ///
     /// # Errors
     /// The API server or etcd does not answer.
@@ -141,11 +143,10 @@ impl EncryptingNode<'_> {
         Ok(())
     }
 
-    /// Takes the next step, if this is the node to do so: that of etcd's leader. Says what it waits for when that takes
-    /// long.
+    /// Takes the next step if this node has etcd's leader. Returns a finding if the step waits for a long time.
     ///
     /// # Errors
-    /// etcd or the API server does not answer, or a Secret cannot be written again; doing it again goes on.
+    /// etcd or the API server does not answer, or a Secret cannot be written again. The next call continues.
     pub fn advance_rotation(&self, readable: &UnwrappedKeySet, now: SystemTime) -> anyhow::Result<Option<Finding>> {
         if !self.etcd.status()?.is_leader() {
             return Ok(None);
@@ -180,15 +181,15 @@ impl EncryptingNode<'_> {
         }
     }
 
-    /// That there is no public key for the operator's copy, once there are keys.
+    /// A finding if there is no public key for the operator's copy. Only valid once there are keys.
     pub fn without_recovery(&self) -> Option<Finding> {
         let property = contract::properties::RECOVERY_PUBLIC_KEY;
         self.public_key().is_none().then(|| {
             codes::RECOVERY_KEY_MISSING.finding(
                 property,
-                "there is none: if all control nodes are lost, no snapshot gives a Secret back",
+                "it is not set: if all control-plane nodes are lost, no snapshot gives a Secret back",
                 format!(
-                    "Make a key pair on your own machine (`kaas recovery new`), and set the public key on each control \
+                    "Make a key pair on your own machine (`kaas recovery new`), and set the public key on each control-plane \
                      node: `kaas-agent configure {property}=KEY`"
                 ),
             )

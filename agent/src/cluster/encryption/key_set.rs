@@ -1,4 +1,4 @@
-//! The record in etcd, and how it changes. Pure.
+//! The record in etcd, and its changes, without side effects.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -6,24 +6,24 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Which keys there are, and which one is written with.
+/// The keys, and which one is used to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeySet {
-    /// Raised with each change.
+    /// Increases with each change.
     pub generation: u64,
-    /// When it was changed last, as RFC 3339 writes it.
+    /// The time of the last change, in RFC 3339.
     pub since: String,
-    /// Names the authority that has wrapped the keys.
+    /// Names the CA that has wrapped the keys.
     #[serde(rename = "authority")]
     pub ca: String,
-    /// The keys by which Secrets may be encrypted. One that stands last and is not written with is to take over.
+    /// The keys by which Secrets may be encrypted. If the last one is not `write`, it will replace that.
     pub keys: Vec<WrappedKey>,
-    /// The name of the key that is written with; none while it is in clear.
+    /// The name of the key for new Secrets. `None` while they are written in clear.
     pub write: Option<String>,
-    /// Whether Secrets may still be there in clear.
+    /// Whether the store may still have Secrets in clear.
     #[serde(default)]
     pub clear: bool,
-    /// What a later version has noted.
+    /// Fields of a later version.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -32,43 +32,43 @@ pub struct KeySet {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrappedKey {
     pub id: String,
-    /// The key, wrapped by the authority, in base64.
+    /// The key, wrapped by the CA, in base64.
     pub wrapped: String,
 }
 
-/// What is to be done next.
+/// The next step of a key rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RotationStep {
     Idle,
     /// These nodes' API servers have not loaded the set yet.
     Wait(Vec<String>),
-    /// The set is to be changed to this one.
+    /// The set must change to this one.
     Change(KeySet),
-    /// Every Secret has to be written anew that is not encrypted with the key that is written with; then the set is to
-    /// be changed to this one.
+    /// Every Secret that is not encrypted with the key `write` must be written again. Then the set must change to this
+    /// one.
     Rewrite(KeySet),
 }
 
 impl KeySet {
-    /// The first set of a cluster: at its forming nothing was ever written in clear, later all of it was.
+    /// The first set of a cluster. While a cluster forms, no Secret was ever written in clear. Later all of them were.
     pub fn first(authority: &str, key: WrappedKey, forming: bool, now: SystemTime) -> Self {
         let write = forming.then(|| key.id.clone());
         let (authority, since, more) = (authority.to_owned(), at(now), Map::new());
         Self { generation: 1, since, ca: authority, keys: vec![key], write, clear: !forming, more }
     }
 
-    /// The key that is to take over, if one is.
+    /// The key that will replace `write`, if any.
     pub fn incoming(&self) -> Option<&str> {
         let last = self.keys.last()?.id.as_str();
         (self.write.as_deref() != Some(last)).then_some(last)
     }
 
-    /// Whether Secrets may be encrypted with another key than the one that is written with, or not at all.
+    /// Whether Secrets may be encrypted with another key than `write`, or not at all.
     pub fn has_former(&self) -> bool {
         self.clear || self.keys.len() > 1
     }
 
-    /// The set with another key that is to take over; none while another change is under way.
+    /// The set with another key that will replace `write`. `None` during another change.
     pub fn offered(&self, key: WrappedKey, now: SystemTime) -> Option<Self> {
         if self.incoming().is_some() || self.has_former() {
             return None;
@@ -77,12 +77,12 @@ impl KeySet {
         Some(Self { keys, ..self.changed(now) })
     }
 
-    /// The same keys, wrapped by another authority.
+    /// The same keys, wrapped by another CA.
     pub fn rewrapped(&self, authority: &str, keys: Vec<WrappedKey>, now: SystemTime) -> Self {
         Self { ca: authority.to_owned(), keys, ..self.changed(now) }
     }
 
-    /// What comes next. `loaded` holds for each node which generation of the set its API server has loaded.
+    /// The next step. `loaded` has the generation of the set that each node's API server has loaded.
     pub fn next(&self, nodes: &[&str], loaded: &BTreeMap<String, u64>, now: SystemTime) -> RotationStep {
         let next = if let Some(incoming) = self.incoming() {
             RotationStep::Change(Self { write: Some(incoming.to_owned()), ..self.changed(now) })
@@ -97,7 +97,7 @@ impl KeySet {
         if behind.is_empty() { next } else { RotationStep::Wait(behind) }
     }
 
-    /// How long ago it was changed last; none if that is in the future: then a clock was wrong.
+    /// The time since the last change. `None` if that is in the future: then a clock was wrong.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         now.duration_since(humantime::parse_rfc3339(&self.since).ok()?).ok()
     }

@@ -1,4 +1,4 @@
-//! Which configuration this node's API server has loaded. It says so in its metrics, by the SHA-256 of the file:
+//! The configuration that this node's API server has loaded. Its metrics name it by the SHA-256 of the file:
 //! `apiserver_encryption_config_controller_last_config_info`.
 
 use std::net::Ipv4Addr;
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_api_server_names_what_it_has_loaded() {
+    fn api_server_names_its_loaded_configuration() {
         // As Kubernetes 1.36 writes it.
         let metrics = "# TYPE apiserver_encryption_config_controller_last_config_info gauge\n\
             apiserver_encryption_config_controller_last_config_info{apiserver_id_hash=\"sha256:aa\",hash=\"sha256:bb\"} 1\n";

@@ -1,9 +1,9 @@
-//! The keys that API servers encrypt Secrets with: one record in etcd says which there are and which one is written with,
-//! each key wrapped by etcd's authority, so that whoever holds the authorities has the keys and nobody else.
+//! The keys with which API servers encrypt Secrets. One record in etcd lists them and names the one for new Secrets.
+//! The CA of etcd wraps each key: only a holder of that CA has the keys.
 //!
-//! A new key is taken up in steps, each one change of that record: offered, used, all Secrets rewritten, alone. See
-//! docs/security.md, "Keys of Secrets". Knows nothing of images and swaps: when a cluster begins to encrypt is
-//! [`crate::maintenance`]'s to say.
+//! A key rotation has four steps, each one change of that record: offered, used, all Secrets rewritten, alone. See
+//! docs/security.md, "Keys of Secrets". Knows nothing of images and swaps: [`crate::maintenance`] decides when a
+//! cluster begins to encrypt.
 
 pub mod command;
 pub mod key_rotation;

@@ -1,4 +1,4 @@
-//! Has the API server write the Secrets again that are not encrypted with the current key yet. Which these are is read
+//! Makes the API server write the Secrets again that are not encrypted with the current key yet. The list of them comes
 //! from etcd itself, so it is certain when none is left.
 
 use anyhow::Context as _;
@@ -7,21 +7,21 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::answer;
 use crate::cluster::kubernetes::api::Api;
 
-/// Where the API server keeps Secrets in etcd.
+/// The prefix of the API server's Secrets in etcd.
 const SECRETS: &str = "/registry/secrets/";
 
-/// So many are looked at in one answer, which then fits in memory: a Secret has 1 MiB at most.
+/// The number of Secrets in one answer, which then fits in memory: a Secret has 1 MiB at most.
 const PAGE: u32 = 4;
 
 /// A Secret: its namespace and its name.
 pub type Name = (String, String);
 
-/// What encrypted values begin with (`k8s.io/apiserver`, `encryptionconfig`).
+/// The prefix of encrypted values (`k8s.io/apiserver`, `encryptionconfig`).
 fn prefix(id: &str) -> String {
     format!("k8s:enc:secretbox:v1:{id}:")
 }
 
-/// The Secrets that etcd does not hold encrypted with the key of this name.
+/// The Secrets in etcd that are not encrypted with the key of this name.
 ///
 /// # Errors
 /// There is no quorum, or a key is no Secret's.
@@ -44,14 +44,15 @@ fn name(key: &str) -> Option<Name> {
     (!namespace.is_empty() && !name.is_empty() && !name.contains('/')).then(|| (namespace.to_owned(), name.to_owned()))
 }
 
-/// Lets the API server write these Secrets again as they are. One that was changed or deleted meanwhile is none of them
-/// any more.
+/// Makes the API server write these Secrets again as they are. Secrets that were changed or deleted meanwhile are
+/// skipped.
 ///
 /// # Errors
-/// The API server does not answer, or refuses: an admission webhook does, perhaps. Doing it again goes on.
+/// The API server does not answer, or refuses, for example because of an admission webhook. The next call continues.
 pub fn again(api: &Api, secrets: &[Name]) -> anyhow::Result<()> {
     for (namespace, name) in secrets {
-        // No change is asked for: the API server writes because what is in the store is not by its first key.
+        // The request has no change: the API server writes because the stored value is not encrypted with its first
+        // key.
         let answer = api.merge(&format!("/api/v1/namespaces/{namespace}/secrets/{name}"), &serde_json::json!({}))?;
         match answer.code {
             200 | 404 | 409 => {}
@@ -66,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_in_the_store_names_a_secret() {
+    fn key_in_the_store_names_a_secret() {
         assert_eq!(name("/registry/secrets/kube-system/a.b"), Some(("kube-system".into(), "a.b".into())));
         for strange in
             ["/registry/secrets/a", "/registry/secrets//a", "/registry/secrets/a/", "/registry/secrets/a/b/c", "/x"]
         {
             assert_eq!(name(strange), None, "{strange}");
         }
-        // A key whose name begins as another one's does not pass for it.
+        // A key whose name has another one's name as a prefix is not taken for it.
         assert!(!"k8s:enc:secretbox:v1:k12:x".starts_with(&prefix("k1")));
     }
 }

@@ -1,11 +1,11 @@
-//! The copy of the keys that a node seals to the operator's public key. Each node keeps its own by its own property, so
-//! that nodes that were given different ones do not write over each other.
+//! The copy of the keys that a node seals to the operator's public key. Each node keeps a separate copy by its own
+//! property, so that nodes with different properties do not overwrite each other's copy.
 
 use contract::recovery::{Keys, PublicKey, Sealed};
 
 use super::store::Store;
 
-/// Sees to the copy of `node`: there is one of these keys, or none without a public key. Says whether it changed.
+/// Updates the copy of `node`: a copy of these keys, or none without a public key. Returns whether it changed.
 pub fn ensure(store: &Store<'_>, node: &str, to: Option<&PublicKey>, keys: &Keys) -> anyhow::Result<bool> {
     let present = store.sealed(node)?;
     let Some(to) = to else {
@@ -32,7 +32,7 @@ mod tests {
     use contract::secret::Secret;
 
     #[test]
-    fn a_copy_fits_as_long_as_keys_and_public_key_are_the_same() {
+    fn copy_fits_while_keys_and_public_key_stay() {
         let key = |id: &str| Key { id: id.to_owned(), secret: Secret::new(id.to_owned()) };
         let (one, two) = (Keys { keys: vec![key("a")] }, Keys { keys: vec![key("a"), key("b")] });
         let public = || PrivateKey::draw().unwrap().public().unwrap();

@@ -1,4 +1,4 @@
-//! Where the record of keys, what the nodes say of it, and the copies sealed to the operator stand in etcd.
+//! The record of keys, the nodes' reports on it, and the copies sealed to the operator, in etcd.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::key_set::KeySet;
 use crate::cluster::etcd::client::EtcdClient;
 
 const KEYS: &str = "/kaas/encryption/keys";
-/// Below it each node says what its API server has loaded.
+/// Below this key each node reports what its API server has loaded.
 const NODES: &str = "/kaas/encryption/nodes/";
 
 /// The record as it was read.
@@ -29,17 +29,17 @@ struct LoadedGeneration {
 pub struct Store<'a>(pub &'a EtcdClient);
 
 impl Store<'_> {
-    /// The record, as the quorum has it; none if nothing was ever encrypted.
+    /// The record, by a quorum read. `None` if no Secret was ever encrypted.
     ///
     /// # Errors
-    /// There is no quorum, or it is not understood: a later version has written it.
+    /// There is no quorum, or the record is not understood: a later version has written it.
     pub fn read(&self) -> anyhow::Result<Option<StoredKeySet>> {
         let Some((text, revision)) = self.0.get_with_revision(KEYS)? else { return Ok(None) };
         let set = serde_json::from_slice(&text).context("understanding the record of encryption keys in the store")?;
         Ok(Some(StoredKeySet { set, revision }))
     }
 
-    /// Makes the record, unless somebody has.
+    /// Creates the record, unless it exists.
     ///
     /// # Errors
     /// There is no quorum, or no room.
@@ -47,15 +47,15 @@ impl Store<'_> {
         self.0.put_new(KEYS, &serde_json::to_vec(set)?)
     }
 
-    /// Changes the record, unless somebody has changed what was seen. Says whether it did.
+    /// Changes the record, unless it was changed after it was read as `seen`. Returns whether it changed.
     ///
     /// # Errors
-    /// There is no quorum, or no room; whether it was changed is then not known, and reading it tells.
+    /// There is no quorum, or no room. Then it is unknown whether the record was changed: read it again.
     pub fn change(&self, seen: &StoredKeySet, to: &KeySet) -> anyhow::Result<bool> {
         self.0.put_if_unchanged(KEYS, &serde_json::to_vec(to)?, seen.revision)
     }
 
-    /// Which generation each node says to have loaded. One that is not understood has said nothing.
+    /// The generation that each node reports as loaded. A report that is not understood is left out.
     pub fn loaded(&self) -> anyhow::Result<BTreeMap<String, u64>> {
         let read = |(name, text): (String, Vec<u8>)| {
             let loaded: LoadedGeneration = serde_json::from_slice(&text).ok()?;
@@ -64,7 +64,7 @@ impl Store<'_> {
         Ok(self.0.list(NODES)?.into_iter().filter_map(read).collect())
     }
 
-    /// Says which generation a node has loaded.
+    /// Reports the generation that a node has loaded.
     ///
     /// # Errors
     /// There is no quorum, or no room.
@@ -72,7 +72,7 @@ impl Store<'_> {
         self.0.put(&format!("{NODES}{node}"), &serde_json::to_vec(&LoadedGeneration { generation })?)
     }
 
-    /// The sealed copy that a node keeps.
+    /// The sealed copy of a node.
     ///
     /// # Errors
     /// There is no quorum.
@@ -81,7 +81,7 @@ impl Store<'_> {
         Ok(line.and_then(|line| Sealed::of_line(&line)))
     }
 
-    /// Keeps a node's sealed copy, or none.
+    /// Stores a node's sealed copy, or removes it.
     ///
     /// # Errors
     /// There is no quorum, or no room.

@@ -1,5 +1,5 @@
-//! Three nodes with API servers that are played here, over one store: from clear text to a key, and from one key to the
-//! next, cut off anywhere. At no time is there a Secret that one of the API servers cannot read.
+//! Three nodes with fake API servers, over one store: from clear text to a key, and from one key to the next, with
+//! interruptions anywhere. At no time is there a Secret that one of the API servers cannot read.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ use crate::host::files;
 use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
 
-/// What an API server has loaded: the names of its keys in order; none of them is clear text.
+/// The configuration that each API server has loaded, by its address.
 type LoadedFiles = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
 fn providers(content: &[u8]) -> Vec<Option<String>> {
@@ -51,18 +51,18 @@ fn written(by: &Option<String>) -> String {
     by.as_ref().map_or_else(|| "in clear".to_owned(), |id| format!("k8s:enc:secretbox:v1:{id}:sealed"))
 }
 
-/// A cluster of three.
+/// A cluster of three nodes.
 struct World {
     configs: Vec<ControlPlane>,
     roots: Vec<TempDir>,
     etcd: FakeEtcd,
     loaded: LoadedFiles,
-    /// The Secret that an admission webhook refuses to have written again, if it does.
+    /// The Secret whose rewriting an admission webhook refuses, if any.
     refused: Arc<Mutex<Option<&'static str>>>,
     now: SystemTime,
 }
 
-/// Says of the API server that is asked what it has loaded.
+/// Answers requests for metrics with the configuration that the API server has loaded.
 struct Metrics(LoadedFiles);
 
 impl Runner for Metrics {
@@ -133,7 +133,7 @@ impl World {
         Store(&self.client(0)).read().unwrap().map(|seen| seen.set)
     }
 
-    /// A minute of one node's maintenance. Its API server then looks at its file.
+    /// A minute of one node's maintenance. Then its API server reads its file.
     fn minute(&self, index: usize) -> anyhow::Result<()> {
         let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
         let (root, config) = (self.roots[index].path(), &self.configs[index]);
@@ -152,7 +152,7 @@ impl World {
         done
     }
 
-    /// A Secret that a client changes through one of the API servers.
+    /// A client changes a Secret through one of the API servers.
     fn write(&self, index: usize) {
         let by = providers(&self.loaded.lock().unwrap()[&self.configs[index].address().to_string()])[0].clone();
         self.etcd.set("/registry/secrets/default/changed", &written(&by));
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// Minutes of all nodes, with changes in between, until the record is at rest.
+    /// Minutes of all nodes, with changes in between, until no step of the record is left.
     fn until_rest(&self) -> KeySet {
         for round in 0..20 {
             for index in 0..3 {
@@ -209,19 +209,19 @@ impl World {
 }
 
 #[test]
-fn clear_text_becomes_a_key_and_a_key_the_next_one() {
+fn clear_text_and_keys_are_replaced_by_keys() {
     let world = World::new();
     world.minute(0).unwrap();
     assert!(world.set().is_none());
     world.begin(0, false);
-    // Whoever is late changes nothing.
+    // A later node changes nothing.
     let first = world.set().unwrap();
     world.begin(1, false);
     assert_eq!(world.set().unwrap(), first);
     let one = world.until_rest();
     world.all_secrets_are_by(&one);
     world.offer();
-    // While one change is under way there is no other one.
+    // During one change no other one begins.
     assert!(world.set().unwrap().offered(first.keys[0].clone(), world.now).is_none());
     let two = world.until_rest();
     world.all_secrets_are_by(&two);
@@ -230,13 +230,13 @@ fn clear_text_becomes_a_key_and_a_key_the_next_one() {
 }
 
 #[test]
-fn a_secret_that_a_webhook_refuses_holds_the_change_up_and_is_named() {
+fn secret_that_a_webhook_refuses_delays_the_change() {
     let world = World::new();
     *world.refused.lock().unwrap() = Some("b");
     world.begin(0, false);
     let mut said = Vec::new();
     for index in [0, 1, 2].into_iter().cycle().take(30) {
-        // What a node's maintenance says of it: `maintenance.failed`.
+        // A node's maintenance reports it as `maintenance.failed`.
         said.extend(world.minute(index).err().map(|error| (index, format!("{error:#}"))));
     }
     let expected = "writing the Secret default/b again: the API server answers 403";
@@ -247,7 +247,7 @@ fn a_secret_that_a_webhook_refuses_holds_the_change_up_and_is_named() {
 }
 
 #[test]
-fn a_node_that_is_away_holds_the_next_step_up_and_loses_nothing() {
+fn missing_node_delays_the_next_step() {
     let world = World::new();
     world.begin(0, false);
     world.until_rest();
@@ -264,17 +264,17 @@ fn a_node_that_is_away_holds_the_next_step_up_and_loses_nothing() {
         waiting.next(&["node1", "node2", "node3"], &loaded, world.now),
         RotationStep::Wait(vec!["node3".into()])
     );
-    // It comes back, and gets the keys before its API server starts.
+    // The node comes back, and gets the keys before its API server starts.
     world.until_rest();
 }
 
 #[test]
-fn whatever_is_cut_off_goes_on() {
+fn interrupted_rotation_continues() {
     for requests in 0..60 {
         let world = World::new();
         world.begin(0, false);
         let mut cut = false;
-        // The store goes away in the midst of one node's work, once in each minute, further and further on.
+        // The store fails during one node's work, once in each minute, later in each round.
         for index in [0, 1, 2].into_iter().cycle().take(15) {
             world.etcd.fail_after(Some(requests));
             let failed = world.minute(index).is_err();
@@ -293,7 +293,7 @@ fn whatever_is_cut_off_goes_on() {
 }
 
 #[test]
-fn a_cluster_that_forms_never_writes_in_clear() {
+fn forming_cluster_never_writes_in_clear() {
     let world = World::new();
     world.etcd.begin_anew();
     world.begin(1, true);
@@ -311,12 +311,12 @@ fn a_cluster_that_forms_never_writes_in_clear() {
 }
 
 #[test]
-fn a_node_that_forms_and_meets_a_restored_store_locks_nobody_out_of_what_is_in_clear() {
+fn restored_store_keeps_clear_secrets_readable() {
     let world = World::new();
     // The third node has yet to join while the others have restored a snapshot from before there were keys.
     world.begin(2, true);
     assert!(world.set().is_none(), "a first key that no other API server can read");
-    // Even without a Secret: whose API server has been here may write one in clear at any time.
+    // Even without a Secret: an API server that has used the store may write one in clear at any time.
     world.etcd.begin_anew();
     world.etcd.set("/registry/namespaces/default", "{}");
     world.begin(2, true);
@@ -328,7 +328,7 @@ fn a_node_that_forms_and_meets_a_restored_store_locks_nobody_out_of_what_is_in_c
 }
 
 #[test]
-fn the_operators_copy_is_there_before_anything_is_written_with_a_key() {
+fn operators_copy_is_stored_before_key_is_used() {
     let mut world = World::new();
     let private = PrivateKey::draw().unwrap();
     for config in &mut world.configs {
@@ -350,11 +350,11 @@ fn the_operators_copy_is_there_before_anything_is_written_with_a_key() {
     let (old, new) = (used.write.unwrap(), world.set().unwrap().incoming().unwrap().to_owned());
     world.minute(2).unwrap();
     assert_eq!(opened(&world, "node3").unwrap().ids().collect::<Vec<_>>(), [&old, &new]);
-    // The property is taken back: the copy goes.
+    // The property is removed: the copy is deleted.
     world.configs[2].recovery_public_key = None;
     world.minute(2).unwrap();
     assert!(opened(&world, "node3").is_none() && opened(&world, "node2").is_some());
-    // In the store, no key stands in clear.
+    // The store has no key in clear.
     let (_, keys) = readable(&world, 0);
     for (name, value) in world.etcd.below("/kaas/") {
         for key in &keys.keys {
@@ -371,12 +371,12 @@ fn readable(world: &World, index: usize) -> (KeySet, Keys) {
 }
 
 #[test]
-fn keys_of_another_cluster_are_taken_over_when_the_operator_has_given_them() {
+fn recovered_keys_of_another_cluster_are_imported() {
     let world = World::new();
     world.etcd.begin_anew();
     world.begin(0, true);
     let (lost, keys) = readable(&world, 0);
-    // New control nodes with authorities of their own: the first one was given the keys.
+    // New control-plane nodes with other CAs: the first one received the keys.
     let others = CertificateAuthorities::make(SystemTime::now()).unwrap();
     let new_root = tempfile::tempdir().unwrap();
     others.ensure(&files::below(new_root.path(), PKI)).unwrap();
@@ -399,7 +399,7 @@ fn keys_of_another_cluster_are_taken_over_when_the_operator_has_given_them() {
 }
 
 #[test]
-fn only_its_authority_unwraps_a_key_and_only_under_its_name() {
+fn only_its_ca_unwraps_a_key_by_name() {
     let (one, other) = (
         CertificateAuthorities::make(SystemTime::now()).unwrap(),
         CertificateAuthorities::make(SystemTime::now()).unwrap(),
@@ -410,7 +410,7 @@ fn only_its_authority_unwraps_a_key_and_only_under_its_name() {
     let wrapped = own.wrap(&key).unwrap();
     assert_ne!(wrapped, own.wrap(&key).unwrap(), "a nonce was used twice");
     assert_eq!(own.unwrap(&key.id, &wrapped).unwrap(), key);
-    // The same authority on another node.
+    // The same CA on another node.
     assert_eq!(wrap::Wrapping::of(&one.etcd.clone()).unwrap().unwrap(&key.id, &wrapped).unwrap(), key);
     assert!(own.unwrap("k0", &wrapped).is_err() && own.unwrap(&key.id, "AAAA").is_err());
     assert!(strange.unwrap(&key.id, &wrapped).is_err());
@@ -418,7 +418,7 @@ fn only_its_authority_unwraps_a_key_and_only_under_its_name() {
 }
 
 #[test]
-fn what_an_earlier_image_has_wrapped_is_unwrapped() {
+fn keys_wrapped_by_earlier_images_are_unwrapped() {
     let wrapping = wrap::Wrapping::of(&fixed_authority()).unwrap();
     assert_eq!(wrapping.ca(), "8c0cc17a04942cc4f8e0fe0b302606d3");
     let key = wrapping.unwrap("k1", "AAECAwQFBgcICQoLxF2aMfsgVB/3FJXn55HXg4oG/JQ=").unwrap();
@@ -426,7 +426,7 @@ fn what_an_earlier_image_has_wrapped_is_unwrapped() {
 }
 
 #[test]
-fn what_a_later_version_has_noted_in_the_record_stays() {
+fn fields_of_later_versions_stay_in_the_record() {
     let now = SystemTime::UNIX_EPOCH;
     let key = |id: &str| WrappedKey { id: id.to_owned(), wrapped: "w".into() };
     let mut text = serde_json::to_value(KeySet::first("a", key("k1"), true, now)).unwrap();

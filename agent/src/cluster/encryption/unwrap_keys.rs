@@ -1,5 +1,5 @@
-//! The keys of the record in clear: by this cluster's authority, or, when the store is another cluster's that was restored
-//! here, by keys that the operator has opened.
+//! The keys of the record in clear. This cluster's CA unwraps them. If the store is a restored one of another cluster,
+//! they are keys that the operator has opened.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -26,7 +26,7 @@ pub enum KeyLookup {
     Nothing,
     /// All keys could be unwrapped.
     Readable(Box<UnwrappedKeySet>),
-    /// Another cluster's authority has wrapped them, and not all of them were given to a restore: their names.
+    /// Another cluster's CA has wrapped them, and a restore did not receive all of them: their names.
     Unreadable(Vec<String>),
 }
 
@@ -34,19 +34,19 @@ fn wrapping(root: &Path) -> anyhow::Result<Wrapping> {
     Wrapping::of(&CertificateAuthorities::read(&files::below(root, PKI))?.etcd)
 }
 
-/// Draws a key and wraps it by the authority of the node below `root`.
+/// Draws a key and wraps it by the CA of the node below `root`.
 ///
 /// # Errors
-/// The authorities cannot be read, or the random source fails.
+/// The CAs cannot be read, or the random source fails.
 pub fn new_key(root: &Path) -> anyhow::Result<(WrappedKey, String)> {
     let (key, wrapping) = (draw()?, wrapping(root)?);
     Ok((WrappedKey { wrapped: wrapping.wrap(&key)?, id: key.id }, wrapping.ca().to_owned()))
 }
 
-/// The record with its keys. Keys that were given to a restore are taken into the record, and then forgotten.
+/// The record with its keys. Keys that a restore received are moved into the record, and then forgotten.
 ///
 /// # Errors
-/// There is no quorum, the authorities cannot be read, or a key is damaged.
+/// There is no quorum, the CAs cannot be read, or a key is damaged.
 pub fn find(root: &Path, store: &Store<'_>, now: SystemTime) -> anyhow::Result<KeyLookup> {
     let (wrapping, records) = (wrapping(root)?, Records::new(root));
     loop {
@@ -62,9 +62,9 @@ pub fn find(root: &Path, store: &Store<'_>, now: SystemTime) -> anyhow::Result<K
         let Some(wrapped) = rewrapped(&seen.set, &given, &wrapping)? else {
             return Ok(KeyLookup::Unreadable(seen.set.keys.into_iter().map(|key| key.id).collect()));
         };
-        // Whoever was quicker has done the same, or more: it is read again.
+        // Another node may have done the same, or more. So the record is read again.
         if store.change(&seen, &seen.set.rewrapped(wrapping.ca(), wrapped, now))? {
-            log::info!("the recovered encryption keys are in the store, wrapped by this cluster's authority");
+            log::info!("the recovered encryption keys are in the store, wrapped by this cluster's CA");
         }
     }
 }
@@ -74,7 +74,7 @@ fn unwrapped(set: &KeySet, wrapping: &Wrapping) -> anyhow::Result<Keys> {
     Ok(Keys { keys: keys.collect::<anyhow::Result<_>>()? })
 }
 
-/// All keys of the set, by this authority; none if one of them was not given.
+/// All keys of the set, wrapped by this CA. `None` if one of them was not given.
 fn rewrapped(set: &KeySet, given: &Keys, wrapping: &Wrapping) -> anyhow::Result<Option<Vec<WrappedKey>>> {
     let mut wrapped = Vec::new();
     for key in &set.keys {

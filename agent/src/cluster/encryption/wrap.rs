@@ -1,5 +1,5 @@
-//! Keys as the store holds them: wrapped with AES-256-GCM under a key that HKDF-SHA256 derives from the private key of etcd's
-//! authority. Every control node has that, and no snapshot.
+//! Keys as the store holds them: wrapped with AES-256-GCM. HKDF-SHA256 derives the wrapping key from the private key of
+//! etcd's CA. Every control-plane node has that, and no snapshot.
 
 use anyhow::{Context as _, anyhow, ensure};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
@@ -13,10 +13,10 @@ use zeroize::Zeroizing;
 use crate::cluster::pki::{CertificateWithKey, derive};
 use crate::host::{hex, tls};
 
-/// What the derived key is for: nothing else is derived from the authority with these words.
+/// The purpose of the derived key. The agent derives no other key from the CA with these words.
 const PURPOSE: &[u8] = b"kaas encryption keys 1";
 
-/// Wraps and unwraps keys with a key that is derived from an authority's.
+/// Wraps and unwraps keys with a key that is derived from a CA's.
 pub(super) struct Wrapping {
     key: RandomizedNonceKey,
     ca: String,
@@ -28,15 +28,15 @@ impl Wrapping {
     /// # Errors
     /// Its key or its certificate is not understood.
     pub(super) fn of(authority: &CertificateWithKey) -> anyhow::Result<Self> {
-        let derived = derive(authority, PURPOSE, PURPOSE).context("deriving a key from etcd's authority")?;
+        let derived = derive(authority, PURPOSE, PURPOSE).context("deriving a key from etcd's CA")?;
         let key = RandomizedNonceKey::new(&AES_256_GCM, &derived[..]).map_err(|_| anyhow!("setting up AES failed"))?;
         let certificates = tls::certificates(&authority.certificate);
-        let certificates = certificates.context("reading the certificate of etcd's authority")?;
-        let certificate = certificates.first().context("etcd's authority has no certificate")?;
+        let certificates = certificates.context("reading the certificate of etcd's CA")?;
+        let certificate = certificates.first().context("etcd's CA has no certificate")?;
         Ok(Self { key, ca: hex::lower(&Sha256::digest(certificate)[..16]) })
     }
 
-    /// Names the authority: the beginning of its certificate's SHA-256.
+    /// Names the CA: the beginning of its certificate's SHA-256.
     pub(super) fn ca(&self) -> &str {
         &self.ca
     }
@@ -52,9 +52,9 @@ impl Wrapping {
     /// Unwraps the key of this name.
     ///
     /// # Errors
-    /// It is damaged, or another authority has wrapped it.
+    /// It is damaged, or another CA has wrapped it.
     pub(super) fn unwrap(&self, id: &str, wrapped: &str) -> anyhow::Result<Key> {
-        let damaged = || anyhow!("the encryption key {id} in the store is damaged, or wrapped by another authority");
+        let damaged = || anyhow!("the encryption key {id} in the store is damaged, or wrapped by another CA");
         let bytes = BASE64_STANDARD.decode(wrapped).map_err(|_| damaged())?;
         ensure!(bytes.len() > NONCE_LEN, damaged());
         let (nonce, text) = bytes.split_at(NONCE_LEN);
@@ -66,7 +66,7 @@ impl Wrapping {
     }
 }
 
-/// Draws a key: 32 random bytes and a name of its own.
+/// Draws a key: 32 random bytes and a new name.
 pub(super) fn draw() -> anyhow::Result<Key> {
     let mut bytes = Zeroizing::new([0; 32]);
     aws_lc_rs::rand::fill(&mut bytes[..]).map_err(|_| anyhow!("the random source fails"))?;

@@ -1,23 +1,23 @@
-//! What an etcd member answers (etcd 3.6, `api/etcdserverpb/rpc.proto`) in the JSON form of its gateway: 64-bit numbers
-//! are texts there, and what is zero is left out.
+//! Answers of an etcd member (etcd 3.6, `api/etcdserverpb/rpc.proto`) in the JSON form of its gateway. There 64-bit
+//! numbers are texts, and zero values are left out.
 
 use serde::{Deserialize, Deserializer};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
-    /// Who answers, and how far it is.
+    /// The member that answers, and its revision.
     pub header: Header,
     /// The size of its database file, in bytes.
     #[serde(deserialize_with = "number")]
     pub db_size: u64,
-    /// How much of that is in use, in bytes.
+    /// The part of the database in use, in bytes.
     #[serde(deserialize_with = "number")]
     pub db_size_in_use: u64,
     /// The size beyond which it refuses writes, in bytes.
     #[serde(deserialize_with = "number")]
     pub db_size_quota: u64,
-    /// The leader's identity; 0 without one.
+    /// The leader's ID. 0 if there is no leader.
     #[serde(deserialize_with = "number")]
     pub leader: u64,
     /// Whether it only follows, without a vote.
@@ -26,7 +26,7 @@ pub struct Status {
     /// The index of the log that it has applied.
     #[serde(deserialize_with = "number")]
     pub raft_applied_index: u64,
-    /// What is wrong with it, alarms included.
+    /// The member's problems, including alarms.
     pub errors: Vec<String>,
 }
 
@@ -58,9 +58,9 @@ pub struct Header {
 pub struct Member {
     #[serde(rename = "ID", deserialize_with = "number")]
     pub id: u64,
-    /// Its name; empty until it has started.
+    /// Empty until the member has started.
     pub name: String,
-    /// Where other members reach it.
+    /// The URLs for other members.
     #[serde(rename = "peerURLs")]
     pub peer_urls: Vec<String>,
     /// Whether it only follows, without a vote.
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_as_etcd_writes_it() {
+    fn status_of_etcd_is_parsed() {
         // etcd 3.6.16.
         let status: Status = serde_json::from_str(
             r#"{"header":{"cluster_id":"14841639068965178418","member_id":"10276657743932975437","revision":"7",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_has_not_started_has_no_name_and_a_lone_one_no_leader() {
+    fn unstarted_member_has_no_name() {
         let list: Members = serde_json::from_str(
             r#"{"header":{},"members":[{"ID":"1","peerURLs":["https://10.0.0.1:2380"],"isLearner":true},
                 {"ID":"2","name":"b","peerURLs":["https://10.0.0.2:2380"],"clientURLs":[]}]}"#,

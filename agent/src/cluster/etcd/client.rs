@@ -1,4 +1,4 @@
-//! One etcd member, asked over the JSON gateway of its client port. Knows nothing of when what is to be asked.
+//! A client of one etcd member, over the JSON gateway of its client port. Does not decide which requests are due.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ use super::answers::{Added, Alarms, Members, Pair, Pairs, Refusal, Transaction};
 pub use super::answers::{Alarm, Header, Member, Status};
 use crate::host::https::Client;
 
-/// etcd's question for a member's health (`etcdserver/api/etcdhttp/health.go`). A member that is out of space is well:
-/// it reads, deletes and votes, and a node without it could not be freed. [`super::upkeep`] sees to the alarm.
+/// etcd's health check of a member (`etcdserver/api/etcdhttp/health.go`). A member that is out of space counts as
+/// healthy: it reads, deletes and votes, and space cannot be freed without it. [`super::upkeep`] handles the alarm.
 pub const HEALTH: &str = "/health?exclude=NOSPACE";
 
 /// The member of one node.
@@ -28,8 +28,8 @@ pub struct EtcdClient {
 }
 
 impl EtcdClient {
-    /// The member of `node`, asked with the agent's own credentials in the
-    /// directory `pki`. `timeout` limits each wait.
+    /// A client of the member of `node`, with the agent's own credentials in the directory `pki`. `timeout` limits each
+    /// wait.
     pub fn new(node: &ControlNode, pki: &Path, timeout: Duration) -> anyhow::Result<Self> {
         let read = |name: &str| {
             let path = pki.join("etcd").join(name);
@@ -45,10 +45,10 @@ impl EtcdClient {
         self.client.get(HEALTH).is_ok_and(|answer| answer.code == 200)
     }
 
-    /// What the member says of itself.
+    /// The member's own report.
     ///
     /// # Errors
-    /// It does not answer, as with all that follow.
+    /// The member does not answer. All methods below can fail with this error.
     pub fn status(&self) -> anyhow::Result<Status> {
         self.ask("maintenance/status", &json!({}))
     }
@@ -61,18 +61,18 @@ impl EtcdClient {
         Ok(self.ask::<Members>("cluster/member/list", &json!({"linearizable": true}))?.members)
     }
 
-    /// Adds a member that only follows, and gives its identity.
+    /// Adds a member as a learner, and returns its ID.
     ///
     /// # Errors
-    /// etcd refuses: there is a learner already, or too few members are up.
+    /// etcd refuses: another learner exists, or too few members are up.
     pub fn add_learner(&self, peer_url: &str) -> anyhow::Result<u64> {
         Ok(self.ask::<Added>("cluster/member/add", &json!({"peerURLs": [peer_url], "isLearner": true}))?.member.id)
     }
 
-    /// Gives a learner its vote.
+    /// Promotes a learner to a voting member.
     ///
     /// # Errors
-    /// etcd refuses: it is not in sync yet, or no learner.
+    /// etcd refuses: the member is not in sync yet, or it is no learner.
     pub fn promote(&self, member: u64) -> anyhow::Result<()> {
         self.ask::<Value>("cluster/member/promote", &json!({"ID": member.to_string()})).map(drop)
     }
@@ -85,25 +85,25 @@ impl EtcdClient {
         self.ask::<Value>("cluster/member/remove", &json!({"ID": member.to_string()})).map(drop)
     }
 
-    /// The alarms that stand.
+    /// The active alarms.
     pub fn alarms(&self) -> anyhow::Result<Vec<Alarm>> {
         Ok(self.ask::<Alarms>("maintenance/alarm", &json!({"action": "GET"}))?.alarms)
     }
 
-    /// Lifts an alarm.
+    /// Disarms an alarm.
     pub fn disarm(&self, alarm: &Alarm) -> anyhow::Result<()> {
         let disarm = json!({"action": "DEACTIVATE", "memberID": alarm.member.to_string(), "alarm": alarm.kind});
         self.ask::<Value>("maintenance/alarm", &disarm).map(drop)
     }
 
-    /// The keys that begin with `prefix`, which is ASCII, with their values. Of this member's
-    /// own store, without asking the others: it may lag behind, and needs no quorum.
+    /// The keys that begin with `prefix`, which is ASCII, with their values. They come from this member's store alone:
+    /// the answer may lag behind, and needs no quorum.
     pub fn list(&self, prefix: &str) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let (from, end) = (BASE64_STANDARD.encode(prefix), BASE64_STANDARD.encode(end_of(prefix)?));
         decoded(self.ask("kv/range", &json!({"key": from, "range_end": end, "serializable": true}))?)
     }
 
-    /// The value of a key, as the quorum has it; none if there is no such key.
+    /// The value of a key, by a quorum read. `None` if the key does not exist.
     ///
     /// # Errors
     /// There is no quorum.
@@ -114,7 +114,7 @@ impl EtcdClient {
         value.transpose()
     }
 
-    /// The value of a key as the quorum has it, with the revision that changed it last; none if there is no such key.
+    /// The value of a key, by a quorum read, with the revision of its last change. `None` if the key does not exist.
     ///
     /// # Errors
     /// There is no quorum.
@@ -127,8 +127,8 @@ impl EtcdClient {
         value.transpose()
     }
 
-    /// At most `limit` of the keys that begin with `prefix`, which is ASCII, with their values, as the quorum has them: the
-    /// first ones, or those that follow the key `after`.
+    /// At most `limit` of the keys that begin with `prefix`, which is ASCII, with their values, by a quorum read. They
+    /// are the first ones, or those that follow the key `after`.
     ///
     /// # Errors
     /// There is no quorum.
@@ -138,7 +138,7 @@ impl EtcdClient {
         decoded(self.ask("kv/range", &json!({"key": from, "range_end": end, "limit": limit.to_string()}))?)
     }
 
-    /// Sets a key that was changed last by this revision; one that was changed since stays as it is. Says whether it did.
+    /// Sets a key if this revision changed it last. Otherwise the key keeps its value. Returns whether the key was set.
     ///
     /// # Errors
     /// There is no quorum, or no room.
@@ -149,7 +149,7 @@ impl EtcdClient {
         Ok(self.ask::<Transaction>("kv/txn", &json!({"compare": [same], "success": [put]}))?.succeeded)
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key if it exists.
     ///
     /// # Errors
     /// There is no quorum.
@@ -157,13 +157,13 @@ impl EtcdClient {
         self.ask::<Value>("kv/deleterange", &json!({"key": BASE64_STANDARD.encode(key)})).map(drop)
     }
 
-    /// Sets a key that is not there yet; one that is stays as it is.
+    /// Sets a key that does not exist yet. A key that exists keeps its value.
     ///
     /// # Errors
     /// There is no quorum, or no room.
     pub fn put_new(&self, key: &str, value: &[u8]) -> anyhow::Result<()> {
         let (key, value) = (BASE64_STANDARD.encode(key), BASE64_STANDARD.encode(value));
-        // A key that was never made has the revision 0.
+        // A key that was never created has the revision 0.
         let absent = json!({"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"});
         let put = json!({"request_put": {"key": key, "value": value}});
         self.ask::<Value>("kv/txn", &json!({"compare": [absent], "success": [put]})).map(drop)
@@ -181,21 +181,21 @@ impl EtcdClient {
     /// Hands the leadership to another member. This one must be the leader.
     ///
     /// # Errors
-    /// It is not, or the other one does not take it.
+    /// This member is not the leader, or the other one does not accept.
     pub fn move_leader(&self, to: u64) -> anyhow::Result<()> {
         self.ask::<Value>("maintenance/transfer-leadership", &json!({"targetID": to.to_string()})).map(drop)
     }
 
-    /// Forgets what was before `revision`.
+    /// Discards the history before `revision`.
     ///
     /// # Errors
-    /// It was forgotten already.
+    /// It was discarded already.
     pub fn compact(&self, revision: u64) -> anyhow::Result<()> {
         self.ask::<Value>("kv/compaction", &json!({"revision": revision.to_string(), "physical": true})).map(drop)
     }
 
-    /// Gives what the member's database does not use back to the file system.
-    /// The member answers nobody else meanwhile.
+    /// Returns the unused part of the member's database to the file system. Meanwhile the member answers no other
+    /// request.
     ///
     /// # Errors
     /// As [`EtcdClient::status`]; the old database is then in use.
@@ -213,7 +213,7 @@ impl EtcdClient {
     }
 }
 
-/// The first key behind all that begin with `prefix`.
+/// The first key after all keys that begin with `prefix`.
 fn end_of(prefix: &str) -> anyhow::Result<Vec<u8>> {
     let mut end = prefix.as_bytes().to_vec();
     *end.last_mut().context("an empty prefix")? += 1;

@@ -1,5 +1,5 @@
-//! `kaas-agent snapshot`: an administrator's own snapshots. Reads and writes
-//! files directly and needs nothing of the running agent.
+//! `kaas-agent snapshot`: an administrator's own snapshots. Reads and writes files directly and does not need the
+//! running agent.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::intake::config::{ControlPlane, Output};
 
-/// What can be done with snapshots.
+/// The subcommands.
 #[derive(Subcommand)]
 pub enum Snapshots {
     /// Take a snapshot of the cluster's store now and verify it
     ///
-    /// It holds all that Kubernetes knows, Secrets in encrypted form, and none of the certificate authorities.
+    /// It holds all data of Kubernetes, with Secrets in encrypted form, and no CA keys.
     Save {
-        /// Where to put it, in place of /data/snapshots; there it counts among those that are kept
+        /// Where to put it instead of /data/snapshots; there it counts towards the number that is kept
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
         /// The form of the answer
@@ -40,10 +40,10 @@ pub enum Snapshots {
 }
 
 impl Snapshots {
-    /// Carries out the command and prints what came of it.
+    /// Runs the command and prints its result.
     ///
     /// # Errors
-    /// Why it could not be done.
+    /// The command failed.
     pub fn run(self, root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
         match self {
             Self::Save { to, output } => save(root, to, output, out),

@@ -1,4 +1,4 @@
-//! A member that ends at each start, for its data are damaged.
+//! A member that ends at each start because its data are damaged.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use crate::host::files;
 use crate::host::services::Services;
 use crate::intake::config::ControlPlane;
 
-/// With less free space than a segment of its log, in bytes, etcd may end for want of room.
+/// The size of a segment of etcd's log, in bytes. With less free space etcd may end for lack of space.
 const SEGMENT: u64 = 64 << 20;
 
-/// Says that this node's member ends at each start. A member whose disk is full or refuses writes does so, too: that is another
-/// finding.
+/// Reports that this node's member ends at each start. A full disk or one that refuses writes also causes that: it has
+/// its own finding.
 ///
 /// # Errors
-/// systemd does not answer, or the file system's.
+/// systemd does not answer, or an error of the file system.
 pub fn look(
     config: &ControlPlane,
     root: &Path,
@@ -39,9 +39,9 @@ pub fn look(
     let said = last_words(runner).map(|said| format!(": {said}")).unwrap_or_default();
     let action = match config.peers().next() {
         Some(_) => format!(
-            "Power this VM off. On another control node: `kaas-agent replace-member {}`; then deploy a VM with a blank data disk \
-             and the code as its deployment secret. If no quorum is left, restore a snapshot (docs: Restore after the quorum \
-             was lost)",
+            "Power this VM off. On another control-plane node: `kaas-agent replace-member {}`; then deploy a VM with a blank \
+             data disk and the code as its deployment secret. If no quorum is left, restore a snapshot (docs: Restore after \
+             the quorum was lost)",
             config.node.name
         ),
         None => format!(
@@ -52,14 +52,14 @@ pub fn look(
     Ok(Some(codes::ETCD_DAMAGED.finding(DATA, format!("etcd ends at each start{said}"), action)))
 }
 
-/// Why etcd has ended, in its own words.
+/// The reason that etcd logged before it ended.
 fn last_words(runner: &dyn Runner) -> Option<String> {
     let journal = ["--unit", UNIT, "--lines=500", "--output=cat", "--no-pager"];
     let journal = runner.run(&Command::new("journalctl").args(journal)).ok()?;
     String::from_utf8_lossy(&journal).lines().rev().find_map(fatal)
 }
 
-/// The message of a line that etcd or the Go runtime ends with.
+/// The message of a line with which etcd or the Go runtime ends.
 fn fatal(line: &str) -> Option<String> {
     if let Some(panic) = line.strip_prefix("panic: ") {
         return Some(panic.to_owned());
@@ -80,7 +80,7 @@ mod tests {
     use crate::intake::config::fixture::one_node;
 
     #[test]
-    fn a_member_on_a_full_disk_is_not_damaged() {
+    fn member_on_a_full_disk_is_not_damaged() {
         let test = || {
             let root = tempfile::tempdir().unwrap();
             let data = files::below(root.path(), DATA);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_etcd_ends_with_is_found() {
+    fn last_line_of_etcd_is_found() {
         let fatal = |line| super::fatal(line).unwrap_or_default();
         assert_eq!(
             fatal("panic: freepages: failed to get all reachable pages"),

@@ -1,8 +1,9 @@
-//! Which etcd has used this node's data last: noted on the data disk before etcd starts.
+//! The version of etcd that used this node's data last. It is saved on the data disk before etcd starts.
 //!
-//! etcd takes its data from one minor to the next by itself, but never back, and its members may differ only on the way.
-//! An image swap can be turned back until it is committed, so a swap changes no minor of etcd: data of another one are
-//! refused, before anything is changed. Data of which nothing is noted are from before this was, and are taken.
+//! etcd upgrades its data by one minor version itself, but never downgrades them. Its members may differ only
+//! meanwhile. An image swap can be rolled back until it is committed, so a swap keeps the minor version of etcd. Data
+//! of another minor version are refused before anything is changed. Data without a record are older than the record,
+//! and are accepted.
 
 use contract::codes;
 use contract::finding::Finding;
@@ -11,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::records::{Entry, Records};
 
-/// The etcd that has used the data last.
+/// The etcd that used the data last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DataVersion {
-    /// Its version, such as `3.6.16`.
+    /// For example `3.6.16`.
     version: String,
 }
 
@@ -23,10 +24,10 @@ impl Entry for DataVersion {
     const WHAT: &'static str = "the version of etcd";
 }
 
-/// Whether etcd of this `version` may use the data.
+/// Checks whether etcd of this `version` may use the data.
 ///
 /// # Errors
-/// The note cannot be read or understood. The inner error: it is of another minor.
+/// The record cannot be read or understood. The inner error: the data are of another minor version.
 pub fn check(records: &Records, version: &str) -> anyhow::Result<Result<(), Finding>> {
     let Some(last) = records.entry::<DataVersion>()? else { return Ok(Ok(())) };
     let (had, has) = (Minor::of(&last.version), Minor::of(version));
@@ -36,18 +37,18 @@ pub fn check(records: &Records, version: &str) -> anyhow::Result<Result<(), Find
     let of_release = had.map_or(last.version.clone(), |minor| minor.to_string());
     Ok(Err(codes::ETCD_OTHER_MINOR.finding(
         "etcd's data",
-        format!("etcd {} has used them last, and this image has etcd {version}: another minor", last.version),
+        format!("etcd {} has used them last, and this image has etcd {version}: another minor version", last.version),
         format!(
             "Give the data disk back to the node's former VM, or to a VM of an image with etcd {of_release}; an image with \
-             another minor of etcd cannot take its place"
+             another minor version of etcd cannot take its place"
         ),
     )))
 }
 
-/// Notes that etcd of this `version` uses the data from now on. Says whether that is news.
+/// Records that etcd of this `version` uses the data from now on. Returns whether that is new.
 ///
 /// # Errors
-/// The old note cannot be read or understood, or the file system's; the old note then still stands.
+/// The old record cannot be read or understood, or an error of the file system. The old record then remains.
 pub fn note(records: &Records, version: &str) -> anyhow::Result<bool> {
     records.update_entry(&DataVersion { version: version.to_owned() })
 }
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_are_for_the_minor_that_had_them() {
+    fn data_are_only_for_their_minor_version() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let verdict = |version: &str| check(&records, version).unwrap().map_err(|finding| finding.code);
@@ -80,13 +81,13 @@ mod tests {
             finding.contains("etcd 3.6.16 has used them last") && finding.contains("image with etcd 3.6"),
             "{finding}"
         );
-        // Whoever has them may go on, whatever the version is.
+        // The version that used them last may always continue.
         note(&records, "own").unwrap();
         assert_eq!((verdict("own"), verdict("3.6.16")), (Ok(()), refused()));
     }
 
     #[test]
-    fn a_note_that_is_not_understood_is_not_taken_for_none() {
+    fn unreadable_version_record_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         note(&records, "3.6.16").unwrap();

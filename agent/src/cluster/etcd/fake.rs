@@ -1,5 +1,5 @@
-//! For the tests: members of etcd on loopback, one store for all of them, over real TLS. They
-//! know who leads, and forget nothing.
+//! For tests: etcd members on loopback that share one store, over real TLS. They track the leader, and discard no
+//! history.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +20,6 @@ use crate::cluster::pki::{self, CertificateAuthorities};
 use crate::host::fake_server;
 use crate::intake::config::ControlPlane;
 
-/// All members.
 #[derive(Clone, Default)]
 pub(crate) struct FakeEtcd(Arc<Mutex<Store>>);
 
@@ -34,11 +33,11 @@ struct Store {
     members: Vec<(u64, String, String)>,
     /// The member and the kind of each alarm.
     alarms: Vec<(String, String)>,
-    /// The member that is not well.
+    /// The unhealthy member.
     ill: Option<u64>,
-    /// Whether nobody can say who the members are.
+    /// Whether requests for the list of members fail.
     unlisted: bool,
-    /// So many more questions are answered; none is all.
+    /// The number of requests that are still answered. `None` if all are.
     left: Option<u32>,
 }
 
@@ -53,7 +52,7 @@ fn bytes(text: &str) -> Vec<u8> {
     BASE64_STANDARD.decode(text).unwrap()
 }
 
-/// Gives each control node of `config` an address of its own, where nothing listens, and lays keys for etcd's
+/// Gives each control-plane node of `config` a separate address, where nothing listens, and writes keys for etcd's
 /// clients into `pki`.
 pub(crate) fn off(config: &mut ControlPlane, pki: &Path) {
     lay(config, pki, |_, _| {});
@@ -82,13 +81,13 @@ pub(crate) fn is_off(config: &ControlPlane, error: &str) {
 }
 
 impl FakeEtcd {
-    /// Starts a member for each control node of `config`, which gets addresses of its own, and
-    /// lays keys for its clients into `pki`.
+    /// Starts a member for each control-plane node of `config`, which gets separate addresses, and writes keys for its
+    /// clients into `pki`.
     pub(crate) fn start(config: &mut ControlPlane, pki: &Path) -> Self {
         let etcd = Self::default();
         etcd.begin_anew();
         lay(config, pki, |node, id| {
-            // The next node's take their place.
+            // The keys of the next node replace them.
             let own = pki.join("members").join(&node.name);
             std::fs::create_dir_all(own.join("etcd")).unwrap();
             for file in ["etcd/server.crt", "etcd/server.key"] {
@@ -99,7 +98,7 @@ impl FakeEtcd {
         etcd
     }
 
-    /// Starts the member of one node, with the keys that are in `pki` whenever it is asked.
+    /// Starts the member of one node, with the keys that `pki` has at each connection.
     pub(crate) fn start_one(node: &ControlNode, pki: &Path) -> Self {
         let etcd = Self::default();
         etcd.begin_anew();
@@ -107,14 +106,14 @@ impl FakeEtcd {
         etcd
     }
 
-    /// Forgets everything after all.
+    /// Discards all data and alarms, and makes the first node's member the leader. The members remain.
     pub(crate) fn begin_anew(&self) {
         let mut store = self.0.lock().unwrap();
         let members = std::mem::take(&mut store.members);
         *store = Store { leader: 1, members, ..Store::default() };
     }
 
-    /// From now on nobody answers once so many questions are answered; none is otherwise.
+    /// Sets the number of requests after which all members fail. `None` ends that.
     pub(crate) fn fail_after(&self, questions: Option<u32>) {
         self.0.lock().unwrap().left = questions;
     }
@@ -124,7 +123,7 @@ impl FakeEtcd {
         self.0.lock().unwrap().put(key.as_bytes().to_vec(), BASE64_STANDARD.encode(value));
     }
 
-    /// Keys that begin so, with their values.
+    /// The keys that begin with `prefix`, with their values.
     pub(crate) fn below(&self, prefix: &str) -> Vec<(String, String)> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let store = self.0.lock().unwrap();
@@ -132,12 +131,12 @@ impl FakeEtcd {
         all.map(|(key, (value, _))| (text(key), text(&BASE64_STANDARD.decode(value).unwrap()))).collect()
     }
 
-    /// From now on this member is not well; none is otherwise.
+    /// Makes this member unhealthy. `None` ends that.
     pub(crate) fn make_ill(&self, member: Option<u64>) {
         self.0.lock().unwrap().ill = member;
     }
 
-    /// From now on nobody can say who the members are.
+    /// Makes all requests for the list of members fail.
     pub(crate) fn lose_list(&self) {
         self.0.lock().unwrap().unlisted = true;
     }
@@ -228,7 +227,7 @@ impl FakeEtcd {
                 store.pairs.remove(&bytes(&text("key")));
                 json!({})
             }
-            // Put unless it is there, or unless it was changed: the transactions that are asked for.
+            // Put if the key does not exist, or if it was not changed: the transactions that the agent uses.
             "/v3/kv/txn" => {
                 let (put, compare) = (&question["success"][0]["request_put"], &question["compare"][0]);
                 let (key, value) = (put["key"].as_str().unwrap(), put["value"].as_str().unwrap());

@@ -1,5 +1,5 @@
-//! What a restore needs before it stops anything: to be alone, room for the new data, and not to end with the terminal
-//! that it was given at.
+//! Preconditions of a restore, before it stops anything: exclusive access, and room for the new data. The restore also
+//! survives the end of its terminal.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -14,17 +14,17 @@ use nix::sys::signal::{SigSet, Signal};
 use super::{DATA, snapshot};
 use crate::host::files;
 
-/// How long the agent, which only looks, may be in the way.
+/// How long the agent, which only reads, may hold the lock.
 const LOCKING: Duration = Duration::from_secs(5);
 
-/// What the data from before a restore are called, with the time.
+/// The prefix of the name of the data from before a restore. The time follows.
 pub const KEPT: &str = "member.before-restore-";
 
-/// Takes the lock of etcd's directory for a restore. It ends with what is returned, or with the process; until then
-/// nobody else restores, and the agent does not start etcd.
+/// Locks etcd's directory for a restore. The lock ends when the returned file is dropped, or with the process. Until
+/// then no other restore runs on this node, and the agent does not start etcd.
 ///
 /// # Errors
-/// Somebody else restores, or the directory cannot be locked.
+/// Another restore runs, or the directory cannot be locked.
 pub fn lock(root: &Path) -> anyhow::Result<File> {
     let directory = File::open(files::below(root, DATA)).context("opening etcd's directory")?;
     let until = Instant::now() + LOCKING;
@@ -38,10 +38,10 @@ pub fn lock(root: &Path) -> anyhow::Result<File> {
     }
 }
 
-/// Whether a restore is under way. Which begins later stops the agent, and then etcd.
+/// Whether a restore is running. One that begins later stops the agent, and then etcd.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 pub fn is_restoring(root: &Path) -> io::Result<bool> {
     match File::open(files::below(root, DATA))?.try_lock_shared() {
         Ok(()) => Ok(false),
@@ -50,11 +50,11 @@ pub fn is_restoring(root: &Path) -> io::Result<bool> {
     }
 }
 
-/// From now on neither a terminal that goes away nor its keys end this process, or the programs and threads that it
-/// starts from here: the node must not stay stopped.
+/// Blocks the signals of a terminal that closes, and of its keys, for this process. Programs and threads that it starts
+/// from here inherit that. Otherwise the node could stay stopped.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn ignore_terminal_signals() -> anyhow::Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
@@ -63,10 +63,10 @@ pub fn ignore_terminal_signals() -> anyhow::Result<()> {
     signals.thread_block().context("holding back the terminal's signals")
 }
 
-/// Sees whether a store of `size` bytes fits beside the one that is there.
+/// Checks whether a store of `size` bytes fits in addition to the present one.
 ///
 /// # Errors
-/// It does not: what can be removed. Or the disk cannot be measured.
+/// It does not fit: the error lists what can be removed. Or the disk cannot be measured.
 pub fn find_room(root: &Path, size: u64) -> anyhow::Result<()> {
     let data = files::below(root, DATA);
     let (free, _) = snapshot::room(&data).context("looking at the free space")?;
@@ -82,8 +82,8 @@ pub fn find_room(root: &Path, size: u64) -> anyhow::Result<()> {
     removable.push(format!("snapshots in {}", paths::SNAPSHOTS));
     let (mib, reserve) = (|bytes: u64| bytes.div_ceil(1 << 20), snapshot::RESERVE >> 20);
     bail!(
-        "the restored data take {} MiB beside the present ones, {reserve} MiB have to stay free, and only {} MiB are free on \
-         the data disk: nothing was changed. Enlarge the disk, or remove what is not needed of: {}",
+        "the restored data take {} MiB in addition to the present ones, {reserve} MiB have to stay free, and only {} MiB are \
+         free on the data disk: nothing was changed. Enlarge the disk, or remove what is not needed of: {}",
         mib(size),
         free >> 20,
         removable.join(", ")
@@ -97,7 +97,7 @@ mod tests {
     use crate::host::fixture::eventually;
 
     #[test]
-    fn two_restores_are_kept_apart_and_the_agent_sees_one() {
+    fn second_restore_is_refused_the_agent_sees_one() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(files::below(root.path(), DATA)).unwrap();
         let restoring = || is_restoring(root.path()).unwrap();
@@ -107,13 +107,13 @@ mod tests {
         let refused = lock(root.path()).unwrap_err().to_string();
         assert!(refused.starts_with("another restore is under way"), "{refused}");
         drop(first);
-        // A program that another test starts has it between fork and exec.
+        // Between fork and exec, a program that another test starts has the lock.
         eventually("the end of the restore", || !restoring());
         lock(root.path()).unwrap();
     }
 
     #[test]
-    fn a_terminal_that_goes_away_ends_neither_the_restore_nor_its_programs() {
+    fn restore_and_its_programs_survive_terminal_signals() {
         let restore = || {
             ignore_terminal_signals().unwrap();
             for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {

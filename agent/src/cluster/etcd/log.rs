@@ -1,32 +1,29 @@
 //! Whether an etcd member has ever taken part, from the beginning of its log.
 //!
-//! etcd makes its log first, and a moment later saves the first batch: the
-//! members it was started with and its first state. A power cut between the two
-//! leaves a log without members. etcd then takes itself for a restarted member
-//! and waits for a leader for ever. Such a member has said nothing to any other
-//! one, because each message waits until what it says has been saved: it may
-//! start over. This module only looks.
+//! etcd first creates its log. A moment later it saves the first batch: the members it was started with and its first
+//! state. A power cut between the two leaves a log without members. Then etcd takes itself for a restarted member and
+//! waits for a leader for ever. Such a member has sent nothing to other members, because each message waits until its
+//! content has been saved. So it may start over. This module only reads.
 //!
-//! The log's format is that of etcd 3.6 (`server/storage/wal`, `encoder.go` and
-//! `walpb/record.proto`): records of a length field of eight bytes, little-endian, whose
-//! highest byte tells the padding to the next multiple of eight, and a message with the
-//! fields type (1), checksum (2) and data (3). The checksum is the CRC-32C of
-//! the data of all records so far.
+//! The log's format is that of etcd 3.6 (`server/storage/wal`, `encoder.go` and `walpb/record.proto`). Each record is a
+//! length field and a message. The length field has eight bytes, little-endian; its highest byte tells the padding to
+//! the next multiple of eight. The message has the fields type (1), checksum (2) and data (3). The checksum is the
+//! CRC-32C of the data of all records so far.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The first batch is far smaller, in bytes.
+/// How much of the log is read, in bytes. The first batch is far smaller.
 const BEGINNING: u64 = 256 << 10;
 
 /// The type of a record that holds the member's term, vote and commit index.
 const STATE: u64 = 3;
-/// The type of a record that only restates the checksum.
+/// The type of a record that only repeats the checksum.
 const CHECKSUM: u64 = 4;
 
-/// Whether the member in `data` has begun a log and certainly never took part.
-/// A log that is missing, or that cannot be judged, gives `false`.
+/// Whether the member in `data` has begun a log and certainly never took part. Returns `false` if the log is missing or
+/// cannot be judged.
 pub(super) fn never_took_part(data: &Path) -> io::Result<bool> {
     let directory = data.join("member/wal");
     let mut logs = Vec::new();
@@ -40,14 +37,14 @@ pub(super) fn never_took_part(data: &Path) -> io::Result<bool> {
             logs.push(path);
         }
     }
-    // A second file is begun when the first one is full.
+    // etcd begins a second file when the first one is full.
     let [log] = logs.as_slice() else { return Ok(false) };
     let mut beginning = Vec::new();
     File::open(log)?.take(BEGINNING).read_to_end(&mut beginning)?;
     Ok(!holds_state(&beginning))
 }
 
-/// Whether a whole state record is among the whole records that a log begins with.
+/// Whether a complete state record is among the complete records at the beginning of a log.
 fn holds_state(mut log: &[u8]) -> bool {
     let mut checksum = !0;
     while let Some((record, rest)) = frame(log) {
@@ -74,8 +71,7 @@ fn update(checksum: u32, byte: u8) -> u32 {
     (0..8).fold(checksum ^ u32::from(byte), |rest, _| if rest & 1 == 1 { (rest >> 1) ^ POLYNOMIAL } else { rest >> 1 })
 }
 
-/// The first record of a log and what follows it. None where the log ends: its
-/// file is longer and filled with zeros.
+/// The first record of a log and the rest. `None` at the end of the log: the file is longer and filled with zeros.
 fn frame(log: &[u8]) -> Option<(&[u8], &[u8])> {
     let (field, rest) = log.split_first_chunk::<8>()?;
     let field = u64::from_le_bytes(*field);
@@ -94,7 +90,7 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// A message of protocol buffers with these three fields.
+    /// Parses a protocol buffers message with these three fields.
     fn parse(mut message: &'a [u8]) -> Option<Self> {
         let mut record = Self { kind: 0, checksum: 0, data: &[] };
         while !message.is_empty() {
@@ -112,7 +108,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A number in base 128, its lowest digits first.
+/// A varint: base 128, its lowest digits first.
 fn number(message: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
@@ -144,20 +140,20 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_state_never_took_part() {
+    fn log_without_state_never_took_part() {
         assert!(judged(CUT_OFF));
         assert!(judged(&[]));
     }
 
     #[test]
-    fn a_log_with_state_took_part() {
+    fn log_with_state_took_part() {
         assert!(!judged(TOOK_PART));
     }
 
     #[test]
-    fn a_first_batch_that_was_not_saved_whole_was_never_relied_on() {
+    fn partly_saved_first_batch_holds_no_state() {
         let state = (0..TOOK_PART.len()).rev().find(|end| !holds_state(&TOOK_PART[..*end])).unwrap();
-        // With a part of it missing, as from a lost sector: longer than any padding.
+        // A part of the log is missing, as after the loss of a sector. It is longer than any padding.
         for lost in (80..state - 16).step_by(8) {
             let mut log = TOOK_PART.to_vec();
             log[lost..lost + 16].fill(0);
@@ -166,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_log_there_is_nothing_to_judge() {
+    fn missing_log_is_not_judged() {
         let data = tempfile::tempdir().unwrap();
         assert!(!never_took_part(data.path()).unwrap());
         fs::create_dir_all(data.path().join("member/wal")).unwrap();

@@ -1,4 +1,4 @@
-//! This node's member: its configuration, what it has on the disk, and a look at its health.
+//! This node's member: its configuration, its data on the disk, and its health.
 
 use std::fs;
 use std::io;
@@ -21,32 +21,32 @@ use crate::intake::config::ControlPlane;
 
 const PKI: &str = "/etc/kubernetes/pki";
 
-/// After this many writes etcd lets go of the log before them. The default of 10,000, each of up to 1.5 MiB
-/// (`--max-request-bytes`), would fill a small disk without the database growing at all.
+/// After this many writes etcd discards the log before them. The default of 10,000, each of up to 1.5 MiB
+/// (`--max-request-bytes`), would fill a small disk even if the database does not grow.
 pub(super) const LOG: u64 = 1000;
 
-/// How a member comes into its cluster. Once it has data, etcd goes by these alone.
+/// How a member enters its cluster. etcd ignores these settings once the member has data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialCluster {
     token: String,
-    /// `name=URL` each.
+    /// Each is `name=URL`.
     members: Vec<String>,
     existing: bool,
 }
 
 impl InitialCluster {
-    /// All listed nodes begin together.
+    /// For a new cluster: all listed nodes start together.
     pub fn of_forming(config: &ControlPlane, cluster: Uuid) -> Self {
         Self::with(config.cluster.control_nodes.iter(), cluster.to_string())
     }
 
-    /// As a restored snapshot has begun anew.
+    /// For the members of a restored snapshot.
     pub fn of_restored(config: &ControlPlane, restored: &RestoreRecord) -> Self {
         let nodes = config.cluster.control_nodes.iter();
         Self::with(nodes.filter(|node| restored.members.contains(&node.name)), restored.token.clone())
     }
 
-    /// This node joins members that have added it. None if they have not.
+    /// For a node that joins members that have added it. `None` if they have not.
     pub fn of_joining(config: &ControlPlane, cluster: Uuid, members: &[Member]) -> Option<Self> {
         let own = config.control_node().ok()?;
         if !members.iter().any(|member| replace::is_member_of(member, own)) {
@@ -63,8 +63,8 @@ impl InitialCluster {
     }
 }
 
-/// The configuration of this node's member (`embed.Config` of etcd 3.6), as
-/// JSON, which YAML includes, with a quota of `quota` bytes. `None` if this node is not in the list.
+/// The configuration of this node's member (`embed.Config` of etcd 3.6), as JSON, which is also YAML. `quota` is in
+/// bytes. `None` if this node is not in the list.
 pub fn configuration(config: &ControlPlane, beginning: &InitialCluster, quota: u64) -> Option<Value> {
     let node = config.control_node().ok()?;
     let security = |certificate: &str| {
@@ -97,21 +97,21 @@ pub fn configuration(config: &ControlPlane, beginning: &InitialCluster, quota: u
         "log-level": "warn",
         "logger": "zap",
         "cipher-suites": CIPHER_SUITES,
-        // Members compare their data when they start and, cheaply, at each compaction: an alarm tells a member that differs.
+        // Members compare their data when they start and, cheaply, at each compaction. A difference raises an alarm.
         "feature-gates": "InitialCorruptCheck=true,CompactHashCheck=true",
     }))
 }
 
-/// Whether this node's member has written a log of its own already.
+/// Whether this node's member has written its log already.
 pub fn has_data(root: &Path) -> bool {
     files::below(root, DATA).join("member/wal").is_dir()
 }
 
-/// Removes what a member has left that was cut off before it took part, so that it
-/// starts over. etcd must not be running. Says whether there was any.
+/// Removes the data of a member that was cut off before it took part, so that it starts over. etcd must not be running.
+/// Returns whether such data existed.
 ///
 /// # Errors
-/// The data cannot be read or removed; it is then judged again the next time.
+/// The data cannot be read or removed. The next call judges them again.
 pub fn start_over_if_never_begun(root: &Path) -> io::Result<bool> {
     let data = files::below(root, DATA);
     if !log::never_took_part(&data)? {
@@ -126,18 +126,18 @@ pub fn own_healthy(timeout: Duration) -> bool {
     health(OWN_HEALTH, timeout).is_ok_and(|answer| answer.code == 200)
 }
 
-/// Whether this node's member is being stopped, or was: it serves no client any more, whatever it says of itself.
+/// Whether this node's member is being stopped, or was. It then serves no client, whatever it reports about itself.
 pub fn own_is_stopping(root: &Path) -> bool {
     files::below(root, STOPPING).exists()
 }
 
-/// Whether this node's member does not run, or says that it sees no leader: no API server that has it alone can read
-/// or write then. One that says nothing at all may only be slow.
+/// Whether this node's member does not run, or reports that it sees no leader. An API server that has only this member
+/// can then not read or write. A member that does not answer at all may only be slow.
 pub fn own_is_away(timeout: Duration) -> bool {
     is_away(&health(OWN_HEALTH, timeout))
 }
 
-/// Where this node's member says how it is.
+/// The address of the health check of this node's member.
 const OWN_HEALTH: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ports::ETCD_METRICS);
 
 fn health(server: SocketAddr, timeout: Duration) -> anyhow::Result<Answer> {
@@ -152,8 +152,8 @@ fn is_away(health: &anyhow::Result<Answer>) -> bool {
     }
 }
 
-/// Whether `node`'s member sees a leader and answers such a read, asked with the credentials of the agent in the
-/// directory `pki`.
+/// Whether `node`'s member sees a leader and answers a read that needs a quorum. The request uses the agent's
+/// credentials in the directory `pki`.
 pub fn healthy(node: &ControlNode, pki: &Path, timeout: Duration) -> bool {
     EtcdClient::new(node, pki, timeout).is_ok_and(|member| member.healthy())
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_systemd_stops_is_known_to_until_it_starts_again() {
+    fn stopping_member_is_known_until_its_next_start() {
         let root = tempfile::tempdir().unwrap();
         assert!(!own_is_stopping(root.path()));
         let file = files::below(root.path(), STOPPING);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_joins_lists_the_members_that_there_are() {
+    fn joining_node_lists_the_present_members() {
         let config = three_nodes();
         let of = |number: u8, name: &str| Member {
             name: name.to_owned(),
@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_outside_of_the_list_has_no_member() {
+    fn node_outside_of_the_list_has_no_member() {
         let mut config = three_nodes();
         config.node.name = "other".into();
         assert_eq!(configuration(&config, &forming(&config), 0), None);
     }
 
     #[test]
-    fn a_member_that_is_away_or_sees_no_leader_is_known_at_once_and_a_slow_one_is_neither() {
+    fn stopped_or_leaderless_member_is_away_at_once() {
         let said = |code, body: &str| is_away(&Ok(Answer { code, body: body.as_bytes().to_vec() }));
         // etcd 3.6.16.
         assert!(said(503, r#"{"health":"false","reason":"RAFT NO LEADER"}"#));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_out_of_space_is_well() {
+    fn member_without_space_counts_as_healthy() {
         use std::io::{Read, Write};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();

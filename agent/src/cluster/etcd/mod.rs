@@ -1,7 +1,7 @@
-//! etcd as a host service: its configuration, and a look at its health.
+//! etcd as a host service: its configuration, and its health.
 //!
-//! All members start together as one static cluster, so that forming needs no
-//! member to be added or promoted. Knows nothing of Kubernetes.
+//! All members start together as one static cluster, so that forming needs no member to be added or promoted. Knows
+//! nothing of Kubernetes.
 
 mod answers;
 pub mod client;
@@ -26,30 +26,29 @@ use std::time::Duration;
 use contract::ports;
 use contract::properties::ControlNode;
 
-/// Where the configuration is laid at each boot.
+/// The file of the configuration. It is written at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/etcd.yaml";
-/// Where etcd keeps its data: a directory of the data disk is mounted there.
+/// The directory of etcd's data. A directory of the data disk is mounted there.
 pub const DATA: &str = "/var/lib/etcd";
-/// The systemd unit.
 pub const UNIT: &str = "etcd.service";
 
-/// Is there from when systemd stops the member until it starts again. A member that stops hears no new request, waits up to
-/// seven seconds for watches that do not end, and says all the while that it is well (`GracefulStop` in etcd's
-/// server/embed/serve.go).
+/// Exists from the stop of the member by systemd until its next start. A member that stops accepts no new request, and
+/// waits up to seven seconds for watches that do not end. Meanwhile it still reports that it is healthy (`GracefulStop`
+/// in etcd's server/embed/serve.go).
 pub const STOPPING: &str = "/run/kaas/etcd-stopping";
 
-/// Where the API server reaches this node's own member, and no other: one that is handed the other members as well
-/// goes on sending them every third request for as long as the network drops them silently. kubeadm gives the API
-/// server the same where it runs etcd itself (`getAPIServerCommand`, cmd/kubeadm/app/phases/controlplane). It is the
-/// same text on each node: kubeadm keeps one configuration for all of them in the cluster.
+/// The URL of this node's own member, the only one for the API server. With other members as well, the API server would
+/// send them every third request for as long as the network drops them silently. If kubeadm runs etcd itself, it sets
+/// the same URL (`getAPIServerCommand`, cmd/kubeadm/app/phases/controlplane). It is the same text on each node: kubeadm
+/// keeps one configuration for all nodes in the cluster.
 pub const OWN: &str = "https://127.0.0.1:2379";
 
-/// Where clients reach a node's member.
+/// The URL of a node's member for clients.
 pub fn client_url(node: &ControlNode) -> String {
     format!("https://{}:{}", node.address, ports::ETCD_CLIENT)
 }
 
-/// Where members reach a node's member.
+/// The URL of a node's member for other members.
 pub fn peer_url(node: &ControlNode) -> String {
     format!("https://{}:{}", node.address, ports::ETCD_PEER)
 }

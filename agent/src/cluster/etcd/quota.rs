@@ -1,5 +1,5 @@
-//! How large the database of this node's member may become: as its data disk allows, and for a database that an earlier
-//! image has left larger than that, as it needs. Knows nothing of what happens at the quota.
+//! The quota of this node's member: how large its database may become. The size of the data disk decides it. If an
+//! earlier image left a larger database, the database does. Does not handle what happens at the quota.
 
 use std::fs;
 use std::io;
@@ -16,18 +16,18 @@ use crate::host::files;
 /// the configured value exceeds it" (etcd.io, System limits; `MaxQuotaBytes` in server/storage/quota.go).
 const LARGEST: u64 = 8 << 30;
 
-/// … and the smallest, where a file system says nothing of use.
+/// The smallest quota, in bytes, for a file system that reports no useful size.
 const SMALLEST: u64 = 512 << 20;
 
-/// What earlier images gave on every disk, in bytes.
+/// The quota of earlier images on every disk, in bytes.
 const FORMER: u64 = 4 << 30;
 
-/// Of the data disk this much is not divided, in bytes: the log that etcd keeps at least (`--max-wals`, five files of
-/// 64 MiB and the next one), the agent's records, and what stays free.
+/// This part of the data disk is not divided, in bytes. It is for etcd's shortest log (`--max-wals`, five files of 64 MiB
+/// and the next one), the agent's records, and free space.
 const ASIDE: u64 = 1 << 30;
 
-/// What is left has room for a database that has reached its quota, its copy while it is defragmented, and the newest
-/// snapshot; the fourth share is for a log that is at its longest.
+/// The rest has room for a database that has reached its quota, its copy during defragmentation, and the newest
+/// snapshot. The fourth share is for a log at its longest.
 const SHARES: u64 = 4;
 
 /// The quota that etcd was last started with.
@@ -35,7 +35,7 @@ const SHARES: u64 = 4;
 struct Quota {
     /// In bytes.
     bytes: u64,
-    /// How many VMs had taken the disk over by then: if more have since, the last one's image may not know of this note.
+    /// How many VMs had used the disk at that time. If more have since, the last one's image may not write this record.
     generation: u64,
 }
 
@@ -44,24 +44,24 @@ impl Entry for Quota {
     const WHAT: &'static str = "etcd's quota";
 }
 
-/// Above this size of its database etcd refuses writes, in bytes, on a data disk of `disk` bytes. etcd's own default
-/// is 2 GiB; a small disk has less, so that etcd says that it is full before the disk is: it does not survive that.
+/// The quota in bytes on a data disk of `disk` bytes: etcd refuses writes above it. etcd's own default is 2 GiB. A
+/// small disk gets less, so that etcd reports that it is full before the disk is. etcd does not survive a full disk.
 fn of_disk(disk: u64) -> u64 {
     (disk.saturating_sub(ASIDE) / SHARES).clamp(SMALLEST, LARGEST)
 }
 
-/// The quota for a database of `database` bytes. What an earlier image has let grow keeps a fifth of its quota free, so
-/// that no swap ends all writes; what has grown under a quota of this kind, `last`, gets no more than that again.
+/// The quota for a database of `database` bytes. A larger database of an earlier image keeps a fifth of its quota free,
+/// so that no swap ends all writes. A database that grew under such a quota, `last`, gets no more than that.
 fn decide(disk: u64, database: u64, last: Option<u64>) -> u64 {
     let (own, roomy) = (of_disk(disk), database / 4 * 5);
     if roomy <= own { own } else { own.max(last.unwrap_or(roomy.min(FORMER))) }
 }
 
-/// Decides the quota that etcd is started with, and notes it on the data disk. A node that joins is sent a database of
-/// `others` bytes. `before` and `generation` are how many VMs had taken the disk over before this boot did, and since.
+/// Decides the quota for the start of etcd, and records it on the data disk. A node that joins receives a database of
+/// `others` bytes. `before` and `generation` are how many VMs had used the disk before this boot, and with it.
 ///
 /// # Errors
-/// The disk or the database cannot be measured, or the note not be read or written.
+/// The disk or the database cannot be measured, or the record cannot be read or written.
 pub fn settle(root: &Path, records: &Records, others: u64, before: u64, generation: u64) -> anyhow::Result<u64> {
     let (disk, own) = measure(&files::below(root, DATA)).context("measuring the data disk and etcd's database")?;
     settle_for((disk, own.max(others)), records, before, generation)
@@ -99,7 +99,7 @@ mod tests {
     use crate::cluster::etcd::member::LOG;
 
     #[test]
-    fn at_the_quota_there_is_room_for_the_log_a_copy_and_the_newest_snapshot() {
+    fn quota_leaves_room_for_log_copy_and_snapshot() {
         for (disk, mib) in [(4, 768), (8, 1792), (16, 3840), (32, 7936), (64, 8192), (2048, 8192)] {
             let disk: u64 = disk << 30;
             assert_eq!(of_disk(disk), mib << 20);
@@ -113,26 +113,26 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_an_earlier_image_left_too_large_has_room_to_grow_and_no_other() {
+    fn only_large_databases_of_earlier_images_may_grow() {
         let mib = |of: u64| of << 20;
         let quota = |database, last: Option<u64>| decide(8 << 30, mib(database), last.map(mib)) >> 20;
-        // Nothing was noted: there were 4 GiB.
+        // Without a record: the quota was 4 GiB.
         for (database, expected) in [(0, 1792), (1400, 1792), (1600, 2000), (2048, 2560), (3600, 4096), (4200, 4096)] {
             assert_eq!(quota(database, None), expected, "{database}");
         }
-        // However often it is started, a full database gets no more than it had.
+        // After any number of starts, a full database has no larger quota than before.
         for (database, last, expected) in
             [(1792, 1792, 1792), (1850, 1792, 1792), (2500, 2560, 2560), (2600, 2560, 2560)]
         {
             assert_eq!(quota(database, Some(last)), expected, "{database}");
         }
-        // What has shrunk has the disk's again, and a disk that has grown its own.
+        // A database that has shrunk gets the quota of the disk, and so does a disk that has grown.
         assert_eq!(quota(1000, Some(2560)), 1792);
         assert_eq!(decide(32 << 30, mib(3600), Some(mib(4096))), mib(7936));
     }
 
     #[test]
-    fn only_what_the_last_user_of_the_disk_has_noted_counts() {
+    fn only_the_record_of_the_last_vm_counts() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let settle = |mib: u64, before, generation| {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_is_measured_where_etcd_keeps_it() {
+    fn database_is_measured_in_etcds_directory() {
         let root = tempfile::tempdir().unwrap();
         let data = files::below(root.path(), DATA);
         fs::create_dir_all(data.join("member/snap")).unwrap();

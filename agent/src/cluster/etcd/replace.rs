@@ -1,10 +1,8 @@
-//! `kaas-agent replace-member`: the one way back into a cluster for a node
-//! that has lost its data disk.
+//! `kaas-agent replace-member`: the only method to bring a node that lost its data disk into its cluster again.
 //!
-//! On a member that is well: the dead member and its Node object are removed, and
-//! a one-time code is drawn that a blank VM with the same name and address gives as its
-//! deployment secret. Only the key that proofs of the code are made with is kept. The
-//! agent there opens the rendezvous for that node; see [`crate::maintenance`] for what it does then.
+//! It runs on a healthy member, removes the dead member and its Node object, and draws a one-time code. A blank VM with
+//! the same name and address uses the code as its deployment secret. Only the key for proofs of the code is kept. The
+//! agent there opens the rendezvous for that node; see [`crate::maintenance`] for the next steps.
 
 use std::fmt;
 use std::io::Write;
@@ -32,29 +30,27 @@ use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::intake::config::{ControlPlane, Output};
 
-/// How long etcd may take to answer, times the timeout factor.
+/// The limit for an answer of etcd, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(10);
-/// How long a node may take to answer that ought to be off, times the timeout factor.
+/// The limit for an answer of a node that should be off, times the timeout factor.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How long a code is good for.
+/// How long a code is valid.
 const GOOD_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// What an administrator says.
+/// The arguments of the command.
 #[derive(Args)]
 pub struct Options {
-    /// The lost node's name in the list of control nodes
+    /// The lost node's name in the list of control-plane nodes
     node: String,
     /// The form of the answer
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
 
-/// A node that is being admitted, as the member that admits it remembers.
+/// The record of the member that admits a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admission {
-    /// The node's name.
     pub node: String,
-    /// How far it is.
     pub stage: Stage,
 }
 
@@ -63,19 +59,19 @@ impl Entry for Admission {
     const WHAT: &'static str = "the admission";
 }
 
-/// How far an admission is.
+/// The progress of an admission.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// The code opens the rendezvous.
     Open {
-        /// What proofs of the code are made with; the code itself is not kept.
+        /// Checks proofs of the code. The code itself is not kept.
         proof: Proof,
-        /// Until then, in seconds since 1970.
+        /// The end of the code's validity, in seconds since 1970.
         until: u64,
     },
-    /// The node has its bundle, and the code opens nothing any more. It is to
-    /// become a learner and then a member.
+    /// The node has its bundle, and the code no longer opens anything. The node next becomes a learner and then a
+    /// member.
     HandedOver,
 }
 
@@ -94,8 +90,8 @@ enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotListed(node) => write!(f, "{node} is not in the list of control nodes"),
-            Self::Itself(node) => write!(f, "{node} is this node: replace it from another control node"),
+            Self::NotListed(node) => write!(f, "{node} is not in the list of control-plane nodes"),
+            Self::Itself(node) => write!(f, "{node} is this node: replace it from another control-plane node"),
             Self::Answers(node, what) => {
                 write!(f, "{what} still answers on {node}: it is not dead. Power it off first if it is to be replaced")
             }
@@ -103,7 +99,7 @@ impl fmt::Display for Refusal {
             Self::Awaited(node) => {
                 write!(
                     f,
-                    "{node} has not joined yet, and this node keeps its keys for it: replace from another control node"
+                    "{node} has not joined yet, and this node keeps its keys for it: replace from another control-plane node"
                 )
             }
             Self::Quorum { node, left, alive } => write!(
@@ -118,10 +114,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Removes the lost node and gives the code for the new one.
+/// Removes the lost node and prints the code for the new one.
 ///
 /// # Errors
-/// Why not. Calling it again goes on where it stopped, with a new code.
+/// The node was not replaced. Another call continues where it stopped, with a new code.
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet")?;
@@ -129,7 +125,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let (progress, record) = (records.progress()?, records.rendezvous()?);
     if !progress.etcd && !record.admitted() {
         bail!(
-            "etcd has not had a quorum with this node, so there is no cluster to replace a node of. If a control node is \
+            "etcd has not had a quorum with this node, so there is no cluster to replace a node of. If a control-plane node is \
              lost for good before enough of them had their keys, nothing is lost with it: reset the others (`kaas-agent \
              reset`) and deploy all of them"
         );
@@ -170,7 +166,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     }
     lift_alarms(&etcd)?;
     let (code, until) = (draw()?, SystemTime::now() + GOOD_FOR);
-    let since = until.duration_since(SystemTime::UNIX_EPOCH).context("the clock stands before 1970")?;
+    let since = until.duration_since(SystemTime::UNIX_EPOCH).context("the clock is before 1970")?;
     let stage = Stage::Open { proof: Proof::of(&code), until: since.as_secs() };
     records.begin_entry(&Admission { node: lost.name.clone(), stage })?;
     delete_node(config, &lost.name, &Host)?;
@@ -187,12 +183,12 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     Ok(())
 }
 
-/// What the person is told who makes the new VM.
+/// The instructions for the operator who deploys the new VM.
 fn text(admitted: &ReplacementGrant, lost: &ControlNode) -> String {
     let ReplacementGrant { node, code, expires, properties } = admitted;
     let agreed: String = properties.iter().map(|(key, value)| format!("  {key}={value}\n")).collect();
     format!(
-        "{node} is no member any more. Deploy a VM from the OVA of the image that this node runs, with a blank data disk and \
+        "{node} is no longer a member. Deploy a VM from the OVA of the image that this node runs, with a blank data disk and \
          the properties that {node} had. These must be as the members have them now:\n{agreed}Its deployment secret \
          is\n  {code}\nIt works once, for {node} at {} alone, until {expires}. `kaas-agent status` on this node says how far \
          it is.\n",
@@ -208,8 +204,8 @@ fn listed<'a>(config: &'a ControlPlane, name: &str) -> Result<&'a ControlNode, R
     found.ok_or_else(|| Refusal::NotListed(name.to_owned()))
 }
 
-/// What of a living node answers at the lost one's address, if anything. A blank
-/// VM that waits has none of these.
+/// The service of a running node that answers at the lost one's address, if any. A blank VM that waits has none of
+/// these services.
 fn answering(config: &ControlPlane, lost: &ControlNode) -> Option<&'static str> {
     let ports = [
         ("etcd", ports::ETCD_PEER),
@@ -222,7 +218,7 @@ fn answering(config: &ControlPlane, lost: &ControlNode) -> Option<&'static str> 
     ports.into_iter().find(|(_, port)| open(*port)).map(|(what, _)| what)
 }
 
-/// Whether a member is this node's: one that has not started has no name.
+/// Whether a member is this node's. A member that has not started has no name.
 pub fn is_member_of(member: &Member, node: &ControlNode) -> bool {
     member.name == node.name || member.peer_urls.contains(&peer_url(node))
 }
@@ -234,7 +230,7 @@ fn judge(
     answers: impl Fn(&Member) -> bool,
 ) -> Option<Refusal> {
     let others: Vec<&Member> = members.iter().filter(|member| !is_member_of(member, lost)).collect();
-    // The alarm of member 0 is that of all: etcd does not know whose data are right.
+    // The alarm of member 0 is the alarm of all: etcd does not know whose data are right.
     let stays = |id: u64| id == 0 || others.iter().any(|member| member.id == id);
     if alarms.iter().any(|alarm| alarm.kind == CORRUPT && stays(alarm.member)) {
         return Some(Refusal::Corrupt);
@@ -247,7 +243,8 @@ fn judge(
     (alive <= others.len() / 2).then(|| Refusal::Quorum { node: lost.name.clone(), left: others.len(), alive })
 }
 
-/// Lifts the alarms of members that are gone. As long as a member's data differ, etcd refuses all writes, Kubernetes' too.
+/// Disarms the alarms of members that were removed. While a member's data differ, etcd refuses all writes, including
+/// those of Kubernetes.
 fn lift_alarms(etcd: &EtcdClient) -> anyhow::Result<()> {
     let members = etcd.members()?;
     let is_gone = |alarm: &&Alarm| alarm.member != 0 && !members.iter().any(|member| member.id == alarm.member);
@@ -267,7 +264,7 @@ fn delete_node(config: &ControlPlane, name: &str, runner: &dyn Runner) -> anyhow
     Ok(())
 }
 
-/// A code of 128 random bits that passes for a deployment secret.
+/// A code of 128 random bits that is also a valid deployment secret.
 fn draw() -> anyhow::Result<Secret> {
     loop {
         let mut code = [0; 16];
@@ -300,19 +297,19 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_removed_only_if_the_others_have_a_quorum_without_it() {
+    fn member_is_removed_only_if_others_have_quorum() {
         let three = [member(1, false), member(2, false), member(3, false)];
         assert_eq!(judged(&three, &[1, 2]), None);
         let refused = judged(&three, &[1]).unwrap();
         assert!(refused.contains("without node3, 2 members are left and only 1 answer"), "{refused}");
-        // After a restore with one node alone, and when it was removed before.
+        // After a restore with one node alone, and if the member was removed before.
         assert_eq!(judged(&three[..1], &[1]), None);
         assert_eq!(judged(&three[..2], &[1, 2]), None);
         assert!(judged(&three[..2], &[1]).is_some());
     }
 
     #[test]
-    fn a_member_is_removed_only_if_the_others_have_the_same_data() {
+    fn member_is_removed_only_if_others_agree() {
         let config = three_nodes();
         let members = [member(1, false), member(2, false), member(3, false)];
         let judged = |differs: u64| {
@@ -325,12 +322,12 @@ mod tests {
         );
     }
 
-    /// etcd refuses all writes while a member's data differ, Kubernetes' among them.
+    /// etcd refuses all writes while a member's data differ, including those of Kubernetes.
     #[test]
-    fn a_member_whose_data_differ_is_replaced() {
+    fn member_whose_data_differ_is_replaced() {
         let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
         let etcd = FakeEtcd::start(&mut config, &files::below(root.path(), PKI));
-        // Nothing answers there: it is off.
+        // Nothing answers there: the node is off.
         config.cluster.control_nodes[2].address = [127, 0, 3, 3].into();
         let records = Records::new(root.path());
         records.save_config(&Config::ControlPlane(config), &Secret::new("s".into())).unwrap();
@@ -338,22 +335,22 @@ mod tests {
         etcd.raise(3, CORRUPT);
         let options = Options { node: "node3".into(), output: Output::Text };
         let failed = command(root.path(), &options, &mut Vec::new()).unwrap_err().to_string();
-        // There is no kubectl in the test.
+        // The test has no kubectl.
         assert!(failed.starts_with("deleting the node node3 from Kubernetes (run the command again"), "{failed}");
         assert_eq!((etcd.names(), etcd.alarmed()), (vec!["node1".to_owned(), "node2".to_owned()], Vec::new()));
         assert_eq!(records.entry::<Admission>().unwrap().unwrap().node, "node3");
     }
 
     #[test]
-    fn one_at_a_time_is_replaced() {
+    fn one_node_at_a_time_is_replaced() {
         let refused = judged(&[member(1, false), member(2, true)], &[1]).unwrap();
         assert!(refused.starts_with("node2 is being replaced"), "{refused}");
-        // The lost one itself may be a learner that never came.
+        // The lost node itself may be a learner that never came.
         assert_eq!(judged(&[member(1, false), Member { name: String::new(), ..member(3, true) }], &[1]), None);
     }
 
     #[test]
-    fn this_node_and_strangers_are_refused() {
+    fn this_node_and_unlisted_nodes_are_refused() {
         let config = three_nodes();
         assert_eq!(listed(&config, "node1"), Err(Refusal::Itself("node1".into())));
         assert_eq!(listed(&config, "other"), Err(Refusal::NotListed("other".into())));
@@ -361,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_differ_pass_for_secrets_and_are_not_kept() {
+    fn codes_differ_are_valid_secrets_and_not_kept() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let code = draw().unwrap();
@@ -379,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_members_agree_on_is_said_as_it_is_now() {
+    fn text_has_the_present_cluster_properties() {
         let mut config = three_nodes();
         config.cluster.kubernetes_minor = "1.34".to_owned();
         let admitted = ReplacementGrant {
@@ -394,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_never_was_and_nodes_that_wait_for_others_replace_nobody() {
+    fn unformed_clusters_and_waiting_nodes_replace_no_node() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let mut config = three_nodes();
@@ -416,8 +413,11 @@ mod tests {
             .save_rendezvous(&RendezvousRecord::decide(&config.cluster, "node1", SystemTime::now()).unwrap())
             .unwrap();
         let why = refused("node3");
-        assert!(why.starts_with("node2 has not joined yet") && why.ends_with("from another control node"), "{why}");
-        // Whom this node alone waits for may be replaced here: it is asked for as far as etcd's keys.
+        assert!(
+            why.starts_with("node2 has not joined yet") && why.ends_with("from another control-plane node"),
+            "{why}"
+        );
+        // A node for which only this node waits may be replaced here. The command gets as far as etcd's keys.
         let RendezvousRecord::First { cluster, bundles, mut progress } = records.rendezvous().unwrap() else {
             panic!()
         };

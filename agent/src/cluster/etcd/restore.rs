@@ -1,18 +1,16 @@
-//! `kaas-agent restore`: makes the store anew from a snapshot, after the quorum
-//! was lost or to turn the whole cluster back.
+//! `kaas-agent restore`: creates the store again from a snapshot, after the quorum was lost or to roll the whole
+//! cluster back.
 //!
-//! The restored members are a cluster of their own to etcd: it has a new token,
-//! so that a member with older data cannot mix with it. Either every control
-//! node restores the same snapshot with the same code, or one does so alone and the
-//! others are replaced. Revisions go on far above the old ones and everything
-//! older counts as compacted (etcd's "Disaster recovery"), so that whoever watches
-//! lists anew.
+//! To etcd, the restored members are a separate cluster: it has a new token, so that a member with older data cannot
+//! mix with it. Either every control-plane node restores the same snapshot with the same code, or one node restores
+//! alone and the others are replaced. Revisions continue far above the old ones, and everything older counts as
+//! compacted (etcd's "Disaster recovery"), so that every client with a watch lists again.
 //!
-//! The new data are made whole beside the old ones, which stay; only renames come after that. What was restored is noted
-//! in the member's own directory, so that data and note change places together: a member with the data from before
-//! never passes for a restored one, nor the other way round. Cut off at any moment, the next start of the agent settles
-//! whose data the node goes on with: see [`settle`]. The command may then be given again. As long as it runs, nobody
-//! else restores and the agent does not start etcd, see [`guard`].
+//! The new data are completed next to the old ones, which stay. Only renames follow. The note of the restore is in the
+//! member's own directory, so that data and note change places together. A member with the data from before is never
+//! taken for a restored one, nor the other way round. After an interruption at any moment, the next start of the agent
+//! decides which data the node continues with: see [`settle`]. The command may then run again. While it runs, no other
+//! restore runs on this node and the agent does not start etcd, see [`guard`].
 
 use std::fs;
 use std::io::Write;
@@ -39,25 +37,25 @@ use crate::host::hex;
 use crate::host::services::{AGENT, Services};
 use crate::intake::config::ControlPlane;
 
-/// How far revisions jump: more than a busy cluster writes in a week.
+/// The jump of the revisions: more than a busy cluster writes in a week.
 const BUMP: u64 = 1_000_000_000;
 
 /// How long the control plane and each service may take to stop, times the timeout factor.
 const STOPPING: Duration = Duration::from_secs(90);
 
-/// The member's directory among etcd's data, its place among what etcdutl makes, too.
+/// The member's directory in etcd's data, and also in the output of etcdutl.
 const MEMBER: &str = "member";
 
-/// What etcdutl makes, until it is whole.
+/// The output directory of etcdutl, until it is complete.
 const MAKING: &str = "restoring";
 
-/// The new member's directory, whole, until the old one has given way.
+/// The new member's directory, complete, until the old one is moved away.
 const MADE: &str = "member.restored";
 
-/// What was restored, as [`Restored`], in the member's directory: etcd leaves it alone.
+/// The note of the restore, as [`RestoreRecord`], in the member's directory. etcd ignores it.
 const NOTE: &str = "restored.json";
 
-/// What an administrator says.
+/// The arguments of the command.
 #[derive(Args)]
 pub struct Options {
     /// The snapshot, as `snapshot save` or the agent has made it
@@ -65,26 +63,26 @@ pub struct Options {
     /// The cluster's name, to show that it is meant: all that was written after the snapshot is lost
     #[arg(long, value_name = "CLUSTER")]
     confirm: String,
-    /// The other control nodes are lost: go on with this one, and replace them afterwards
+    /// The other control-plane nodes are lost: continue with this one, and replace them afterwards
     #[arg(long, conflicts_with = "code")]
     alone: bool,
-    /// What the first node said that restored this snapshot
+    /// The code that the first node printed after it restored this snapshot
     #[arg(long = "as", value_name = "CODE")]
     code: Option<String>,
-    /// The encryption keys of the snapshot's Secrets, as `kaas recovery open` has made the file: needed where the snapshot is
-    /// that of a cluster whose control nodes were all lost
+    /// The encryption keys of the snapshot's Secrets, in a file from `kaas recovery open`. Needed if all control-plane
+    /// nodes of the snapshot's cluster were lost
     #[arg(long, value_name = "FILE")]
     recovered_keys: Option<PathBuf>,
 }
 
-/// The restored cluster, as a node remembers it.
+/// The record of the restored cluster on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreRecord {
-    /// Tells this cluster of members from those before it.
+    /// Separates the members of this cluster from earlier ones.
     pub token: String,
-    /// The names of the control nodes that it began with.
+    /// The names of its first control-plane nodes.
     pub members: Vec<String>,
-    /// When, as RFC 3339 writes it.
+    /// The time of the restore, in RFC 3339.
     pub at: String,
 }
 
@@ -93,11 +91,11 @@ impl Entry for RestoreRecord {
     const WHAT: &'static str = "the restored cluster";
 }
 
-/// Restores and says what comes next.
+/// Restores and prints the next steps.
 ///
 /// # Errors
-/// Why not. The node then goes on with the data that it had, unless the new ones were
-/// about to take their place: calling it again completes that.
+/// The restore failed. The node then continues with its old data, unless the new ones were about to replace them:
+/// another call completes that.
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet: there is nothing to restore into")?;
@@ -117,7 +115,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     guard::ignore_terminal_signals()?;
     let bus = bus::system()?;
     let services = Services::new(&bus);
-    // Before the store needs them; where it does not, they are forgotten.
+    // Before the store needs them. If it does not need them, they are forgotten.
     if let Some(given) = given {
         records.begin_entry(&given)?;
     }
@@ -125,7 +123,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let etcd = || services.state(UNIT);
     let kept = stop(root, config, &services)
         .and_then(|()| restoring.put_in_place(root, &records, &Host, &etcd, SystemTime::now()));
-    // Also where it failed: the node then goes on with what it had.
+    // Also after an error: the node then continues with its old data.
     services.start(AGENT)?;
     if let Some(kept) = kept? {
         writeln!(out, "the data from before are kept as {}", kept.display())?;
@@ -134,7 +132,7 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     Ok(())
 }
 
-/// What is to be restored, when nothing stands against it.
+/// A restore whose arguments and snapshot are valid.
 #[derive(Debug)]
 struct RestoreRun {
     file: PathBuf,
@@ -171,16 +169,16 @@ impl RestoreRun {
         Ok(Self { file: file.clone(), contents, node, members, code, token })
     }
 
-    /// Sees whether the new data fit beside the old ones, without what an earlier restore has left half made.
+    /// Checks whether the new data fit next to the old ones. First removes the incomplete data of an earlier restore.
     fn find_room(&self, root: &Path) -> anyhow::Result<()> {
         files::remove_directory(&files::below(root, DATA).join(MAKING)).context("clearing up")?;
         let size = fs::metadata(&self.file).with_context(|| format!("measuring {}", self.file.display()))?.len();
         guard::find_room(root, size)
     }
 
-    /// Makes the new data and puts them in the place of the old ones, which are
-    /// kept: says where. `etcd` says the state of etcd's unit, which must not run. Where the new data cannot be made,
-    /// nothing is left of them.
+    /// Creates the new data and puts them in the place of the old ones. Returns the directory in which the old ones are
+    /// kept. `etcd` returns the state of etcd's unit, which must not run. If the new data cannot be created, nothing
+    /// remains of them.
     fn put_in_place(
         &self,
         root: &Path,
@@ -215,7 +213,7 @@ impl RestoreRun {
         Ok(had.then_some(kept))
     }
 
-    /// Makes the new data, and the note of what they are.
+    /// Creates the new data, and the note that describes them.
     fn make(&self, making: &Path, at: &str, runner: &dyn Runner) -> anyhow::Result<()> {
         let members: Vec<String> =
             self.members.iter().map(|node| format!("{}={}", node.name, peer_url(node))).collect();
@@ -236,7 +234,7 @@ impl RestoreRun {
         files::write_atomically(&making.join(MEMBER).join(NOTE), &note, 0o600).context("noting what is restored")
     }
 
-    /// What the administrator does next.
+    /// The operator's next steps.
     fn next(&self, config: &ControlPlane, options: &Options) -> String {
         let others: Vec<&str> = config.peers().map(|peer| peer.name.as_str()).collect();
         let mut text = String::from("restored; the agent starts the control plane: see `kaas-agent status`\n");
@@ -260,18 +258,18 @@ impl RestoreRun {
     }
 }
 
-/// Sees to it that the node goes on with one cluster's data, whole, and remembers which, whatever a restore was in the
-/// midst of when it was cut off. etcd must not be running.
+/// Ensures after an interrupted restore that the node continues with the complete data of one cluster, and records
+/// which cluster that is. The caller has stopped etcd.
 ///
-/// | Cut off                                | The node goes on with        |
-/// |----------------------------------------|------------------------------|
-/// | before the old data have given way     | the old data, as if nothing had been restored |
-/// | after that                             | the new data                 |
+/// | Interrupted                             | The node continues with        |
+/// |-----------------------------------------|--------------------------------|
+/// | before the old data were moved away     | the old data, as if nothing had been restored |
+/// | after that                              | the new data                   |
 ///
-/// What was half made is removed: it may be as large as the store.
+/// Incomplete data are removed: they may be as large as the store.
 ///
 /// # Errors
-/// The file system's, or a note that is not understood; doing it again goes on.
+/// An error of the file system, or a note that is not understood. Another call continues.
 pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
     let data = files::below(root, DATA);
     let (made, member) = (data.join(MADE), data.join(MEMBER));
@@ -293,23 +291,22 @@ pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With members that still run, two clusters would call themselves by one name.
+/// Otherwise two clusters with the same name would run.
 fn nobody_else_answers(config: &ControlPlane) -> anyhow::Result<()> {
     let timeout = config.timeout(Duration::from_secs(2));
     let answering: Vec<&str> =
         config.peers().filter(|peer| listens(peer, timeout)).map(|peer| peer.name.as_str()).collect();
     if !answering.is_empty() {
         bail!(
-            "etcd still runs on {}: power off all other control nodes, or restore on each of them and leave out --alone",
+            "etcd still runs on {}: power off all other control-plane nodes, or restore on each of them and leave out --alone",
             answering.join(" and ")
         );
     }
     Ok(())
 }
 
-/// Stops the agent, which would start everything again, then the control plane
-/// by taking its manifests from the kubelet, then the kubelet and etcd. The agent makes
-/// the manifests anew when it is started.
+/// Stops the agent, which would start everything again. Then stops the control plane by removing its manifests, then
+/// the kubelet and etcd. The agent writes the manifests again when it is started.
 fn stop(root: &Path, config: &ControlPlane, services: &Services<'_>) -> anyhow::Result<()> {
     let timeout = config.timeout(STOPPING);
     services.stop(AGENT, timeout)?;
@@ -338,7 +335,7 @@ mod tests {
 
     const CLUSTER: Uuid = Uuid::from_u128(7);
 
-    /// Makes the directories that etcdutl would, and remembers what it was asked.
+    /// Creates the directories that etcdutl would, and records its commands.
     #[derive(Default)]
     struct Etcdutl(Mutex<Vec<String>>);
 
@@ -384,14 +381,14 @@ mod tests {
     }
 
     #[test]
-    fn the_old_data_stay_and_the_members_get_a_token_of_their_own() {
+    fn old_data_stay_and_members_get_new_token() {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let data = root.path().join("var/lib/etcd");
         fs::create_dir_all(data.join("member/wal")).unwrap();
-        // What an earlier attempt left when it was cut off.
+        // The remains of an earlier, interrupted attempt.
         fs::create_dir_all(data.join("restoring/member")).unwrap();
-        // What a newer version has noted of a cluster that was restored before.
+        // The record of a newer version about a cluster that was restored before.
         let record = root.path().join("data/kaas/restored.json");
         fs::create_dir_all(record.parent().unwrap()).unwrap();
         fs::write(&record, r#"{"token": "t", "members": [], "at": "", "later": 1}"#).unwrap();
@@ -417,7 +414,7 @@ mod tests {
         }
     }
 
-    /// What a node goes on with: whose data it has, and which restored cluster it remembers.
+    /// Whether the node continues with the new data, and the token of the restored cluster in its record.
     fn goes_on_with(root: &Path) -> (bool, Option<String>) {
         settle(root, &Records::new(root)).unwrap();
         let member = root.join("var/lib/etcd/member");
@@ -429,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restore_that_is_cut_off_anywhere_leaves_data_and_epoch_of_one_cluster() {
+    fn interrupted_restore_leaves_data_of_one_cluster() {
         let now = humantime::parse_rfc3339("2026-11-21T14:30:05Z").unwrap();
         for before in [None, Some("earlier")] {
             for things in 0.. {
@@ -438,7 +435,8 @@ mod tests {
                 let data = root.path().join("var/lib/etcd");
                 fs::create_dir_all(data.join("member/wal")).unwrap();
                 fs::write(data.join("member/old"), "").unwrap();
-                // The old data may be of a restored cluster, too, also of one from before it was noted beside them.
+                // The old data may be of a restored cluster, too, even of one from before the note was kept with the
+                // data.
                 if let Some(token) = before {
                     let (token, at) = (token.to_owned(), "2026-11-20T14:30:05Z".to_owned());
                     records.begin_entry(&RestoreRecord { token, members: vec![], at }).unwrap();
@@ -451,7 +449,7 @@ mod tests {
                 let (new, token) = goes_on_with(root.path());
                 let expected = if new { Some(restoring.token.as_str()) } else { before };
                 assert_eq!(token.as_deref(), expected, "after {things} things");
-                // Given again, the command completes it, and the data from before are kept.
+                // The command runs again and completes the restore. The data from before are kept.
                 let later = now + Duration::from_secs(60);
                 restoring.put_in_place(root.path(), &records, &runner, &inactive, later).unwrap();
                 assert_eq!(goes_on_with(root.path()), (true, Some(restoring.token.clone())), "after {things} things");
@@ -467,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restore_that_fails_leaves_the_disk_as_it_was() {
+    fn failed_restore_leaves_the_disk_unchanged() {
         let root = tempfile::tempdir().unwrap();
         let (records, restoring) = (Records::new(root.path()), about_to_restore(root.path()));
         let data = root.path().join("var/lib/etcd");
@@ -476,13 +474,13 @@ mod tests {
         let left: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, [MEMBER]);
         assert_eq!(goes_on_with(root.path()), (false, None));
-        // The power went away in the midst of it.
+        // The power went away during the restore.
         fs::create_dir_all(data.join(MAKING).join("member/snap")).unwrap();
         assert_eq!(goes_on_with(root.path()), (false, None));
     }
 
     #[test]
-    fn a_member_that_was_started_meanwhile_keeps_its_directory() {
+    fn member_that_was_started_meanwhile_keeps_its_directory() {
         let root = tempfile::tempdir().unwrap();
         let (records, restoring) = (Records::new(root.path()), about_to_restore(root.path()));
         let (runner, active) = (Etcdutl::default(), || Ok("active".to_owned()));
@@ -492,14 +490,14 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_restore_left_is_no_reason_to_refuse_one_for_want_of_room() {
+    fn remains_of_an_earlier_restore_take_no_room() {
         let root = tempfile::tempdir().unwrap();
         let restoring = about_to_restore(root.path());
         let making = root.path().join("var/lib/etcd").join(MAKING);
         fs::create_dir_all(making.join("member")).unwrap();
         restoring.find_room(root.path()).unwrap();
         assert!(!making.exists());
-        // More than any disk has: the file is empty but for its length.
+        // More than any disk has: the file has only a length.
         fs::File::options().write(true).open(&restoring.file).unwrap().set_len(15 << 40).unwrap();
         fs::create_dir(root.path().join("var/lib/etcd/member.before-restore-2026-11-21T14:30:05Z")).unwrap();
         let refused = restoring.find_room(root.path()).unwrap_err().to_string();
@@ -508,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_nodes_use_the_first_ones_code_for_the_same_snapshot_alone() {
+    fn code_is_valid_for_the_same_snapshot_alone() {
         let directory = tempfile::tempdir().unwrap();
         let (runner, config) = (Etcdutl::default(), three_nodes());
         let first = options(&directory.path().join("s.db"));
@@ -529,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_there_is_one_member_and_the_others_are_to_be_replaced() {
+    fn lone_restore_has_one_member_and_replaces_others() {
         let directory = tempfile::tempdir().unwrap();
         let (runner, config) = (Etcdutl::default(), three_nodes());
         let options = Options { alone: true, ..options(&directory.path().join("s.db")) };
@@ -542,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_or_no_file_changes_nothing() {
+    fn other_name_or_missing_file_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let (runner, config) = (Etcdutl::default(), three_nodes());
         let mut options = options(&directory.path().join("s.db"));

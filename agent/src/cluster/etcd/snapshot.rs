@@ -1,5 +1,5 @@
-//! Snapshots of the store: taken from this node's own member, verified, kept
-//! on the data disk with a limit to their number. Knows nothing of when one is due.
+//! Snapshots of the store: taken from this node's own member, verified, kept on the data disk up to a number. Does not
+//! decide when one is due.
 
 use std::cmp::Reverse;
 use std::fs::{self, File};
@@ -18,27 +18,27 @@ use crate::cluster::kubernetes::PKI;
 use crate::host::command::{Command, LONG, Runner};
 use crate::host::files;
 
-/// How many are kept on the data disk.
+/// How many of the newest ones are kept on the data disk.
 pub const KEPT: usize = 12;
 
-/// How far back one of each day is kept beside those: as far as they reach at one every six hours.
+/// How far back one of each day is kept in addition. At one every six hours, [`KEPT`] reach as far.
 const REACH: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
-/// What stays free on the data disk beside a new snapshot at least, in bytes: etcd's own log goes on.
+/// The least free space on the data disk after a new snapshot, in bytes: etcd's own log grows.
 pub const RESERVE: u64 = 256 << 20;
 
 /// A snapshot on the data disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
     pub path: PathBuf,
-    /// When it was taken, as RFC 3339 writes it.
+    /// The time of the snapshot, in RFC 3339.
     pub taken: String,
-    /// Its size in bytes.
+    /// In bytes.
     pub size: u64,
 }
 
 impl Snapshot {
-    /// How old it is at `now`; none if it is from the future.
+    /// Its age at `now`. `None` if it is from the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         now.duration_since(humantime::parse_rfc3339(&self.taken).ok()?).ok()
     }
@@ -53,12 +53,12 @@ impl Snapshot {
     }
 }
 
-/// What `etcdutl` says of a snapshot that is in order.
+/// The report of `etcdutl` on a valid snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Contents {
     pub revision: u64,
-    /// How many keys it holds.
+    /// The number of keys.
     pub total_key: u64,
     /// The version of etcd's storage format.
     pub version: String,
@@ -69,8 +69,8 @@ pub fn directory(root: &Path) -> PathBuf {
     files::below(root, paths::SNAPSHOTS)
 }
 
-/// All snapshots on the data disk, the newest first. What is from the future at `now` comes after all others: a clock was
-/// wrong, and it is not known how old they are.
+/// All snapshots on the data disk, the newest first. Those from the future at `now` come after all others: a clock was
+/// wrong, and their age is unknown.
 pub fn list(root: &Path, now: SystemTime) -> io::Result<Vec<Snapshot>> {
     let entries = match fs::read_dir(directory(root)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -81,7 +81,7 @@ pub fn list(root: &Path, now: SystemTime) -> io::Result<Vec<Snapshot>> {
         let entry = entry?;
         let Some(taken) = taken(&entry.file_name().to_string_lossy()) else { continue };
         match entry.metadata() {
-            // It has made room meanwhile.
+            // Another snapshot needed its room meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             metadata => snapshots.push(Snapshot { path: entry.path(), taken, size: metadata?.len() }),
         }
@@ -95,7 +95,7 @@ fn name(cluster: &str, now: SystemTime) -> String {
     format!("{cluster}-{}.db", files::stamp(now))
 }
 
-/// When the snapshot of this name was taken; none if it is no snapshot's.
+/// The time in a snapshot's name. `None` if it is not the name of a snapshot.
 fn taken(name: &str) -> Option<String> {
     let (_, stamp) = name.strip_suffix(".db")?.rsplit_once('-')?;
     if stamp.len() != 16 || !stamp.is_ascii() || name.starts_with('.') {
@@ -107,13 +107,13 @@ fn taken(name: &str) -> Option<String> {
     (humantime::parse_rfc3339(&text).is_ok() && &stamp[8..9] == "T" && &stamp[15..] == "Z").then_some(text)
 }
 
-/// Takes a snapshot into the directory on the data disk and removes all but the newest [`KEPT`] and one of each of the last
-/// days. More of the older ones make room for it if need be, the newest two stay in any case. `size` is the store's size in
-/// bytes.
+/// Takes a snapshot into the directory on the data disk. Removes all but the newest [`KEPT`] and one of each of the
+/// last days. If the disk has too little room, more of the older ones are removed first. The newest two always stay.
+/// `size` is the store's size in bytes.
 ///
 /// # Errors
-/// There is no room, etcd does not answer, or what came is damaged: nothing is left behind
-/// then. Or older ones cannot be removed.
+/// There is no room, etcd does not answer, or the snapshot is damaged: nothing is left behind then. Or older ones
+/// cannot be removed.
 pub fn take(
     cluster: &str,
     node: &ControlNode,
@@ -137,8 +137,8 @@ pub fn take(
     Ok((snapshot, contents))
 }
 
-/// Removes the oldest snapshots, if that helps, until `size` bytes fit on the
-/// data disk with a fifth of it left free: of `whole` bytes `free` are.
+/// Removes the oldest snapshots, if that helps, until `size` bytes fit on the data disk and a fifth of it stays free.
+/// `free` and `whole` are in bytes.
 fn make_room(root: &Path, size: u64, (free, whole): (u64, u64), now: SystemTime) -> anyhow::Result<()> {
     let needed = size.saturating_add(RESERVE.max(whole / 5));
     let older: Vec<Snapshot> = list(root, now)?.into_iter().skip(2).collect();
@@ -161,8 +161,8 @@ fn remove_oldest(mut older: Vec<Snapshot>, mut free: u64, needed: u64) -> anyhow
     Ok(())
 }
 
-/// In an emergency, when a tenth of the data disk or less is free, the oldest snapshots go until there is more. The
-/// newest stays in any case. etcd does not survive a full disk.
+/// If a tenth of the data disk or less is free, removes the oldest snapshots until there is more. The newest always
+/// stays. etcd does not survive a full disk.
 ///
 /// # Errors
 /// The disk cannot be measured, or snapshots cannot be removed.
@@ -185,11 +185,11 @@ fn relieve_of(root: &Path, (free, whole): (u64, u64), now: SystemTime) -> anyhow
     remove_oldest(list(root, now)?.into_iter().skip(1).collect(), free, needed)
 }
 
-/// Saves the store as this node's member has it, verified, whole or not at all. While there is a
-/// quorum, all that was acknowledged before is in it.
+/// Saves the store of this node's member as a verified, complete file, or leaves no file. While there is a quorum, it
+/// has all writes that were acknowledged before.
 ///
 /// # Errors
-/// etcd does not answer, what came is damaged, or it cannot be written.
+/// etcd does not answer, the snapshot is damaged, or it cannot be written.
 pub fn save(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> anyhow::Result<Contents> {
     let temporary = files::beside(to).with_context(|| format!("{} is not a file's name", to.display()))?;
     let saved = fetch(node, root, runner, &temporary).and_then(|contents| {
@@ -199,7 +199,7 @@ pub fn save(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> 
         Ok(contents)
     });
     if saved.is_err() {
-        // What etcdctl itself leaves when it is cut off, too.
+        // Also the file that an interrupted etcdctl leaves.
         for leftover in [temporary.clone(), temporary.with_extension("new.part")] {
             let _ = fs::remove_file(leftover);
         }
@@ -217,7 +217,7 @@ fn fetch(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> any
             .arg(file("cert", "healthcheck-client.crt"))
             .arg(file("key", "healthcheck-client.key"))
     };
-    // A follower answers a linearizable read once it has applied what the others had acknowledged by then.
+    // A follower answers a linearizable read once it has applied all writes that the others had acknowledged by then.
     if let Err(error) = runner.run(&etcdctl().args(["get", "--keys-only", "--consistency=l", "kaas"])) {
         log::warn!("this member may lack the last writes, and so may the snapshot: {error}");
     }
@@ -225,21 +225,21 @@ fn fetch(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> any
     examine(runner, to)
 }
 
-/// Reads a whole snapshot and says what is in it.
+/// Verifies a whole snapshot and returns its contents.
 ///
 /// # Errors
-/// It is damaged or no snapshot.
+/// It is damaged, or it is not a snapshot.
 pub fn examine(runner: &dyn Runner, file: &Path) -> anyhow::Result<Contents> {
     let status = Command::new("etcdutl").args(["--write-out=json", "snapshot", "status"]).arg(file).within(LONG);
     let said = runner.run(&status)?;
     serde_json::from_slice(&said).context("understanding what etcdutl says of the snapshot")
 }
 
-/// Removes all but the newest [`KEPT`] and the last one of each day within [`REACH`], and what was cut off while it was
-/// made. So a short pace does not leave the last few hours alone, in which a mistake may not have been seen.
+/// Removes all but the newest [`KEPT`] and the last one of each day within [`REACH`], and incomplete files. Without the
+/// daily ones, frequent snapshots would cover only the last few hours. A mistake may be found later.
 ///
 /// # Errors
-/// The file system's.
+/// An error of the file system.
 fn prune(root: &Path, now: SystemTime) -> io::Result<()> {
     let mut later: Option<Snapshot> = None;
     for (index, snapshot) in list(root, now)?.into_iter().enumerate() {
@@ -270,7 +270,7 @@ mod tests {
     use crate::host::command::Error;
     use crate::intake::config::fixture::three_nodes;
 
-    /// Writes the file that etcdctl is asked for; says of it what etcdutl would.
+    /// Writes the file for etcdctl, and reports on it as etcdutl does.
     struct Etcd {
         intact: bool,
         /// Whether it has caught up with the other members.
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_named_after_cluster_and_time_and_for_root_alone() {
+    fn snapshot_has_cluster_and_time_in_its_name() {
         let root = tempfile::tempdir().unwrap();
         let node = three_nodes().cluster.control_nodes[0].clone();
         let now = at("2026-11-21T14:30:05Z");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_snapshot_is_not_kept() {
+    fn damaged_snapshot_is_not_kept() {
         let root = tempfile::tempdir().unwrap();
         let node = three_nodes().cluster.control_nodes[0].clone();
         let saved = save(&node, root.path(), &Etcd::new(false), &root.path().join("c.db"));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_are_kept_and_other_files_left_alone() {
+    fn prune_keeps_newest_snapshots_and_other_files() {
         let root = tempfile::tempdir().unwrap();
         let now = at("2026-11-22T00:00:00Z");
         let directory = directory(root.path());
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(names(&directory).len(), KEPT + 4);
     }
 
-    /// What is left after some days with one snapshot at each pause, and a little more, which the look each minute takes.
+    /// The remaining snapshots after some days with one at each pause, and a little later: the check runs each minute.
     fn left_after(hours: u64, pause: Duration) -> Vec<String> {
         let root = tempfile::tempdir().unwrap();
         let directory = directory(root.path());
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_short_pace_the_last_one_of_each_day_stays_as_far_back_as_at_the_usual_one() {
+    fn frequent_snapshots_leave_one_of_each_day() {
         let left = left_after(5 * 24 + 12, Duration::from_secs(15 * 60));
         assert!(left[0].starts_with("2026-11-15T11:") && left[KEPT - 1].starts_with("2026-11-15T09:"), "{left:?}");
         let days: Vec<&str> = left[KEPT..].iter().map(|taken| &taken[..13]).collect();
@@ -384,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn at_the_usual_pace_and_at_longer_ones_nothing_is_kept_beside_the_newest() {
+    fn other_paces_keep_only_the_newest() {
         for hours in [6, 24, 7 * 24] {
             assert_eq!(left_after(120 * 24, Duration::from_secs(hours * 3600)).len(), KEPT, "{hours}");
         }
     }
 
     #[test]
-    fn older_snapshots_make_room_but_not_in_vain_and_never_the_newest_two() {
+    fn older_snapshots_make_room_if_that_helps() {
         let root = tempfile::tempdir().unwrap();
         let now = at("2026-11-22T00:00:00Z");
         let directory = directory(root.path());
@@ -409,7 +409,7 @@ mod tests {
         make_room(root.path(), 1 << 30, ((2 << 30) + (900 << 20), whole), now).unwrap();
         let left = list(root.path(), now).unwrap();
         assert_eq!((left.len(), left[2].taken.as_str()), (3, "2026-11-21T02:00:00Z"));
-        // In an emergency all but the newest, and no more than it takes.
+        // In an emergency all but the newest are removed, and no more than needed.
         relieve_of(root.path(), (1 << 30, whole), now).unwrap();
         assert_eq!(list(root.path(), now).unwrap().len(), 3);
         relieve_of(root.path(), ((1 << 30) - (50 << 20), whole), now).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_from_the_future_counts_as_the_oldest() {
+    fn snapshots_from_the_future_count_as_oldest() {
         let root = tempfile::tempdir().unwrap();
         let directory = directory(root.path());
         fs::create_dir_all(&directory).unwrap();
@@ -433,10 +433,10 @@ mod tests {
         lay("20280601T000000Z");
         let taken = || list(root.path(), now).unwrap().into_iter().map(|one| one.taken).collect::<Vec<_>>();
         assert_eq!((taken()[0].as_str(), taken()[KEPT + 1].as_str()), ("2026-11-21T11:00:00Z", "2027-06-01T00:00:00Z"));
-        // None of the true ones goes for it …
+        // No snapshot with a true time is removed for them …
         prune(root.path(), now).unwrap();
         assert_eq!((taken().len(), taken()[KEPT - 1].as_str()), (KEPT, "2026-11-21T00:00:00Z"));
-        // … and the true one is what stays in an emergency.
+        // … and in an emergency the newest with a true time stays.
         lay("20270601T000000Z");
         relieve_of(root.path(), (0, 10 << 30), now).unwrap();
         assert_eq!(taken(), ["2026-11-21T11:00:00Z"]);

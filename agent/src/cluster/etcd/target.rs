@@ -1,6 +1,5 @@
-//! Copies snapshots off the box: each is sent with HTTP PUT to a directory on a
-//! server, as WebDAV and many object stores take it. What the server keeps, and for
-//! how long, is the server's business.
+//! Copies snapshots off the node: sends each with HTTP PUT to a directory on a server, as WebDAV and many object stores
+//! accept it. The server decides which ones it keeps, and for how long.
 
 use std::fs;
 use std::path::Path;
@@ -14,9 +13,9 @@ use reqwest::{Client, NoProxy, Proxy, Url};
 use super::snapshot::Snapshot;
 use crate::intake::config;
 
-/// How long reaching the server may take …
+/// How long the connection to the server may take …
 const CONNECT: Duration = Duration::from_secs(30);
-/// … and how long it may say nothing, times the timeout factor.
+/// … and how long the server may be silent, times the timeout factor.
 const SILENCE: Duration = Duration::from_secs(120);
 /// How long sending a snapshot may take in all: 8 GiB at 20 Mbit/s.
 const WHOLE: Duration = Duration::from_secs(3600);
@@ -28,10 +27,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// The directory with this address, which may hold user name and password.
+    /// The directory with this address, which may contain a user name and a password.
     ///
     /// # Errors
-    /// The address or the proxy's is not a URL; TLS cannot be set up.
+    /// The address of the target or of the proxy is not a URL, or TLS cannot be set up.
     pub fn new(address: &Secret, proxy: Option<&config::Proxy>, factor: u32) -> anyhow::Result<Self> {
         let mut text = address.expose().to_owned();
         if !text.ends_with('/') {
@@ -39,7 +38,8 @@ impl Target {
         }
         let directory = Url::parse(&text).context("understanding the snapshot target")?;
         let mut client = Client::builder().no_proxy().connect_timeout(CONNECT * factor).read_timeout(SILENCE * factor);
-        // Elsewhere nothing would be sent again, and a sign-in page that answers there has stored nothing.
+        // reqwest would not send the body again to another address, and a sign-in page that answers there has stored
+        // nothing.
         client = client.redirect(reqwest::redirect::Policy::none());
         if let Some(proxy) = proxy {
             let direct = || NoProxy::from_string(&proxy.exclusions.join(","));
@@ -63,7 +63,7 @@ impl Target {
     /// Sends one snapshot.
     ///
     /// # Errors
-    /// The server cannot be reached, or does not take it.
+    /// The server cannot be reached, or refuses the snapshot.
     pub fn send(&self, snapshot: &Snapshot) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting to send")?;
         let name = snapshot.name();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_put_into_the_directory_with_its_length() {
+    fn snapshot_is_put_into_directory_with_its_length() {
         let (port, serving) = server("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n");
         let directory = tempfile::tempdir().unwrap();
         target(port).send(&snapshot(directory.path())).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_named_without_the_password() {
+    fn refusal_is_reported_without_the_password() {
         let (port, serving) = server("HTTP/1.1 507 Insufficient Storage\r\nContent-Length: 0\r\n\r\n");
         let directory = tempfile::tempdir().unwrap();
         let refused = format!("{:#}", target(port).send(&snapshot(directory.path())).unwrap_err());
@@ -147,9 +147,9 @@ mod tests {
         assert!(!refused.contains("hunter2"), "{refused}");
     }
 
-    /// As a proxy does whose session has ended.
+    /// A proxy with an expired session answers like this.
     #[test]
-    fn a_server_that_shows_elsewhere_has_stored_nothing() {
+    fn redirecting_server_has_stored_nothing() {
         let page = TcpListener::bind("127.0.0.1:0").unwrap();
         let elsewhere = page.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_named_without_the_password() {
+    fn unreachable_server_is_reported_without_the_password() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);

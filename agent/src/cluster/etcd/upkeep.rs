@@ -1,6 +1,6 @@
-//! What the store needs now and then: alarms, its size, and giving back what its
-//! database does not use. Each node sees to its own member when it is its turn, so that only one
-//! of them is busy at a time, and the leader's node to what concerns them all.
+//! Upkeep of the store: alarms, its size, and the return of unused space of its database. Each node maintains its own
+//! member when it is its turn, so that only one of them is busy at a time. The leader's node handles alarms, which
+//! concern all members.
 
 use contract::codes;
 use contract::finding::Findings;
@@ -8,27 +8,27 @@ use contract::properties::ControlNode;
 
 use super::client::{Alarm, EtcdClient, Status};
 
-/// Defragmentation pays from this many unused bytes on …
+/// The least number of unused bytes for a defragmentation.
 const WORTH: u64 = 256 << 20;
 
-/// Above this share of the quota, in percent, a person is told, and an alarm is not lifted.
+/// A share of the quota, in percent. Above it the agent reports a finding, and does not lift an alarm.
 const FULL: u64 = 80;
 
 pub type ObservedMember<'a> = (&'a ControlNode, Member);
 
-/// How a member looks from another node.
+/// A member as seen from another node.
 #[derive(Clone, Debug)]
 pub enum Member {
-    /// It answers: what it says of itself.
+    /// It answers: its own report.
     Answers(Box<Status>),
-    /// It listens and does not answer, as one that is being defragmented.
+    /// It listens and does not answer, for example during a defragmentation.
     Busy,
-    /// It does not even listen: it may never come back.
+    /// It does not even listen, and may never come back.
     Away,
 }
 
 impl Member {
-    /// What a member has said, or whether it at least `listens`.
+    /// The state by a member's answer, or by whether it at least `listens`.
     pub fn of(said: Option<Status>, listens: impl FnOnce() -> bool) -> Self {
         match said {
             Some(status) => Self::Answers(Box::new(status)),
@@ -45,7 +45,7 @@ impl Member {
     }
 }
 
-/// What is to be done, at most one thing at a time.
+/// The next task of a node, at most one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Nothing is due here.
@@ -56,8 +56,8 @@ pub enum Task {
     Lift,
 }
 
-/// Whether defragmenting the member pays: more than half of its database and
-/// enough bytes are unused. A member that is out of space needs every one.
+/// Whether a defragmentation of the member pays: more than half of its database and enough bytes are unused. A member
+/// that is out of space needs every byte.
 fn pays(status: &Status, out_of_space: bool) -> bool {
     let unused = status.db_size.saturating_sub(status.db_size_in_use);
     if out_of_space {
@@ -66,7 +66,7 @@ fn pays(status: &Status, out_of_space: bool) -> bool {
     unused > WORTH && unused * 2 > status.db_size
 }
 
-/// Whether this node has to look at all members: it leads, or wants to have its turn.
+/// Whether this node has to check all members: it leads, or its own member needs a defragmentation.
 pub fn concerns_all(own: &Status, alarms: &[Alarm]) -> bool {
     own.is_leader() || pays(own, is_out_of_space(alarms))
 }
@@ -81,9 +81,9 @@ fn full(status: &Status) -> bool {
 
 /// Decides for the node whose member is `own`. The leader comes last.
 ///
-/// Only with all members well, and none that is being defragmented. When out of space, those that are there and have a
-/// vote go on without the others: writes are refused anyway, and the ones that are away may not come back. A member that
-/// comes back full raises the alarm again, and has its turn.
+/// All members must be healthy, and none may be in a defragmentation. When out of space, the present members with a
+/// vote continue without the others. Writes are refused anyway, and the missing members may never come back. A member
+/// that comes back full raises the alarm again, and has its turn.
 pub fn decide(seen: &[ObservedMember<'_>], own: &Status, alarms: &[Alarm]) -> Task {
     let out_of_space = is_out_of_space(alarms);
     let is_well =
@@ -145,7 +145,7 @@ pub fn findings(seen: &[ObservedMember<'_>], alarms: &[Alarm]) -> Findings {
         findings.push(codes::ETCD_CORRUPT.finding(
             corrupt.join(", "),
             "etcd has found that the data of this member differ from those of the others, and refuses writes",
-            "Power this node off. On another control node, run `kaas-agent replace-member` with this node's name",
+            "Power this node off. On another control-plane node, run `kaas-agent replace-member` with this node's name",
         ));
     }
     for (node, member) in seen {
@@ -154,8 +154,8 @@ pub fn findings(seen: &[ObservedMember<'_>], alarms: &[Alarm]) -> Findings {
         findings.push(codes::ETCD_NEARLY_FULL.finding(
             &node.name,
             format!("etcd's database has {size} MiB of {quota} MiB, {used} MiB of them in use"),
-            "Delete objects that are not needed: at the quota etcd refuses writes. What is not in use is given back by \
-             itself",
+            "Delete objects that are not needed: at the quota etcd refuses writes. Unused space is released \
+             automatically",
         ));
     }
     findings
@@ -164,7 +164,7 @@ pub fn findings(seen: &[ObservedMember<'_>], alarms: &[Alarm]) -> Findings {
 /// Lifts the alarms of members that were out of space.
 ///
 /// # Errors
-/// etcd's refusals; it is decided again later then.
+/// etcd refuses. The agent then decides again later.
 pub fn lift(own: &EtcdClient, alarms: &[Alarm]) -> anyhow::Result<()> {
     for alarm in alarms.iter().filter(|alarm| alarm.kind == NOSPACE) {
         own.disarm(alarm)?;
@@ -173,13 +173,12 @@ pub fn lift(own: &EtcdClient, alarms: &[Alarm]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A full store refuses Kubernetes' own compaction, which is a write: forgets
-/// the history in its place.
+/// Compacts a full store: it refuses Kubernetes' own compaction, which is a write.
 pub fn forget_history(own: &EtcdClient, status: &Status, alarms: &[Alarm]) {
     if !status.is_leader() || !alarms.iter().any(|alarm| alarm.kind == NOSPACE) {
         return;
     }
-    // Refused as well when that was forgotten before.
+    // etcd also refuses if that history was discarded before.
     if let Err(error) = own.compact(status.header.revision) {
         log::info!("compacting etcd to revision {}: {error:#}", status.header.revision);
     }
@@ -208,7 +207,7 @@ mod tests {
         three_nodes().cluster.control_nodes.clone()
     }
 
-    /// What each node decides, who all see the same.
+    /// The decision of each node. All nodes see the same.
     fn each(nodes: &[ControlNode], statuses: &[Status; 3], alarms: &[Alarm]) -> [Task; 3] {
         let all = statuses.clone().map(answers);
         [0, 1, 2].map(|own| decide(&seen(nodes, &all), &statuses[own], alarms))
@@ -222,7 +221,7 @@ mod tests {
         Member::Answers(Box::new(status))
     }
 
-    /// A member of a store that is full, as the second one has said.
+    /// A member of a full store. The second member raised the alarm.
     fn alarmed((member, size, used): (u64, u64, u64)) -> Status {
         Status { errors: vec!["memberID:2 alarm:NOSPACE ".into()], ..status(member, size, used) }
     }
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn followers_come_before_the_leader_and_only_where_it_pays() {
+    fn followers_come_before_the_leader_if_it_pays() {
         let nodes = nodes();
         let (full, lean) = ([1000, 400], [1000, 600]);
         let decided = |sizes: [[u64; 2]; 3]| {
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_that_has_nothing_to_gain_asks_nobody() {
+    fn follower_with_nothing_to_gain_asks_no_member() {
         let alarms = no_space();
         assert!(concerns_all(&status(1, 100, 90), &[]) && concerns_all(&status(2, 1000, 400), &[]));
         assert!(!concerns_all(&status(2, 1000, 900), &[]) && !concerns_all(&status(2, 1000, 900), &alarms));
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_defragmented_while_a_member_is_away_ill_or_learning() {
+    fn away_unhealthy_or_learning_member_prevents_defragmentation() {
         let nodes = nodes();
         let full = |member| answers(status(member, 1000, 400));
         let own = status(2, 1000, 400);
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_store_is_emptied_member_by_member_and_then_serves_again() {
+    fn full_store_is_defragmented_member_by_member() {
         let nodes = nodes();
         let (full, small) = ((4000, 3000), (3000, 3000));
         let decided = |sizes: [(u64, u64); 3]| {
@@ -282,12 +281,12 @@ mod tests {
         assert_eq!(decided([full, full, small]), [Task::Idle, Task::Defragment, Task::Idle]);
         assert_eq!(decided([full, small, small]), [Task::Defragment, Task::Idle, Task::Idle]);
         assert_eq!(decided([small, small, small]), [Task::Lift, Task::Idle, Task::Idle]);
-        // All of it is in use: only a person can help.
+        // All of it is in use: only the operator can help.
         assert_eq!(decided([(4000, 3999); 3]), [Task::Idle; 3]);
     }
 
     #[test]
-    fn a_full_store_waits_for_nobody_who_may_never_come_back() {
+    fn full_store_does_not_wait_for_missing_members() {
         let nodes = nodes();
         let (full, small) = ((4000, 3000), (3000, 3000));
         let decided = |sizes: [(u64, u64); 2], third: &Member| {
@@ -303,16 +302,16 @@ mod tests {
             assert_eq!(decided([full, small], &gone), [Task::Defragment, Task::Idle], "{gone:?}");
             assert_eq!(decided([small, small], &gone), [Task::Lift, Task::Idle], "{gone:?}");
         }
-        // It has its turn now, and the others theirs afterwards.
+        // That member has its turn now, and the others have theirs afterwards.
         assert_eq!(decided([full, full], &Member::Busy), [Task::Idle; 2]);
         assert_eq!(decided([small, small], &Member::Busy), [Task::Idle; 2]);
-        // Who has no leader does nothing.
+        // A member without a leader does nothing.
         let alone = seen(&nodes, &[Member::Away, Member::Away, answers(cut_off.clone())]);
         assert_eq!(decide(&alone, &cut_off, &no_space()), Task::Idle);
     }
 
     #[test]
-    fn a_member_that_listens_and_says_nothing_is_busy() {
+    fn silent_member_that_listens_is_busy() {
         assert!(matches!(Member::of(None, || true), Member::Busy));
         assert!(matches!(Member::of(None, || false), Member::Away));
         assert!(matches!(Member::of(Some(status(1, 2, 1)), || panic!("it has answered")), Member::Answers(_)));

@@ -1,5 +1,5 @@
-//! The ports that pods in the host's network have asked for. A pod in a network of its own needs none of this: the CNI
-//! plugin sends its host ports on to it.
+//! The ports that pods in the host's network request. Pods in a separate network are not included: the CNI plugin
+//! forwards their host ports.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPorts(BTreeSet<(u16, Transport)>);
 
-/// A transport protocol, which has ports, as nft(8) calls it.
+/// A transport protocol with ports, in the words of nft(8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Transport {
@@ -17,8 +17,8 @@ enum Transport {
     Sctp,
 }
 
-/// What of a pod tells its host ports, as `GET /api/v1/pods` lists it (Kubernetes API reference, `Pod` v1). In the host's
-/// network each port of a container is a host port: the API server fills it in.
+/// The part of a pod with its host ports, as `GET /api/v1/pods` lists it (Kubernetes API reference, `Pod` v1). In the
+/// host's network each port of a container is a host port: the API server sets it.
 #[derive(Deserialize)]
 pub struct Pod {
     spec: Spec,
@@ -62,7 +62,7 @@ impl HostPorts {
         Self(ports.filter_map(|port| Some((port.host_port, protocol(&port.protocol)?))).collect())
     }
 
-    /// Each port with its protocol, as nft(8) calls it.
+    /// Each port with its protocol, in the words of nft(8).
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, u16)> {
         self.0.iter().map(|(port, protocol)| {
             let keyword = match protocol {
@@ -90,7 +90,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pods_in_the_hosts_network_open_the_ports_that_they_name() {
+    fn pods_in_the_hosts_network_open_their_ports() {
         let pods = json!([
             {"spec": {"hostNetwork": true, "containers": [
                 {"ports": [{"containerPort": 80, "hostPort": 80}, {"hostPort": 53, "protocol": "UDP"}]}, {}]}},

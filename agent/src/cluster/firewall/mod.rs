@@ -1,16 +1,16 @@
-//! The host firewall: what may come to this node, and through it. All else is dropped.
+//! The host firewall: the packets that are accepted at this node, and through it. All others are dropped.
 //!
 //! ```text
-//! contract::ports, control nodes, administrators' networks, host ports of pods → Rules → one table of nftables
+//! contract::ports, control-plane nodes, administrators' networks, host ports of pods → Rules → one table of nftables
 //! ```
 //!
-//! Laid before the network comes up, kept by maintenance. Conversations that this node began, and what kube-proxy and the
-//! CNI plugins send on to pods (services, NodePorts, host ports), pass. Which further nodes there are is known where the
-//! list of nodes is followed: [`super::pod_network`] marks their packets.
+//! It is loaded before the network comes up, and maintenance keeps it. It accepts connections that this node began, and
+//! packets that kube-proxy and the CNI plugins forward to pods (services, NodePorts, host ports). The module that
+//! follows the list of nodes knows the other nodes: [`super::pod_network`] marks their packets.
 //!
-//! It fails closed at boot, and stays as it is later: without its rules a node does not go on the network, because the
-//! virtual IP and the pod network are protected by nothing else; kube-proxy and the pod network, which need nftables too,
-//! could not work either. The console is there. Rules that hold are never taken away before others hold.
+//! At boot it fails closed: without its rules a node does not go on the network. Nothing else protects the virtual IP
+//! and the pod network. kube-proxy and the pod network, which need nftables too, could not work either. The console
+//! still works. Later the rules are never removed before others are loaded.
 
 mod host_ports;
 mod rules;
@@ -31,10 +31,10 @@ use crate::host::nftables::Table;
 pub use host_ports::{HostPorts, Pod};
 pub use rules::Rules;
 
-/// What pods have asked for last, for an agent that starts again: it closes nothing that was open.
+/// The last ports that pods requested. After a restart, the agent reads them and closes no open port.
 const HOST_PORTS: &str = "/run/kaas/host-ports.json";
 
-/// The firewall of this node and its keeper.
+/// The firewall of this node and its state.
 #[derive(Debug)]
 pub struct Firewall {
     kept: PathBuf,
@@ -48,7 +48,7 @@ struct FirewallState {
 }
 
 impl Firewall {
-    /// That of the node below `root`, which may have been laid already.
+    /// The firewall of the node below `root`. Its table may be loaded already.
     pub fn new(root: &Path) -> Self {
         let kept = files::below(root, HOST_PORTS);
         let host_ports = std::fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
@@ -56,20 +56,20 @@ impl Firewall {
         Self { kept, state: Mutex::new(FirewallState { table, host_ports: host_ports.unwrap_or_default() }) }
     }
 
-    /// Sees to it that the rules hold, and says whether they had to be laid: at first, when they are others now, and when
-    /// somebody has changed them.
+    /// Ensures that the rules are loaded, and returns whether they had to be. They are loaded at first, after a change
+    /// of the rules, and after another program has changed the table.
     ///
     /// # Errors
-    /// A finding when `nft` fails; what held before holds on.
+    /// A finding if `nft` fails. The former rules then remain.
     pub fn ensure(&self, runner: &dyn Runner, rules: &Rules) -> Result<bool, Finding> {
         let FirewallState { table, host_ports } = &mut *self.state();
         table.ensure(runner, &rules.content(host_ports)).map_err(|error| failed(&error))
     }
 
-    /// Lets in what the pods in the host's network ask for, from the next [`Firewall::ensure`] on.
+    /// Accepts the ports of the pods in the host's network, from the next [`Firewall::ensure`] on.
     ///
     /// # Errors
-    /// They cannot be kept for the next start of the agent.
+    /// They cannot be saved for the next start of the agent.
     pub fn open(&self, host_ports: HostPorts) -> io::Result<()> {
         let mut state = self.state();
         if state.host_ports != host_ports {

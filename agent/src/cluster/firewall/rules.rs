@@ -1,4 +1,4 @@
-//! The rules, as nft(8) reads them.
+//! The rules, in the language of nft(8).
 
 use std::net::Ipv4Addr;
 
@@ -11,37 +11,38 @@ use crate::cluster::pod_network::packets::{OF_A_NODE, TO_A_NODE};
 use crate::host::nftables::set;
 use crate::intake::config::{Config, Worker};
 
-/// What is let in.
+/// The accepted packets.
 ///
-/// A control node trusts the other control nodes by their addresses, which the configuration names. Nobody trusts a worker
-/// more than a node of the pod network: it comes and goes, and whoever breaks out of a pod has it. It is let in where the
-/// list of nodes has it, to the tunnel and to what pods reach anyway, and never to etcd, the rendezvous or VRRP.
+/// A control-plane node trusts the other control-plane nodes by their addresses, which the configuration names. A
+/// worker has only the rights of a node of the pod network. It comes and goes, and code that escapes from a pod
+/// controls it. If the list of nodes has it, it reaches the tunnel and the ports that pods reach anyway. It never
+/// reaches etcd, the rendezvous or VRRP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether this is a worker, where nothing listens that control nodes alone have.
+    /// Whether this is a worker. On workers, nothing listens on the ports that only control-plane nodes have.
     worker: bool,
-    /// The control nodes that this one trusts: on a control node the others.
+    /// The control-plane nodes that this one trusts: the others on a control-plane node, none on a worker.
     peers: Vec<Ipv4Addr>,
-    /// The control nodes besides this one, at which this node's pods reach what pods may.
+    /// The control-plane nodes except this one. This node's pods reach the ports for pods there.
     control_nodes: Vec<Ipv4Addr>,
-    /// Of the control node that serves the API.
+    /// Held by the control-plane node that serves the API.
     virtual_address: Option<Ipv4Addr>,
     /// The port of the pod network's tunnel.
     tunnel: u16,
-    /// None as long as a worker has not learned it.
+    /// `None` until a worker has learned it.
     pods: Option<Ipv4Net>,
     services: Option<Ipv4Net>,
-    /// Where administrators come from, no address twice; from anywhere when there is none.
+    /// The networks of administrators, without overlaps. If it is empty, administrators connect from anywhere.
     administrators: Vec<Ipv4Net>,
 }
 
 /// The protocol's number (RFC 9568, section 5.1.1.4).
 const VRRP: u8 = 112;
 
-/// Whose TCP ports nodes and pods reach.
+/// The callers whose TCP ports nodes and pods reach.
 const WITHIN: [Caller; 2] = [Caller::NodesAndPods, Caller::AdministratorsAndNodes];
 
-/// Whose TCP ports nodes reach.
+/// The callers whose TCP ports nodes reach.
 const OF_NODES: [Caller; 3] = [Caller::NodesAndPods, Caller::AdministratorsAndNodes, Caller::Nodes];
 
 impl Rules {
@@ -79,9 +80,9 @@ impl Rules {
         .concat()
     }
 
-    /// A packet with the address of a node or a pod must come in on the device that leads there: neither a pod nor a host
-    /// of a second network passes for a node. Addresses of loopback and of services are not reached from outside, whatever
-    /// `route_localnet` and kube-proxy's rules allow.
+    /// A packet with the address of a node or a pod must come in on the device of the route to that address. So neither
+    /// a pod nor a host of a second network can pretend to be a node. Addresses of loopback and of services are not
+    /// reached from outside, even if `route_localnet` and kube-proxy's rules allow it.
     fn prerouting(&self) -> Vec<String> {
         let mut insiders: Vec<Ipv4Net> = self.control_nodes.iter().copied().map(Ipv4Net::from).collect();
         insiders.extend(self.pods);
@@ -95,17 +96,17 @@ impl Rules {
         if !insiders.is_empty() {
             rules.push(format!("ip saddr {} fib saddr . iif oif missing drop", set(&insiders)));
         }
-        // A NodePort of that number would lead the tunnel's packets to its pods: what is not tracked is not translated.
+        // A NodePort of that number would send the tunnel's packets to its pods: untracked packets are not translated.
         rules.push(format!("fib daddr type local udp dport {} notrack", self.tunnel));
         rules
     }
 
-    /// All that the table of ports names is decided before all else: neither a pod's host port nor a service whose end is
-    /// the node itself opens any of it.
+    /// All ports of the table of ports are decided first. So neither a pod's host port nor a service with an endpoint
+    /// on the node itself opens any of them.
     fn input(&self, host_ports: &HostPorts) -> Vec<String> {
         let mut rules = vec!["iifname \"lo\" accept".to_owned()];
         if let Some(peers) = self.peers() {
-            // RFC 9568, section 5.1.1.3: the time to live is 255, so what was forwarded on the way is no router's.
+            // RFC 9568, section 5.1.1.3: the time to live is 255, so a forwarded packet is no router's.
             rules.push(format!("ip saddr {peers} ip protocol {VRRP} ip ttl 255 accept"));
             rules.push(format!("ip saddr {peers} udp dport {} accept", self.tunnel));
         }
@@ -137,15 +138,15 @@ impl Rules {
         );
         rules.push("icmpv6 type { echo-request, nd-neighbor-solicit, nd-neighbor-advert } accept".into());
         rules.extend(host_ports.iter().map(|(protocol, port)| format!("{protocol} dport {port} accept")));
-        // Where kube-proxy tells load balancers which nodes have a service's pods.
+        // At these ports kube-proxy reports to load balancers which nodes have a service's pods.
         rules.push(format!("tcp dport {}-{} accept", ports::NODE_PORTS.start(), ports::NODE_PORTS.end()));
-        // A service or a host port whose end is on the node itself.
+        // A service or a host port with its endpoint on the node itself.
         rules.push("ct status dnat accept".to_owned());
         rules
     }
 
-    /// Packets of pods, and those that services send on, reach other nodes with this node's address. So what pods may not
-    /// send to a node is stopped here.
+    /// Packets of pods, and packets that services forward, reach other nodes with this node's address. So packets that
+    /// pods may not send to a node are dropped here.
     fn forward(&self) -> Vec<String> {
         let mut rules = vec!["ct state established,related accept".to_owned()];
         rules.push(format!("udp dport {} drop", self.tunnel));
@@ -154,7 +155,8 @@ impl Rules {
             rules.push(format!("ip daddr {others} ip protocol {VRRP} drop"));
             rules.push(format!("iifname != \"{PODS}\" ip daddr {others} tcp dport {} drop", set(&tcp(&WITHIN))));
         }
-        // With this node's address a pod would come from the nodes' network, which may be the administrators' too.
+        // With this node's address a pod's packet would come from the nodes' network, which may be the administrators'
+        // too.
         let administrated = if self.administrators.is_empty() { Vec::new() } else { tcp(&[Caller::Administrators]) };
         let nodes: Vec<Ipv4Addr> = self.control_nodes.iter().copied().chain(self.virtual_address).collect();
         if !nodes.is_empty() {
@@ -169,7 +171,7 @@ impl Rules {
         rules.push(format!("{to_a_node} udp dport {} drop", ports::MEMBERLIST));
         rules.push(format!("iifname \"{PODS}\" accept"));
         rules.push(format!("iifname \"{DEVICE}\" oifname \"{PODS}\" accept"));
-        // What a service or a host port sends on. Nobody else is shown the way to the pods.
+        // Packets that a service or a host port forwards. No other packet is forwarded to pods.
         rules.push("ct status dnat accept".to_owned());
         rules
     }
@@ -191,7 +193,8 @@ impl Rules {
     }
 }
 
-/// A packet of a node that the pod network knows. A packet keeps the mark when it comes out of the tunnel: it is a pod's then.
+/// Matches a packet of a node that the pod network knows. A packet keeps its mark when it comes out of the tunnel: then
+/// it is a pod's.
 fn of_a_node() -> String {
     format!("iifname != {} meta mark & {OF_A_NODE:#x} == {OF_A_NODE:#x}", pods_devices())
 }
@@ -200,7 +203,7 @@ fn pods_devices() -> String {
     format!("{{ \"{PODS}\", \"{DEVICE}\" }}")
 }
 
-/// A control node's TCP ports of these callers.
+/// A control-plane node's TCP ports of these callers.
 fn tcp(callers: &[Caller]) -> Vec<u16> {
     listed(callers).filter_map(|port| port.number).collect()
 }

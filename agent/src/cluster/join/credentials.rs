@@ -1,5 +1,5 @@
-//! What a worker proves itself with: one certificate, the kubelet's, which the kubelet renews. What else asks the API on the
-//! node shows the same; the cluster gives nodes the rights for that.
+//! A worker's credentials: one certificate, the kubelet's, which the kubelet renews. Other clients of the API on the
+//! node use the same one. The cluster gives nodes the rights for that.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::cluster::pod_network;
 use crate::host::files;
 use crate::intake::config::Worker;
 
-/// Those who show the kubelet's certificate, besides itself.
+/// The kubeconfigs of the other programs that use the kubelet's certificate.
 const USERS: [&str; 3] = [api::KUBECONFIG, proxy::KUBECONFIG, pod_network::KUBECONFIG];
 
 /// Whether a worker belongs to its cluster.
@@ -25,13 +25,13 @@ const USERS: [&str; 3] = [api::KUBECONFIG, proxy::KUBECONFIG, pod_network::KUBEC
 pub enum WorkerMembership {
     /// It has not joined.
     NotJoined,
-    /// It has, and its certificate is good.
+    /// It has joined, and its certificate is valid.
     Member,
-    /// It had, and its certificate ended then.
+    /// It had joined, and its certificate expired at this time.
     Expired(SystemTime),
 }
 
-/// How the worker below `root` stands to its cluster.
+/// The membership of the worker below `root` in its cluster.
 pub fn worker_membership(root: &Path, worker: &Worker, now: SystemTime) -> WorkerMembership {
     let authority = fs::read_to_string(files::below(root, CA_CERTIFICATE)).ok();
     let pinned = authority.and_then(|text| discovery::hash_of(&text)).as_ref() == Some(&worker.cluster.ca_hash);
@@ -43,10 +43,11 @@ pub fn worker_membership(root: &Path, worker: &Worker, now: SystemTime) -> Worke
     }
 }
 
-/// Lays what a worker has from its cluster; the kubelet's credentials, which show that it has joined, last.
+/// Writes the files that a worker has from its cluster. The kubelet's credentials come last: they show that it has
+/// joined.
 ///
 /// # Errors
-/// The file system's; joining again completes it.
+/// An error of the file system. Another attempt to join completes it.
 pub fn lay(joining: &JoinContext<'_>, authority: &str, own: &CertificateWithKey) -> anyhow::Result<()> {
     let (root, worker) = (joining.root, joining.worker);
     let authority_file = files::below(root, CA_CERTIFICATE);
@@ -58,7 +59,7 @@ pub fn lay(joining: &JoinContext<'_>, authority: &str, own: &CertificateWithKey)
         let text = kubeconfig(worker, authority, own);
         files::write_atomically(&files::below(root, path), text.as_bytes(), 0o600)?;
     }
-    // The kubelet would go on with what it has of a former membership.
+    // The kubelet would continue with its certificates of a former membership.
     kubelet::forget_certificates(root, "kubelet").context("removing the kubelet's former certificates")?;
     let text = kubeconfig(worker, authority, own);
     files::write_atomically(&files::below(root, kubelet::KUBECONFIG), text.as_bytes(), 0o600)?;
@@ -66,10 +67,9 @@ pub fn lay(joining: &JoinContext<'_>, authority: &str, own: &CertificateWithKey)
     Ok(())
 }
 
-/// Gives those who show the kubelet's certificate the one that it has renewed. Says whether it was news.
+/// Gives the other programs the certificate that the kubelet has renewed. Returns whether it was new.
 pub fn renew(root: &Path, worker: &Worker, now: SystemTime) -> anyhow::Result<bool> {
-    let authority =
-        fs::read_to_string(files::below(root, CA_CERTIFICATE)).context("reading the cluster's authority")?;
+    let authority = fs::read_to_string(files::below(root, CA_CERTIFICATE)).context("reading the cluster's CA")?;
     let own = newest(root, now).context("this worker has no certificate")?;
     let text = kubeconfig(worker, &authority, &own);
     let mut changed = false;
@@ -79,20 +79,20 @@ pub fn renew(root: &Path, worker: &Worker, now: SystemTime) -> anyhow::Result<bo
     Ok(changed)
 }
 
-/// What tells the key from others that the worker has joined with, whatever its kubelet has renewed since; none where it has not
-/// joined.
+/// Identifies the key with which the worker has joined. A renewal by the kubelet does not change it. `None` if the
+/// worker has not joined.
 pub fn key(root: &Path) -> Option<String> {
     let key = KeyPair::from_pem(kubelet::kubeconfig_credentials(root)?.key.expose()).ok()?;
     Some(pki::digits(&key.subject_public_key_info()))
 }
 
-/// When the worker's certificate ends.
+/// When the worker's certificate expires.
 pub fn end(root: &Path, now: SystemTime) -> Option<SystemTime> {
     pki::expiry(&newest(root, now)?.certificate).ok()
 }
 
-/// Of the certificate that the worker joined with and the usable ones that the kubelet has renewed, the one that ends last; none
-/// where it has not joined.
+/// The certificate that expires last: the one with which the worker joined, or a usable one that the kubelet has
+/// renewed. `None` if the worker has not joined.
 fn newest(root: &Path, now: SystemTime) -> Option<CertificateWithKey> {
     let first = kubelet::kubeconfig_credentials(root)?;
     let end = |pair: &CertificateWithKey| pki::expiry(&pair.certificate).ok();

@@ -1,5 +1,5 @@
-//! Who the cluster is, told by anyone: the ConfigMap `cluster-info`, which the pinned hash and the token's signature prove
-//! (Kubernetes, "Authenticating with Bootstrap Tokens", "ConfigMap Signing").
+//! The identity of the cluster, from any server: the ConfigMap `cluster-info`. The pinned hash and the token's
+//! signature prove it (Kubernetes, "Authenticating with Bootstrap Tokens", "ConfigMap Signing").
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -20,10 +20,10 @@ use crate::cluster::pki;
 
 pub(super) const PATH: &str = authentication::CLUSTER_INFO;
 
-/// How many hashes are shown: anyone may have sent them.
+/// How many hashes a finding shows: any server may have sent them.
 const NAMED: usize = 3;
 
-/// What the name of a signature begins with; the token's name follows.
+/// The prefix of a signature's name. The token's ID follows.
 const SIGNATURE: &str = "jws-kubeconfig-";
 
 pub(super) struct Token<'a> {
@@ -45,10 +45,10 @@ struct ConfigMap {
     data: BTreeMap<String, String>,
 }
 
-/// The cluster's authority in PEM, alone.
+/// The cluster's CA certificate in PEM, alone.
 ///
 /// # Errors
-/// It is not the pinned one, or the token has not signed it.
+/// The CA is not the pinned one, or the token has not signed it.
 pub(super) fn verified_ca(info: &[u8], token: &Token<'_>, pinned: &str) -> Result<String, Error> {
     let (map, authority) = read(info, pinned)?;
     let text = map.data.get("kubeconfig").map_or("", String::as_str);
@@ -64,10 +64,11 @@ pub(super) fn verified_ca(info: &[u8], token: &Token<'_>, pinned: &str) -> Resul
     }
 }
 
-/// The pinned authority in PEM, whatever has signed the rest: whom that authority names is the cluster.
+/// The pinned CA certificate in PEM, without a check of the signature. The server that this CA certifies is the
+/// cluster.
 ///
 /// # Errors
-/// It is not the pinned one.
+/// The CA is not the pinned one.
 pub(super) fn unsigned_ca(info: &[u8], pinned: &str) -> Result<String, Error> {
     read(info, pinned).map(|(_, authority)| authority)
 }
@@ -105,7 +106,7 @@ fn pinned_of(bundle: &str, pinned: &str) -> Result<String, Finding> {
     ))
 }
 
-/// The hash of the public key of an authority in PEM, as kubeadm writes it, if it is one.
+/// The hash of the public key of a CA certificate in PEM, as kubeadm writes it. `None` if it is no certificate.
 pub(super) fn hash_of(authority: &str) -> Option<String> {
     let pem = Pem::iter_from_buffer(authority.as_bytes()).next()?.ok()?;
     Fingerprint::of_key_of(&pem.contents).map(|hash| hash.to_string())
@@ -140,7 +141,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_strangers_many_authorities_are_told_in_a_line() {
+    fn many_foreign_cas_are_summarized_in_one_line() {
         let certificate = |_| {
             let key = rcgen::KeyPair::generate().unwrap();
             rcgen::CertificateParams::default().self_signed(&key).unwrap().pem()
@@ -153,7 +154,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_signature_as_kubernetes_makes_it_is_taken() {
+    fn signature_by_kubernetes_is_accepted() {
         // Kubernetes' own: k8s.io/cluster-bootstrap/token/jws, jws_test.go.
         let whole = Secret::new("joshua.my voice is my passcode".to_owned());
         let token = Token { whole: &whole, id: "joshua", secret: "my voice is my passcode" };
@@ -167,9 +168,9 @@ pub(super) mod tests {
         }
         assert!(!signed("Hello from this side.", &token, signature));
     }
-    /// Anyone at the pinned address answers before he has proved anything.
+    /// Any server at the pinned address answers before it has proved anything.
     #[test]
-    fn fuzz_of_what_a_cluster_says_of_itself() {
+    fn fuzz_of_cluster_info() {
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
         let pinned = hash_of(&certificate.pem()).unwrap();
@@ -193,7 +194,7 @@ pub(super) mod tests {
         let bundle = kubeconfig(&(other.clone() + &certificate.pem()));
         let examples = [good, foreign, info(other, whole.expose()), info(bundle, whole.expose()), b"{}".to_vec()];
         fuzz("what a cluster says of itself", 16 << 20, &examples.map(Example::new), |bytes| {
-            // Whatever it says, no authority comes out of it but the pinned one.
+            // For any answer, the only possible result is the pinned CA.
             if let Ok(found) = verified_ca(bytes, &token, &pinned) {
                 assert_eq!(hash_of(&found).as_ref(), Some(&pinned));
             }

@@ -1,4 +1,4 @@
-//! Whether a cluster may take a worker: pure judgement of what it has said.
+//! Whether a cluster may admit a worker: checks of the cluster's answers, without side effects.
 
 use std::net::Ipv4Addr;
 
@@ -15,14 +15,14 @@ use super::published::PublishedCluster;
 use crate::cluster::kubernetes::addresses::{self, Address};
 use crate::intake::config::{ClusterNetwork, Worker};
 
-/// The label of control nodes, as kubeadm gives it.
+/// The label of control-plane nodes, from kubeadm.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// `GET /version`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Version {
-    /// Such as `v1.36.3`.
+    /// For example `v1.36.3`.
     pub git_version: String,
 }
 
@@ -70,13 +70,13 @@ impl Node {
         self.metadata.name == name
     }
 
-    /// Whether this is its address.
+    /// Whether the node has this address.
     fn has(&self, address: Ipv4Addr) -> bool {
         addresses::counting(&self.status.addresses).is_some_and(|own| own == address)
     }
 }
 
-/// Whether the cluster has the name that the worker was given.
+/// Checks that the cluster has the name that the worker was configured with.
 pub(super) fn check_cluster_name(given: &str, named: &str) -> Result<(), Finding> {
     if given == named {
         return Ok(());
@@ -88,7 +88,8 @@ pub(super) fn check_cluster_name(given: &str, named: &str) -> Result<(), Finding
     ))
 }
 
-/// The newest minor of the image that may join: not newer than the oldest API server, and not too old for the newest.
+/// The newest minor version of the image that may join. It is not newer than the oldest API server, and not too old for
+/// the newest.
 pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result<String, Finding> {
     let all = servers(api, nodes);
     let may = |minor: Minor| all.iter().all(|server| minor.may_speak_to(*server));
@@ -99,12 +100,13 @@ pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result
         codes::JOIN_VERSION_SKEW.finding(
             "the cluster's Kubernetes version",
             format!("its API server is of {}, and this image carries {}", api.git_version, carried.join(" and ")),
-            "Use an image of the control nodes' version, or upgrade those first",
+            "Use an image of the control-plane nodes' version, or upgrade those first",
         )
     })
 }
 
-/// Whether the control nodes are between two minors, and the image carries one that may join once all have come to the newest.
+/// Whether the control-plane nodes have two minor versions, and the image carries one that may join once all have the
+/// newest.
 pub(super) fn may_join_soon(image: &ImageFacts, api: &Version, nodes: &[Node]) -> bool {
     let all = servers(api, nodes);
     let (oldest, newest) = (all.iter().min(), all.iter().max());
@@ -112,22 +114,23 @@ pub(super) fn may_join_soon(image: &ImageFacts, api: &Version, nodes: &[Node]) -
         && newest.is_some_and(|newest| available_minors(image).iter().any(|minor| minor.may_speak_to(*newest)))
 }
 
-/// The minors of all API servers. One is of the version of its node's kubelet, or newer while that node is being upgraded.
+/// The minor versions of all API servers. Each has the version of its node's kubelet, or a newer one while that node is
+/// being upgraded.
 fn servers(api: &Version, nodes: &[Node]) -> Vec<Minor> {
     let of = |version: &str| Minor::of(version.trim_start_matches('v'));
     let control = nodes.iter().filter(|node| node.metadata.labels.contains_key(CONTROL_PLANE));
     control.filter_map(|node| of(&node.status.node_info.kubelet_version)).chain(of(&api.git_version)).collect()
 }
 
-/// The minors of an image, the oldest first.
+/// The minor versions of an image, the oldest first.
 fn available_minors(image: &ImageFacts) -> Vec<Minor> {
     let mut carried: Vec<Minor> = image.kubernetes.iter().filter_map(|one| one.minor.parse().ok()).collect();
     carried.sort_unstable();
     carried
 }
 
-/// Whether the worker's subnets, which its form or a DHCP server gives, are apart from the ranges that the cluster has for pods
-/// and services: what is in those, a node does not reach.
+/// Checks that the worker's subnets do not overlap the cluster's ranges for pods and services. The subnets come from
+/// its form or a DHCP server. A node cannot reach hosts in those ranges.
 pub(super) fn check_subnets(worker: &Worker, network: ClusterNetwork) -> Result<(), Finding> {
     let subnets = worker.node.interfaces.iter().filter_map(|interface| interface.address.known());
     let ranges = [("pod CIDR", network.pod_cidr), ("service CIDR", network.service_cidr)];
@@ -143,7 +146,7 @@ pub(super) fn check_subnets(worker: &Worker, network: ClusterNetwork) -> Result<
     Ok(())
 }
 
-/// Whether no other node has the worker's name or address. One that this VM was before is no other.
+/// Checks that no other node has the worker's name or address. A former node of this VM is not another one.
 pub(super) fn check_unique(
     worker: &Worker,
     machine: Option<BiosUuid>,
@@ -151,8 +154,8 @@ pub(super) fn check_unique(
     nodes: &[Node],
 ) -> Result<(), Finding> {
     let (name, address) = (&worker.node.name, worker.node.address());
-    // The API server never changes the ID of a node (ValidateNodeUpdate), and one of this VM may have been made by an image
-    // that read the UUID in the other order.
+    // The API server never changes the ID of a node (ValidateNodeUpdate). The ID of this VM may come from an image that
+    // read the UUID in the other byte order.
     let is_own = |node: &Node| {
         let runs_on = node.spec.provider_id.as_deref().and_then(BiosUuid::of_provider_id);
         machine.is_some() && runs_on == machine
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_minor_that_no_api_server_is_older_than_joins() {
+    fn newest_minor_version_for_all_api_servers_joins() {
         // The image carries 1.35 and 1.36.
         for (api, oldest, expected) in [
             ("v1.36.3", "v1.36.3", Some("1.36")),
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_fits_once_all_control_nodes_are_upgraded_may_join_soon() {
+    fn image_may_join_soon_during_an_upgrade() {
         for (api, oldest, soon) in [
             ("v1.35.4", "v1.34.1", true),
             ("v1.34.1", "v1.34.1", false),
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_that_the_cluster_has_for_pods_or_services_is_refused() {
+    fn overlapping_subnet_is_refused() {
         let network = joined().cluster.learned.unwrap().network;
         let mut worker = worker();
         assert_eq!(check_subnets(&worker, network), Ok(()));
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_address_of_another_node_is_refused_and_ones_own_is_not() {
+    fn name_or_address_of_another_node_is_refused() {
         let said = joined().cluster.learned.unwrap();
         let published =
             PublishedCluster { cluster: "lab".into(), network: said.network, control_nodes: said.control_nodes };

@@ -1,15 +1,15 @@
-//! How a worker joins its cluster: with a bootstrap token, and the hash of the cluster's authority.
+//! How a worker joins its cluster: with a bootstrap token, and the hash of the cluster's CA.
 //!
 //! ```text
-//! cluster-info, from anyone ─► authority, if its hash is the pinned one and the token has signed it
-//! with the token:  what the cluster says to workers, its version, its nodes ─► judged
-//!                  a request for a certificate, which a control node approves ─► the worker's credentials
+//! cluster-info, from any server ─► CA, if its hash is the pinned one and the token has signed it
+//! with the token:  the cluster's answers to workers, its version, its nodes ─► checked
+//!                  a request for a certificate, which a control-plane node approves ─► the worker's credentials
 //! ```
 //!
-//! It is kubeadm's way (`kubeadm join`: discovery by a token, TLS bootstrap of the kubelet), with the same objects in the
-//! cluster and tokens that kubeadm makes. The agent takes it itself, so that each refusal has its code, and nothing
-//! is laid before all has been judged. The key is saved before it is asked a certificate for: after a cut the same is
-//! asked again. [`standing`] tells whether all that was done.
+//! It follows kubeadm (`kubeadm join`: discovery by a token, TLS bootstrap of the kubelet), with the same objects in
+//! the cluster and with tokens of kubeadm. The agent does it without kubeadm, so that each refusal has its code, and
+//! nothing is written before all has been checked. The key is saved before the request for its certificate. After an
+//! interruption the same request is sent again. [`worker_membership`] tells whether all is done.
 
 pub mod credentials;
 mod discovery;
@@ -46,17 +46,17 @@ use published::PublishedCluster;
 #[cfg(test)]
 pub(in crate::cluster) use request::object;
 
-/// What a finding of an expired worker is about, where nobody is asked for a token.
+/// The subject of a finding about an expired worker that is not asked for a token.
 pub const CERTIFICATE: &str = "the worker's certificate";
 
-/// Why a worker has not joined.
+/// The reason why a worker has not joined.
 #[derive(Debug)]
 pub enum Error {
-    /// The cluster is away, or has not done its part yet: it is waited for.
+    /// The cluster does not answer, or is not ready for the worker yet. The worker tries again.
     Waiting(String),
-    /// A person must mend something.
+    /// The operator must fix something.
     Refused(Box<Finding>),
-    /// Something failed that should not have.
+    /// An unexpected failure.
     Failed(anyhow::Error),
 }
 
@@ -72,22 +72,22 @@ impl From<Finding> for Error {
     }
 }
 
-/// A worker that wants to join.
+/// A worker that joins.
 pub struct JoinContext<'a> {
     pub worker: &'a Worker,
     pub image: &'a ImageFacts,
     /// The BIOS UUID of its VM.
     pub machine: Option<BiosUuid>,
-    /// The directory below which the system is.
+    /// The root directory of the system.
     pub root: &'a Path,
     /// How long the API may take for an answer.
     pub timeout: Duration,
 }
 
 pub struct DiscoveredCluster {
-    /// The cluster's authority.
+    /// The cluster's CA certificate.
     pub ca: String,
-    /// What the worker goes by from now on.
+    /// The settings that the worker uses from now on.
     pub learned: LearnedCluster,
     /// Whether the cluster has a node of the worker's name, which is this VM.
     known: bool,
@@ -95,10 +95,10 @@ pub struct DiscoveredCluster {
 }
 
 impl JoinContext<'_> {
-    /// Asks the cluster all that has to be known before something is laid.
+    /// Requests all facts that must be known before a file is written.
     ///
     /// # Errors
-    /// [`Error`]: the refusals of the token, the authority, the version, the name and the address are here.
+    /// [`Error`]: refusals of the token, the CA, the version, the name and the address come from here.
     pub fn discover(&self, token: &Secret) -> Result<DiscoveredCluster, Error> {
         let cluster = &self.worker.cluster;
         let server = SocketAddr::from((cluster.api_address, ports::API));
@@ -106,7 +106,7 @@ impl JoinContext<'_> {
         let info = self.found(anyone.get(discovery::PATH), "has not published what proves it")?;
         let token = Token::read(token).context("the join token is damaged on this node")?;
         let authority = match discovery::verified_ca(&info.body, &token, &cluster.ca_hash) {
-            // Whoever answers may say so, and has proved nothing: the cluster is asked.
+            // Any server may answer that, without a proof: ask the cluster.
             Err(Error::Refused(unproved)) if unproved.code == codes::JOIN_TOKEN_REFUSED.code => {
                 let authority = discovery::unsigned_ca(&info.body, &cluster.ca_hash)?;
                 return Err(self.asked_whether(unproved, &authority, token.whole)?);
@@ -121,7 +121,10 @@ impl JoinContext<'_> {
         let nodes = self.nodes(&client)?;
         let kubernetes_minor = match judge::minor(self.image, &version, &nodes) {
             Err(skew) if judge::may_join_soon(self.image, &version, &nodes) => {
-                return Err(Error::Waiting(format!("waiting for all control nodes to be upgraded: {}", skew.seen)));
+                return Err(Error::Waiting(format!(
+                    "waiting for all control-plane nodes to be upgraded: {}",
+                    skew.seen
+                )));
             }
             judged => judged?,
         };
@@ -136,8 +139,8 @@ impl JoinContext<'_> {
         })
     }
 
-    /// Why it has not joined whose token is said to be refused. Only a server with a certificate of the pinned authority for the
-    /// cluster's address is shown the token, and believed.
+    /// The reason why a worker has not joined whose token is said to be refused. The token is sent only to a server
+    /// that has a certificate of the pinned CA for the cluster's address. Only its answer counts.
     fn asked_whether(&self, unproved: Box<Finding>, authority: &str, token: &Secret) -> Result<Error, Error> {
         let server = SocketAddr::from((self.worker.cluster.api_address, ports::API));
         let answer = Client::with_token(server, authority, token, self.timeout)?.get("/version");
@@ -145,14 +148,14 @@ impl JoinContext<'_> {
             Ok(answer) if [401, 403].contains(&answer.code) => Error::Refused(unproved),
             Ok(_) => Error::Waiting("the cluster has not published yet that it knows the token".to_owned()),
             Err(error) => Error::Waiting(format!(
-                "who answers at {server} says that the cluster does not know the token, and has not proved to be the cluster: {}",
+                "the server at {server} says that the cluster does not know the token, and has not proved to be the cluster: {}",
                 error.root_cause().to_string().lines().next().unwrap_or_default()
             )),
         })
     }
 
-    /// What tells the key from others that a certificate is asked for, as control nodes note it of whom they let in. It is saved
-    /// by then.
+    /// Identifies the key of the requested certificate. Control-plane nodes record it for workers that they admit. The
+    /// key is saved by then.
     pub fn key(&self) -> anyhow::Result<String> {
         request::digits(self)
     }
@@ -172,7 +175,7 @@ impl JoinContext<'_> {
         })
     }
 
-    /// The answer to a question that the token gives the right to ask.
+    /// The answer to a request for which the token gives the right.
     fn told(&self, client: &Client, path: &str) -> Result<Answer, Error> {
         self.granted(client.get(path))
     }
@@ -187,7 +190,7 @@ impl JoinContext<'_> {
         }
     }
 
-    /// An answer, if there is one: `missing` says what it means if what was asked for is not there.
+    /// An answer, if there is one. `missing` is the meaning of an answer 404.
     fn found(&self, answer: anyhow::Result<Answer>, missing: &str) -> Result<Answer, Error> {
         let server = format!("{}:{}", self.worker.cluster.api_address, ports::API);
         match answer {
@@ -208,21 +211,21 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     Ok(serde_json::from_slice(&answer.body).context("understanding the API server's answer")?)
 }
 
-/// That the cluster does not take the token.
+/// The finding that the cluster does not accept the token.
 fn refused_token(why: &str) -> Finding {
     codes::JOIN_TOKEN_REFUSED.finding(
         properties::JOIN_TOKEN,
         why,
-        "Make a new one on a control node of the cluster, `kubeadm token create --ttl 1h --print-join-command`, and give it \
-         in the form, on the console, or with `kaas-agent configure --from -`",
+        "Make a new one on a control-plane node of the cluster, `kubeadm token create --ttl 1h --print-join-command`, and \
+         give it in the form, on the console, or with `kaas-agent configure --from -`",
     )
 }
 
-/// That a worker belongs nowhere and has nothing to join with.
+/// The finding that a worker belongs to no cluster and has no token to join with.
 pub fn no_token(standing: &WorkerMembership) -> Finding {
     let action = "Give it a new join token: in the form, on the console, or with `kaas-agent configure --from -`";
     match standing {
-        // The console's form has it beside the field in which the new token is given.
+        // The console's form shows it next to the field for the new token.
         WorkerMembership::Expired(ended) => expired(properties::JOIN_TOKEN, *ended, action),
         _ => codes::JOIN_TOKEN_MISSING.finding(
             properties::JOIN_TOKEN,
@@ -232,14 +235,14 @@ pub fn no_token(standing: &WorkerMembership) -> Finding {
     }
 }
 
-/// That the cluster knows the worker no more: a finding about `subject`.
+/// The finding that the cluster no longer knows the worker, with this `subject`.
 pub fn expired(subject: &str, ended: SystemTime, action: &str) -> Finding {
     let seen = format!("the worker's certificate ended {}", humantime::format_rfc3339_seconds(ended));
     codes::JOIN_CERTIFICATE_EXPIRED.finding(subject, seen, action)
 }
 
-/// How far a worker has come, as it is kept below `root`. One whose certificate has ended is a member no more, and that is
-/// noted: before its form is scrubbed, which may have the token by which it joins again.
+/// The progress of a worker, from its record below `root`. If its certificate has expired, it is no longer a member,
+/// and that is recorded. This happens before its form is scrubbed, which may have the token for the next join.
 pub fn progress(root: &Path, config: &Config, now: SystemTime) -> anyhow::Result<Progress> {
     let records = Records::new(root);
     let mut progress = records.progress()?;

@@ -1,5 +1,5 @@
-//! What a tenant's control nodes say to workers: a ConfigMap, which who has a bootstrap token may read, and who has joined.
-//! Workers need not be told twice what the cluster was formed with.
+//! The settings that a tenant cluster's control-plane nodes publish for workers: a ConfigMap. Holders of a bootstrap
+//! token may read it, and nodes that have joined. So workers are not configured with the cluster's settings again.
 
 use anyhow::Context as _;
 use contract::properties::ControlNode;
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use crate::host::https::Answer;
 use crate::intake::config::{Cluster, ClusterNetwork};
 
-/// Its name, in the namespace `kube-system`.
+/// The ConfigMap's name, in the namespace `kube-system`.
 pub const NAME: &str = "kaas-workers";
 
 pub(super) const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-workers";
 
-/// The key under which it stands.
+/// The key of the settings in the ConfigMap.
 const KEY: &str = "cluster.json";
 
-/// What it says. Fields may come, with a default; none goes.
+/// The settings. Fields may be added, with a default. None may be removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishedCluster {
     pub cluster: String,
@@ -54,7 +54,7 @@ mod tests {
     use crate::intake::config::fixture::three_nodes;
 
     #[test]
-    fn what_is_said_is_understood_and_a_later_field_is_left_aside() {
+    fn published_settings_are_read_without_later_fields() {
         let published = PublishedCluster::of(&three_nodes().cluster);
         let mut object = published.object();
         let answer = |object: &Value| Answer { code: 200, body: object.to_string().into_bytes() };

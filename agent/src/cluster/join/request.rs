@@ -1,6 +1,6 @@
 //! The request for the certificate by which the cluster knows a node: the kubelet's own (Kubernetes, "TLS
-//! bootstrapping"), made here so that a refusal is seen. A control node approves it ([`crate::cluster::kubernetes::approval`]), and the
-//! cluster's controllers sign it.
+//! bootstrapping"). The agent makes it, so that a refusal is reported. A control-plane node approves it
+//! ([`crate::cluster::kubernetes::approval`]), and the cluster's controllers sign it.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ use crate::host::files;
 use crate::host::hex;
 use crate::host::https::Client;
 
-/// The key that a certificate is asked for, until the worker has it.
+/// The key of the requested certificate, until the worker has the certificate.
 pub(super) const KEY: &str = "/etc/kubernetes/kubelet-join.key";
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -57,15 +57,15 @@ pub(super) fn certificate(
 ) -> Result<CertificateWithKey, Error> {
     let key = key(joining)?;
     let own = &joining.worker.node.name;
-    // By its key's name it is found again after a cut.
+    // The key is part of the name, so the request is found again after an interruption.
     let digest = Sha256::digest(key.subject_public_key_info());
     let name = format!("kaas-{own}-{}", hex::lower(&digest[..8]));
     let asked = client.post(REQUESTS, &object(&name, own, &key)?);
     let asked = joining.found(asked, "signs no certificates")?;
     match asked.code {
-        // 409: it was asked for before.
+        // 409: it was requested before.
         201 | 409 => {}
-        401 => return Err(refused_token("the API server does not take it any more").into()),
+        401 => return Err(refused_token("the API server no longer accepts it").into()),
         403 => return Err(refused_token("it gives no right to ask for a certificate").into()),
         _ => return Err(Error::Waiting(format!("waiting for the cluster: {}", answer::refused(&asked)))),
     }
@@ -73,20 +73,20 @@ pub(super) fn certificate(
     let request: Request =
         serde_json::from_slice(&answer.body).context("understanding the request for a certificate")?;
     if let Some(no) = request.status.conditions.iter().find(|one| ["Denied", "Failed"].contains(&one.kind.as_str())) {
-        // Another key can be asked for.
+        // The next request uses another key.
         forget(joining).context("forgetting the denied key")?;
         let seen = format!("the request {name} is {}: {}", no.kind.to_lowercase(), no.message);
-        let action = "Ask whoever runs the cluster; the worker asks again";
+        let action = "Ask the operator of the cluster; the worker asks again";
         return Err(codes::JOIN_DENIED.finding("the worker's certificate", seen, action).into());
     }
     let Some(encoded) = request.status.certificate else {
         let mut what = format!(
-            "waiting for the cluster to sign the worker's certificate: request {name}. If it stays so, its control nodes say why \
-             (worker.not-approved)"
+            "waiting for the cluster to sign the worker's certificate: request {name}. If it stays so, its control-plane nodes \
+             say why (worker.not-approved)"
         );
         if known {
             what.push_str(&format!(
-                "; it has a node {own} already: unless the token names {own}, delete that on a control node with kubectl \
+                "; it has a node {own} already: unless the token names {own}, delete that on a control-plane node with kubectl \
                  delete node {own}"
             ));
         }
@@ -97,12 +97,12 @@ pub(super) fn certificate(
     Ok(CertificateWithKey { certificate, key: Secret::new(key.serialize_pem()) })
 }
 
-/// What tells the key from others that a certificate is asked for.
+/// Identifies the key of the requested certificate.
 pub(super) fn digits(joining: &JoinContext<'_>) -> anyhow::Result<String> {
     Ok(pki::digits(&key(joining)?.subject_public_key_info()))
 }
 
-/// Forgets the key: it is in use elsewhere, or of no use.
+/// Removes the key: it is in use elsewhere, or no longer needed.
 pub(super) fn forget(joining: &JoinContext<'_>) -> io::Result<bool> {
     files::remove(&files::below(joining.root, KEY))
 }
@@ -120,7 +120,7 @@ fn key(joining: &JoinContext<'_>) -> anyhow::Result<KeyPair> {
     Ok(key)
 }
 
-/// The request of the kubelet of a node. Usages and subject are those that control nodes approve.
+/// The request of the kubelet of a node. Control-plane nodes approve only these usages and this subject.
 pub(in crate::cluster) fn object(name: &str, node: &str, key: &KeyPair) -> anyhow::Result<Value> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();

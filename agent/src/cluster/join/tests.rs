@@ -1,4 +1,4 @@
-//! A worker that joins a cluster which answers as a tenant's API server does, over real TLS.
+//! A worker that joins a cluster. The cluster answers as a tenant cluster's API server does, over real TLS.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,14 +21,14 @@ use crate::intake::config::fixture::{image, three_nodes, worker};
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
 
-/// What the cluster does next.
+/// The behavior of the cluster.
 #[derive(Clone)]
 struct Mood {
-    /// Whether there is what workers need.
+    /// Whether the objects that workers need exist.
     publishes: bool,
-    /// The token that has signed who the cluster is, if one has.
+    /// The token that has signed the cluster's identity, if any.
     signs_with: Option<&'static str>,
-    /// The code with which questions of a token are answered.
+    /// The status code for requests with a token.
     code: u16,
     version: &'static str,
     nodes: Value,
@@ -46,7 +46,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// One whose API is at an address of loopback that no other test has.
+    /// A cluster whose API is at an address of loopback that no other test uses.
     fn start(last: u8) -> Self {
         let (root, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
         let address = Ipv4Addr::new(127, 0, 91, last);
@@ -115,7 +115,7 @@ impl Cluster {
         JoinContext { worker: &self.worker, image: IMAGE.get_or_init(image), machine: None, root, timeout }
     }
 
-    /// One attempt, as the step takes it.
+    /// One attempt, as the step makes it.
     fn join(&self) -> Result<Worker, Error> {
         let (joining, token) = (self.joining(), Secret::new(TOKEN.to_owned()));
         let admission = joining.discover(&token)?;
@@ -141,7 +141,7 @@ impl Cluster {
     }
 }
 
-/// The nodes one by one, whatever the limit.
+/// The nodes one by one, for any limit.
 fn page(nodes: &Value, path: &str) -> (u16, Value) {
     let from: usize = path.split_once("continue=").map_or(0, |(_, from)| from.parse().unwrap());
     let nodes = nodes.as_array().unwrap();
@@ -153,7 +153,7 @@ fn page(nodes: &Value, path: &str) -> (u16, Value) {
 static IMAGE: std::sync::OnceLock<ImageFacts> = std::sync::OnceLock::new();
 
 #[test]
-fn a_worker_joins_and_has_what_the_cluster_says() {
+fn worker_joins_and_has_the_published_settings() {
     let cluster = Cluster::start(1);
     let (root, now) = (cluster.root.path(), SystemTime::now());
     assert_eq!(worker_membership(root, &cluster.worker, now), WorkerMembership::NotJoined);
@@ -179,7 +179,7 @@ fn a_worker_joins_and_has_what_the_cluster_says() {
 }
 
 #[test]
-fn a_worker_whose_certificate_has_ended_is_a_member_no_more_from_its_next_start_on() {
+fn expired_worker_is_no_member_after_its_start() {
     let cluster = Cluster::start(8);
     let (root, now) = (cluster.root.path(), SystemTime::now());
     let config = Config::Worker(cluster.join().unwrap());
@@ -195,7 +195,7 @@ fn a_worker_whose_certificate_has_ended_is_a_member_no_more_from_its_next_start_
 }
 
 #[test]
-fn what_the_kubelet_renews_is_shown_by_all() {
+fn all_programs_use_the_renewed_certificate() {
     let cluster = Cluster::start(2);
     let (root, now) = (cluster.root.path(), SystemTime::now());
     let joined = cluster.join().unwrap();
@@ -208,17 +208,17 @@ fn what_the_kubelet_renews_is_shown_by_all() {
     let read = pki::read_kubeconfig(&files::below(root, api::KUBECONFIG)).unwrap();
     assert_eq!(read.certificate, renewed.certificate);
     assert_eq!(credentials::end(root, now), pki::expiry(&renewed.certificate).ok());
-    // The power was cut right after it has renewed that: it is a member by the one before.
+    // The power was cut right after the renewal: the worker is a member by the former certificate.
     fs::rename(&current, current.with_file_name("kubelet-client-2026-01-01-00-00-00.pem")).unwrap();
     files::write_atomically(&current, b"", 0o600).unwrap();
     assert_eq!(credentials::end(root, now), pki::expiry(&renewed.certificate).ok());
-    // It joins again: what the kubelet has of before is gone.
+    // It joins again: the kubelet's former certificates are gone.
     cluster.join().unwrap();
     assert!(!current.exists());
 }
 
 #[test]
-fn a_token_that_is_not_the_clusters_is_refused() {
+fn token_of_another_cluster_is_refused() {
     let cluster = Cluster::start(3);
     let words = |seen: &str| {
         let finding = cluster.refused();
@@ -226,7 +226,7 @@ fn a_token_that_is_not_the_clusters_is_refused() {
         assert!(finding.seen.contains(seen) && finding.action.contains("kubeadm token create"), "{finding}");
         assert!(!finding.to_string().contains("0123456789"), "{finding}");
     };
-    // Whoever answers in the cluster's place can leave the signature out, or a new token is not signed with yet.
+    // A server in the cluster's place can leave the signature out, or the cluster has not signed with a new token yet.
     cluster.is(|mood| mood.signs_with = None);
     let Err(Error::Waiting(what)) = cluster.join() else { panic!("it does not wait") };
     assert!(what.contains("not published yet"), "{what}");
@@ -242,10 +242,10 @@ fn a_token_that_is_not_the_clusters_is_refused() {
 }
 
 #[test]
-fn what_somebody_says_in_the_clusters_place_of_its_token_is_no_refusal() {
+fn unproved_answer_about_the_token_is_no_refusal() {
     let cluster = Cluster::start(11);
     cluster.is(|mood| (mood.signs_with, mood.code) = (None, 401));
-    // He has the cluster's public certificate, and none of its keys.
+    // The server has the cluster's public certificate, and none of its keys.
     let stranger = CertificateAuthorities::make(SystemTime::now()).unwrap();
     let mut leaf = Leaf { server: true, ..Leaf::client("kube-apiserver") };
     leaf.addresses.insert(IpAddr::V4(cluster.worker.cluster.api_address));
@@ -259,10 +259,10 @@ fn what_somebody_says_in_the_clusters_place_of_its_token_is_no_refusal() {
 }
 
 #[test]
-fn another_authority_is_refused_before_anything_of_the_token_is_sent() {
+fn other_ca_is_refused_without_sending_the_token() {
     let mut cluster = Cluster::start(4);
     let true_hash = std::mem::replace(&mut cluster.worker.cluster.ca_hash, worker().cluster.ca_hash);
-    // Whoever asked with the token would be told that.
+    // A request with the token would get this answer.
     cluster.is(|mood| mood.code = 401);
     let finding = cluster.refused();
     assert_eq!(finding.code, "join.wrong-ca");
@@ -270,7 +270,7 @@ fn another_authority_is_refused_before_anything_of_the_token_is_sent() {
 }
 
 #[test]
-fn what_the_cluster_is_not_made_for_is_refused_with_its_code() {
+fn each_refusal_of_the_cluster_has_its_code() {
     let mut cluster = Cluster::start(5);
     cluster.is(|mood| mood.version = "v1.30.0");
     assert_eq!(cluster.refused().code, "join.version-skew");
@@ -290,20 +290,20 @@ fn what_the_cluster_is_not_made_for_is_refused_with_its_code() {
 }
 
 #[test]
-fn a_cluster_that_is_away_or_not_ready_for_workers_is_waited_for() {
+fn worker_waits_for_an_unready_cluster() {
     let mut cluster = Cluster::start(6);
     cluster.is(|mood| mood.publishes = false);
     assert!(cluster.waits().contains("is it a tenant cluster?"));
     cluster.is(|mood| (mood.publishes, mood.code) = (true, 503));
     assert!(cluster.waits().contains("503"));
-    // Nobody is there.
+    // Nothing listens there.
     cluster.worker.cluster.api_address = Ipv4Addr::new(127, 0, 91, 255);
     let waits = cluster.waits();
     assert!(waits.contains("waiting for the Kubernetes API at 127.0.91.255:6443"), "{waits}");
 }
 
 #[test]
-fn a_request_that_is_cut_off_is_asked_again_and_a_denied_one_anew() {
+fn interrupted_request_is_repeated_and_denied_one_replaced() {
     let cluster = Cluster::start(7);
     let signed = cluster.mood.lock().unwrap().request.clone();
     cluster.is(|mood| mood.request = json!({}));
@@ -320,7 +320,7 @@ fn a_request_that_is_cut_off_is_asked_again_and_a_denied_one_anew() {
 }
 
 #[test]
-fn the_key_that_a_worker_says_is_the_one_that_it_asks_for_and_has_joined_with() {
+fn worker_reports_the_key_of_its_certificate() {
     let cluster = Cluster::start(12);
     let root = cluster.root.path();
     assert_eq!(credentials::key(root), None);
@@ -328,7 +328,7 @@ fn the_key_that_a_worker_says_is_the_one_that_it_asks_for_and_has_joined_with() 
     assert_eq!((asks.len(), cluster.joining().key().unwrap()), (32, asks.clone()));
     cluster.join().unwrap();
     assert_eq!(credentials::key(root), Some(asks.clone()));
-    // Whatever its kubelet shows later.
+    // A renewal by the kubelet does not change it.
     let renewed =
         Leaf::client("system:node:worker1").issue(&cluster.authorities.kubernetes, SystemTime::now()).unwrap();
     let pem = [renewed.certificate.as_str(), renewed.key.expose()].concat();
@@ -340,7 +340,7 @@ fn the_key_that_a_worker_says_is_the_one_that_it_asks_for_and_has_joined_with() 
 }
 
 #[test]
-fn without_a_token_a_worker_says_why_it_needs_one() {
+fn finding_without_a_token_has_the_reason() {
     assert_eq!(no_token(&WorkerMembership::NotJoined).code, "join.token-missing");
     let expired = no_token(&WorkerMembership::Expired(SystemTime::UNIX_EPOCH));
     assert_eq!((expired.code.as_str(), expired.subject.as_str()), ("join.certificate-expired", "join-token"));

@@ -1,5 +1,4 @@
-//! Writes an OCI archive: an image layout in a tar file, as `ctr images import`
-//! and others read it.
+//! Writes an OCI archive: an image layout in a tar file, as `ctr images import` and others read it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,8 +13,7 @@ use super::layout::{Image, Payload, Piece, hex};
 /// Writes these images, each blob once.
 ///
 /// # Errors
-/// Those of `to`; [`super::Error::Damaged`] inside of an I/O error. What has
-/// been written is no whole archive then.
+/// Errors of `to`, or [`super::Error::Damaged`] inside of an I/O error. The output is then an incomplete archive.
 pub(super) fn write(payload: &Payload, images: &[&Image], to: &mut dyn Write) -> io::Result<()> {
     let mut archive = Builder::new(to);
     append(&mut archive, "oci-layout", 30, &br#"{"imageLayoutVersion":"1.0.0"}"#[..])?;
@@ -56,8 +54,8 @@ fn append<W: Write>(archive: &mut Builder<W>, name: &str, size: u64, content: im
     archive.append(&header, content)
 }
 
-/// Reads pieces one after the other, each to exactly its size: a file that
-/// shrinks while it is read is an error, not a shifted archive.
+/// Reads pieces one after the other, each to exactly its size. A file that shrinks while it is read causes an error,
+/// not a shifted archive.
 struct Pieces {
     rest: std::vec::IntoIter<Piece>,
     open: Option<Open>,

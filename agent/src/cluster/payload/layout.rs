@@ -1,4 +1,4 @@
-//! Reads a payload directory: the index, manifests, and where each blob's bytes are.
+//! Reads a payload directory: the index, manifests, and the sources of each blob's bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ pub struct Payload {
     images: BTreeMap<String, Image>,
 }
 
-/// One image: what the index says of it.
+/// One image of the index.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     pub name: String,
@@ -32,7 +32,7 @@ impl Image {
     }
 }
 
-/// Where the bytes of a blob are, in order.
+/// A source of the bytes of a blob. The pieces are in order.
 #[derive(Debug)]
 pub(super) enum Piece {
     Bytes(Vec<u8>),
@@ -52,7 +52,7 @@ impl Payload {
     /// Reads the index of the payload in `root`.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when it cannot be read or an image has no name.
+    /// [`Error::Damaged`] if it cannot be read or an image has no name.
     pub fn open(root: &Path) -> Result<Self, Error> {
         let mut payload = Self { root: root.to_owned(), images: BTreeMap::new() };
         let path = payload.path("index.json");
@@ -67,8 +67,8 @@ impl Payload {
         Ok(payload)
     }
 
-    /// Gives the image of a part of the appliance, whatever its version, the tag by which the cluster's objects name it,
-    /// besides its own name. Both names.
+    /// Adds to the image of a part of the appliance, of any version, the tag by which the cluster's objects name it.
+    /// Returns its own name and the added one.
     ///
     /// # Errors
     /// [`Error::NotHeld`].
@@ -80,7 +80,7 @@ impl Payload {
             })
         };
         let own = self.names().find(|name| of_part(name)).map(str::to_owned);
-        // Without one, the refusal names what the cluster would ask for.
+        // Without one, the refusal names the image that the cluster would request.
         let own = own.unwrap_or_else(|| carried.clone());
         let mut descriptor = self.select(std::slice::from_ref(&own))?[0].descriptor.clone();
         for (key, value) in [(IMAGE_NAME, carried.as_str()), (REFERENCE_NAME, image::CARRIED)] {
@@ -111,7 +111,7 @@ impl Payload {
         read_json(&self.blob(&image.descriptor)?)
     }
 
-    /// The pieces of a blob, whose sizes have been checked.
+    /// The pieces of a blob. Their sizes have been checked.
     pub(super) fn pieces(&self, descriptor: &Descriptor) -> Result<Vec<Piece>, Error> {
         let blob = self.blob(descriptor)?;
         let (path, pieces) = if blob.exists() {
@@ -167,7 +167,7 @@ impl Payload {
     }
 }
 
-/// The digest's hex digits: they become a file name, so nothing else passes.
+/// The digest's hex digits. They become a file name, so other characters are refused.
 pub(super) fn hex<'a>(descriptor: &'a Descriptor, said_by: &Path) -> Result<&'a str, Error> {
     let hex = descriptor.digest.strip_prefix("sha256:").unwrap_or_default();
     if hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {

@@ -1,11 +1,9 @@
-//! The container images that the appliance carries, and how they get into
-//! containerd.
+//! The container images that the appliance carries, and their import into containerd.
 //!
-//! The image holds an OCI image layout whose big layers are not stored as
-//! blobs: what a layer would repeat stands in the root already, so the layer is
-//! described as segments ([`AssembledLayer`]) and put together while it is
-//! read. An archive of the wanted images is streamed into `ctr`; nothing of the
-//! size of a layer is ever held in memory or written to a temporary file.
+//! The image holds an OCI image layout whose big layers are not stored as blobs. The files of such a layer are in the
+//! root already. So the layer is described as segments ([`AssembledLayer`]) and assembled while it is read. An archive
+//! of the wanted images is streamed into `ctr`. No data of the size of a layer is ever held in memory or written to a
+//! temporary file.
 //!
 //! This module knows nothing of Kubernetes, of which images are wanted and when.
 
@@ -22,35 +20,31 @@ use crate::host::command::{self, Command, LONG, Runner};
 
 pub use layout::Payload;
 
-/// Where the payload stands in the root.
+/// The directory of the payload in the root.
 pub const DIRECTORY: &str = "usr/lib/kaas/payload";
 
-/// The label that keeps kubelet's image garbage collection away: there is
-/// nowhere to pull the image from again (containerd `internal/cri/labels`).
+/// The label that excludes images from kubelet's garbage collection: they cannot be pulled again from anywhere
+/// (containerd `internal/cri/labels`).
 const PINNED: &str = "io.cri-containerd.pinned=pinned";
 
-/// Why images could not be brought in.
+/// The reason why images could not be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of the payload is missing, unreadable or not what it should be.
     #[error("the image payload is damaged: {}: {reason}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        reason: String,
-    },
+    Damaged { path: PathBuf, reason: String },
     /// An image is wanted that the payload does not hold.
     #[error("the image payload holds no {name}; it holds {held}")]
     NotHeld {
         /// The wanted image.
         name: String,
-        /// Those that are there.
+        /// The images of the payload.
         held: String,
     },
-    /// containerd did not take them.
+    /// containerd did not accept them.
     #[error("bringing images into containerd: {0}")]
     Import(#[from] command::Error),
-    /// containerd took them and does not have them.
+    /// containerd accepted them and does not have them.
     #[error("containerd does not hold {0} after its import")]
     NotThere(String),
 }
@@ -60,9 +54,9 @@ pub enum Error {
 pub struct Containerd {
     /// `ctr`, by name or path.
     pub program: OsString,
-    /// Its socket; `None` for the usual one.
+    /// Its socket. `None` for the usual one.
     pub address: Option<PathBuf>,
-    /// `k8s.io` is the one that kubelet's images live in.
+    /// The namespace. `k8s.io` is the one of kubelet's images.
     pub namespace: String,
 }
 
@@ -82,14 +76,12 @@ impl Containerd {
     }
 }
 
-/// Sees to it that containerd holds the `wanted` images of the payload, whole,
-/// unpacked and safe from garbage collection. Returns the names of those that
-/// were brought in.
+/// Ensures that containerd holds the `wanted` images of the payload, complete, unpacked and safe from garbage
+/// collection. Returns the names of those that were imported.
 ///
 /// # Errors
-/// [`Error::NotHeld`] and [`Error::Damaged`] before containerd is touched, or
-/// while a layer is put together; what has been taken by then stays, and is
-/// completed by calling again.
+/// [`Error::NotHeld`] and [`Error::Damaged`] before containerd is changed, or while a layer is assembled. Data that
+/// containerd has by then stay, and another call completes them.
 pub fn ensure(
     payload: &Payload,
     containerd: &Containerd,
@@ -105,8 +97,8 @@ pub fn ensure(
     if missing.is_empty() {
         return Ok(Vec::new());
     }
-    // An unpacked layer counts as whole from then on: its files must be on the
-    // disk by that time, or a power cut leaves empty programs behind for good.
+    // An unpacked layer counts as complete from then on. Its files must be on the disk by that time, or a power cut
+    // leaves empty programs behind for good.
     let import = containerd.images(&["import", "--local", "--sync-fs", "--label", PINNED, "-"]).within(LONG);
     runner.run_fed(&import, &mut |to| archive::write(payload, &missing, to))?;
     let present = self::present(containerd, runner)?;
@@ -120,13 +112,12 @@ pub fn ensure(
     Ok(brought)
 }
 
-/// Names and digests of the images that are whole and unpacked. The columns of
-/// `ctr images check` are REF TYPE DIGEST STATUS SIZE UNPACKED, where a whole
-/// image's status reads `complete (3/3)`.
+/// Names and digests of the images that are complete and unpacked. The columns of `ctr images check` are REF TYPE
+/// DIGEST STATUS SIZE UNPACKED. The status of a complete image reads `complete (3/3)`.
 fn present(containerd: &Containerd, runner: &dyn Runner) -> Result<BTreeSet<(String, String)>, Error> {
     let output = match runner.run(&containerd.images(&["check"]).within(LONG)) {
         Ok(output) => output,
-        // It fails as well when one of the images is broken, which an import mends.
+        // It also fails if one of the images is broken. An import repairs that.
         Err(command::Error::Failed { tail, .. }) => {
             log::warn!("containerd cannot tell which images are whole, all are brought in again: {tail}");
             return Ok(BTreeSet::new());

@@ -20,8 +20,7 @@ fn sum(bytes: &[u8]) -> String {
     hex::lower(&Sha256::digest(bytes))
 }
 
-/// A root with a payload of two images that share one layer, whose big file
-/// stands in the root.
+/// A root with a payload of two images that share one layer. The layer's big file is in the root.
 struct Root {
     directory: tempfile::TempDir,
     layer: String,
@@ -116,7 +115,7 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_archive_holds_the_wanted_images_and_each_blob_once() {
+fn archive_holds_the_wanted_images_without_duplicate_blobs() {
     let root = Root::new();
     let payload = root.payload();
     assert_eq!(payload.names().collect::<Vec<_>>(), [ONE, TWO]);
@@ -154,7 +153,7 @@ fn the_archive_holds_the_wanted_images_and_each_blob_once() {
 }
 
 #[test]
-fn a_damaged_payload_is_named() {
+fn damaged_payload_is_reported() {
     let damage = |change: &dyn Fn(&Root)| {
         let root = Root::new();
         change(&root);
@@ -190,7 +189,7 @@ fn a_damaged_payload_is_named() {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_read_ends_the_import() {
+fn file_that_shrinks_during_the_import_ends_it() {
     let root = Root::new();
     let payload = root.payload();
     struct Shrinks<'a>(&'a Path);
@@ -236,7 +235,7 @@ impl Runner for FakeCtr {
 }
 
 #[test]
-fn only_whole_images_of_the_same_digest_count_as_present() {
+fn only_complete_images_of_the_digest_are_present() {
     let root = Root::new();
     let payload = root.payload();
     let digest = payload.select(&names(&[ONE])).unwrap()[0].digest().to_owned();

@@ -1,4 +1,4 @@
-//! What a control node needs to be a member of a cluster.
+//! The keys and certificates that make a control-plane node a member of a cluster.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -11,23 +11,23 @@ use super::examine;
 use super::issue::beside;
 use super::{CertificateAuthorities, CertificateWithKey, Error, Leaf};
 
-/// What the first node hands each control node: the authorities, and the
-/// certificates of the node's own etcd. All keys are zeroed when dropped.
+/// The first node's answer to each control-plane node: the CAs, and the certificates of the node's own etcd. All keys
+/// are zeroed when dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberBundle {
-    /// The cluster's identity, drawn when it was decided to form it.
+    /// The cluster's identity. It is drawn with the decision to form the cluster.
     pub cluster: Uuid,
     pub node: String,
     #[serde(rename = "authorities")]
     pub cas: CertificateAuthorities,
-    /// The node's etcd towards clients.
+    /// The certificate of the node's etcd for its clients.
     pub etcd_server: CertificateWithKey,
-    /// The node's etcd towards the other members.
+    /// The certificate of the node's etcd for the other members.
     pub etcd_peer: CertificateWithKey,
 }
 
 impl MemberBundle {
-    /// Makes the bundle of `node`. Nothing is written.
+    /// Creates the bundle of `node`. Writes nothing.
     pub fn make(
         cluster: Uuid,
         node: &ControlNode,
@@ -43,17 +43,17 @@ impl MemberBundle {
         })
     }
 
-    /// Whether the bundle is whole and `node`'s: its certificates are signed
-    /// by its own authorities, match their keys and name the node.
+    /// Whether the bundle is complete and `node`'s: its certificates are signed by its own CAs, match their keys and
+    /// name the node.
     ///
     /// # Errors
-    /// [`Error::Unusable`] naming what is wrong.
+    /// [`Error::Unusable`] with the problem.
     pub fn check(&self, node: &ControlNode, now: SystemTime) -> Result<(), Error> {
         let unusable = |what: &str, reason: String| Error::Unusable { what: what.to_owned(), reason };
         if self.node != node.name {
             return Err(unusable("the bundle", format!("it is for {}", self.node)));
         }
-        // Nothing in the bundle is signed by this one: that it can be read has to do.
+        // This CA signs nothing in the bundle: the check is only that it can be read.
         examine::expiry(&self.cas.kubernetes.certificate)?;
         for (what, leaf, present) in [
             ("etcd's server certificate", Leaf::etcd_server(node), &self.etcd_server),
@@ -66,13 +66,11 @@ impl MemberBundle {
         Ok(())
     }
 
-    /// Writes everything into the directory `pki` and makes the two client
-    /// certificates that a control node signs for itself. Says whether anything
-    /// changed.
+    /// Writes everything into the directory `pki`, and creates the two client certificates that a control-plane node
+    /// signs itself. Returns whether anything changed.
     ///
     /// # Errors
-    /// As [`Authorities::ensure`] and [`Leaf::ensure`]; calling again completes
-    /// what was begun.
+    /// As [`CertificateAuthorities::ensure`] and [`Leaf::ensure`]. Another call completes what was begun.
     pub fn ensure(&self, node: &ControlNode, pki: &Path, now: SystemTime) -> Result<bool, Error> {
         let mut changed = self.cas.ensure(pki)?;
         for (base, leaf, handed) in [
@@ -80,7 +78,7 @@ impl MemberBundle {
             ("etcd/peer", Leaf::etcd_peer(node), &self.etcd_peer),
         ] {
             let base = pki.join(base);
-            // A renewed certificate outlives the bundle's: it must not be put back.
+            // A renewed certificate is valid longer than the bundle's: the bundle's must not replace it.
             if !beside(&base, "crt").exists() || !beside(&base, "key").exists() {
                 handed.write(&base)?;
                 changed = true;
@@ -91,13 +89,11 @@ impl MemberBundle {
     }
 }
 
-/// Sees to it that the directory `pki`, which holds the authorities, also holds
-/// fitting certificates for `node`'s etcd and its clients. Works without any
-/// peer, so that expired certificates are healed at boot. Says whether anything
-/// was made anew.
+/// Ensures that the directory `pki`, which holds the CAs, also holds valid certificates for `node`'s etcd and its
+/// clients. Needs no peer, so that expired certificates are renewed at boot. Returns whether any was created again.
 ///
 /// # Errors
-/// [`Error::Read`] when the authorities are missing; otherwise as [`Leaf::ensure`].
+/// [`Error::Read`] if the CAs are missing. Otherwise as [`Leaf::ensure`].
 pub fn ensure_member(node: &ControlNode, pki: &Path, now: SystemTime) -> Result<bool, Error> {
     let etcd = CertificateAuthorities::read(pki)?.etcd;
     let mut changed = false;

@@ -1,4 +1,4 @@
-//! The certificate authorities and the service account key of a cluster.
+//! The CAs and the service account key of a cluster.
 
 use std::fs;
 use std::io;
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::{BACKDATE, CertificateWithKey, Error};
 use crate::host::files;
 
-/// Authorities are valid for ten years, as kubeadm's are.
+/// CAs are valid for ten years, as kubeadm's are.
 const VALIDITY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
-/// The authorities of one cluster. Whoever holds them is the cluster.
+/// The CAs of one cluster. A holder of them has all rights in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateAuthorities {
     /// Signs the API server's, the kubelets' and the administrators' certificates.
@@ -31,7 +31,7 @@ pub struct CertificateAuthorities {
     pub service_accounts: ServiceAccountKeys,
 }
 
-/// The key pair that service account tokens are signed with, in PEM.
+/// The key pair for signatures of service account tokens, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceAccountKeys {
     /// PKCS #8.
@@ -41,10 +41,10 @@ pub struct ServiceAccountKeys {
 }
 
 impl CertificateAuthorities {
-    /// Makes the authorities of a new cluster. Nothing is written.
+    /// Creates the CAs of a new cluster. Writes nothing.
     ///
     /// # Errors
-    /// [`Error::Make`] when the random source or the library fails.
+    /// [`Error::Make`] if the random source or the library fails.
     pub fn make(now: SystemTime) -> Result<Self, Error> {
         let accounts = new_key("the service account key")?;
         Ok(Self {
@@ -58,13 +58,12 @@ impl CertificateAuthorities {
         })
     }
 
-    /// Writes the authorities into the directory `pki` and says whether anything
-    /// was missing. What is there already must be the same.
+    /// Writes the CAs into the directory `pki`. Returns whether anything was missing. Files that exist must have the
+    /// same content.
     ///
     /// # Errors
-    /// [`Error::Another`] when another authority is there: nothing has been
-    /// changed then. [`Error::Write`] may leave some of the files written;
-    /// calling again completes them.
+    /// [`Error::Another`] if a file of another CA exists: nothing was changed then. [`Error::Write`] may leave some of
+    /// the files written. Another call completes them.
     pub fn ensure(&self, pki: &Path) -> Result<bool, Error> {
         let files = self.files();
         let mut missing = Vec::new();
@@ -84,10 +83,10 @@ impl CertificateAuthorities {
         Ok(!missing.is_empty())
     }
 
-    /// Reads the authorities from the directory `pki`.
+    /// Reads the CAs from the directory `pki`.
     ///
     /// # Errors
-    /// [`Error::Read`] when one of the files is missing or unreadable.
+    /// [`Error::Read`] if one of the files is missing or unreadable.
     pub fn read(pki: &Path) -> Result<Self, Error> {
         let text = |name: &str| {
             let path = pki.join(name);
@@ -107,9 +106,8 @@ impl CertificateAuthorities {
         })
     }
 
-    /// Names, contents and permission bits. Keys come before certificates:
-    /// kubeadm takes a certificate without its key for an authority that is
-    /// kept elsewhere.
+    /// Names, contents and permission bits. Keys come before certificates: kubeadm takes a certificate without its key
+    /// for a CA whose key is kept elsewhere.
     fn files(&self) -> [(&'static str, &str, u32); 8] {
         [
             ("ca.key", self.kubernetes.key.expose(), 0o600),
@@ -129,20 +127,20 @@ pub(super) fn new_key(what: &str) -> Result<KeyPair, Error> {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|source| Error::Make { what: what.to_owned(), source })
 }
 
-/// A self-signed authority with the fields that kubeadm gives its own
-/// (`pkiutil.NewCertificateAuthority`, client-go `cert.NewSelfSignedCACert`).
+/// A self-signed CA with the same fields as kubeadm's (`pkiutil.NewCertificateAuthority`, client-go
+/// `cert.NewSelfSignedCACert`).
 fn new_ca(name: &str, now: SystemTime) -> Result<CertificateWithKey, Error> {
     certified(name, &new_key(name)?, now)
 }
 
-/// For the tests: the authority of a name with the key of another one, made at another time.
+/// For tests: the CA of a name with the key of another one, made at another time.
 #[cfg(test)]
 pub(super) fn with_key_of(other: &CertificateWithKey, name: &str, now: SystemTime) -> CertificateWithKey {
     certified(name, &KeyPair::from_pem(other.key.expose()).unwrap(), now).unwrap()
 }
 
 fn certified(name: &str, key: &KeyPair, now: SystemTime) -> Result<CertificateWithKey, Error> {
-    let make = |source| Error::Make { what: format!("the authority {name}"), source };
+    let make = |source| Error::Make { what: format!("the CA {name}"), source };
     let mut params = CertificateParams::default();
     params.not_before = (now - BACKDATE).into();
     params.not_after = (now + VALIDITY).into();

@@ -1,5 +1,5 @@
-//! Keys that are derived from an authority's key, which every control node of a cluster has and keeps: there is nothing
-//! to hand over, to save or to lose.
+//! Keys that are derived from a CA's key. Every control-plane node of a cluster has that key, so that no derived key
+//! must be transferred or saved, and none can be lost.
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use zeroize::Zeroizing;
@@ -7,11 +7,11 @@ use zeroize::Zeroizing;
 use super::{CertificateWithKey, Error};
 use crate::host::tls;
 
-/// A key of 32 bytes from the authority's (HKDF-SHA256, RFC 5869): always the same for one salt and purpose, and telling
-/// nothing of those for others.
+/// A key of 32 bytes from the CA's (HKDF-SHA256, RFC 5869). It is always the same for one salt and purpose, and reveals
+/// nothing of the keys for others.
 ///
 /// # Errors
-/// [`Error::Unusable`] when the authority's key cannot be understood.
+/// [`Error::Unusable`] if the CA's key cannot be understood.
 pub fn derive(authority: &CertificateWithKey, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
     let unusable = |reason: String| Error::Unusable { what: "the authority's key".to_owned(), reason };
     let key = tls::key(authority.key.expose()).map_err(|error| unusable(error.to_string()))?;
@@ -24,7 +24,7 @@ pub fn derive(authority: &CertificateWithKey, salt: &[u8], purpose: &[u8]) -> Re
     Ok(derived)
 }
 
-/// An authority that is always the same one.
+/// A CA with a fixed key and certificate.
 #[cfg(test)]
 pub(crate) fn fixed_authority() -> CertificateWithKey {
     use base64::Engine as _;
@@ -42,7 +42,7 @@ mod tests {
     use crate::host::hex;
 
     #[test]
-    fn an_authority_gives_the_same_bytes_for_ever_and_others_for_another_purpose() {
+    fn derived_bytes_are_fixed_for_each_purpose() {
         // By Python's hmac, as RFC 5869 describes it.
         let ssh = derive(&fixed_authority(), b"kaas ssh hosts 1", b"ed25519").unwrap();
         assert_eq!(hex::lower(&*ssh), "b8ce4151f9634f2894f35c0eb814ec6fca855e5003aad6ea95ab5891af08910d");

@@ -12,25 +12,25 @@ use x509_parser::prelude::{ASN1Time, X509Certificate};
 
 use super::{CertificateWithKey, Error, Leaf};
 
-/// When a certificate in PEM ends.
+/// When a certificate in PEM expires.
 ///
 /// # Errors
-/// [`Error::Unusable`] when it is no certificate.
+/// [`Error::Unusable`] if it is no certificate.
 pub fn expiry(certificate: &str) -> Result<SystemTime, Error> {
     validity(certificate).map(|(_, ends)| ends)
 }
 
-/// When a certificate in PEM begins and ends.
+/// The start and the end of the validity of a certificate in PEM.
 ///
 /// # Errors
-/// [`Error::Unusable`] when it is no certificate.
+/// [`Error::Unusable`] if it is no certificate.
 pub fn validity(certificate: &str) -> Result<(SystemTime, SystemTime), Error> {
     let pem = pem(certificate)?;
     let certificate = parse(&pem)?;
     Ok((time(certificate.validity().not_before), time(certificate.validity().not_after)))
 }
 
-/// A certificate and its key out of one text, as the kubelet keeps them; none if a part is missing or damaged.
+/// A certificate and its key from one text, as the kubelet stores them. `None` if a part is missing or damaged.
 pub fn pair(text: &str) -> Option<CertificateWithKey> {
     let block = |label: &str| {
         let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
@@ -46,17 +46,17 @@ pub fn pair(text: &str) -> Option<CertificateWithKey> {
 /// The serial number of a certificate in PEM, in hexadecimal as `openssl x509` writes it.
 ///
 /// # Errors
-/// [`Error::Unusable`] when it is no certificate.
+/// [`Error::Unusable`] if it is no certificate.
 pub fn serial(certificate: &str) -> Result<String, Error> {
     let pem = pem(certificate)?;
     Ok(parse(&pem)?.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect())
 }
 
-/// When a certificate ends that `authority` has signed and whose key is that of `present`. If a clock that was ahead made it, it counts
-/// as ended.
+/// When a certificate expires that `authority` has signed and whose key is that of `present`. If its start is in the
+/// future because of a clock that was ahead, it counts as expired.
 ///
 /// # Errors
-/// [`Error::Unusable`] when they do not belong together or cannot be read.
+/// [`Error::Unusable`] if they do not belong together or cannot be read.
 pub fn verified(
     present: &CertificateWithKey,
     authority: &CertificateWithKey,
@@ -66,30 +66,30 @@ pub fn verified(
     Ok(if seen.begins_late(now) { SystemTime::UNIX_EPOCH } else { seen.not_after })
 }
 
-/// What a certificate says, once its signature and key have been checked.
+/// The content of a certificate whose signature and key have been checked.
 pub(super) struct ExaminedCertificate {
     pub leaf: Leaf,
     pub not_before: SystemTime,
     pub not_after: SystemTime,
-    /// When the authority begins.
+    /// The start of the CA's validity.
     ca_not_before: SystemTime,
 }
 
 impl ExaminedCertificate {
-    /// Whether it begins in the future and a new one would not: earlier images made certificates begin when they were made. If the
-    /// authority itself begins in the future, a new certificate is no better.
+    /// Whether its validity starts in the future and a new certificate's would not. In earlier images a certificate's
+    /// validity started when it was made. If the CA's own validity starts in the future, a new certificate is no
+    /// better.
     pub(super) fn begins_late(&self, now: SystemTime) -> bool {
         self.not_before > now.max(self.ca_not_before)
     }
 
-    /// Reads a certificate that `authority` must have signed and whose key must
-    /// be the one beside it.
+    /// Reads a certificate. `authority` must have signed it, and its key must be the one in `present`.
     pub(super) fn read(present: &CertificateWithKey, authority: &CertificateWithKey) -> Result<Self, Error> {
         let (pem, signer) = (pem(&present.certificate)?, self::pem(&authority.certificate)?);
         let (certificate, signer) = (parse(&pem)?, parse(&signer)?);
         certificate
             .verify_signature(Some(signer.public_key()))
-            .map_err(|_| unusable("the certificate", "another authority signed it"))?;
+            .map_err(|_| unusable("the certificate", "another CA signed it"))?;
         let key =
             KeyPair::from_pem(present.key.expose()).map_err(|error| unusable("the private key", &error.to_string()))?;
         if key.subject_public_key_info() != certificate.public_key().raw {

@@ -3,6 +3,6 @@
 /// The group of certificates for monitoring.
 pub const MONITORING: &str = "kaas:monitoring";
 
-/// The groups that administrators' certificates have: kubeadm's, bound to the
-/// role `cluster-admin`, and the one that the API server itself knows.
+/// The groups of administrators' certificates: kubeadm's, bound to the role `cluster-admin`, and the one that the API
+/// server itself knows.
 pub const ADMINISTRATORS: [&str; 2] = ["kubeadm:cluster-admins", "system:masters"];

@@ -1,4 +1,4 @@
-//! Issues certificates of servers and clients, valid for a year, and judges those that stand.
+//! Issues certificates of servers and clients, valid for a year, and checks existing ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use crate::host::files;
 /// Certificates are valid for a year, as kubeadm's are.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A certificate is made anew when it ends within this time.
+/// A certificate is created again if it expires within this time.
 pub const RENEW_BEFORE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 impl Leaf {
-    /// A new key and a certificate for it, signed by `authority`. Nothing is written.
+    /// A new key and a certificate for it, signed by `authority`. Writes nothing.
     ///
     /// # Errors
-    /// [`Error::Make`] when the authority cannot sign or a name is not ASCII.
+    /// [`Error::Make`] if the CA cannot sign or a name is not ASCII.
     pub fn issue(&self, authority: &CertificateWithKey, now: SystemTime) -> Result<CertificateWithKey, Error> {
         self.issue_for(authority, now, VALIDITY)
     }
@@ -41,7 +41,7 @@ impl Leaf {
         Ok(CertificateWithKey { certificate, key: Secret::new(key.serialize_pem()) })
     }
 
-    /// A certificate for somebody else's key, in PEM.
+    /// A certificate for a key of another owner, in PEM.
     pub fn certify(
         &self,
         key: &impl PublicKeyData,
@@ -56,7 +56,8 @@ impl Leaf {
         Ok(self.params(begins, now + validity).map_err(make)?.signed_by(key, &issuer).map_err(make)?.pem())
     }
 
-    /// A certificate begins with its authority, whatever the clock says now: a clock that is ahead makes none that is not valid yet.
+    /// The validity of a certificate starts with its CA's, whatever the clock is now. So a clock that is ahead makes no
+    /// certificate that is not valid yet.
     fn params(&self, begins: SystemTime, ends: SystemTime) -> Result<CertificateParams, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.not_before = begins.into();
@@ -82,27 +83,26 @@ impl Leaf {
         Ok(params)
     }
 
-    /// Sees to it that `<base>.crt` and `<base>.key` hold such a certificate of
-    /// `authority`, good for longer than [`RENEW_BEFORE`], and its key. Says
-    /// whether they were made anew.
+    /// Ensures that `<base>.crt` and `<base>.key` hold such a certificate of `authority`, valid for longer than
+    /// [`RENEW_BEFORE`], and its key. Returns whether they were created again.
     ///
     /// # Errors
-    /// As [`Leaf::issue`], and [`Error::Write`]: the key may then be the new one
-    /// beside the old certificate; calling again mends that.
+    /// As [`Leaf::issue`], and [`Error::Write`]: the key may then be the new one and the certificate the old one.
+    /// Another call repairs that.
     pub fn ensure(&self, authority: &CertificateWithKey, base: &Path, now: SystemTime) -> Result<bool, Error> {
         let (certificate, key) = (beside(base, "crt"), beside(base, "key"));
         if let (Ok(present), Ok(secret)) = (fs::read_to_string(&certificate), fs::read_to_string(&key)) {
             let present = CertificateWithKey { certificate: present, key: Secret::new(secret) };
             match self.unfit(&present, authority, now) {
                 None => return Ok(false),
-                Some(reason) => log::info!("{} is made anew: {reason}", certificate.display()),
+                Some(reason) => log::info!("{} is made again: {reason}", certificate.display()),
             }
         }
         self.issue(authority, now)?.write(base)?;
         Ok(true)
     }
 
-    /// Why `present` cannot stay in use, if so.
+    /// The reason why `present` cannot stay in use. `None` if it can.
     pub(super) fn unfit(
         &self,
         present: &CertificateWithKey,
@@ -123,7 +123,7 @@ impl CertificateWithKey {
     /// Writes `<base>.key`, then `<base>.crt`.
     ///
     /// # Errors
-    /// [`Error::Write`]; the key may have been written.
+    /// [`Error::Write`]. The key may have been written.
     pub(super) fn write(&self, base: &Path) -> Result<(), Error> {
         for (extension, content, mode) in [("key", self.key.expose(), 0o600), ("crt", &*self.certificate, 0o644)] {
             let path = beside(base, extension);
@@ -133,7 +133,7 @@ impl CertificateWithKey {
     }
 }
 
-/// `<base>.<extension>`; a dot in the base's name stays.
+/// `<base>.<extension>`. A dot in the base's name stays.
 pub(super) fn beside(base: &Path, extension: &str) -> PathBuf {
     let mut path = base.as_os_str().to_owned();
     path.push(".");

@@ -10,10 +10,10 @@ use zeroize::Zeroizing;
 use super::{CertificateAuthorities, CertificateWithKey, Error, Leaf};
 use crate::host::files;
 
-/// Reads a kubeconfig: one that was written here, or by kubeadm.
+/// Reads a kubeconfig of the agent or of kubeadm.
 ///
 /// # Errors
-/// [`Error::Read`], or [`Error::Unusable`] with what is wrong.
+/// [`Error::Read`], or [`Error::Unusable`] with the problem.
 pub fn read(path: &Path) -> Result<Kubeconfig, Error> {
     Kubeconfig::parse(&text_of(path)?).map_err(|error| unusable(path.display(), &error))
 }
@@ -21,7 +21,7 @@ pub fn read(path: &Path) -> Result<Kubeconfig, Error> {
 /// The client certificate and key inside a kubeconfig.
 ///
 /// # Errors
-/// [`Error::Unusable`] with what is wrong.
+/// [`Error::Unusable`] with the problem.
 pub fn embedded(text: &str) -> Result<CertificateWithKey, Error> {
     Kubeconfig::parse(text).map(client_of).map_err(|error| unusable("the kubeconfig", &error))
 }
@@ -48,11 +48,11 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
         .map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
-/// Sees to it that a kubeconfig, JSON or as kubeadm writes it, names this `server`. Says whether
-/// it named another one.
+/// Ensures that a kubeconfig, in JSON or as kubeadm writes it, names this `server`. Returns whether it named another
+/// one.
 ///
 /// # Errors
-/// [`Error::Read`] and [`Error::Write`], or [`Error::Unusable`] when it names none.
+/// [`Error::Read`] and [`Error::Write`], or [`Error::Unusable`] if it names no server.
 pub fn point_at(path: &Path, server: &str) -> Result<bool, Error> {
     let changed = with_server(&text_of(path)?, server).map_err(|error| unusable(path.display(), &error))?;
     let Some(changed) = changed else { return Ok(false) };
@@ -60,11 +60,11 @@ pub fn point_at(path: &Path, server: &str) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Sees to it that `path` is a kubeconfig for `leaf` at `server` whose
-/// certificate is good. Says whether it was made anew.
+/// Ensures that `path` is a kubeconfig for `leaf` at `server` whose certificate is valid. Returns whether it was
+/// created again.
 ///
 /// # Errors
-/// As [`Leaf::issue`], and [`Error::Write`]: the old file then still stands.
+/// As [`Leaf::issue`], and [`Error::Write`]: the old file then remains.
 pub fn ensure_kubeconfig(
     path: &Path,
     server: &str,
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_server_is_named_in_a_file() {
+    fn server_in_a_file_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubelet.conf");
         let text = "clusters:\n- cluster:\n    certificate-authority-data: YQ==\n    server: https://10.0.0.10:6443\n  name: lab\n";

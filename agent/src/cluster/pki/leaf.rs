@@ -1,4 +1,4 @@
-//! What certificates of servers and clients say. Knows nothing of how they are made or read.
+//! The content of certificates of servers and clients. Knows nothing of how they are made or read.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,9 +11,9 @@ pub struct Leaf {
     pub common_name: String,
     /// The organization: to the API server, a group of the user.
     pub group: Option<String>,
-    /// DNS names that a server answers to.
+    /// DNS names of a server.
     pub names: BTreeSet<String>,
-    /// Addresses that a server answers at.
+    /// Addresses of a server.
     pub addresses: BTreeSet<IpAddr>,
     /// Whether the holder serves TLS.
     pub server: bool,
@@ -22,8 +22,8 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// etcd of `node` towards its clients. etcd connects to itself with this
-    /// certificate as well (its JSON gateway), hence the client usage.
+    /// For etcd of `node` as a server. etcd also connects to itself with this certificate (its JSON gateway), so it has
+    /// the client usage.
     pub fn etcd_server(node: &ControlNode) -> Self {
         Self {
             common_name: node.name.clone(),
@@ -36,33 +36,32 @@ impl Leaf {
         }
     }
 
-    /// etcd of `node` towards the other members, in both directions.
+    /// For etcd of `node` and the other members, in both directions.
     pub fn etcd_peer(node: &ControlNode) -> Self {
         Self::etcd_server(node)
     }
 
-    /// The agent's own look at etcd.
+    /// For the agent's own requests to etcd.
     pub fn etcd_healthcheck_client() -> Self {
         Self::client("kube-etcd-healthcheck-client")
     }
 
-    /// The API server towards etcd.
+    /// For the API server's requests to etcd.
     pub fn apiserver_etcd_client() -> Self {
         Self::client("kube-apiserver-etcd-client")
     }
 
-    /// kube-proxy as a host service. The API server's built-in binding
-    /// `system:node-proxier` names this user.
+    /// For kube-proxy as a host service. The API server's built-in binding `system:node-proxier` names this user.
     pub fn kube_proxy() -> Self {
         Self::client("system:kube-proxy")
     }
 
-    /// The pod network as a host service.
+    /// For the pod network as a host service.
     pub fn pod_network() -> Self {
         Self::client("system:kaas:pod-network")
     }
 
-    /// A client, known by its name alone.
+    /// For a client that is known by its name alone.
     pub fn client(name: &str) -> Self {
         Self {
             common_name: name.to_owned(),

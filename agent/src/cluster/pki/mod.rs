@@ -1,28 +1,25 @@
-//! Keys and certificates of a cluster: its authorities, the certificates that
-//! kubeadm does not make, and what is handed to a peer.
+//! Keys and certificates of a cluster: its CAs, the certificates that kubeadm does not make, and the bundle for a peer.
 //!
-//! Everything is ECDSA P-256: on the slow hosts that the appliance must also
-//! run on, RSA keys cost minutes. Files are laid out as kubeadm expects them
-//! (`cmd/kubeadm/app/constants`), so that the phases of `kubeadm init` find the
-//! authorities and sign the rest themselves:
+//! Everything is ECDSA P-256: the appliance must also run on slow hosts, where RSA keys cost minutes. The file names
+//! are those that kubeadm expects (`cmd/kubeadm/app/constants`), so that the phases of `kubeadm init` find the CAs and
+//! sign the rest themselves:
 //!
 //! ```text
-//! ca.crt ca.key                     the cluster's authority
+//! ca.crt ca.key                     the cluster's CA
 //! front-proxy-ca.crt .key           signs the API server's requests to extensions
 //! sa.key sa.pub                     signs service account tokens
-//! etcd/ca.crt .key                  etcd's authority: known to control nodes alone
-//! etcd/server.crt .key              this node's etcd, towards clients
-//! etcd/peer.crt .key                this node's etcd, towards the other members
-//! etcd/healthcheck-client.crt .key  the agent's own look at etcd
-//! apiserver-etcd-client.crt .key    this node's API server towards etcd
+//! etcd/ca.crt .key                  etcd's CA: on control-plane nodes alone
+//! etcd/server.crt .key              this node's etcd, for clients
+//! etcd/peer.crt .key                this node's etcd, for the other members
+//! etcd/healthcheck-client.crt .key  the agent's own requests to etcd
+//! apiserver-etcd-client.crt .key    this node's API server's requests to etcd
 //! ```
 //!
-//! The authority of the cluster's SSH servers is derived from `ca.key` and kept nowhere.
+//! The CA of the cluster's SSH servers is derived from `ca.key` and stored nowhere.
 //!
-//! This module knows nothing of the network, of etcd's or of kubeadm's
-//! configuration, and of when a cluster is formed. A change of the clock or a
-//! crash between two files is no reason to fail: each `ensure` looks at what
-//! is there and makes anew what does not fit together.
+//! This module knows nothing of the network, of etcd's or of kubeadm's configuration, and of when a cluster is formed.
+//! It does not fail after a change of the clock or a crash between two files. Each `ensure` checks the present files
+//! and creates those again that do not fit together.
 
 mod bundle;
 mod certificate_authorities;
@@ -57,8 +54,9 @@ pub use issue::RENEW_BEFORE;
 pub use kubeconfig::{embedded, ensure_kubeconfig, kubeconfig, point_at, read as read_kubeconfig};
 pub use leaf::Leaf;
 
-/// Authorities, and all that they sign, are valid from this long before an authority is made: the clock may have been ahead then,
-/// by a year where the date was entered by hand, and is corrected later. The keys are new, so that nothing older is certified.
+/// CAs, and all certificates that they sign, are valid from this long before a CA is made. The clock may have been
+/// ahead then and be corrected later: by a year if the date was entered by hand. The keys are new, so nothing older is
+/// certified.
 const BACKDATE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// A block of PEM (RFC 7468), as Go and OpenSSL write it.
@@ -68,8 +66,8 @@ pub fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// What tells a public key from others, of its `SubjectPublicKeyInfo` in DER: half of the SHA-256, in hexadecimal. A worker
-/// says it of the key that it joins with ([`contract::statement::Statement::key`]), control nodes note it.
+/// Identifies a public key by its `SubjectPublicKeyInfo` in DER: half of the SHA-256, in hexadecimal. A worker reports
+/// it for the key with which it joins ([`contract::statement::Statement::key`]). Control-plane nodes record it.
 pub fn digits(public: &[u8]) -> String {
     hex::lower(&Sha256::digest(public)[..16])
 }
@@ -83,41 +81,23 @@ pub struct CertificateWithKey {
     pub key: Secret,
 }
 
-/// Why a key or a certificate could not be had.
+/// The problem of a key or a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Making one failed: a broken random source, or an authority that cannot sign.
+    /// It could not be made: the random source is broken, or the CA cannot sign.
     #[error("making {what}: {source}")]
-    Make {
-        what: String,
-        /// The cause.
-        source: rcgen::Error,
-    },
+    Make { what: String, source: rcgen::Error },
     /// A file could not be read.
     #[error("reading {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A file could not be written.
     #[error("writing {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
     /// A certificate or a key is not what it should be.
     #[error("{what} is unusable: {reason}")]
-    Unusable {
-        /// Which one.
-        what: String,
-        reason: String,
-    },
-    /// Another authority stands where one was to be put. Nothing was overwritten.
-    #[error("{} holds another cluster's authority; it was left alone", path.display())]
+    Unusable { what: String, reason: String },
+    /// A file of another CA already exists. Nothing was overwritten.
+    #[error("{} holds another cluster's CA; it was left alone", path.display())]
     Another {
         /// The file that differs.
         path: PathBuf,

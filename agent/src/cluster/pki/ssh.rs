@@ -1,8 +1,9 @@
-//! One authority for all SSH servers of a cluster, so that who connects to any of its nodes, or to the virtual IP on
-//! whichever node has it, meets a key that a single line in `known_hosts` vouches for: also after a node was replaced.
+//! One CA for all SSH servers of a cluster. A single line in a client's `known_hosts` accepts the keys of all nodes and
+//! of the virtual IP on any node. It stays valid after a node was replaced.
 //!
-//! The authority's key is derived from that of the cluster's authority, which every control node has and keeps: there is
-//! nothing to hand over, to save or to lose. A node's certificate is made again at each boot, always the same.
+//! The CA's key is derived from that of the cluster's CA. Every control-plane node has that key, so that no SSH key
+//! must be transferred or saved, and none can be lost. A node's certificate is made again at each boot, always the
+//! same.
 //!
 //! Formats: OpenSSH's PROTOCOL.certkeys; RFC 4251, section 5; RFC 8709.
 
@@ -20,11 +21,11 @@ const CERTIFICATE_TYPE: &str = "ssh-ed25519-cert-v01@openssh.com";
 /// A host's certificate (`SSH_CERT_TYPE_HOST`).
 const HOST: u32 = 2;
 
-/// The authority of a cluster's SSH servers.
+/// The CA of a cluster's SSH servers.
 pub struct SshCa(Ed25519KeyPair);
 
 impl SshCa {
-    /// The one of the cluster with these authorities.
+    /// The SSH CA of the cluster with these CAs.
     pub fn of(authorities: &CertificateAuthorities) -> Result<Self, Error> {
         let seed = derive(&authorities.kubernetes, SALT, b"ed25519")?;
         Ed25519KeyPair::from_seed_unchecked(&*seed)
@@ -32,7 +33,7 @@ impl SshCa {
             .map_err(|error| Error::Unusable { what: "the SSH authority's key".to_owned(), reason: error.to_string() })
     }
 
-    /// What stands for the authority in a `known_hosts` file, after the names.
+    /// The CA's key in a `known_hosts` file, after the names.
     pub fn public(&self) -> String {
         format!("{KEY_TYPE} {}", STANDARD.encode(self.blob()))
     }
@@ -42,8 +43,7 @@ impl SshCa {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.blob())))
     }
 
-    /// The certificate of a server with this key, `ssh-ed25519 …`, for as long as it has it, under these names and
-    /// addresses.
+    /// The certificate of a server with this key, `ssh-ed25519 …`, under these names and addresses. It never expires.
     ///
     /// # Errors
     /// The key is of another type, or damaged.
@@ -53,7 +53,7 @@ impl SshCa {
             reason: "it is no Ed25519 key".to_owned(),
         })?;
         let principals: Vec<u8> = names.iter().flat_map(|name| string(name.as_bytes())).collect();
-        // The same each time; no signature is shared with anything else, so that it need not be drawn.
+        // The same each time. It need not be random: no other signature uses it.
         let nonce = Sha256::digest([public.as_slice(), &principals].concat());
         let mut blob = Vec::new();
         for field in [CERTIFICATE_TYPE.as_bytes(), &nonce, &public] {
@@ -79,7 +79,7 @@ impl SshCa {
     }
 }
 
-/// The names and addresses of this node's server, the virtual IP among them.
+/// The names and addresses of this node's server, including the virtual IP.
 pub fn names(config: &ControlPlane) -> Vec<String> {
     let node = &config.node;
     let mut names = with_domains(&node.name, config);
@@ -88,7 +88,7 @@ pub fn names(config: &ControlPlane) -> Vec<String> {
     names
 }
 
-/// The line of a `known_hosts` file that vouches for the servers of all control nodes (sshd(8)).
+/// The line of a `known_hosts` file for the servers of all control-plane nodes (sshd(8)).
 pub fn known_hosts(config: &ControlPlane, authority: &SshCa) -> String {
     let cluster = &config.cluster;
     let mut names = Vec::new();
@@ -113,7 +113,7 @@ fn public_key(text: &str) -> Option<Vec<u8>> {
     (key.len() == 32).then(|| key.to_vec())
 }
 
-/// `string` of RFC 4251: a length and so many bytes.
+/// `string` of RFC 4251: a length and that many bytes.
 fn string(bytes: &[u8]) -> Vec<u8> {
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), bytes].concat()
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_of_a_cluster_derives_the_same_authority_and_no_other_cluster_does() {
+    fn each_cluster_has_one_ssh_ca() {
         let authorities = CertificateAuthorities::make(SystemTime::now()).unwrap();
         let one = SshCa::of(&authorities).unwrap();
         assert_eq!(one.public(), SshCa::of(&authorities).unwrap().public());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_have_in_known_hosts_stays_good() {
+    fn lines_in_known_hosts_stay_valid() {
         let authorities = CertificateAuthorities {
             kubernetes: crate::cluster::pki::fixed_authority(),
             ..CertificateAuthorities::make(SystemTime::now()).unwrap()
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn openssh_reads_the_certificate_as_it_is_meant() {
+    fn openssh_reads_the_certificate() {
         let (directory, authority) = (tempfile::tempdir().unwrap(), made());
         let key = directory.path().join("key");
         keygen(&["-q", "-t", "ed25519", "-N", "", "-f"], &key);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_vouches_for_every_node_and_the_virtual_address() {
+    fn one_line_accepts_every_node_and_virtual_ip() {
         let mut config = crate::intake::config::fixture::three_nodes();
         config.node.search_domains = vec!["example.com".to_owned()];
         assert_eq!(names(&config), ["node1", "node1.example.com", "10.0.0.11", "10.0.0.10"]);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_is_the_authoritys() {
+    fn signature_is_from_the_ca() {
         let authority = made();
         let host = STANDARD.encode([string(KEY_TYPE.as_bytes()), string(&[7; 32])].concat());
         let certificate = authority.certify(&format!("{KEY_TYPE} {host} comment"), "cp1", &[]).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_ed25519_key_is_certified() {
+    fn only_ed25519_keys_are_certified() {
         let authority = made();
         for key in ["", "ssh-ed25519", "ssh-ed25519 AAAA", "ssh-rsa AAAAB3NzaC1yc2E=", "ssh-ed25519 ?"] {
             assert!(authority.certify(key, "cp1", &[]).is_err(), "{key}");

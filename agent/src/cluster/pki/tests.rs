@@ -14,7 +14,7 @@ fn node() -> ControlNode {
 }
 
 #[test]
-fn authorities_are_written_once_and_never_overwritten() {
+fn cas_are_written_once_and_never_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let authorities = CertificateAuthorities::make(SystemTime::now()).unwrap();
     assert!(authorities.ensure(directory.path()).unwrap());
@@ -35,7 +35,7 @@ fn authorities_are_written_once_and_never_overwritten() {
 }
 
 #[test]
-fn a_leaf_is_made_anew_when_it_no_longer_fits() {
+fn leaf_is_made_again_if_it_is_outdated() {
     let directory = tempfile::tempdir().unwrap();
     let base = directory.path().join("server.v1");
     let now = SystemTime::now();
@@ -67,7 +67,7 @@ fn a_leaf_is_made_anew_when_it_no_longer_fits() {
 }
 
 #[test]
-fn certificates_tell_when_they_end_and_begin_before_they_are_made() {
+fn certificates_begin_before_they_are_made() {
     let now = SystemTime::now();
     let authorities = CertificateAuthorities::make(now).unwrap();
     let near = |time: SystemTime, expected: SystemTime| {
@@ -77,7 +77,7 @@ fn certificates_tell_when_they_end_and_begin_before_they_are_made() {
     near(expiry(&authorities.kubernetes.certificate).unwrap(), now + 3650 * DAY);
     let leaf = Leaf::pod_network().issue(&authorities.kubernetes, now).unwrap();
     near(expiry(&leaf.certificate).unwrap(), now + 365 * DAY);
-    // Whatever the clock says when it is made.
+    // For any time of the clock.
     for clock in [now, now + 300 * DAY, now + 3000 * DAY] {
         let leaf = Leaf::pod_network().issue(&authorities.kubernetes, clock).unwrap();
         near(validity(&leaf.certificate).unwrap().0, now - BACKDATE);
@@ -85,27 +85,27 @@ fn certificates_tell_when_they_end_and_begin_before_they_are_made() {
     assert!(expiry("no certificate").is_err());
 }
 
-/// Earlier images made certificates begin an hour before they were made.
+/// In earlier images the validity of certificates started an hour before they were made.
 #[test]
-fn a_leaf_of_a_clock_that_was_ahead_is_made_again() {
+fn leaf_from_a_clock_ahead_is_made_again() {
     let directory = tempfile::tempdir().unwrap();
     let base = directory.path().join("server");
     let now = SystemTime::now();
-    // Two authorities with one key: the leaf is signed by the one that begins later.
+    // Two CAs with one key. The CA that begins later signs the leaf.
     let authority = CertificateAuthorities::make(now).unwrap().etcd;
     let ahead = certificate_authorities::with_key_of(&authority, "etcd-ca", now + 700 * DAY);
     let leaf = Leaf::etcd_server(&node());
     leaf.issue(&ahead, now + 700 * DAY).unwrap().write(&base).unwrap();
     assert!(leaf.ensure(&authority, &base, now).unwrap());
     assert!(!leaf.ensure(&authority, &base, now).unwrap());
-    // An authority that begins in the future itself makes no better ones.
+    // A CA that begins in the future itself makes no better certificates.
     leaf.issue(&ahead, now).unwrap().write(&base).unwrap();
     assert!(!leaf.ensure(&ahead, &base, now).unwrap());
     assert_eq!(verified(&leaf.issue(&ahead, now).unwrap(), &authority, now).unwrap(), SystemTime::UNIX_EPOCH);
 }
 
 #[test]
-fn a_bundle_is_checked_and_laid_down() {
+fn bundle_is_checked_and_written() {
     let directory = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
     let authorities = CertificateAuthorities::make(now).unwrap();
@@ -133,7 +133,7 @@ fn a_bundle_is_checked_and_laid_down() {
 }
 
 #[test]
-fn a_kubeconfig_is_kept_while_it_is_good() {
+fn kubeconfig_is_kept_while_it_is_valid() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kube-proxy.conf");
     let now = SystemTime::now();
@@ -150,7 +150,7 @@ fn a_kubeconfig_is_kept_while_it_is_good() {
 }
 
 #[test]
-fn the_certificate_inside_a_kubeconfig_is_found_in_json_and_in_yaml() {
+fn certificate_is_found_in_json_and_yaml_kubeconfigs() {
     let now = SystemTime::now();
     let authorities = CertificateAuthorities::make(now).unwrap();
     let client = Leaf::kube_proxy().issue(&authorities.kubernetes, now).unwrap();

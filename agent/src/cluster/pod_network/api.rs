@@ -1,5 +1,5 @@
-//! Follows the cluster's nodes: lists them once, then watches
-//! (Kubernetes API concepts, "Efficient detection of changes").
+//! Follows the cluster's nodes: lists them once, then watches (Kubernetes API concepts, "Efficient detection of
+//! changes").
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::node::{Event, List, Nodes, apply};
 use crate::cluster::pki::read_kubeconfig;
 use crate::host::https;
 
-/// How long one watch lasts before it is renewed by the server.
+/// How long one watch lasts before the server ends it and it is renewed.
 const WATCH_TIME: Duration = Duration::from_secs(300);
 
-/// A line of a watch is one node. It may be as long as an answer with one: a node writes its own, and who could end the watch of
-/// all others with it would have them list all nodes each time.
+/// The longest line of a watch, in bytes. A line is one node, which writes its own object. A line may be as long as an
+/// answer with one node. Otherwise a node could end the watch of all others, and they would list all nodes each time.
 const LINE_LIMIT: usize = https::LONGEST;
 
 /// The cluster's nodes, kept up to date.
@@ -25,14 +25,14 @@ pub(super) struct Follower {
     used: Option<(Kubeconfig, Client)>,
     version: Option<String>,
     watch: Option<Watch>,
-    /// What is known now.
+    /// The known nodes.
     pub nodes: Nodes,
 }
 
 struct Watch {
     response: Response,
     buffer: Vec<u8>,
-    /// So many bytes of the buffer are no end of a line.
+    /// How many bytes of the buffer were searched and have no end of a line.
     searched: usize,
 }
 
@@ -41,18 +41,18 @@ impl Follower {
         Self { kubeconfig, used: None, version: None, watch: None, nodes: Nodes::new() }
     }
 
-    /// Waits until the nodes have changed in a way that matters. May be
-    /// dropped while it waits, and called again.
+    /// Waits until the nodes have changed in a way that matters. The future may be dropped while it waits, and this may
+    /// be called again.
     ///
     /// # Errors
-    /// When the API server cannot be reached or says something unexpected: what
-    /// is known stays, and the next call begins with a list.
+    /// The API server cannot be reached, or its answer is unexpected. The known nodes remain, and the next call begins
+    /// with a list.
     pub(super) async fn changed(&mut self) -> anyhow::Result<()> {
         let changed = self.follow().await;
         if changed.is_err() {
             self.watch = None;
             self.version = None;
-            // The address, the certificate or the authority may have changed.
+            // The address, the certificate or the CA may have changed.
             self.used = None;
         }
         changed
@@ -87,7 +87,7 @@ impl Follower {
         }
     }
 
-    /// Takes one event in and says whether it changed anything that matters.
+    /// Applies one event, and returns whether it changed anything that matters.
     fn take(&mut self, line: &[u8]) -> anyhow::Result<bool> {
         let event: Event = serde_json::from_slice(line).context("reading an event about a node")?;
         let (object, deleted) = match event {
@@ -110,13 +110,13 @@ impl Follower {
 
     async fn list(&mut self) -> anyhow::Result<List> {
         let (client, server) = self.client()?;
-        // Version 0: the API server answers from memory, etcd is spared.
+        // Version 0: the API server answers from memory, and etcd has no load.
         let request = client.get(format!("{server}/api/v1/nodes?resourceVersion=0")).timeout(Duration::from_secs(60));
         let response = accepted(request.send().await?).await?;
         Ok(response.json().await?)
     }
 
-    /// Begins to watch; `None` when the version is too old.
+    /// Begins to watch. `None` if the version is too old.
     async fn begin(&mut self, version: &str) -> anyhow::Result<Option<Watch>> {
         let (client, server) = self.client()?;
         let seconds = WATCH_TIME.as_secs();
@@ -146,8 +146,8 @@ fn client(kubeconfig: &Kubeconfig) -> anyhow::Result<Client> {
     Ok(https::builder(&kubeconfig.authority, &kubeconfig.certificate, kubeconfig.key.expose())?
         .pool_max_idle_per_host(1)
         .connect_timeout(Duration::from_secs(10))
-        // A server that vanished is noticed in under a minute; one that is
-        // merely quiet is noticed by the watch's own end.
+        // These settings detect a server that vanished in under a minute. A server that is only quiet is detected by
+        // the watch's own end.
         .tcp_keepalive(Duration::from_secs(15))
         .tcp_keepalive_interval(Duration::from_secs(10))
         .tcp_keepalive_retries(3)
@@ -165,8 +165,7 @@ async fn accepted(response: Response) -> anyhow::Result<Response> {
 }
 
 impl Watch {
-    /// The next line; `None` when the watch has ended in order. Nothing is lost
-    /// when the call is dropped while it waits.
+    /// The next line. `None` if the watch has ended in order. Nothing is lost if the future is dropped while it waits.
     async fn line(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = self.buffer.iter().skip(self.searched).position(|byte| *byte == b'\n') {
@@ -196,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_writes_of_itself_however_long_ends_nobodys_watch() {
+    fn long_node_object_does_not_end_the_watch() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
         // As the API server writes 1.4 MB of `<`.

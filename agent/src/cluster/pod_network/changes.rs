@@ -1,5 +1,5 @@
-//! From what is there to what should be there: the commands, in an order in
-//! which each one works and no packet goes astray in between.
+//! The commands from the observed to the desired state. In their order each one works, and no packet is misrouted in
+//! between.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::desired::{DEVICE, Desired};
 use super::observed::{Device, Observed, PROTOCOL};
 use crate::host::command::Command;
 
-/// The commands that make `observed` into `desired`; none when it is so already.
+/// The commands that make `observed` into `desired`. Empty if they are equal.
 pub fn changes(desired: &Desired, observed: &Observed) -> Vec<Command> {
     let mut commands = Vec::new();
     let fits = |device: &Device| device.vxlan.as_ref() == Some(&desired.vxlan);
@@ -32,13 +32,13 @@ pub fn changes(desired: &Desired, observed: &Observed) -> Vec<Command> {
     for range in unreachable.iter().filter(|range| **range != desired.pod_cidr) {
         commands.push(ip(&["route", "delete", "unreachable", &range.to_string(), "proto", PROTOCOL]));
     }
-    // A device that was made just now holds nothing.
+    // A device that was made just now has no entries.
     let nothing = Observed::default();
     let observed = if kept.is_some() { observed } else { &nothing };
     link(&mut commands, desired, kept);
     remotes(&mut commands, desired, observed);
-    // Addresses that no pod has: packets to them would leave by the default route. After the routes to other nodes: one of them may
-    // have had the range.
+    // For addresses that no pod has: packets to them would leave by the default route. After the routes to other nodes:
+    // one of them may have had the range.
     if !unreachable.contains(&desired.pod_cidr) {
         let range = desired.pod_cidr.to_string();
         commands.push(ip(&["route", "replace", "unreachable", &range, "proto", PROTOCOL]));
@@ -74,8 +74,8 @@ fn remotes(commands: &mut Vec<Command>, desired: &Desired, observed: &Observed) 
     let neighbours: BTreeSet<_> = remotes().map(|(range, remote)| (range.network(), remote.mac.clone())).collect();
     let routes: BTreeSet<_> = remotes().map(|(range, _)| (*range, Some(range.network()))).collect();
 
-    // Routes go first and come last: a packet never meets a route without the
-    // entries behind it. What is merely replaced is not deleted before.
+    // Routes are deleted first and added last: a packet never meets a route without the entries behind it. Entries that
+    // are only replaced are not deleted before.
     let wanted: BTreeSet<_> = routes.iter().map(|(range, _)| *range).collect();
     for (range, _) in observed.routes.iter().filter(|(range, _)| !wanted.contains(range)) {
         commands.push(ip(&["route", "delete", &range.to_string(), "dev", DEVICE]));

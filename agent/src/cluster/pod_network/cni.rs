@@ -1,4 +1,5 @@
-//! The CNI configuration of this node's pods: a device and a route for each pod, addresses of the node's own range, host ports.
+//! The CNI configuration of this node's pods: a device and a route for each pod, addresses of the node's own range,
+//! host ports.
 
 use std::fs;
 use std::path::Path;
@@ -6,14 +7,14 @@ use std::path::Path;
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
-/// Where containerd looks for it, relative to the root.
+/// The file that containerd reads, relative to the root.
 pub const PATH: &str = "etc/cni/net.d/10-kaas.conflist";
 
-/// Where host-local notes which addresses pods have. No pod outlives a reboot, and neither do these notes.
+/// The directory in which host-local records the pods' addresses. Neither pods nor these records survive a reboot.
 const LEASES: &str = "/run/kaas/cni";
 
-/// The file's content (CNI specification 1.0.0; options of the plugins
-/// `ptp`, `host-local` and `portmap` as of their release 1.9).
+/// The file's content (CNI specification 1.0.0; options of the plugins `ptp`, `host-local` and `portmap` as of their
+/// release 1.9).
 pub fn conflist(pod_cidr: Ipv4Net, mtu: u32) -> String {
     let list = json!({
         "cniVersion": "1.0.0",
@@ -21,7 +22,7 @@ pub fn conflist(pod_cidr: Ipv4Net, mtu: u32) -> String {
         "plugins": [
             {
                 "type": "ptp",
-                // Done for all pods in one table, which spares pods and nodes.
+                // One table does it for all pods, and excludes pods and nodes.
                 "ipMasq": false,
                 "mtu": mtu,
                 "ipam": {
@@ -41,7 +42,7 @@ pub fn conflist(pod_cidr: Ipv4Net, mtu: u32) -> String {
     format!("{list:#}\n")
 }
 
-/// The range that new pods of the node below `root` get their addresses from; none before the pod network has come up.
+/// The range for addresses of new pods of the node below `root`. `None` before the pod network has come up.
 pub fn range(root: &Path) -> Option<Ipv4Net> {
     let list: Value = serde_json::from_slice(&fs::read(root.join(PATH)).ok()?).ok()?;
     list["plugins"][0]["ipam"]["ranges"][0][0]["subnet"].as_str()?.parse().ok()

@@ -1,5 +1,4 @@
-//! What the kernel should hold for the pod network to work: decided from the
-//! nodes alone.
+//! The desired state of the kernel for the pod network. It follows from the nodes alone.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,21 +10,21 @@ use super::node::Nodes;
 /// The VXLAN device. Everything on it is ours.
 pub const DEVICE: &str = "kaas.vxlan";
 
-/// The devices of a node's pods, one each, as nft(8) matches them: the CNI plugin `ptp` calls them so (`ip.RandomVethName`).
+/// The devices of a node's pods, one each, as a pattern for nft(8). The names come from the CNI plugin `ptp`
+/// (`ip.RandomVethName`).
 pub const PODS: &str = "veth*";
 
-/// The VXLAN network identifier (RFC 7348 §5): clusters are told apart by their addresses.
+/// The VXLAN network identifier (RFC 7348 §5), the same for all clusters: their addresses differ.
 pub const VNI: u32 = 1;
 
-/// What VXLAN adds to a packet: Ethernet, IPv4, UDP and VXLAN headers, in bytes.
+/// The bytes that VXLAN adds to a packet: Ethernet, IPv4, UDP and VXLAN headers.
 pub const OVERHEAD: u32 = 14 + 20 + 8 + 8;
 
-/// What is given and does not change while this runs.
+/// The settings of a node. They do not change while this runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// This node's name.
     pub node: String,
-    /// This node's address, which tunnels start from.
+    /// This node's address, at which its tunnels start.
     pub address: Ipv4Addr,
     /// The addresses of all pods.
     pub pod_cidr: Ipv4Net,
@@ -41,17 +40,17 @@ pub struct Underlay {
     pub mtu: u32,
 }
 
-/// A VXLAN device with all that cannot be changed without making it anew.
+/// The settings of a VXLAN device that can change only if the device is created again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vxlan {
-    /// Its network identifier.
+    /// The VXLAN network identifier.
     pub vni: u32,
     pub port: u16,
-    /// The address that its packets come from.
+    /// The source address of its packets.
     pub local: Ipv4Addr,
-    /// The device that they leave by.
+    /// The device that sends its packets.
     pub underlay: String,
-    /// Whether it learns addresses from what it receives; it must not.
+    /// Whether it learns addresses from received packets. It must not.
     pub learning: bool,
 }
 
@@ -62,8 +61,8 @@ pub struct Desired {
     pub mac: String,
     /// The device's MTU, and that of pods, in bytes.
     pub mtu: u32,
-    /// This node's pod CIDR. Its first address is the device's own, so that
-    /// the node's packets to remote pods come from an address that is routed back the same way.
+    /// This node's pod CIDR. Its first address is the device's own. So the node's packets to remote pods come from an
+    /// address that is routed back the same way.
     pub pod_cidr: Ipv4Net,
     /// The other nodes, by their pod CIDR.
     pub remotes: BTreeMap<Ipv4Net, Remote>,
@@ -72,21 +71,21 @@ pub struct Desired {
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Where its tunnel ends.
+    /// The end of its tunnel.
     pub address: Ipv4Addr,
     /// Its device's MAC address.
     pub mac: String,
 }
 
-/// A locally administered MAC address (IEEE 802 §8.4) made of a node's address, so
-/// that no node has to ask another one for it.
+/// A locally administered MAC address (IEEE 802 §8.4) from a node's address, so that no node has to ask another one for
+/// it.
 pub fn mac(address: Ipv4Addr) -> String {
     let [a, b, c, d] = address.octets();
     format!("02:6b:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
-/// What should be there, once this node has its pod CIDR. The warnings name
-/// nodes that are left out: of two that contradict each other the one that came later, for a node may choose its pod CIDR when it comes.
+/// The desired state, once this node has its pod CIDR. The warnings name nodes that are left out. If two nodes
+/// contradict each other, it is the one that came later: a new node may choose its pod CIDR.
 pub fn desired(settings: &Settings, underlay: &Underlay, nodes: &Nodes) -> (Option<Desired>, Vec<String>) {
     let mut warnings = Vec::new();
     let mut remotes: BTreeMap<Ipv4Net, Remote> = BTreeMap::new();

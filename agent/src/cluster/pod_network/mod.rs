@@ -1,21 +1,18 @@
 //! The pod network: pods of all nodes reach each other over VXLAN.
 //!
-//! A process of its own (`kaas-agent pod-network`), so that an agent that is
-//! restarted or fails does not touch the pods' traffic, and the other way
-//! round. When it stops, everything it has set up stays and goes on working.
+//! It is a separate process (`kaas-agent pod-network`). So a restart or failure of the agent does not affect the pods'
+//! traffic, and the other way round. When it stops, its settings in the kernel stay and continue to work.
 //!
 //! ```text
 //! nodes of the cluster → desired → compared with what is observed → commands
 //! ```
 //!
-//! For each other node the kernel gets a route to its pods, the neighbour behind
-//! the route and the forwarding entry of the tunnel; as the MAC addresses are made of the
-//! nodes' addresses, nodes have nothing to tell each other. Each pod of this node
-//! has a device and a route (CNI). It knows nothing of services (kube-proxy does those) and
-//! of network policies.
+//! For each other node the kernel gets a route to its pods, the neighbour behind the route and the forwarding entry of
+//! the tunnel. The MAC addresses come from the nodes' addresses, so nodes exchange no messages. Each pod of this node
+//! has a device and a route (CNI). It knows nothing of services, which kube-proxy handles, and of network policies.
 //!
-//! It takes part in nothing but the node list: a name, an address and a pod CIDR
-//! for each. Nodes change rarely, so it sleeps nearly all the time.
+//! Its only input is the list of nodes: a name, an address and a pod CIDR for each. Nodes change rarely, so it sleeps
+//! nearly all the time.
 
 mod api;
 pub mod changes;
@@ -45,32 +42,30 @@ use api::Follower;
 use desired::Settings;
 use observed::Observed;
 
-/// The systemd unit.
 pub const UNIT: &str = "kaas-pod-network.service";
 
-/// Its client certificate: its own on a control node, the kubelet's on a worker.
+/// The file of its client certificate: its own on a control-plane node, the kubelet's on a worker.
 pub const KUBECONFIG: &str = "/etc/kubernetes/pod-network.conf";
 
-/// How often to look whether everything is still as it should be.
+/// How often to check whether the state is still as desired.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
-/// How soon to try again after a failure, at first and at most.
+/// The pause before the next try after a failure, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 impl Settings {
-    /// The settings of this node; none on a worker that has not joined.
+    /// The settings of this node. `None` on a worker that has not joined.
     pub fn of(config: &Config) -> Option<Self> {
         let ClusterNetwork { pod_cidr, vxlan_port, .. } = config.network()?;
         Some(Self { node: config.node().name.clone(), address: config.address()?, pod_cidr, port: vxlan_port })
     }
 }
 
-/// Keeps the pod network up to date for ever. `root` is `/` on a VM;
-/// `kubeconfig` is written by [`crate::cluster::pki::ensure_kubeconfig`] and is read again
-/// after each failure.
+/// Keeps the pod network up to date for ever. `root` is `/` on a VM. [`crate::cluster::pki::ensure_kubeconfig`] writes
+/// `kubeconfig`, which is read again after each failure.
 ///
 /// # Errors
-/// Only when it cannot begin. Failures on the way are logged and tried again.
+/// Only if it cannot begin. Later failures are logged, and it tries again.
 pub fn run(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &dyn Runner) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(follow(settings, kubeconfig, root, runner));
@@ -82,7 +77,7 @@ async fn follow(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &
     let mut keeper = PodNetworkReconciler::new(settings, root, runner);
     let (mut retry, mut wait) = (RETRY.0, LOOK_AGAIN);
     loop {
-        // Without news in that time, what is known is looked at again.
+        // Without news in that time, the known nodes are checked again.
         let news = timeout_at(Instant::now() + wait, follower.changed()).await.unwrap_or(Ok(()));
         let synced = keeper.sync(&follower.nodes);
         let failed = match (news, synced) {
@@ -99,7 +94,7 @@ async fn follow(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &
     }
 }
 
-/// Makes this node fit to the nodes that are known.
+/// Brings this node into the state for the known nodes.
 struct PodNetworkReconciler<'a> {
     settings: &'a Settings,
     root: &'a Path,
@@ -114,8 +109,8 @@ impl<'a> PodNetworkReconciler<'a> {
         Self { settings, root, runner, table: packets::table(), ready: false, logged_warnings: BTreeSet::new() }
     }
 
-    /// Looks, compares and changes what differs. Says "ready" to systemd when
-    /// this node's pods can reach the others for the first time.
+    /// Observes, compares and changes the differences. Reports "ready" to systemd when this node's pods can reach the
+    /// others for the first time.
     fn sync(&mut self, nodes: &node::Nodes) -> anyhow::Result<()> {
         let address = self.settings.address;
         let observed = Observed::look(self.runner, address).context("looking at the network devices")?;
@@ -133,7 +128,7 @@ impl<'a> PodNetworkReconciler<'a> {
         if let Err(error) = offload::ensure(self.runner, self.root, &underlay.device) {
             self.say(&format!("large packets between pods may be lost: {error}"));
         }
-        // Before the tunnel is there: nobody else's packets come through it.
+        // Before the tunnel exists: only packets of known nodes come through it.
         let rules = packets::content(self.settings.pod_cidr, &desired);
         if self.table.ensure(self.runner, &rules).context("setting the rules for pods' packets")? {
             log::info!("the nftables table of the pods has been laid");
@@ -159,7 +154,7 @@ impl<'a> PodNetworkReconciler<'a> {
         notify(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// Says the same thing once until all is well again.
+    /// Logs the same warning once until the next success.
     fn say(&mut self, what: &str) {
         if self.logged_warnings.len() > 100 {
             self.logged_warnings.clear();

@@ -1,5 +1,4 @@
-//! What the pod network needs to know of a Kubernetes node, out of the much
-//! more that the API server says.
+//! The part of a Kubernetes node that the pod network needs. The API server's objects have much more.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,14 +8,14 @@ use serde::Deserialize;
 
 use crate::cluster::kubernetes::addresses::{self, Address};
 
-/// A node, as far as it matters here.
+/// A node, reduced to the fields that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its `InternalIP`, where the other nodes reach it.
+    /// Its `InternalIP`, at which the other nodes reach it.
     pub address: Ipv4Addr,
-    /// The range that its pods get their addresses from.
+    /// The range for addresses of its pods.
     pub pod_cidr: Ipv4Net,
-    /// When it came, as the API server writes it: in the order of time, as text.
+    /// Its creation time, as the API server writes it. The order of the texts is the order in time.
     pub created: String,
 }
 
@@ -45,7 +44,7 @@ pub(super) enum Event {
     Deleted(Object),
     /// Nothing has changed up to this version.
     Bookmark(Bookmark),
-    /// The watch cannot go on; 410 when its version is too old.
+    /// The watch cannot continue. The code is 410 if its version is too old.
     Error(Status),
 }
 
@@ -95,7 +94,7 @@ struct NodeStatus {
 }
 
 impl Object {
-    /// The node, once it has all that is needed.
+    /// The node, once it has all fields.
     pub(super) fn node(&self) -> Option<Node> {
         let address = addresses::internal(&self.status.addresses).find_map(|address| address.parse().ok())?;
         let pod_cidr: Ipv4Net = self.spec.pod_cidr.as_ref()?.parse().ok()?;
@@ -110,8 +109,8 @@ impl List {
     }
 }
 
-/// Brings `nodes` up to date with an event about one of them. Says whether
-/// anything that matters has changed: most events are heartbeats.
+/// Applies an event about one node to `nodes`. Returns whether anything that matters has changed: most events are
+/// heartbeats.
 pub(super) fn apply(nodes: &mut Nodes, object: &Object, deleted: bool) -> bool {
     let name = &object.metadata.name;
     match object.node().filter(|_| !deleted) {

@@ -1,4 +1,4 @@
-//! What the kernel holds, read from iproute2's JSON.
+//! The state of the kernel, read from iproute2's JSON.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,12 +9,12 @@ use serde::Deserialize;
 use super::desired::{DEVICE, Underlay, Vxlan};
 use crate::host::command::{self, Command, Runner};
 
-/// The devices that matter and what is on ours.
+/// The relevant devices, and the entries on ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// The device that holds this node's address.
     pub underlay: Option<Underlay>,
-    /// Our device, if there is one of that name.
+    /// The device with our name, if it exists.
     pub device: Option<Device>,
     /// Forwarding entries of our device: MAC address and tunnel end.
     pub forwarding: BTreeSet<(String, Ipv4Addr)>,
@@ -22,7 +22,7 @@ pub struct Observed {
     pub neighbours: BTreeSet<(Ipv4Addr, String)>,
     /// Routes over our device, and their gateways.
     pub routes: BTreeSet<(Ipv4Net, Option<Ipv4Addr>)>,
-    /// The ranges that this process made unreachable but for their pods.
+    /// The ranges that this process made unreachable except for their pods.
     pub unreachable: BTreeSet<Ipv4Net>,
 }
 
@@ -32,7 +32,7 @@ pub(super) const PROTOCOL: &str = "107";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// `None` when the device of our name is no VXLAN device.
+    /// `None` if the device of our name is no VXLAN device.
     pub vxlan: Option<Vxlan>,
     pub mac: String,
     /// Its MTU, in bytes.
@@ -41,13 +41,13 @@ pub struct Device {
     pub addresses: BTreeSet<Ipv4Net>,
 }
 
-/// Why the kernel's state could not be read.
+/// The reason why the kernel's state could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A program failed.
     #[error(transparent)]
     Command(#[from] command::Error),
-    /// A program said something unexpected.
+    /// A program's output is unexpected.
     #[error("reading the answer of {command}: {source}")]
     Answer { command: String, source: serde_json::Error },
 }
@@ -114,10 +114,10 @@ struct Route {
 }
 
 impl Observed {
-    /// Looks; `address` is this node's.
+    /// Observes the kernel. `address` is this node's.
     ///
     /// # Errors
-    /// [`Error`]; nothing has been changed.
+    /// [`Error`]. Nothing has been changed.
     pub fn look(runner: &dyn Runner, address: Ipv4Addr) -> Result<Self, Error> {
         let links: Vec<Link> = ask(runner, Command::new("ip").args(["-j", "-d", "address", "show"]))?;
         let mut observed = Self {
@@ -180,7 +180,7 @@ impl Link {
     }
 }
 
-/// iproute2 leaves the length of a host route away.
+/// iproute2 leaves the length of a host route out.
 fn destination(text: &str) -> Option<Ipv4Net> {
     text.parse().ok().or_else(|| text.parse::<Ipv4Addr>().ok().map(Ipv4Net::from))
 }

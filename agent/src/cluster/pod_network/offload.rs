@@ -1,9 +1,8 @@
-//! Turns off what vmxnet3 does wrong with tunnels.
+//! Turns off features of vmxnet3 that fail with tunnels.
 //!
-//! The virtual NIC offers to segment and checksum tunnelled packets, but
-//! several of its versions do so for some UDP ports only and send the others
-//! with wrong checksums: pods then reach each other with small packets and
-//! hang with large ones. Without the offload the kernel does it.
+//! The virtual NIC offers to segment and checksum tunnelled packets. But several of its versions do so for some UDP
+//! ports only, and send the others with wrong checksums. Pods then reach each other with small packets and hang with
+//! large ones. Without the offload the kernel does it.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +12,11 @@ use crate::host::command::{self, Command, Runner};
 /// The features, by ethtool's names.
 const FEATURES: [&str; 2] = ["tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation"];
 
-/// Sees to it that the device, if it is a vmxnet3 one, leaves tunnels alone.
-/// Says whether anything was changed. `root` is `/` on a VM.
+/// Turns off the tunnel features of the device, if it is a vmxnet3 one. Returns whether anything was changed. `root` is
+/// `/` on a VM.
 ///
 /// # Errors
-/// When `ethtool` fails; some features may have been turned off.
+/// `ethtool` fails. Some features may have been turned off.
 pub fn ensure(runner: &dyn Runner, root: &Path, device: &str) -> Result<bool, command::Error> {
     let driver = fs::read_link(root.join("sys/class/net").join(device).join("device/driver"));
     if !driver.is_ok_and(|driver| driver.file_name().is_some_and(|name| name == "vmxnet3")) {
@@ -33,8 +32,8 @@ pub fn ensure(runner: &dyn Runner, root: &Path, device: &str) -> Result<bool, co
     Ok(true)
 }
 
-/// The features that are on and can be turned off; those that are not there at
-/// all, or that cannot be changed, end in `[fixed]`.
+/// The features that are on and can be turned off. Missing features and features that cannot be changed end in
+/// `[fixed]`.
 pub(super) fn wrong(features: &str) -> Vec<&'static str> {
     let on = |feature: &&str| {
         features.lines().any(|line| line.trim().strip_prefix(*feature).is_some_and(|rest| rest.trim() == ": on"))

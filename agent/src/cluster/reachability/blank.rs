@@ -1,5 +1,5 @@
-//! Whether a VM with a blank disk stands beside a cluster that was formed without it: its
-//! node's data is on another disk then. Asked before the blank one is touched.
+//! Whether a VM with a blank disk belongs to a cluster that has formed already. Then its node's data is on another
+//! disk. This is checked before the blank disk is changed.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use contract::properties::ControlNode;
 use crate::host::at_once;
 use crate::intake::config::Config;
 
-/// How long a peer may take to let itself be connected to, times the timeout factor.
+/// How long a peer may take to accept a connection, times the timeout factor.
 const PROBE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Open {
-    /// It meets others: it forms with them, or admits one in place of a lost one.
+    /// It forms a cluster with others, or admits a node in place of a lost one.
     rendezvous: bool,
     api: bool,
 }
 
-/// Asks the other control nodes. Only a hint: it keeps a disk blank, and the rendezvous is what proves that
-/// no second cluster is formed.
+/// Asks the other control-plane nodes. This is only a hint that keeps a disk blank. The rendezvous proves that no
+/// second cluster is formed.
 pub fn existing_cluster(config: &Config) -> Option<Finding> {
     let listens = |node: &ControlNode, port| {
         TcpStream::connect_timeout(&SocketAddr::from((node.address, port)), config.timeout(PROBE)).is_ok()
@@ -61,7 +61,7 @@ mod tests {
     use crate::intake::config::fixture::{one_node, three_nodes};
 
     #[test]
-    fn a_blank_disk_waits_beside_a_cluster_that_admits_nobody() {
+    fn blank_disk_waits_if_cluster_admits_no_node() {
         let config = three_nodes();
         let look = |two: (bool, bool), three: (bool, bool)| {
             let seen: Vec<_> = config.peers().cloned().zip([two, three]).collect();

@@ -1,10 +1,8 @@
-//! Asks whether what this node was told of its network is there: the gateway,
-//! DNS and time servers, the other control nodes. A network may do without most
-//! of them, so all findings are warnings, and they are looked at again as long
-//! as the node runs.
+//! Checks whether the servers in this node's network settings answer: the gateway, DNS and time servers, the other
+//! control-plane nodes. A network may work without most of them. So all findings are warnings, and the checks are
+//! repeated as long as the node runs.
 //!
-//! [`judge`] is pure; [`look`] asks, all at the same time, and takes a few
-//! seconds when something does not answer.
+//! [`judge`] is pure. [`look`] asks all of them at the same time, and takes a few seconds if something does not answer.
 
 mod blank;
 mod questions;
@@ -24,7 +22,7 @@ use crate::host::at_once;
 use crate::intake::config::Config;
 use crate::system::network;
 
-/// What something said when it was asked; an error tells what came instead.
+/// The result of a check. The error describes the failure.
 pub type Answer = Result<(), String>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,12 +32,11 @@ pub struct Reachability {
     pub dns: Vec<(Ipv4Addr, Answer)>,
     /// Time servers, by name or address.
     pub time: Vec<(String, Answer)>,
-    /// The other control nodes.
+    /// The other control-plane nodes.
     pub peers: Vec<(ControlNode, Answer)>,
 }
 
-/// Asks all of them. The other control nodes are asked only where they are
-/// expected to be up: `peers`.
+/// Asks all of them. The other control-plane nodes are asked only if `peers` is true: it means that they should be up.
 pub fn look(config: &Config, peers: bool) -> Reachability {
     let node = config.node();
     let gateway = config.address().zip(node.interfaces[0].gateway);
@@ -97,7 +94,7 @@ pub fn judge(seen: &Reachability) -> Findings {
             properties::CONTROL_NODES,
             format!("{} ({})", peer.name, peer.address),
             answer,
-            "Power it on, or mend the network between the control nodes",
+            "Power it on, or fix the network between the control-plane nodes",
         );
     }
     findings
@@ -108,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_answers_is_not_spoken_of_and_the_rest_is_named() {
+    fn only_silent_servers_are_reported() {
         let silent: Answer = Err("no answer".to_owned());
         let one = Ipv4Addr::new(10, 0, 0, 1);
         let peer = ControlNode { name: "cp2".into(), address: Ipv4Addr::new(10, 0, 0, 12) };

@@ -1,5 +1,4 @@
-//! One question each to a server of the network, with short timeouts. Knows
-//! nothing of why it is asked.
+//! One request each to a server of the network, with short timeouts. Knows nothing of its purpose.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs, UdpSocket};
@@ -12,26 +11,25 @@ use super::Answer;
 /// How long one try may take.
 const TRY: Duration = Duration::from_millis(1500);
 
-/// A datagram may be lost.
+/// A datagram may be lost, so there is more than one try.
 const TRIES: usize = 2;
 
-/// How long a name may take to be resolved.
+/// How long resolving a name may take.
 const RESOLVING: Duration = Duration::from_secs(5);
 
 /// NTP's port (RFC 5905, section 7.2).
 const NTP: u16 = 123;
 
-/// Whether a DNS server answers at all: any reply to our question counts, a
-/// refusal too.
+/// Whether a DNS server answers at all: any reply to our question counts, even a refusal.
 pub(super) fn dns(server: SocketAddrV4) -> Answer {
-    // RFC 1035, 4.1: identifier, flags (recursion desired), one question: the
-    // name servers (type 2) of the root, class 1.
+    // RFC 1035, 4.1: identifier, flags (recursion desired), one question: the name servers (type 2) of the root, class
+    // 1.
     const QUERY: [u8; 17] = [0x4b, 0x53, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
     let is_reply = |reply: &[u8]| reply.len() >= 12 && reply[..2] == QUERY[..2] && reply[2] & 0x80 != 0;
     ask(server, &QUERY, is_reply).map(drop)
 }
 
-/// Whether a time server answers with a time that it believes itself.
+/// Whether a time server answers with a time that it trusts itself.
 pub(super) fn time(server: &str) -> Answer {
     time_at(resolve(server, NTP)?)
 }
@@ -49,7 +47,7 @@ fn time_at(address: SocketAddrV4) -> Answer {
     Ok(())
 }
 
-/// Whether a host is there: one that refuses the connection is.
+/// Whether a host answers. A refused connection counts as an answer.
 pub(super) fn reachable(address: SocketAddrV4) -> Answer {
     match TcpStream::connect_timeout(&SocketAddr::V4(address), TRY) {
         Ok(_) => Ok(()),
@@ -61,7 +59,7 @@ pub(super) fn reachable(address: SocketAddrV4) -> Answer {
 fn ask(server: SocketAddrV4, query: &[u8], is_reply: impl Fn(&[u8]) -> bool) -> Result<Vec<u8>, String> {
     let attempt = || -> io::Result<Vec<u8>> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        // Only this server's replies arrive, and that it refuses is told.
+        // On a connected socket only this server's replies arrive, and a refusal is reported as an error.
         socket.connect(server)?;
         socket.set_read_timeout(Some(TRY))?;
         socket.send(query)?;
@@ -82,8 +80,8 @@ fn ask(server: SocketAddrV4, query: &[u8], is_reply: impl Fn(&[u8]) -> bool) -> 
     Err(last)
 }
 
-/// The first IPv4 address of a name. The resolver has no limit of its own, so
-/// it is asked on a thread that is left behind when it takes too long.
+/// The first IPv4 address of a name. The resolver has no time limit, so it runs on a thread that is left behind if it
+/// takes too long.
 fn resolve(host: &str, port: u16) -> Result<SocketAddrV4, String> {
     if let Ok(address) = host.parse() {
         return Ok(SocketAddrV4::new(address, port));
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dns_server_that_refuses_is_there_and_something_else_is_not_one() {
+    fn refusal_of_a_dns_server_counts_as_answer() {
         let refusing = server(|query| {
             let mut reply = query.to_vec();
             reply[2] |= 0x80;
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_server_must_know_the_time() {
+    fn time_server_must_know_the_time() {
         let saying = |leap: u8, stratum: u8| {
             server(move |query| {
                 let mut reply = query.to_vec();
@@ -164,18 +162,18 @@ mod tests {
     }
 
     #[test]
-    fn a_port_where_nothing_listens_is_told_from_silence() {
+    fn closed_port_differs_from_silence() {
         let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
         let SocketAddr::V4(free) = free else { unreachable!("bound to IPv4") };
         assert_eq!(dns(free), Err("the host is up, but no such server runs there".to_owned()));
-        // It reads nothing and says nothing.
+        // It reads nothing and answers nothing.
         let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let SocketAddr::V4(address) = silent.local_addr().unwrap() else { unreachable!("bound to IPv4") };
         assert_eq!(dns(address), Err("no answer".to_owned()));
     }
 
     #[test]
-    fn a_host_is_there_whether_it_accepts_or_refuses() {
+    fn host_is_reachable_if_it_accepts_or_refuses() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let SocketAddr::V4(address) = listener.local_addr().unwrap() else { unreachable!("bound to IPv4") };
         assert_eq!(reachable(address), Ok(()));
@@ -184,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_do_not_exist_are_named_as_such() {
+    fn names_that_do_not_exist_are_reported() {
         assert_eq!(resolve("10.0.0.1", 7), Ok(SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7)));
         let error = resolve("nowhere.invalid", 123).unwrap_err();
         assert!(error.starts_with("its name cannot be resolved"), "{error}");

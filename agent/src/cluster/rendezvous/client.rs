@@ -1,4 +1,4 @@
-//! Asks the other control nodes.
+//! Requests to the other control-plane nodes.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,23 +15,22 @@ use super::message::{Hello, PeerRequest, Reply};
 use super::report::WaitReason;
 use super::shared::{Shared, clock};
 
-/// How long reaching a node and exchanging proofs and introductions may take,
-/// times the timeout factor.
+/// How long connecting to a node and exchanging proofs and introductions may take, times the timeout factor.
 const HELLO_TIME: Duration = Duration::from_secs(10);
 
 /// How long an answer may take, times the timeout factor. More than the server takes.
 const REPLY_TIME: Duration = Duration::from_secs(100);
 
-/// How long a look at a node's API port may take, times the timeout factor.
+/// How long a check of a node's API port may take, times the timeout factor.
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
-/// What came of asking a peer: what it said, and whether it proved the secret.
+/// The result of a request to a peer: its answer, and whether it proved the secret.
 pub(super) struct PeerExchange {
     pub answer: Answer,
     pub proved: bool,
 }
 
-/// Asks every peer at the same time; the answers are in list order.
+/// Asks every peer at the same time. The answers are in list order.
 pub(super) async fn round(shared: &Arc<Shared>) -> Vec<PeerExchange> {
     let asked: Vec<_> = shared
         .peers()
@@ -61,7 +60,7 @@ pub(super) async fn round(shared: &Arc<Shared>) -> Vec<PeerExchange> {
     answers
 }
 
-/// Asks a node one thing.
+/// Sends one request to a node.
 pub(super) async fn ask(
     shared: &Arc<Shared>,
     node: &ControlNode,
@@ -73,7 +72,7 @@ pub(super) async fn ask(
     Ok((channel, said, reply))
 }
 
-/// Asks on a channel that stands.
+/// Sends a request on an open channel.
 pub(super) async fn ask_on(shared: &Shared, channel: &mut Channel, ask: &PeerRequest) -> Result<Reply, WaitReason> {
     let exchange = async {
         channel.send(ask).await?;
@@ -85,7 +84,7 @@ pub(super) async fn ask_on(shared: &Shared, channel: &mut Channel, ask: &PeerReq
     }
 }
 
-/// Reaches a peer, proves the secret and exchanges introductions.
+/// Connects to a peer, proves the secret and exchanges introductions.
 async fn meet(shared: &Shared, peer: &ControlNode) -> Result<(Channel, Result<PeerState, WaitReason>), WaitReason> {
     let local = shared.this().address;
     let greet = async {
@@ -108,8 +107,8 @@ async fn meet(shared: &Shared, peer: &ControlNode) -> Result<(Channel, Result<Pe
     }
 }
 
-/// Whether something listens on the API's port of a node whose rendezvous is
-/// not open. Proves nothing, but only ever keeps this node from forming.
+/// Whether something listens on the API's port of a node whose rendezvous is not open. This proves nothing, but it only
+/// ever keeps this node from forming.
 async fn api_answers(shared: &Shared, local: Ipv4Addr, peer: Ipv4Addr) -> bool {
     let connect = async {
         let socket = TcpSocket::new_v4()?;

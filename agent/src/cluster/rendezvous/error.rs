@@ -1,29 +1,29 @@
-//! Why the rendezvous did not reach what it is for.
+//! Errors of the rendezvous.
 
 use uuid::Uuid;
 
 use crate::cluster::pki;
 
-/// Why a call of the rendezvous did not reach what it is for.
+/// The reason why a call of the rendezvous did not reach its aim.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The port could not be opened: the address is not set, or the port is in use.
     #[error("opening the rendezvous at {address}: {source}")]
     Listen { address: String, source: std::io::Error },
-    /// This node is not in its own control node list.
-    #[error("this node is not in the control node list")]
+    /// This node is not in its own list of control-plane nodes.
+    #[error("this node is not in the list of control-plane nodes")]
     NotListed,
     /// A thread, a runtime or the TLS library could not be set up.
     #[error("setting up the rendezvous: {0}")]
     Setup(String),
-    /// Keys or certificates could not be made, or those handed over are wrong.
+    /// Keys or certificates could not be made, or the received ones are wrong.
     #[error(transparent)]
     Pki(#[from] pki::Error),
-    /// The record could not be saved; nothing that it says has happened.
+    /// The record could not be saved. Its changes have not happened.
     #[error("saving the record of the rendezvous: {0:#}")]
     Keep(anyhow::Error),
     /// The watcher ended the waiting.
-    #[error("stopped while waiting for the other control nodes")]
+    #[error("stopped while waiting for the other control-plane nodes")]
     Stopped,
     /// The rendezvous closed earlier: there is nothing left to do.
     #[error("the rendezvous of cluster {0} has closed")]

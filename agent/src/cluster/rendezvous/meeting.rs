@@ -1,63 +1,59 @@
 //! The decisions of the rendezvous, without any input or output.
 //!
-//! One round asks every peer once; [`judge`] looks at this node's own state and
-//! at the answers of that one round and says what may be done. Answers of
-//! different rounds are never mixed: a peer that answered earlier may have
-//! lost its disk, or been handed a bundle, since.
+//! One round asks every peer once. [`judge`] decides from this node's own state and the answers of that one round.
+//! Answers of different rounds are never mixed: a peer that answered earlier may have lost its disk, or received a
+//! bundle, since.
 
 use uuid::Uuid;
 
 use super::message::{Facts, Hello, Membership, Progress};
 use super::report::WaitReason;
 
-/// Clocks of control nodes may differ by so many seconds at most when they meet.
+/// The largest difference between the clocks of control-plane nodes that meet, in seconds.
 pub const CLOCK_LIMIT: u64 = 30 * 60;
 
-/// Who decides, and what it knows of itself.
+/// The state of the node that decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
     /// Whether this node is the first of the list.
     pub first: bool,
-    /// How far its own forming has come.
+    /// The progress of its forming.
     pub state: Membership,
-    /// Whether enough nodes hold their bundle for etcd to have a quorum; only
-    /// the first node knows.
+    /// Whether enough nodes hold their bundle for etcd to have a quorum. Only the first node knows.
     pub quorum: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub first: bool,
-    /// What it said, or why it said nothing that counts.
+    /// The peer's state, or the reason why there is no valid answer.
     pub peer_state: Result<PeerState, WaitReason>,
 }
 
 /// The part of a peer's introduction that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerState {
-    /// How far its forming has come.
+    /// The progress of its forming.
     pub state: Membership,
-    /// How far it knows this node to be.
+    /// This node's progress, as the peer knows it.
     pub yours: Option<Progress>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every listed node said in this round that it belongs to no cluster.
-    /// The first node makes the authorities.
+    /// In this round, every listed node reported that it belongs to no cluster. The first node makes the CAs.
     Form,
     /// The first node is forming this cluster: get the bundle from it.
     Fetch(Uuid),
-    /// The members of this cluster admit this node: get the bundle from the one
-    /// at this place among the answers.
+    /// The members of this cluster admit this node: get the bundle from the one at this position of the answers.
     Admitted(usize, Uuid),
-    /// This node has what it came for.
+    /// This node has reached its aim.
     Proceed,
-    /// Ask again; for each answer, in order, why it is waited for, if it is.
+    /// Ask again. For each answer, in order: the reason to wait, if any.
     Wait(Vec<Option<WaitReason>>),
 }
 
-/// Whether a peer's introduction counts, or what stands against it.
+/// Checks whether a peer's introduction is valid.
 pub fn check_hello(expected: &str, own: (&Facts, Uuid, u64), hello: &Hello) -> Result<PeerState, WaitReason> {
     let (facts, instance, clock) = own;
     if hello.instance == instance {
@@ -77,7 +73,7 @@ pub fn check_hello(expected: &str, own: (&Facts, Uuid, u64), hello: &Hello) -> R
     Ok(PeerState { state: hello.state, yours: hello.yours })
 }
 
-/// What may be done after one round: `answers` holds one for each peer.
+/// The decision after one round. `answers` has one for each peer.
 pub fn judge(own: &Own, answers: &[Answer]) -> Verdict {
     if own.state.cluster().is_none()
         && let Some(admitted) = admitted(answers)
@@ -96,8 +92,8 @@ pub fn judge(own: &Own, answers: &[Answer]) -> Verdict {
     }
 }
 
-/// A member that has proved the one-time code is the one that drew it: nobody
-/// else need be heard. Two that admit into different clusters contradict each other.
+/// A member that has proved the one-time code has drawn it: the other answers do not matter. Two members that admit
+/// into different clusters contradict each other.
 fn admitted(answers: &[Answer]) -> Option<Verdict> {
     let admitting = |answer: &Answer| match answer.peer_state {
         Ok(PeerState { state: Membership::Admitting(cluster), .. }) => Some(cluster),
@@ -108,7 +104,7 @@ fn admitted(answers: &[Answer]) -> Option<Verdict> {
     answers.iter().filter_map(admitting).all(|other| other == cluster).then_some(Verdict::Admitted(place, cluster))
 }
 
-/// The blank first node: forms only when nobody belongs to a cluster.
+/// The blank first node forms only if no node belongs to a cluster.
 fn form(answers: &[Answer]) -> Verdict {
     let against = |answer: &Answer| match &answer.peer_state {
         Err(why) => Some(why.clone()),
@@ -121,7 +117,7 @@ fn form(answers: &[Answer]) -> Verdict {
     wait_or(Verdict::Form, answers.iter().map(against).collect())
 }
 
-/// The first node once it has decided: waits until etcd can have a quorum.
+/// The first node after its decision waits until etcd can have a quorum.
 fn hand_over(own: &Own, cluster: Uuid, answers: &[Answer]) -> Verdict {
     if own.quorum {
         return Verdict::Proceed;
@@ -137,8 +133,8 @@ fn hand_over(own: &Own, cluster: Uuid, answers: &[Answer]) -> Verdict {
     Verdict::Wait(answers.iter().map(against).collect())
 }
 
-/// A blank node that is not the first: gets its bundle when the first node has
-/// decided, unless the nodes' records contradict each other.
+/// A blank node that is not the first gets its bundle after the first node's decision, unless the nodes' records
+/// contradict each other.
 fn fetch(answers: &[Answer]) -> Verdict {
     let Some(first) = answers.iter().find(|answer| answer.first) else {
         return Verdict::Wait(answers.iter().map(|_| None).collect());
@@ -169,14 +165,13 @@ fn fetch(answers: &[Answer]) -> Verdict {
     };
     let against: Vec<_> = answers.iter().map(against).collect();
     match decided {
-        // Only a node that contradicts the first one stands in the way; one
-        // that is away does not.
+        // This node waits because of a node that contradicts the first one, but not because of a node that does not answer.
         Some(cluster) if !against.contains(&Some(WaitReason::OtherCluster)) => Verdict::Fetch(cluster),
         _ => Verdict::Wait(against),
     }
 }
 
-/// A node that holds its bundle: the first node must still know of the cluster.
+/// A node that holds its bundle: the first node must still know the cluster.
 fn stay(cluster: Uuid, answers: &[Answer]) -> Verdict {
     let against = |answer: &Answer| match &answer.peer_state {
         _ if !answer.first => None,

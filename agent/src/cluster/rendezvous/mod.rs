@@ -1,68 +1,63 @@
-//! The control nodes' meeting before there is a cluster.
+//! The rendezvous of the control-plane nodes before a cluster exists.
 //!
-//! Each control node runs a [`Rendezvous`] until the cluster has been formed:
-//! a server on [`contract::ports::RENDEZVOUS`] of its own address, and calls that the boot flow makes,
-//! which block until something has been reached. It knows nothing of etcd,
-//! kubeadm or systemd; it hands out keys, and remembers who holds them and
-//! of whom it was told that it has joined.
+//! Each control-plane node runs a [`Rendezvous`] until the cluster has been formed. It has a server on
+//! [`contract::ports::RENDEZVOUS`] of the node's address, and blocking calls for the boot flow. It knows nothing of
+//! etcd, kubeadm or systemd. It gives out keys, and records which nodes hold them and which nodes have joined.
 //!
-//! # Who does what
+//! # Roles
 //!
 //! ```text
 //! every node   asks all the others, again and again: who are you, how far are you?
-//! first node   all said "unformed" in one round → decides: a cluster identity, authorities,
+//! first node   all said "unformed" in one round → decides: a cluster identity, CAs,
 //!              a bundle for each node; saves that, then answers "forming"
-//! other nodes  the first says "forming" → fetch their bundle, save it, say so
+//! other nodes  the first says "forming" → fetch their bundle, save it, confirm it
 //! first node   a majority holds its bundle → etcd may start
-//! each node    holds its bundle → needs nobody's leave: signs its own certificates with the
-//!              authorities, starts its control plane, and has then joined
+//! each node    holds its bundle → needs no permission: signs its own certificates with the
+//!              CAs, starts its control plane, and has then joined
 //! other nodes  their join is recorded in the cluster's store → closed for good
 //! first node   the joins of all others are recorded there → closed for good
 //! ```
 //!
-//! Nobody tells another node that it has joined, and nobody concludes it from what answers on a port: whoever runs the
-//! rendezvous looks into the cluster's store, which a majority of the nodes keep. So no node waits for one that is lost,
-//! but the first, which works meanwhile.
+//! No node reports its join to another node, or concludes it from an open port. The caller of the rendezvous reads the
+//! cluster's store, which a majority of the nodes keep. So no node waits for a lost one, except the first, which works
+//! meanwhile.
 //!
-//! - The first of the list is the only one that decides and hands out. Two nodes
+//! - Only the first of the list decides and gives out bundles. Two nodes
 //!   with equal rights would need an agreement that only a cluster gives.
-//! - The others fetch, the first never pushes: a node that was cut off gets its
-//!   bundle when it returns, and a repeated question after a crash on either side
-//!   has the same answer. The question must come from the asking node's listed address.
-//! - Once the first node works, it hands out bundles for an hour, and for another hour
-//!   after each `kaas-agent await NODE` ([`Window`]).
-//! - Everything is saved before it is said or relied upon ([`Record`], [`Keep`]).
-//!   Power cut at any moment, then the same calls again, goes on where it was.
-//! - A blank first node never forms beside a node that belongs to a cluster, nor
-//!   while one does not answer: only a round in which every listed node proved the
-//!   secret and said "unformed" counts. A node to which a bundle may be on its way says
-//!   "receiving" instead. Where the rendezvous has closed and an API server
-//!   answers, that is named.
+//! - The others fetch, the first never pushes. So a node that was cut off gets its
+//!   bundle when it returns. After a crash on either side, a repeated request
+//!   has the same answer. The request must come from the asking node's listed address.
+//! - Once the first node works, it gives out bundles for an hour, and for another hour
+//!   after each `kaas-agent await NODE` ([`JoinWindow`]).
+//! - Everything is saved before it is sent or relied upon ([`RendezvousRecord`], [`SaveRecord`]).
+//!   After a power cut at any moment, the same calls continue where they were.
+//! - A blank first node never forms while a node belongs to a cluster or
+//!   does not answer. Only a round counts in which every listed node proved the
+//!   secret and said "unformed". A node to which a bundle may be on its way says
+//!   "receiving" instead. If the rendezvous has closed and an API server
+//!   answers, the report says that.
 //! - There are no tokens that could expire while a node is away. A node that holds its bundle
-//!   holds the authorities, and makes the certificates anew by itself. In a bundle that
-//!   is fetched so late that its certificates end within [`crate::cluster::pki::RENEW_BEFORE`], they are made anew.
-//! - If the first node is lost for good, nobody decides or hands out in its place. Before etcd had a quorum
+//!   holds the CAs, and makes new certificates itself. If the certificates of a bundle
+//!   end within [`crate::cluster::pki::RENEW_BEFORE`] when it is fetched, they are made again.
+//! - If the first node is lost for good, no other node decides or gives out bundles. Before etcd had a quorum
 //!   there is nothing to lose: reset the other nodes and deploy again. Nodes that hold their bundles and have a
-//!   quorum without it become members, form the cluster, and replace it as they would any member.
-//! - A first node that comes back blank is told so by the others and stops
-//!   there ([`Why::InCluster`]); a node that comes back blank after it joined is told by
-//!   the first ([`Why::Lost`]), or finds the rendezvous closed ([`Why::Closed`]). One that
-//!   comes back blank before it joined is handed its bundle again; should its etcd
-//!   have run already, etcd itself refuses to start it as new ("has already been bootstrapped").
+//!   quorum without it become members, form the cluster, and replace it like any member.
+//! - A first node that comes back blank learns that from the others and stops
+//!   ([`WaitReason::InCluster`]). A node that comes back blank after it joined learns it from
+//!   the first ([`WaitReason::Lost`]), or finds the rendezvous closed ([`WaitReason::Closed`]). A node that
+//!   comes back blank before it joined gets its bundle again. If its etcd
+//!   has run already, etcd itself refuses to start it as new ("has already been bootstrapped").
 //!
 //! # A node that is replaced
 //!
-//! The one way into a cluster that stands: a member, told so by its
-//! administrator, opens the port again for one listed node and a one-time code, which
-//! takes the place of the deployment secret ([`Record::Admitting`]). The blank node
-//! asks everybody, as ever; the one that proves the code and says "admitting"
-//! hands it a bundle. If the word that it saved that is lost, the code stays
-//! good until it expires.
+//! This is the only way into an existing cluster. On a command of the administrator, a member opens the port again for
+//! one listed node and a one-time code. The code replaces the deployment secret ([`RendezvousRecord::Admitting`]). The
+//! blank node asks all nodes, as always. The member that proves the code and says "admitting" gives it a bundle. If the
+//! confirmation that it saved the bundle is lost, the code stays valid until it expires.
 //!
-//! The secret is proved as `channel` describes. Neither side says anything else
-//! before both have proved it.
+//! The secret is proved as `channel` describes. Neither side sends anything else before both have proved it.
 //!
-//! # How the boot flow uses it
+//! # Use in the boot flow
 //!
 //! ```no_run
 //! # use agent::cluster::rendezvous::{Rendezvous, Settings, Record, Error};
@@ -122,18 +117,18 @@ use meeting::{Answer, PeerState, Verdict};
 use message::{PeerRequest, Reply};
 use shared::Shared;
 
-/// How many times longer the first node waits once it only looks who is still
-/// missing: those who come back call by themselves.
+/// The factor by which the first node's pause is longer once it only waits for missing nodes: nodes that come back call
+/// by themselves.
 const CALM: u32 = 5;
 
-/// Is given the state of things after each round, and may end the waiting.
+/// Receives the report after each round, and may end the waiting.
 pub type Watch<'a> = &'a mut dyn FnMut(&Report) -> ControlFlow<()>;
 
-/// Says which of the other nodes need nothing of the first one any more: their joins are recorded in the cluster's
-/// store, or they are no members of it any more.
+/// Returns the other nodes that need nothing from the first one. Their joins are recorded in the cluster's store, or they
+/// are no longer members of it.
 pub type JoinQuery<'a> = &'a mut dyn FnMut() -> anyhow::Result<BTreeSet<String>>;
 
-/// A node's side of the meeting. Dropping it closes the port; the record stays.
+/// A node's side of the rendezvous. Dropping it closes the port. The record stays.
 pub struct Rendezvous {
     shared: Arc<Shared>,
     runtime: Runtime,
@@ -142,17 +137,16 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Opens the port and starts answering. `record` is what was last given to
-    /// `keep`, or the default on a blank node.
+    /// Opens the port and starts answering. `record` is the last one that `keep` saved, or the default on a blank node.
     ///
     /// # Errors
-    /// [`Error::NotListed`], [`Error::Setup`], [`Error::Listen`], and
-    /// [`Error::Closed`] when the record says so. Nothing has been saved then.
+    /// [`Error::NotListed`], [`Error::Setup`], [`Error::Listen`], and [`Error::Closed`] if the record says so. Nothing
+    /// has been saved then.
     pub fn open(settings: Settings, record: RendezvousRecord, keep: SaveRecord) -> Result<Self, Error> {
         Self::open_within(settings, record, keep, Box::new(|_| Ok(true)))
     }
 
-    /// The same, which hands bundles to the nodes for which `window` is open.
+    /// As [`Rendezvous::open`], and gives bundles only to the nodes for which `window` is open.
     ///
     /// # Errors
     /// As [`Rendezvous::open`].
@@ -190,13 +184,12 @@ impl Rendezvous {
         Ok(Self { shared, runtime: runtime().map_err(|error| setup(&error))?, stop, server: Some(server) })
     }
 
-    /// Meets the others. Returns this node's bundle: on the first node once a
-    /// majority holds theirs, so that etcd can have a quorum; elsewhere once it has been saved.
-    /// Returns at once when that was reached earlier.
+    /// Meets the others and returns this node's bundle. The first node returns once a majority holds theirs, so that
+    /// etcd can have a quorum. Other nodes return once it has been saved. Returns at once if that was reached earlier.
     ///
     /// # Errors
-    /// [`Error::Stopped`] when `watch` says so; [`Error::Keep`] and [`Error::Pki`]. Calling
-    /// again goes on from what was saved.
+    /// [`Error::Stopped`] if `watch` ends the waiting, [`Error::Keep`] and [`Error::Pki`]. Another call continues from
+    /// the saved record.
     pub fn meet(&self, watch: Watch<'_>) -> Result<MemberBundle, Error> {
         loop {
             if let Some(bundle) = self.shared.settled()? {
@@ -223,8 +216,8 @@ impl Rendezvous {
         }
     }
 
-    /// On a member that admits a node: waits until that node has saved its bundle, or
-    /// until `watch` says so. The port is open until this is dropped.
+    /// On a member that admits a node: waits until that node has saved its bundle, or until `watch` ends the waiting.
+    /// The port is open until `self` is dropped.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -236,11 +229,11 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// On the first node: hands out what it is asked for until all others have `joined`, then closes the
-    /// rendezvous for good. That they cannot be looked up now is no answer: it is asked again.
+    /// On the first node: gives out bundles until all others have `joined`, then closes the rendezvous for good. If the
+    /// lookup of joins fails, it is repeated.
     ///
     /// # Errors
-    /// [`Error::Stopped`]: what has been reached is on record. [`Error::NotFormed`], [`Error::Keep`].
+    /// [`Error::Stopped`]: the progress so far is on record. [`Error::NotFormed`], [`Error::Keep`].
     pub fn wait_for_joins(&self, joined: JoinQuery<'_>, watch: Watch<'_>) -> Result<(), Error> {
         let cluster = self.shared.own().state.cluster().ok_or(Error::NotFormed)?;
         loop {
@@ -275,17 +268,17 @@ impl Rendezvous {
         }
     }
 
-    /// Closes the rendezvous on this node for good: it has joined, and nobody needs anything of it any more.
+    /// Closes the rendezvous on this node for good: it has joined, and no other node needs it.
     ///
     /// # Errors
-    /// [`Error::NotFormed`], [`Error::Keep`]: it is then as it was.
+    /// [`Error::NotFormed`], [`Error::Keep`]: the rendezvous then stays open.
     pub fn close(&self) -> Result<(), Error> {
         self.shared.close()?;
         self.stop.send_replace(true);
         Ok(())
     }
 
-    /// Fetches this node's bundle from another one and saves it, or says why not.
+    /// Fetches this node's bundle from another one and saves it, or reports why not.
     fn fetch_or_wait(
         &self,
         from: ControlNode,
@@ -304,7 +297,7 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// The inner error is worth another round.
+    /// Fetches and saves the bundle. After an inner error, another round may succeed.
     async fn fetch_and_keep(
         &self,
         from: &ControlNode,
@@ -319,7 +312,7 @@ impl Rendezvous {
             Err(why) => return Ok(Err(why)),
         };
         self.shared.take_bundle(*bundle, admitted)?;
-        // If this word is lost, the next introduction says the same.
+        // If this message is lost, the next introduction has the same information.
         if let Err(why) = client::ask_on(&self.shared, &mut channel, &PeerRequest::Saved { cluster }).await {
             log::info!("the other node may not know yet that the bundle is saved: {why}");
         }
@@ -327,7 +320,7 @@ impl Rendezvous {
         Ok(Ok(()))
     }
 
-    /// Asks everybody once, notes what that tells, and judges.
+    /// Asks all peers once, records their progress, and decides.
     fn round(&self) -> Result<Round, Error> {
         let asked = self.runtime.block_on(client::round(&self.shared));
         let peers = self.shared.peers();

@@ -1,4 +1,4 @@
-//! What a node remembers of the forming across restarts.
+//! A node's record of the forming, across restarts.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,8 +10,8 @@ use super::message::{Membership, Progress};
 use crate::cluster::pki::{self, CertificateAuthorities, MemberBundle};
 use crate::intake::config::Cluster;
 
-/// A node's memory of the forming. The caller keeps it on the data disk, as a
-/// whole, readable by root alone: it holds keys until the rendezvous has closed.
+/// A node's record of the forming. The caller keeps it on the data disk, as a whole, readable by root alone: it holds
+/// keys until the rendezvous has closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum RendezvousRecord {
@@ -21,36 +21,34 @@ pub enum RendezvousRecord {
     /// The first node has decided to form this cluster.
     First {
         cluster: Uuid,
-        /// What each control node is handed, this one included, by node name.
+        /// The bundle of each control-plane node, this one included, by node name.
         bundles: BTreeMap<String, MemberBundle>,
-        /// How far each other node is, by node name.
+        /// The progress of each other node, by node name.
         progress: BTreeMap<String, Progress>,
     },
-    /// Another node has been handed its bundle.
+    /// This node has received its bundle from another one.
     Member {
         bundle: Box<MemberBundle>,
-        /// Whether it had joined and the first node was yet to be told, as earlier versions noted. Joins are recorded in
-        /// the cluster's store since then.
+        /// Whether the node had joined and had yet to report that to the first node. Only earlier versions set it: now
+        /// joins are recorded in the cluster's store.
         #[serde(default)]
         joined: bool,
-        /// Whether it was admitted into a cluster that stood: its etcd joins that
-        /// one, and nobody waits to be told.
+        /// Whether it was admitted into an existing cluster: its etcd joins that one, and no node waits for its report.
         #[serde(default)]
         admitted: bool,
     },
-    /// A member admits one node. Never kept under this name: the member itself
-    /// has closed its rendezvous.
+    /// A member admits one node. The caller saves an `Admission` instead of this: the member's own record is
+    /// [`Self::Closed`].
     Admitting { cluster: Uuid, bundle: Box<MemberBundle>, saved: bool },
-    /// Nothing is left to do; the rendezvous never opens again on this node.
+    /// Nothing is left to do. The rendezvous never opens again on this node.
     Closed { cluster: Uuid },
 }
 
 impl RendezvousRecord {
-    /// The decision to form: a new cluster, its authorities, and a bundle for
-    /// each control node. Nothing is saved.
+    /// The decision to form: a new cluster, its CAs, and a bundle for each control-plane node. Nothing is saved.
     ///
     /// # Errors
-    /// As [`Authorities::make`] and [`MemberBundle::make`].
+    /// As [`CertificateAuthorities::make`] and [`MemberBundle::make`].
     pub fn decide(config: &Cluster, first: &str, now: SystemTime) -> Result<Self, pki::Error> {
         let cluster = Uuid::new_v4();
         let authorities = CertificateAuthorities::make(now)?;
@@ -63,7 +61,7 @@ impl RendezvousRecord {
         Ok(Self::First { cluster, bundles, progress })
     }
 
-    /// Whether this node was admitted into a cluster that stood.
+    /// Whether this node was admitted into an existing cluster.
     pub fn admitted(&self) -> bool {
         matches!(self, Self::Member { admitted: true, .. })
     }
@@ -73,7 +71,7 @@ impl RendezvousRecord {
         matches!(self, Self::First { .. } | Self::Member { admitted: false, .. })
     }
 
-    /// On the first node: the names of the nodes that may still need something of it.
+    /// On the first node: the names of the nodes that may still need something from it.
     pub fn awaited(&self) -> Vec<&str> {
         let Self::First { progress, .. } = self else { return Vec::new() };
         progress.iter().filter(|(_, progress)| **progress < Progress::Joined).map(|(name, _)| name.as_str()).collect()

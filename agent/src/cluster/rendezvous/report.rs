@@ -1,4 +1,4 @@
-//! What there is to say while nodes wait for each other.
+//! Reports while nodes wait for each other.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -8,13 +8,12 @@ use contract::finding::{Finding, Findings};
 
 use super::message::Difference;
 
-/// For whom a node waits and what is wrong: made anew in each round.
+/// The missing nodes and the problems. Each round makes a new report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The nodes that are not where they should be, in list order.
+    /// The nodes that are not ready, in list order.
     pub waiting: Vec<AwaitedNode>,
-    /// What a person should know or mend. The rendezvous goes on by itself once
-    /// it is mended.
+    /// Problems for the operator. The rendezvous continues by itself once they are fixed.
     pub findings: Findings,
 }
 
@@ -28,7 +27,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A node that is waited for.
+/// A missing node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedNode {
     pub node: String,
@@ -42,25 +41,22 @@ impl fmt::Display for AwaitedNode {
     }
 }
 
-/// Why a node is waited for.
+/// The reason why a node is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// Nothing came back in time: the node is off, or a firewall drops packets.
+    /// No answer in time: the node is off, or a firewall drops packets.
     NoAnswer,
-    /// The network says that the node cannot be reached; the system's words.
+    /// The network reports that the node cannot be reached, with the system's words.
     Unreachable(String),
-    /// The node is up and nothing listens: its agent has not come that far, or
-    /// has closed the rendezvous.
+    /// The node is up and nothing listens: its agent is not ready yet, or has closed the rendezvous.
     Refused,
-    /// As [`Why::Refused`], and an API server answers there: the node is part
-    /// of a cluster that was formed.
+    /// As [`WaitReason::Refused`], and an API server answers there: the node is part of a cluster that was formed.
     Closed,
-    /// One of the two sides does not hold the deployment secret, or something
-    /// between them answers in the node's place.
+    /// One of the two sides does not hold the deployment secret, or something between them answers in the node's place.
     SecretMismatch,
-    /// Something else answers, or the channel broke; what was seen.
+    /// Something else answers, or the channel broke, with the observation.
     Strange(String),
-    /// Another node's name was given.
+    /// The peer introduced itself with this other name.
     Misplaced(String),
     /// This very process answers at the other node's address.
     Ourselves,
@@ -72,11 +68,11 @@ pub enum WaitReason {
     InCluster,
     /// The node belongs to another cluster than this one.
     OtherCluster,
-    /// The node has lost what it knew: it belongs to no cluster, this one does.
+    /// The node has lost its record: it belongs to no cluster, and this node does.
     Blank,
-    /// The node has lost what it knew after it had joined.
+    /// This node has lost its data after it had joined.
     Lost,
-    /// The node is well and must do something first; what.
+    /// The node is healthy and must do this first.
     Busy(String),
 }
 
@@ -88,7 +84,7 @@ impl fmt::Display for WaitReason {
             Self::Refused => f.write_str("it is up, but its agent does not listen yet"),
             Self::Closed => f.write_str("it is part of a cluster already, its API server answers"),
             Self::SecretMismatch => f.write_str("the deployment secret differs"),
-            Self::Strange(seen) => write!(f, "it does not answer as a control node: {seen}"),
+            Self::Strange(seen) => write!(f, "it does not answer as a control-plane node: {seen}"),
             Self::Misplaced(name) => write!(f, "{name} answers at its address"),
             Self::Ourselves => f.write_str("this node itself answers at its address"),
             Self::Disagrees(differences) => {
@@ -109,13 +105,13 @@ impl fmt::Display for WaitReason {
 }
 
 impl WaitReason {
-    /// The same for a node that this one has formed with: that its API server
-    /// answers before its agent does is then no more than a node that starts.
+    /// The reason for a node that this one has formed with. If its API server answers before its agent does, the node
+    /// is only starting.
     pub(super) fn of_a_member(self) -> Self {
         if self == Self::Closed { Self::Refused } else { self }
     }
 
-    /// What a person has to mend, if waiting alone will not help.
+    /// The problem that the operator must fix. `None` if waiting is enough.
     pub fn finding(&self, node: &str, address: Ipv4Addr) -> Option<Finding> {
         let found =
             |code: &Code, action: &str| Some(code.finding(format!("{node} ({address})"), self.to_string(), action));
@@ -123,29 +119,30 @@ impl WaitReason {
             Self::NoAnswer | Self::Unreachable(_) | Self::Refused | Self::Busy(_) => None,
             Self::Closed | Self::InCluster | Self::OtherCluster => found(
                 &codes::CLUSTER_EXISTS,
-                "No second cluster is started beside it. If this node lost its data disk, replace the member from a \
+                "No second cluster is started in addition to it. If this node lost its data disk, replace the member from a \
                  living node; if the other node is a leftover, reset it",
             ),
             Self::SecretMismatch => found(
                 &codes::PEER_SECRET,
-                "Give every control node the same deployment secret, and check that nothing else uses the address",
+                "Give every control-plane node the same deployment secret, and check that nothing else uses the address",
             ),
-            Self::Strange(_) => {
-                found(&codes::PEER_STRANGE, "Check the control node list and that nothing else uses the address")
-            }
+            Self::Strange(_) => found(
+                &codes::PEER_STRANGE,
+                "Check the list of control-plane nodes and that nothing else uses the address",
+            ),
             Self::Misplaced(_) | Self::Ourselves => {
-                found(&codes::PEERS_DISAGREE, "Check the node names and addresses in the control node list")
+                found(&codes::PEERS_DISAGREE, "Check the node names and addresses in the list of control-plane nodes")
             }
             Self::Disagrees(_) => found(
                 &codes::PEERS_DISAGREE,
-                "Deploy the control nodes from one image with the same cluster properties",
+                "Deploy the control-plane nodes from one image with the same cluster properties",
             ),
             Self::Clock(_) => {
                 found(&codes::PEER_CLOCK, "Set the hosts' clocks, or give every node the same time servers")
             }
             Self::Blank => found(
                 &codes::CLUSTER_EXISTS,
-                "It lost its data disk: replace the member from a living node, or reset all control nodes",
+                "It lost its data disk: replace the member from a living node, or reset all control-plane nodes",
             ),
             Self::Lost => {
                 found(&codes::MEMBER_LOST, "Replace the member from a living node: it cannot come back by itself")
@@ -159,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_person_is_told_of_what_waiting_does_not_mend() {
+    fn only_problems_for_the_operator_are_findings() {
         let address = Ipv4Addr::new(10, 0, 0, 12);
         let code = |why: WaitReason| why.finding("cp-2", address).map(|finding| finding.code);
         let table = [

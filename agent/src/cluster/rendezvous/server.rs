@@ -1,8 +1,7 @@
-//! Answers the other control nodes, on a thread of its own.
+//! Answers the other control-plane nodes, on a separate thread.
 //!
-//! Whoever connects gets little: connections, their time and the size of what
-//! they send are limited, so that a stranger on the network costs next to
-//! nothing and cannot keep the control nodes away.
+//! The number and duration of connections and the size of messages are limited. So a stranger on the network costs next
+//! to nothing and cannot keep the control-plane nodes away.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,20 +21,20 @@ use super::shared::{Shared, clock};
 /// How long proofs may take, times the timeout factor.
 const PROOF_TIME: Duration = Duration::from_secs(10);
 
-/// How long a connection may last, times the timeout factor: enough for a bundle, and for
-/// a slow disk on either side to save what was said.
+/// How long a connection may last, times the timeout factor. It is enough for a bundle, and for a slow disk on either
+/// side to save it.
 const CONNECTION_TIME: Duration = Duration::from_secs(90);
 
-/// How long conversations may go on after the rendezvous has ended.
+/// How long open connections may continue after the rendezvous has ended.
 const FAREWELL_TIME: Duration = Duration::from_secs(2);
 
-/// Connections from one control node at a time.
+/// Connections from one control-plane node at a time.
 const PER_NODE: usize = 4;
 
-/// Connections from everybody else together.
+/// Connections from all other addresses together.
 const STRANGERS: usize = 8;
 
-/// Serves until `stop` says so.
+/// Serves until `stop` is true.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let seats = Arc::new(Seats::default());
     let mut attended = JoinSet::new();
@@ -48,7 +47,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: 
         match accepted {
             Ok((stream, from)) => {
                 let key = shared.is_listed(from.ip()).then(|| from.ip());
-                // A connection beyond the limit is dropped without a word.
+                // A connection beyond the limit is dropped without an answer.
                 if let Some(seat) = Seats::take(&seats, key) {
                     let shared = Arc::clone(&shared);
                     attended.spawn(async move {
@@ -58,15 +57,15 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: 
                 }
             }
             Err(error) => {
-                // Out of file descriptors, most likely: the connection stays in
-                // the queue, so trying again at once would spin.
+                // Out of file descriptors, most likely: the connection stays in the queue, so trying again at once
+                // would spin.
                 log::warn!("taking a rendezvous connection: {error}");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
     }
     drop(listener);
-    // Who is spoken to is still owed the end of it.
+    // Open connections may finish.
     let all = async { while attended.join_next().await.is_some() {} };
     if timeout(FAREWELL_TIME, all).await.is_err() {
         log::debug!("rendezvous connections were cut off");
@@ -93,8 +92,7 @@ async fn converse(mut channel: Channel, from: IpAddr, shared: &Arc<Shared>) -> R
     let theirs: Hello = channel.receive().await?;
     channel.send(&shared.hello(Some(&theirs.node))).await?;
     let heard = meeting::check_hello(&theirs.node, (&shared.facts, shared.instance, clock()), &theirs);
-    // A node that is a member of our cluster holds its bundle, even if the word
-    // that it had saved it was lost.
+    // A node that is a member of our cluster holds its bundle, even if its confirmation was lost.
     if let (Ok(said), true) = (&heard, owns_name(shared, &theirs.node, from))
         && let Some(cluster) = said.state.cluster()
     {
@@ -103,9 +101,9 @@ async fn converse(mut channel: Channel, from: IpAddr, shared: &Arc<Shared>) -> R
     while let Some(ask) = channel.receive_or_end::<PeerRequest>().await? {
         let reply = match &heard {
             Err(why) => Reply::Wait { reason: format!("as {} sees it: {why}", shared.settings.config.node.name) },
-            Ok(_) if !owns_name(shared, &theirs.node, from) => {
-                Reply::Wait { reason: format!("{from} is not the address of {} in the control node list", theirs.node) }
-            }
+            Ok(_) if !owns_name(shared, &theirs.node, from) => Reply::Wait {
+                reason: format!("{from} is not the address of {} in the list of control-plane nodes", theirs.node),
+            },
             Ok(_) => answer(ask, &theirs.node, shared)?,
         };
         channel.send(&reply).await?;
@@ -114,7 +112,7 @@ async fn converse(mut channel: Channel, from: IpAddr, shared: &Arc<Shared>) -> R
     Ok(())
 }
 
-/// Keys are handed to a listed node at its own address only.
+/// Keys are given to a listed node at its own address only.
 fn owns_name(shared: &Shared, name: &str, from: IpAddr) -> bool {
     shared.settings.config.peers().any(|node| node.name == name && IpAddr::V4(node.address) == from)
 }
@@ -137,8 +135,7 @@ fn noted(known: bool) -> Reply {
     if known { Reply::Noted } else { Reply::Wait { reason: "it belongs to another cluster".to_owned() } }
 }
 
-/// What cannot be saved has not happened: the connection ends and the other
-/// side says it again.
+/// A change that cannot be saved has not happened: the connection ends and the other side repeats its message.
 fn keep<T>(result: Result<T, super::Error>) -> Result<T, channel::Error> {
     result.map_err(|error| {
         log::error!("{error:#}");
@@ -146,7 +143,7 @@ fn keep<T>(result: Result<T, super::Error>) -> Result<T, channel::Error> {
     })
 }
 
-/// Counts connections, by control node; `None` counts everybody else.
+/// Counts connections by control-plane node. `None` counts all other addresses.
 #[derive(Default)]
 struct Seats(Mutex<BTreeMap<Option<IpAddr>, usize>>);
 

@@ -1,4 +1,4 @@
-//! What a rendezvous is given when it is opened.
+//! The settings of a rendezvous.
 
 use std::time::Duration;
 
@@ -11,25 +11,24 @@ use crate::intake::config::ControlPlane;
 /// How long to wait between two rounds.
 const PACE: Duration = Duration::from_secs(2);
 
-/// Saves a record on the data disk so that it survives a power cut. Until it
-/// returns, nothing that the record says has happened.
+/// Saves a record on the data disk so that it survives a power cut. Until it returns, the changes in the record have
+/// not happened.
 pub type SaveRecord = Box<dyn FnMut(&RendezvousRecord) -> anyhow::Result<()> + Send>;
 
-/// Whether the node of this name may be handed its bundle now: the bundle has the CAs' keys, and the deployment secret is in
-/// the VM's properties for as long as the VM exists.
+/// Whether the node of this name may get its bundle now. The limit exists because the bundle has the CAs' keys. The
+/// deployment secret is in the VM's properties for as long as the VM exists.
 pub type JoinWindow = Box<dyn Fn(&str) -> anyhow::Result<bool> + Send + Sync>;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The node's configuration.
     pub config: ControlPlane,
     /// Made from the deployment secret, or from a one-time code in its place.
     pub proof: Proof,
-    /// Names the appliance image and the Kubernetes version it forms with: the same on all nodes.
+    /// Names the appliance image and its Kubernetes version: the same on all nodes.
     pub image: String,
-    /// Where every node's rendezvous listens.
+    /// The port of every node's rendezvous.
     pub port: u16,
-    /// Where an API server would answer on a node that was formed.
+    /// The port of the API server on a node that was formed.
     pub api_port: u16,
     /// The pause between two rounds.
     pub pace: Duration,

@@ -1,5 +1,4 @@
-//! What the server's thread and the boot flow share: the record, and who has
-//! knocked.
+//! The state that the server's thread and the boot flow share: the record, and rejected connections.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,10 +18,10 @@ use super::record::RendezvousRecord;
 use super::settings::{JoinWindow, SaveRecord, Settings};
 use crate::cluster::pki::MemberBundle;
 
-/// How many strangers are remembered, so that nobody can fill the memory.
+/// How many rejected addresses are kept, so that strangers cannot fill the memory.
 const STRANGERS: usize = 16;
 
-/// For how long a stranger's knock is reported.
+/// How long a rejected connection is reported.
 const STRANGER_STAYS: Duration = Duration::from_secs(60);
 
 pub(super) struct Shared {
@@ -61,8 +60,7 @@ impl Shared {
         }
     }
 
-    /// A thread that panicked has left the record whole: it is replaced at once
-    /// or not at all.
+    /// A thread that panicked has left the record complete: it is replaced at once or not at all.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,8 +106,8 @@ impl Shared {
         Own { first: self.settings.config.is_first(), state: inner.record.state(), quorum: inner.quorum() }
     }
 
-    /// This node's bundle, once it may be used: on the first node when etcd can
-    /// have a quorum, elsewhere when it has been saved.
+    /// This node's bundle, once it may be used: on the first node when etcd can have a quorum, elsewhere when it has
+    /// been saved.
     pub(super) fn settled(&self) -> Result<Option<MemberBundle>, Error> {
         let inner = self.lock();
         match &inner.record {
@@ -124,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// The first node's decision; saved when this returns.
+    /// Makes the first node's decision. It is saved when this returns.
     pub(super) fn form(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         if inner.record != RendezvousRecord::Unformed {
@@ -135,12 +133,12 @@ impl Shared {
         inner.replace(record)
     }
 
-    /// Says to others that a bundle may be on its way to this node.
+    /// Sets whether others learn that a bundle may be on its way to this node.
     pub(super) fn set_receiving(&self, receiving: bool) {
         self.lock().receiving = receiving;
     }
 
-    /// Takes this node's bundle; saved when this returns.
+    /// Accepts this node's bundle. It is saved when this returns.
     pub(super) fn take_bundle(&self, bundle: MemberBundle, admitted: bool) -> Result<(), Error> {
         bundle.check(self.this(), SystemTime::now())?;
         let mut inner = self.lock();
@@ -150,7 +148,7 @@ impl Shared {
         inner.replace(RendezvousRecord::Member { bundle: Box::new(bundle), joined: false, admitted })
     }
 
-    /// Whether `node` may be handed its bundle now. What cannot be known is no yes.
+    /// Whether `node` may get its bundle now. `false` if that cannot be determined.
     pub(super) fn is_open_to(&self, node: &str) -> bool {
         (self.window)(node).unwrap_or_else(|error| {
             log::error!("looking whether {node} may join now: {error:#}");
@@ -158,12 +156,12 @@ impl Shared {
         })
     }
 
-    /// What `node` is handed, if anything. Certificates that would end soon are
-    /// made anew first: a node may come months after it was decided to form.
+    /// The bundle for `node`, if any. Certificates that would end soon are made again first: a node may come months
+    /// after the decision to form.
     pub(super) fn bundle_for(&self, node: &str) -> Result<Option<MemberBundle>, Error> {
         let mut inner = self.lock();
         let present = match &inner.record {
-            // Whoever has the secret and a joined node's address gets nothing by it.
+            // A holder of the secret at a joined node's address gets nothing.
             RendezvousRecord::First { progress, .. } if progress.get(node) == Some(&Progress::Joined) => None,
             RendezvousRecord::First { bundles, .. } => bundles.get(node),
             RendezvousRecord::Admitting { bundle, .. } if bundle.node == node => Some(&**bundle),
@@ -175,7 +173,7 @@ impl Shared {
         let Some(listed) = listed.filter(|listed| present.check(listed, now).is_err()) else {
             return Ok(Some(present));
         };
-        log::info!("the bundle of {node} is made anew: its certificates end soon");
+        log::info!("the bundle of {node} is made again: its certificates end soon");
         let fresh = MemberBundle::make(present.cluster, listed, &present.cas, now)?;
         let mut record = inner.record.clone();
         match &mut record {
@@ -192,7 +190,7 @@ impl Shared {
         matches!(self.lock().record, RendezvousRecord::Admitting { saved: true, .. })
     }
 
-    /// Notes on the first node how far another one is; never backwards.
+    /// Records on the first node the progress of another one. It never decreases.
     pub(super) fn note(&self, node: &str, cluster: Uuid, reached: Progress) -> Result<bool, Error> {
         let mut inner = self.lock();
         if let RendezvousRecord::Admitting { cluster: own, bundle, saved } = &inner.record {
@@ -224,7 +222,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Closes the rendezvous on this node for good; saved when this returns.
+    /// Closes the rendezvous on this node for good. This is saved when it returns.
     pub(super) fn close(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         match inner.record.state().cluster() {
@@ -233,7 +231,7 @@ impl Shared {
         }
     }
 
-    /// How far each other node is, as the first node knows it.
+    /// The progress of each other node, as the first node knows it.
     pub(super) fn progress(&self) -> BTreeMap<String, Progress> {
         match &self.lock().record {
             RendezvousRecord::First { progress, .. } => progress.clone(),
@@ -241,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// Remembers that somebody failed to prove the deployment secret.
+    /// Remembers the address of a peer that failed to prove the deployment secret.
     pub(super) fn turn_away(&self, address: IpAddr) {
         let (subject, listed) = match self.listed(address) {
             Some(node) => (format!("{} ({address})", node.name), true),
@@ -249,7 +247,7 @@ impl Shared {
         };
         let (seen, action) = (
             "it connected with a different deployment secret",
-            "Give every control node the same deployment secret, and check that nothing else uses the address",
+            "Give every control-plane node the same deployment secret, and check that nothing else uses the address",
         );
         let mut finding = codes::PEER_SECRET.finding(subject, seen, action);
         if !listed {
@@ -266,8 +264,8 @@ impl Shared {
         }
     }
 
-    /// Who failed to prove the deployment secret lately. Those whose
-    /// addresses have `proved` it since are forgotten.
+    /// The addresses that failed to prove the deployment secret lately. Addresses that have `proved` it since are
+    /// removed.
     pub(super) fn strangers(&self, proved: &[Ipv4Addr]) -> Findings {
         let mut inner = self.lock();
         let now = Instant::now();
@@ -307,7 +305,7 @@ impl Inner {
         }
     }
 
-    /// Saves, then believes.
+    /// Saves the record, then replaces it in memory.
     fn replace(&mut self, record: RendezvousRecord) -> Result<(), Error> {
         (self.keep)(&record).map_err(Error::Keep)?;
         self.record = record;
@@ -315,7 +313,7 @@ impl Inner {
     }
 }
 
-/// Seconds since 1970; a clock before that counts as 0.
+/// Seconds since 1970. A clock before that counts as 0.
 pub(super) fn clock() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

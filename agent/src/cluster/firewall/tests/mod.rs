@@ -28,7 +28,7 @@ fn tcp(callers: &[Caller]) -> Vec<u16> {
     ports.filter_map(|port| port.number).collect()
 }
 
-/// The agent with a directory of its own.
+/// The agent with a separate directory.
 struct Keeper {
     firewall: Arc<Firewall>,
     root: tempfile::TempDir,
@@ -53,7 +53,7 @@ impl Keeper {
     }
 }
 
-/// What the pod network lays when it knows another node at this address.
+/// Loads the pod network's table with another node at this address.
 fn pod_network_knows(node: &Namespace, other: Option<Ipv4Addr>) {
     let remotes = other.map(|address| ("10.244.1.0/24".parse().unwrap(), Remote { address, mac: String::new() }));
     let desired = Desired {
@@ -72,13 +72,13 @@ fn nft(node: &Namespace, input: &'static str) {
     node.run(move || Host.run(&Command::new("nft").args(["-f", "-"]).input(input)).unwrap());
 }
 
-/// The ports that the node itself listens at on all addresses, and one that has no purpose.
+/// The ports at which the node itself listens on all addresses, and one without a purpose.
 fn all() -> Vec<u16> {
     [&tcp(&Caller::ALL)[..], &[NO_PURPOSE]].concat()
 }
 
 #[test]
-fn strangers_peers_and_pods_reach_what_the_table_says() {
+fn strangers_peers_and_pods_reach_their_listed_ports() {
     let network = Network::new();
     let Network { node, peer, stranger, pod, .. } = &network;
     let _node = listening(node, &all());
@@ -91,14 +91,14 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
          ip daddr 10.96.0.10 tcp dport 53 dnat to 10.0.0.11:7777; }; }",
     );
 
-    // Without a firewall all of it is open: what is closed below is closed by it.
+    // Without a firewall all ports are open: the firewall closes the closed ones below.
     network.sees("a stranger", stranger, NODE, &all(), &[]);
     network.sees("a stranger", stranger, POD, &[POD_PORT], &[]);
     network.sees("a stranger", stranger, SERVICE, &[53], &[]);
     network.sees("a stranger", stranger, LOOPBACK, &[NO_PURPOSE], &[]);
     eventually("a stranger's VRRP", || hears(node, stranger, &VRRP));
     eventually("a stranger's datagram in the tunnel", || hears(node, stranger, &datagram(ports::VXLAN)));
-    // As a pod can that was given the right to send raw packets.
+    // A pod with the right to send raw packets can do this.
     eventually("a pod's VRRP as the other node's", || hears(node, pod, &VRRP.from(PEER)));
     eventually("a pod's datagram as the other node's", || hears(node, pod, &datagram(ports::VXLAN).from(PEER)));
     eventually("a pod's echo as another pod's", || hears(node, pod, &ECHO.from(OTHER_POD)));
@@ -122,7 +122,7 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
     network.sees("the other node", peer, NODE, &to_peers, &but(&to_peers));
     network.sees("a pod", pod, NODE, &within, &but(&within));
     network.sees("a pod", pod, SERVICE, &[53], &[]);
-    // It comes there with the node's address.
+    // The pod's packets arrive there with the node's address.
     let not_of_pods = [&of_nodes[..], &control_nodes].concat();
     network.sees("a pod", pod, PEER, &but(&not_of_pods), &not_of_pods);
     let memberlist = datagram(ports::MEMBERLIST);
@@ -143,7 +143,7 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
     eventually("a pod's echo", || hears(node, pod, &ECHO));
     assert!(!hears(node, pod, &ECHO.from(OTHER_POD)), "a pod's echo as another pod's");
 
-    // Somebody's `nft flush ruleset` is mended.
+    // The agent repairs the table after `nft flush ruleset`.
     node.run(|| Host.run(&Command::new("nft").args(["flush", "ruleset"])).unwrap());
     network.sees("a stranger", stranger, NODE, &control_nodes, &[]);
     assert!(keeper.lay(node, &three_nodes()));
@@ -151,7 +151,7 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
 }
 
 #[test]
-fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
+fn services_and_pods_open_none_of_nodes_ports() {
     let network = Network::new();
     let Network { node, stranger, pod, peer, .. } = &network;
     let _node = listening(node, &[&all()[..], &[30_999, 80]].concat());
@@ -176,14 +176,14 @@ fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
     assert!(keeper.lay(node, &three_nodes()));
     let control_nodes = tcp(&[Caller::ControlNodes, Caller::Loopback]);
     network.sees("a stranger", stranger, NODE, &[NO_PURPOSE], &control_nodes);
-    // An agent that starts again knows them before the API answers.
+    // A restarted agent knows them before the API answers.
     let again = Keeper::started(keeper.root);
     assert!(again.lay(node, &three_nodes()));
     network.sees("a stranger", stranger, NODE, &[NO_PURPOSE], &control_nodes);
 }
 
 #[test]
-fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anywhere() {
+fn administrators_connect_from_their_networks_alone() {
     let network = Network::new();
     let Network { node, peer, stranger, pod, .. } = &network;
     let _node = listening(node, &all());
@@ -201,17 +201,17 @@ fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anyw
     assert!(keeper.lay(node, &config));
     network.sees("an administrator", stranger, NODE, &[api, ssh, endpoint], &[ports::ETCD_PEER]);
 
-    // The other node has no rules here: whoever comes through reaches all of it. So does who reaches the virtual IP there.
+    // The other node has no rules here: a client behind this node reaches all of it, also at the virtual IP there.
     let _peer = listening(peer, &all());
     let virtual_address = config.cluster.virtual_address.unwrap();
     peer.ip(&format!("address add {virtual_address}/32 dev eth0"));
     for there in [PEER, virtual_address] {
         network.sees("a pod", pod, there, &[api, endpoint, ports::KUBELET], &[ssh, ports::ETCD_PEER]);
     }
-    // A node of another cluster, or a vCenter: whoever manages them from a pod reaches both.
+    // A node of another cluster, or a vCenter: a client in a pod that manages them reaches both.
     let _worker = listening(stranger, &[&all()[..], &[443]].concat());
     network.sees("a pod", pod, STRANGER, &[api, endpoint, 443, ssh, ports::MEMBERLIST], &[]);
-    // A worker, which the list of nodes names alone.
+    // A worker, which only the list of nodes names.
     pod_network_knows(node, Some(STRANGER));
     network.sees("a pod", pod, STRANGER, &[endpoint, ports::KUBELET, NO_PURPOSE], &[ssh, ports::MEMBERLIST]);
     config.node.admin_networks.clear();
@@ -220,9 +220,9 @@ fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anyw
     network.sees("a pod", pod, STRANGER, &[ssh], &[ports::MEMBERLIST]);
 }
 
-/// A service that somebody has given the tunnel's port as its NodePort, where the tunnel's is of their range.
+/// A service with the tunnel's port as its NodePort. The tunnel's port is in the range of NodePorts.
 #[test]
-fn a_node_port_takes_nothing_out_of_the_tunnel() {
+fn node_port_takes_no_packets_from_the_tunnel() {
     let network = Network::new();
     let Network { node, peer, .. } = &network;
     let tunnel = datagram(30_472);
@@ -242,7 +242,7 @@ fn a_node_port_takes_nothing_out_of_the_tunnel() {
 }
 
 #[test]
-fn a_node_that_joins_is_let_in_when_it_is_listed_and_no_longer_when_it_is_gone() {
+fn joined_node_is_accepted_while_it_is_listed() {
     let network = Network::new();
     let Network { node, stranger, .. } = &network;
     let _node = listening(node, &all());
@@ -260,23 +260,23 @@ fn a_node_that_joins_is_let_in_when_it_is_listed_and_no_longer_when_it_is_gone()
             assert!(!heard());
         }
     }
-    // A node on whose pod network somebody has laid hands takes nobody's word.
+    // If the table of the pod network is deleted, the node accepts no other node.
     pod_network_knows(node, Some(STRANGER));
     nft(node, "delete table ip kaas_pods");
     network.sees("a node that cannot be known", stranger, NODE, &[ports::API], &of_nodes);
     assert!(!heard());
 }
 
-/// A worker knows nodes from the list of nodes alone, control nodes too.
+/// A worker knows nodes only from the list of nodes, even control-plane nodes.
 #[test]
-fn a_worker_is_reached_by_listed_nodes_and_lets_its_pods_to_no_control_nodes_own() {
+fn worker_is_reached_by_listed_nodes_alone() {
     let network = Network::new();
     let Network { node, peer, stranger, pod, .. } = &network;
     let _node = listening(node, &[&all()[..], &[30_999]].concat());
     let _peer = listening(peer, &all());
     let keeper = Keeper::new();
     let config = |said| Config::Worker(crate::intake::config::Worker { cluster: said, ..worker() });
-    // It has not joined: what it does not know yet is not in the way.
+    // It has not joined: missing settings block nothing.
     assert!(keeper.lay_of(node, &config(worker().cluster)));
     let administrated = [ports::SSH];
     network.sees("a stranger", stranger, NODE, &administrated, &[ports::KUBELET]);
@@ -299,7 +299,7 @@ fn a_worker_is_reached_by_listed_nodes_and_lets_its_pods_to_no_control_nodes_own
     network.sees("a pod", pod, PEER, &[ports::API, ports::KUBELET], &tcp(&[Caller::ControlNodes]));
 }
 
-/// A kernel that takes none of the rules.
+/// A kernel that accepts none of the rules.
 struct Unwilling;
 
 impl Runner for Unwilling {
@@ -310,7 +310,7 @@ impl Runner for Unwilling {
 }
 
 #[test]
-fn rules_that_cannot_be_loaded_leave_those_that_held() {
+fn failed_load_keeps_the_former_rules() {
     let network = Network::new();
     let Network { node, stranger, .. } = &network;
     let _node = listening(node, &all());
@@ -325,7 +325,7 @@ fn rules_that_cannot_be_loaded_leave_those_that_held() {
 }
 
 #[test]
-fn connections_that_are_open_stay_open_when_the_rules_narrow() {
+fn open_connections_survive_narrower_rules() {
     let network = Network::new();
     let Network { node, stranger, .. } = &network;
     let listeners = listening(node, &[ports::SSH]);

@@ -1,4 +1,4 @@
-//! The network of the tests: who is on it, what they say and what they hear.
+//! The network of the tests: its hosts, their packets, and who receives them.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -16,11 +16,11 @@ pub const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 99);
 pub const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 5);
 /// The device of the pod on the node.
 const POD_DEVICE: &str = "veth1a2b3c4d";
-/// Another pod of the node, as far as its device and its route go.
+/// Another pod of the node: only its device and its route exist.
 pub const OTHER_POD: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 6);
 const OTHER_POD_DEVICE: &str = "veth5e6f7a8b";
 pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
-/// An address of the node's loopback that a stranger can have on no device of its own.
+/// An address of the node's loopback. No device of a stranger can have it.
 pub const LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 pub const POD_PORT: u16 = 8080;
 /// A port that is not in the table of ports.
@@ -38,7 +38,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The node without a firewall, and with nothing of the kernel's own against forged addresses.
+    /// The node has no firewall, and no protection of the kernel against forged addresses.
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Network {
         Self { node, peer, stranger, pod, _switch: switch }
     }
 
-    /// Holds that these ports are reached, as soon as they are, and that those are not.
+    /// Checks that the `open` ports are reached within some time, and that the `closed` ones are not.
     pub fn sees(&self, who: &str, from: &Namespace, to: Ipv4Addr, open: &[u16], closed: &[u16]) {
         for port in open {
             eventually(&format!("{who} reaching {to}:{port}"), || reaches(to, *port).on(from));
@@ -92,7 +92,7 @@ impl Network {
     }
 }
 
-/// A setting of a device, or of all: their names have dots, so the files are written.
+/// A setting of a device, or of all. Device names have dots, so it writes files instead of running sysctl.
 fn set(namespace: &Namespace, setting: &str, value: &'static str) {
     let path = format!("/proc/sys/net/ipv4/conf/{setting}");
     namespace.run(move || std::fs::write(path, value).unwrap());
@@ -106,7 +106,7 @@ impl Attempt {
     }
 }
 
-/// Whether a connection comes about.
+/// Whether a connection succeeds.
 fn reaches(to: Ipv4Addr, port: u16) -> Attempt {
     Attempt(Box::new(move || match TcpStream::connect_timeout(&SocketAddrV4::new(to, port).into(), ANSWER_LIMIT) {
         Ok(_) => true,
@@ -121,29 +121,29 @@ pub fn listening(namespace: &Namespace, ports: &[u16]) -> Vec<TcpListener> {
     namespace.run(move || ports.iter().map(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).unwrap()).collect())
 }
 
-/// A packet that is written to the last byte.
+/// A packet that is defined to the last byte.
 #[derive(Clone, Copy)]
 pub struct Packet {
     /// IANA's number of the protocol.
     protocol: u8,
-    /// What stands before the content.
+    /// The bytes before the content.
     head: [u8; 8],
     ttl: u8,
-    /// The sender's own when there is none.
+    /// `None` for the sender's own.
     source: Option<Ipv4Addr>,
 }
 
-/// An advertisement of VRRP version 3 with priority 255 and an interval of 40 s (RFC 9568, section 5.1). The scenarios make theirs
-/// in `tests/src/stranger.rs`, with a checksum that keepalived takes.
+/// An advertisement of VRRP version 3 with priority 255 and an interval of 40 s (RFC 9568, section 5.1). The scenarios
+/// make theirs in `tests/src/stranger.rs`, with a checksum that keepalived accepts.
 pub const VRRP: Packet = Packet { protocol: 112, head: [0x31, 10, 255, 1, 0x0f, 0xa0, 0, 0], ttl: 255, source: None };
 
-/// A request for an echo (RFC 792), which the node takes from anyone. Its sum is wrong, and nothing answers.
+/// A request for an echo (RFC 792), which the node accepts from any sender. Its checksum is wrong, and nothing answers.
 pub const ECHO: Packet = Packet { protocol: 1, head: [8, 0, 0, 0, 0, 0, 0, 0], ttl: 64, source: None };
 
 /// A datagram to a port.
 pub fn datagram(port: u16) -> Packet {
     let [high, low] = port.to_be_bytes();
-    // From port 4660, 16 bytes long, without a sum (RFC 768).
+    // From port 4660, 16 bytes long, without a checksum (RFC 768).
     Packet { protocol: 17, head: [0x12, 0x34, high, low, 0, 16, 0, 0], ttl: 64, source: None }
 }
 
@@ -152,12 +152,12 @@ impl Packet {
         Self { ttl, ..self }
     }
 
-    /// With this sender's address, whoever sends it.
+    /// With this sender's address, from any sender.
     pub fn from(self, source: Ipv4Addr) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// With its header (RFC 791, section 3.1): the kernel writes length and sum, and the source where it is zero.
+    /// With its header (RFC 791, section 3.1). The kernel writes length and checksum, and the source if it is zero.
     fn bytes(self, to: Ipv4Addr, content: [u8; 8]) -> Vec<u8> {
         let source = self.source.unwrap_or(Ipv4Addr::UNSPECIFIED).octets();
         let start = [0x45, 0, 0, 0, 0, 0, 0, 0, self.ttl, self.protocol, 0, 0];
@@ -165,7 +165,7 @@ impl Packet {
     }
 }
 
-/// Whether a packet that is sent from one namespace is delivered in the other, which is the node's or the other node's.
+/// Whether a packet from one namespace is delivered in the other, which is the node's or the other node's.
 pub fn hears(to: &Namespace, from: &Namespace, packet: &Packet) -> bool {
     static SENT: AtomicU64 = AtomicU64::new(1);
     let content = SENT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -174,14 +174,14 @@ pub fn hears(to: &Namespace, from: &Namespace, packet: &Packet) -> bool {
     let ear = to.run(move || raw(packet.protocol.into()));
     let bytes = packet.bytes(address, content);
     from.run(move || {
-        // IPPROTO_RAW: the header is in what is sent (raw(7)).
+        // IPPROTO_RAW: the packet has its header (raw(7)).
         raw(255).send_to(&bytes, &SocketAddrV4::new(address, 0).into()).unwrap();
     });
     let until = Instant::now() + ANSWER_LIMIT;
     while Instant::now() < until {
         let mut received = [0; 100];
         match (&ear).read(&mut received) {
-            // Another one may be on its way still.
+            // Another packet may still be on its way.
             Ok(length) if received[..length].ends_with(&content) => return true,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
@@ -191,7 +191,7 @@ pub fn hears(to: &Namespace, from: &Namespace, packet: &Packet) -> bool {
     false
 }
 
-/// Hears each packet of the protocol that is delivered, whether anybody else listens or not.
+/// Receives each packet of the protocol that is delivered, even if no program listens.
 fn raw(protocol: i32) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::RAW, Some(protocol.into())).unwrap();
     socket.set_read_timeout(Some(ANSWER_LIMIT)).unwrap();

@@ -1,5 +1,5 @@
-//! An API server that knows nodes only: lists them, and streams what happens to
-//! them to those who watch, over TLS with client certificates.
+//! An API server that only has nodes: lists them, and streams their events to watches, over TLS with client
+//! certificates.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ pub(super) struct FakeApi(Arc<Inner>);
 
 struct Inner {
     state: Mutex<Objects>,
-    /// How long the history is.
+    /// The length of the history.
     version: watch::Sender<usize>,
 }
 
@@ -65,7 +65,7 @@ impl FakeApi {
         self.happen("DELETED", name, json!({}));
     }
 
-    /// Forgets the history: those who watch are told to list again.
+    /// Forgets the history: all watches get the error that requires a new list.
     pub(super) fn forget(&self) {
         let mut state = self.0.state.lock().unwrap();
         state.events.push(json!({"type": "ERROR", "object": {"code": 410, "message": "too old"}}).to_string());
@@ -73,7 +73,7 @@ impl FakeApi {
         self.0.version.send_replace(state.events.len());
     }
 
-    /// How often all nodes were asked for.
+    /// How many lists of all nodes were requested.
     pub(super) fn lists(&self) -> usize {
         self.0.state.lock().unwrap().lists
     }
@@ -105,7 +105,7 @@ impl FakeApi {
             let (acceptor, api) = (acceptor.clone(), self.clone());
             tokio::spawn(async move {
                 if let Ok(stream) = acceptor.accept(stream).await {
-                    // A client that goes away ends its connection; no more than that.
+                    // A client that goes away ends its connection, and nothing else.
                     let _ = api.answer(BufReader::new(stream)).await;
                 }
             });

@@ -49,7 +49,7 @@ fn wanted(nodes: &Nodes) -> Desired {
     desired.unwrap()
 }
 
-/// What the kernel holds once everything is as desired.
+/// The state of the kernel once it is as desired.
 fn reached(desired: &Desired) -> Observed {
     Observed {
         underlay: Some(underlay()),
@@ -72,7 +72,7 @@ fn commands(desired: &Desired, observed: &Observed) -> Vec<String> {
 }
 
 #[test]
-fn nodes_are_read_out_of_what_the_api_server_says() {
+fn nodes_are_read_from_the_api_servers_objects() {
     let node = |name: &str, address: &str, range: serde_json::Value| {
         json!({
             "metadata": {"name": name, "resourceVersion": "7", "labels": {"a": "b"}},
@@ -134,7 +134,7 @@ fn each_other_node_becomes_a_tunnel() {
 }
 
 #[test]
-fn nodes_that_contradict_others_are_left_out_and_named() {
+fn contradicting_nodes_are_left_out_and_reported() {
     let mut all = three();
     all.extend(nodes(&[
         ("node-4", "10.0.0.14", "10.244.1.0/25"),
@@ -156,7 +156,7 @@ fn nodes_that_contradict_others_are_left_out_and_named() {
 }
 
 #[test]
-fn a_node_that_comes_later_takes_no_pods_from_another_one() {
+fn later_node_takes_no_pods_from_another_one() {
     let mut all = three();
     all.values_mut().for_each(|node| node.created = "2026-01-31T12:00:00Z".to_owned());
     let known = wanted(&all);
@@ -169,14 +169,14 @@ fn a_node_that_comes_later_takes_no_pods_from_another_one() {
 }
 
 #[test]
-fn nothing_is_wanted_before_this_node_has_its_range() {
+fn nothing_is_desired_without_this_nodes_range() {
     let mut others = three();
     others.remove("node-1");
     assert_eq!(desired(&settings(), &underlay(), &others), (None, Vec::new()));
 }
 
 #[test]
-fn from_nothing_everything_is_made() {
+fn everything_is_created_from_an_empty_state() {
     let desired = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24"), ("node-2", "10.0.0.12", "10.244.1.0/24")]));
     assert_eq!(
         commands(&desired, &Observed::default()),
@@ -195,7 +195,7 @@ fn from_nothing_everything_is_made() {
 }
 
 #[test]
-fn what_is_reached_needs_nothing() {
+fn desired_state_needs_no_commands() {
     for nodes in [three(), nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24")])] {
         let desired = wanted(&nodes);
         assert_eq!(commands(&desired, &reached(&desired)), [""; 0]);
@@ -203,7 +203,7 @@ fn what_is_reached_needs_nothing() {
 }
 
 #[test]
-fn a_node_that_left_is_removed_and_one_that_moved_is_replaced() {
+fn former_node_is_removed_moved_one_replaced() {
     let observed = reached(&wanted(&three()));
     let fewer = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24"), ("node-2", "10.0.0.22", "10.244.1.0/24")]));
     assert_eq!(
@@ -220,7 +220,7 @@ fn a_node_that_left_is_removed_and_one_that_moved_is_replaced() {
 }
 
 #[test]
-fn a_device_is_mended_or_made_anew() {
+fn device_is_repaired_or_created_again() {
     let desired = wanted(&three());
     let with = |change: &dyn Fn(&mut Device)| {
         let mut observed = reached(&desired);
@@ -249,9 +249,10 @@ fn a_device_is_mended_or_made_anew() {
     }
 }
 
-/// As of two nodes whose objects were made again, each with the range of the other: the kernel has one route to a range.
+/// As of two nodes whose objects were made again, each with the range of the other. The kernel has one route to a
+/// range.
 #[test]
-fn another_range_replaces_the_former_one() {
+fn other_range_replaces_the_former_one() {
     let before = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24"), ("node-2", "10.0.0.12", "10.244.1.0/24")]));
     let after = wanted(&nodes(&[("node-1", "10.0.0.11", "10.244.1.0/24"), ("node-2", "10.0.0.12", "10.244.0.0/24")]));
     assert_eq!(
@@ -270,12 +271,12 @@ fn another_range_replaces_the_former_one() {
 }
 
 #[test]
-fn the_devices_name_fits_into_the_kernels_limit() {
+fn device_name_fits_into_the_kernels_limit() {
     assert!(super::desired::DEVICE.len() <= 15, "IFNAMSIZ is 16 with the end mark");
 }
 
 #[test]
-fn the_cni_configuration_carries_range_and_mtu() {
+fn cni_configuration_has_range_and_mtu() {
     let root = tempfile::tempdir().unwrap();
     assert_eq!(cni::range(root.path()), None);
     let (range, path) = ("10.244.3.0/24".parse().unwrap(), root.path().join(cni::PATH));
@@ -286,14 +287,14 @@ fn the_cni_configuration_carries_range_and_mtu() {
     assert_eq!((&list["plugins"][0]["type"], &list["plugins"][0]["mtu"]), (&json!("ptp"), &json!(1450)));
     assert_eq!(list["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.244.3.0/24");
     assert_eq!(list["plugins"][0]["ipam"]["routes"], json!([{"dst": "0.0.0.0/0"}]));
-    // A power cut leaves the addresses of all pods noted: in memory, they go with the pods.
+    // A power cut does not remove the records of pods' addresses. In memory they go with the pods.
     assert!(list["plugins"][0]["ipam"]["dataDir"].as_str().unwrap().starts_with("/run/"));
     assert_eq!(list["plugins"][1]["type"], "portmap");
 }
 
-/// Another plugin would be missing on the node, and no pod would start.
+/// Any other plugin would be missing on the node, and no pod would start.
 #[test]
-fn the_image_has_the_plugins_of_the_cni_configuration() {
+fn image_has_the_plugins_of_the_cni_configuration() {
     let list: serde_json::Value = serde_json::from_str(&cni::conflist("10.244.3.0/24".parse().unwrap(), 1450)).unwrap();
     let components = include_str!("../../../../../image/components/components.toml");
     let plugins = list["plugins"].as_array().unwrap();
@@ -303,7 +304,7 @@ fn the_image_has_the_plugins_of_the_cni_configuration() {
 }
 
 #[test]
-fn packets_of_the_nodes_that_are_known_are_marked_and_nobody_elses() {
+fn only_packets_of_known_nodes_are_marked() {
     let content = |nodes: &Nodes| packets::content(settings().pod_cidr, &wanted(nodes));
     let three = content(&three());
     assert!(three.contains("ip daddr { 10.0.0.12, 10.0.0.13 } meta mark set"), "{three}");

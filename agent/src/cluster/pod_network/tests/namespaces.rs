@@ -65,7 +65,7 @@ fn settings(number: u8) -> Settings {
     }
 }
 
-/// Sends from a local address to a server elsewhere, and says as whom the server saw it.
+/// Sends from a local address to a server in another namespace, and returns the source address that the server saw.
 fn seen_as(from: &Namespace, local: [u8; 4], to: &Namespace, remote: [u8; 4]) -> IpAddr {
     let listener = to.run(move || TcpListener::bind(SocketAddr::from((remote, 7000))).unwrap());
     let server = to.spawn(move || {
@@ -159,15 +159,15 @@ fn pods_of_two_nodes_reach_each_other() {
     reached(2, &[(1, 1), (2, 2)]);
 
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-    // From pod to pod, through the tunnel, as themselves.
+    // From pod to pod, through the tunnel, with their own addresses.
     assert_eq!(seen_as(&one, [10, 244, 1, 1], &two, [10, 244, 2, 1]), ip("10.244.1.1"));
     assert_eq!(seen_as(&two, [10, 244, 2, 1], &one, [10, 244, 1, 1]), ip("10.244.2.1"));
     // From node to pod, with an address that is routed back through the tunnel.
     assert_eq!(seen_as(&one, [0, 0, 0, 0], &two, [10, 244, 2, 1]), ip("10.244.1.0"));
-    // From pod to the outside, as the node.
+    // From pod to the outside, with the node's address.
     assert_eq!(seen_as(&one, [10, 244, 1, 1], &two, [10, 77, 0, 2]), ip("10.77.0.1"));
 
-    // Nodes come, change and go; the history is lost once on the way.
+    // Nodes come, change and go. The history is lost once meanwhile.
     api.put("node-3", "10.77.0.3", "10.244.3.0/24");
     reached(1, &[(1, 1), (2, 2), (3, 3)]);
     let lists = api.lists();
@@ -188,8 +188,8 @@ fn pods_of_two_nodes_reach_each_other() {
         reached(2, nodes);
     }
 
-    // Without the process everything goes on; a new one finds nothing to do,
-    // and mends what somebody has broken in between.
+    // Without the process the network continues to work. A new process finds nothing to do, except to repair changes
+    // that were made in between.
     drop(running);
     assert_eq!(seen_as(&one, [10, 244, 1, 1], &two, [10, 244, 2, 1]), ip("10.244.1.1"));
     one.ip("route delete 10.244.2.0/24 dev kaas.vxlan");

@@ -25,9 +25,9 @@ fn silent(first: bool, why: WaitReason) -> Answer {
     Answer { first, peer_state: Err(why) }
 }
 
-/// Who replaces a lost node is told this alone.
+/// A replacement gets these settings alone.
 #[test]
-fn what_members_must_agree_on_is_what_a_replacement_is_told() {
+fn replacement_gets_all_facts_of_the_members() {
     type Change = fn(&mut crate::intake::config::Cluster);
     let changes: [Change; 9] = [
         |cluster| cluster.name.push('x'),
@@ -51,7 +51,7 @@ fn what_members_must_agree_on_is_what_a_replacement_is_told() {
 }
 
 #[test]
-fn the_first_node_forms_only_when_all_say_unformed() {
+fn first_node_forms_only_if_all_are_unformed() {
     let blank = own(true, Membership::Unformed);
     assert_eq!(judge(&blank, &[]), Verdict::Form, "a single node");
     let unformed = || said(false, Membership::Unformed);
@@ -69,7 +69,7 @@ fn the_first_node_forms_only_when_all_say_unformed() {
 }
 
 #[test]
-fn the_others_fetch_from_a_first_node_that_has_decided() {
+fn others_fetch_after_the_first_nodes_decision() {
     let blank = own(false, Membership::Unformed);
     let decided = said(true, Membership::Forming(cluster(1)));
     for other in [
@@ -96,7 +96,7 @@ fn the_others_fetch_from_a_first_node_that_has_decided() {
 }
 
 #[test]
-fn a_member_relies_on_a_first_node_of_its_own_cluster_only() {
+fn member_relies_only_on_its_clusters_first_node() {
     let member = own(false, Membership::Forming(cluster(1)));
     let judge = |first| judge(&member, &[first, silent(false, WaitReason::NoAnswer)]);
     assert_eq!(judge(said(true, Membership::Forming(cluster(1)))), Verdict::Proceed);
@@ -144,15 +144,15 @@ fn introductions_are_checked() {
     );
 }
 
-/// What may happen to simulated nodes 0 (the first), 1 and 2.
+/// The events of simulated nodes 0 (the first), 1 and 2.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A node asks; bit n of `reach`: it reaches node n in this round. Between
-    /// the answers and the decision, `meanwhile` happens.
+    /// A node asks. If bit n of `reach` is set, it reaches node n in this round. Between the answers and the decision,
+    /// `meanwhile` happens.
     Round { node: usize, reach: u8, meanwhile: Vec<Event> },
     /// The bundle that is on its way to a node arrives and is saved.
     Arrival { node: usize },
-    /// A node's power is cut: what was on its way to it is lost.
+    /// A node's power is cut: a bundle on its way to it is lost.
     PowerCut { node: usize },
     /// A node loses its disk, and power before that.
     DiskLoss { node: usize },
@@ -226,7 +226,7 @@ impl Cluster {
                         self.decided += 1;
                         self.saved[0] = Some(cluster(self.decided));
                     }
-                    // The question reaches the first node as it is now.
+                    // The request reaches the first node in its present state.
                     Verdict::Fetch(cluster) => {
                         if self.saved[0] == Some(cluster) {
                             self.coming[*node] = Some(cluster);
@@ -254,10 +254,9 @@ proptest! {
         }
     }
 
-    /// Whatever has happened, as long as no disk was lost: once all reach each
-    /// other, everybody ends in one cluster.
+    /// For any events, if no disk was lost: once all reach each other, all nodes are in one cluster.
     #[test]
-    fn all_meet_once_the_network_is_well(events in prop::collection::vec(event(), 0..40)) {
+    fn all_meet_once_the_network_works(events in prop::collection::vec(event(), 0..40)) {
         let mut simulated = Cluster::default();
         for event in events.iter().filter(|event| !matches!(event, Event::DiskLoss { .. })) {
             simulated.happen(event);

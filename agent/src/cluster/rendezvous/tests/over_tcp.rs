@@ -76,7 +76,7 @@ struct Machines {
 
 impl Machines {
     fn new() -> Self {
-        // A port that is free now; other tests draw their own.
+        // A port that is free now. Other tests draw their own.
         let port = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let (port, api_port) = (port(), port());
         let settings = |index| Settings {
@@ -136,7 +136,7 @@ fn meet(node: &Rendezvous) -> MemberBundle {
     node.meet(&mut patient()).unwrap()
 }
 
-/// Meets until a report is as wanted, and returns that one.
+/// Meets until `wanted` is true for a report, and returns that report.
 fn meet_until(node: &Rendezvous, mut wanted: impl FnMut(&Report) -> bool) -> Report {
     let (mut wait, mut found) = (patient(), None);
     let met = node.meet(&mut |report| {
@@ -150,12 +150,12 @@ fn meet_until(node: &Rendezvous, mut wanted: impl FnMut(&Report) -> bool) -> Rep
     found.unwrap()
 }
 
-/// The cluster's store has on record that these nodes have joined.
+/// The cluster's store with the joins of these nodes.
 fn recorded(names: &[&str]) -> anyhow::Result<BTreeSet<String>> {
     Ok(names.iter().map(|name| (*name).to_owned()).collect())
 }
 
-/// Waits on the first node, with such a record, until a report is as wanted.
+/// Waits on the first node, with such a store, until `wanted` is true for a report.
 fn await_until(first: &Rendezvous, names: &[&str], mut wanted: impl FnMut(&Report) -> bool) -> Report {
     let (mut wait, mut found) = (patient(), None);
     let ended = first.wait_for_joins(&mut || recorded(names), &mut |report| {
@@ -216,7 +216,7 @@ fn three_nodes_meet_join_and_close() {
 }
 
 #[test]
-fn two_nodes_alone_wait_and_say_for_whom() {
+fn two_nodes_alone_report_the_missing_node() {
     let machines = Machines::new();
     let nodes = [machines.start(0), machines.start(1)];
     let report = thread::scope(|scope| {
@@ -229,7 +229,7 @@ fn two_nodes_alone_wait_and_say_for_whom() {
 }
 
 #[test]
-fn a_wrong_secret_is_named_on_both_sides() {
+fn wrong_secret_is_reported_on_both_sides() {
     let mut machines = Machines::new();
     machines.settings[1].proof = Proof::of(&Secret::new("fedcba9876543210fedcba9876543210".to_owned()));
     let nodes = [machines.start(0), machines.start(1)];
@@ -238,7 +238,7 @@ fn a_wrong_secret_is_named_on_both_sides() {
         assert!(report.findings.iter().any(|finding| finding.subject == other), "{}", report.findings);
         assert!(!report.findings.to_string().contains("0123"));
     }
-    // The one who is only asked says so as well.
+    // The node that only answers also reports it.
     let (mut heard, mut wait) = (None, patient());
     let quiet = Machines::new();
     let asked = Rendezvous::open(quiet.settings[2].clone(), RendezvousRecord::Unformed, quiet.keep(2)).unwrap();
@@ -252,14 +252,14 @@ fn a_wrong_secret_is_named_on_both_sides() {
     drop(asking);
     let _ = asked.meet(&mut |report| {
         heard = report.findings.iter().find(|finding| finding.subject == "node-2 (127.0.1.2)").cloned();
-        // Its server may note the knock a moment after the other side was refused.
+        // Its server may record the failed connection a moment after the other side was refused.
         if heard.is_some() { ControlFlow::Break(()) } else { wait(report) }
     });
     assert_eq!(heard.unwrap().code, "peer.secret-mismatch");
 }
 
 #[test]
-fn different_properties_are_named() {
+fn different_properties_are_reported() {
     let mut machines = Machines::new();
     machines.settings[1].config.cluster.service_cidr = "10.97.0.0/16".parse().unwrap();
     let nodes = [machines.start(0), machines.start(1), machines.start(2)];
@@ -274,7 +274,7 @@ fn different_properties_are_named() {
 }
 
 #[test]
-fn a_blank_first_node_beside_members_stays_out() {
+fn blank_first_node_does_not_form_among_members() {
     let machines = Machines::new();
     {
         let nodes = [machines.start(0), machines.start(1), machines.start(2)];
@@ -298,7 +298,7 @@ fn a_blank_first_node_beside_members_stays_out() {
 }
 
 #[test]
-fn what_answers_on_a_port_is_no_join() {
+fn answer_on_a_port_is_no_join() {
     let machines = Machines::new();
     let first = {
         let nodes = [machines.start(0), machines.start(1), machines.start(2)];
@@ -306,7 +306,7 @@ fn what_answers_on_a_port_is_no_join() {
         let [first, ..] = nodes;
         first
     };
-    // Their rendezvous is not open, and something listens where their API would: they restart.
+    // Their rendezvous is not open, and something listens on their API's port: they restart.
     let _apis: Vec<_> = [2, 3]
         .map(|number| TcpListener::bind((Ipv4Addr::new(127, 0, 1, number), machines.settings[0].api_port)).unwrap())
         .into();
@@ -316,14 +316,14 @@ fn what_answers_on_a_port_is_no_join() {
     assert_eq!(machines.disk(0).awaited(), ["node-3"]);
     drop(first);
 
-    // What is on record stays so, also for a node whose join an earlier version had noted.
+    // A join on record stays, also for a node whose join an earlier version had recorded.
     let first = machines.start(0);
     first.wait_for_joins(&mut || recorded(&["node-3"]), &mut patient()).unwrap();
     assert!(matches!(machines.disk(0), RendezvousRecord::Closed { .. }));
 }
 
 #[test]
-fn members_need_nothing_of_a_first_node_that_is_lost_after_it_handed_out() {
+fn members_with_bundles_need_no_first_node() {
     let machines = Machines::new();
     let cluster = {
         let nodes = [machines.start(0), machines.start(1), machines.start(2)];
@@ -331,7 +331,7 @@ fn members_need_nothing_of_a_first_node_that_is_lost_after_it_handed_out() {
     };
     machines.lose_disk(0);
     for index in [1, 2] {
-        // The power is cut as well, before the node has begun with what it holds.
+        // The power is cut as well, before the node has used its bundle.
         let node = machines.start(index);
         assert_eq!(meet(&node).cluster, cluster);
         node.close().unwrap();
@@ -340,7 +340,7 @@ fn members_need_nothing_of_a_first_node_that_is_lost_after_it_handed_out() {
 }
 
 #[test]
-fn a_store_that_cannot_be_asked_says_nothing_and_keeps_nobody_away() {
+fn unreadable_store_keeps_no_node_away() {
     let machines = Machines::new();
     let (first, bundle) = {
         let nodes = [machines.start(0), machines.start(1), machines.start(2)];
@@ -351,7 +351,7 @@ fn a_store_that_cannot_be_asked_says_nothing_and_keeps_nobody_away() {
         let [first, ..] = nodes;
         (first, bundle)
     };
-    // Without a quorum: the third may be who brings it back.
+    // Without a quorum: the third node may restore it.
     let third = machines.start(2);
     let asked = Mutex::new(0);
     thread::scope(|scope| {
@@ -377,7 +377,7 @@ fn a_store_that_cannot_be_asked_says_nothing_and_keeps_nobody_away() {
 }
 
 #[test]
-fn records_of_earlier_versions_are_understood() {
+fn records_of_earlier_versions_are_read() {
     let now = std::time::SystemTime::now();
     let decided = RendezvousRecord::decide(&config(0).cluster, "node-1", now).unwrap();
     let RendezvousRecord::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
@@ -390,7 +390,7 @@ fn records_of_earlier_versions_are_understood() {
 }
 
 #[test]
-fn blank_nodes_beside_a_formed_cluster_are_told() {
+fn blank_nodes_recognize_a_formed_cluster() {
     let machines = Machines::new();
     // Two living nodes: their rendezvous has closed, their API servers answer.
     let _living: Vec<_> = [1, 2]
@@ -401,14 +401,14 @@ fn blank_nodes_beside_a_formed_cluster_are_told() {
     assert_eq!(codes(&report), ["cluster.exists"]);
     drop(third);
 
-    // Now seen from a blank first node, beside a living second one.
+    // The same from a blank first node, with a living second one.
     let first = machines.start(0);
     let report = meet_until(&first, |report| why(report, "node-2") == Some(WaitReason::Closed));
     assert_eq!(codes(&report), ["cluster.exists"]);
 }
 
 #[test]
-fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
+fn returning_node_gets_its_bundle() {
     let machines = Machines::new();
     let cluster = {
         let nodes = [machines.start(0), machines.start(1), machines.start(2)];
@@ -431,13 +431,13 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
     assert_eq!(meet(&third).cluster, cluster);
     assert_eq!(first.shared.progress()["node-3"], Progress::HandedOver);
 
-    // Once more with another blank disk, before it has joined: the same again.
+    // Again with another blank disk, before it has joined: the result is the same.
     drop(third);
     machines.lose_disk(2);
     let third = machines.start(2);
     assert_eq!(meet(&third).cluster, cluster);
 
-    // And after it has joined: told. Who asks all the same, as no node of ours does, is handed nothing.
+    // After it has joined, it gets a report. A request all the same, which our nodes never send, gets nothing.
     third.close().unwrap();
     assert!(first.shared.bundle_for("node-3").unwrap().is_some());
     await_until(&first, &["node-3"], |report| why(report, "node-2").is_some());
@@ -451,7 +451,7 @@ fn a_node_that_was_cut_off_gets_its_bundle_when_it_returns() {
 }
 
 #[test]
-fn after_its_hour_a_node_is_handed_keys_only_when_it_is_awaited_again() {
+fn late_node_gets_keys_only_if_awaited_again() {
     let machines = Machines::new();
     let cluster = {
         let nodes = [machines.start(0), machines.start(1), machines.start(2)];
@@ -487,7 +487,7 @@ fn after_its_hour_a_node_is_handed_keys_only_when_it_is_awaited_again() {
 }
 
 #[test]
-fn nothing_is_handed_out_that_is_not_saved() {
+fn unsaved_bundles_are_not_given_out() {
     let machines = Machines::new();
     let others = [machines.start(1), machines.start(2)];
     let full: SaveRecord = Box::new(|_| anyhow::bail!("no space left on device"));
@@ -514,13 +514,13 @@ fn nothing_is_handed_out_that_is_not_saved() {
 }
 
 #[test]
-fn a_word_that_was_lost_is_said_by_the_next_introduction() {
+fn next_introduction_replaces_a_lost_confirmation() {
     let machines = Machines::new();
     {
         let nodes = [machines.start(0), machines.start(1), machines.start(2)];
         all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
     }
-    // As if the power had failed after the others saved and before they said so.
+    // As if the power had failed after the others saved and before they confirmed it.
     if let RendezvousRecord::First { progress, .. } = &mut *machines.disks[0].lock().unwrap() {
         *progress =
             BTreeMap::from([("node-2".to_owned(), Progress::Awaited), ("node-3".to_owned(), Progress::Awaited)]);
@@ -531,7 +531,7 @@ fn a_word_that_was_lost_is_said_by_the_next_introduction() {
 }
 
 #[test]
-fn keys_are_handed_to_the_listed_address_only() {
+fn keys_are_given_to_the_listed_address_only() {
     let machines = Machines::new();
     let nodes = [machines.start(0), machines.start(1), machines.start(2)];
     thread::scope(|scope| {
@@ -558,7 +558,7 @@ fn keys_are_handed_to_the_listed_address_only() {
 }
 
 #[test]
-fn silent_connections_do_not_keep_the_others_away() {
+fn silent_connections_keep_no_node_away() {
     let machines = Machines::new();
     let nodes = [machines.start(0), machines.start(1), machines.start(2)];
     let address = (Ipv4Addr::new(127, 0, 1, 1), machines.settings[0].port);
@@ -569,7 +569,7 @@ fn silent_connections_do_not_keep_the_others_away() {
 }
 
 #[test]
-fn a_single_node_forms_by_itself() {
+fn single_node_forms_by_itself() {
     let mut machines = Machines::new();
     machines.settings[0].config.cluster.control_nodes.truncate(1);
     let node = machines.start(0);
@@ -601,7 +601,7 @@ fn admitting(machines: &Machines, by: usize, index: usize, code: &str) -> (Rende
 }
 
 #[test]
-fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
+fn any_blank_node_is_admitted_with_the_code() {
     const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
     for (by, lost) in [(1, 0), (0, 2), (2, 1)] {
         let mut machines = Machines::new();
@@ -609,7 +609,7 @@ fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
         *machines.disks[by].lock().unwrap() = RendezvousRecord::Closed { cluster };
         let (member, admission) = admitting(&machines, by, lost, CODE);
 
-        // The deployment secret opens nothing any more.
+        // The deployment secret no longer opens anything.
         let stranger = machines.start(lost);
         let report = meet_until(&stranger, |report| codes(report).contains(&"peer.secret-mismatch"));
         assert!(why(&report, &config(by).node.name) == Some(WaitReason::SecretMismatch));
@@ -626,7 +626,7 @@ fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
         assert!(matches!(&*admission.lock().unwrap(), RendezvousRecord::Admitting { saved: true, .. }));
         drop(member);
 
-        // It has nobody to tell, whether it is the first or not.
+        // No node waits for its report, even if it is the first.
         assert!(machines.disk(lost).awaited().is_empty());
         blank.close().unwrap();
         assert_eq!(machines.disk(lost), RendezvousRecord::Closed { cluster });
@@ -641,7 +641,7 @@ fn a_blank_node_is_admitted_with_the_code_alone_whichever_it_is() {
 }
 
 #[test]
-fn the_code_admits_no_other_node() {
+fn code_admits_no_other_node() {
     const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
     let mut machines = Machines::new();
     *machines.disks[0].lock().unwrap() = RendezvousRecord::Closed { cluster: uuid::Uuid::from_u128(9) };
@@ -655,7 +655,7 @@ fn the_code_admits_no_other_node() {
 }
 
 #[test]
-fn a_bundle_that_is_fetched_months_later_has_new_certificates() {
+fn bundle_fetched_months_later_has_new_certificates() {
     let machines = Machines::new();
     let long_ago = std::time::SystemTime::now() - Duration::from_secs(300 * 24 * 60 * 60);
     let decided = RendezvousRecord::decide(&config(0).cluster, "node-1", long_ago).unwrap();
