@@ -60,8 +60,8 @@
 //! # Use in the boot flow
 //!
 //! ```no_run
-//! # use agent::cluster::rendezvous::{Rendezvous, Settings, Record, Error};
-//! # fn flow(settings: Settings, record: Record, first: bool) -> Result<(), Error> {
+//! # use agent::cluster::rendezvous::{Rendezvous, Settings, RendezvousRecord, Error};
+//! # fn flow(settings: Settings, record: RendezvousRecord, first: bool) -> Result<(), Error> {
 //! # let mut joined = || Ok(std::collections::BTreeSet::new());
 //! let rendezvous = Rendezvous::open(settings, record, Box::new(|record| { /* save it */ Ok(()) }))?;
 //! let mut watch = |report: &agent::cluster::rendezvous::Report| {
