@@ -41,7 +41,7 @@ pub(crate) struct Note {
     pub(crate) hold: u64,
     /// The name of the file.
     pub(crate) file: String,
-    /// What is in it: JSON.
+    /// Its content: JSON.
     pub(crate) text: String,
 }
 

@@ -10,10 +10,10 @@ use serde::de::IgnoredAny;
 use super::beginning::whole;
 use crate::lease::{Store, sorted};
 
-/// What a hold's journal begins with: the plan, or all that the hold before had. Written before anything else.
+/// The beginning of a lease's journal: the plan, or all entries of the lease before. Written before anything else.
 pub(crate) const FILE: &str = "journal.jsonl";
-/// An entry that the hold has added: the file of its number, from 1. Each is written once: a write that failed may still
-/// land, so that the next attempt is a file of its own, and counts more than all before it.
+/// An entry that the lease has added: the file of its number, from 1. Each is written once. A failed write may still
+/// take effect, so the next attempt is a separate file, and overrides all before it.
 pub(crate) fn added(number: usize, attempt: usize) -> String {
     match attempt {
         1 => format!("journal-{number:06}.json"),
@@ -93,14 +93,14 @@ impl JournalFiles {
         }
     }
 
-    /// All lines that are there, whatever became of the others.
+    /// All lines that exist, even if others are missing.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
         let added = self.added.values().filter_map(|attempts| attempts.values().next_back());
         self.begun.iter().chain(added).flat_map(|text| text.lines())
     }
 
-    /// What the hold has added. A last one that was cut is dropped: who wrote it was not told that it is kept, and had
-    /// begun nothing that it notes.
+    /// The entries that the lease has added. A last one that was cut is dropped: its writer got no confirmation, and
+    /// has begun nothing of it.
     fn entries(&self) -> anyhow::Result<String> {
         let mut lines = String::new();
         let mut before = None;

@@ -5,15 +5,15 @@ use anyhow::Context;
 use super::beginning::whole;
 use crate::lease::{Store, sorted};
 
-/// What is wanted, and which machines there are: with it a hold has begun.
+/// The desired state and the list of machines. A lease begins with it.
 pub(crate) const POOL: &str = "pool.jsonl";
-/// What holds of an earlier version began with.
+/// The first file of leases of an earlier version.
 pub(crate) const ALL: &str = "workers.jsonl";
 
-/// What a person adds to the names of files that are damaged, for the hold before to count.
+/// The operator adds this to the names of damaged files, so that the lease before counts.
 const ASIDE: &str = ".damaged";
 
-/// The name that a file had which a person has put aside; none if it is another one.
+/// The name that a file had before an operator put it aside. `None` for other files.
 pub(crate) fn put_aside(file: &str) -> Option<&str> {
     file.strip_suffix(ASIDE)
 }
@@ -40,8 +40,8 @@ pub(crate) fn machine_of(file: &str) -> Option<&str> {
     change(file).map(|(_, of)| of).filter(|of| *of != "pool").or_else(begun)
 }
 
-/// Whether a file is of such a journal, or was before a person has put it aside: what its name tells of, each hold that has begun
-/// above it tells as well.
+/// Whether a file is of such a journal, or was before an operator put it aside. Each lease that has begun above it has
+/// the same content.
 pub(super) fn owns(name: &str) -> bool {
     let name = put_aside(name).unwrap_or(name);
     let is_machine = name.strip_prefix("machine-").is_some_and(|rest| rest.ends_with(".json"));

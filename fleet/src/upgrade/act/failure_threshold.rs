@@ -1,4 +1,4 @@
-//! When a node is taken for ill or silent: one answer that did not come is no proof.
+//! When a node counts as unhealthy or silent: one missing answer is no proof.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const LOOKS: u32 = 3;
 /// ...and for so many paces. More looks would take too long: who asks a node that hangs waits at each.
 const PACES: u32 = 10;
 
-/// No answer takes longer than [`MARGIN`]: what is ill is believed to be so before the wait for it ends.
+/// No answer takes longer than [`MARGIN`]: a node counts as unhealthy before the wait for it ends.
 const _: () = assert!(LOOKS as u64 * MARGIN.as_secs() < MOMENT.as_secs());
 
 /// The looks in a row that have found a node so.

@@ -12,7 +12,7 @@ async fn a_node_does_not_go_back_because_another_one_became_ill() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lock().sick.insert("cp3");
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("cp3 is not well") && reason.ends_with("[upgrade.other-node]"), "{reason}");
+    assert!(reason.contains("cp3 is unhealthy") && reason.ends_with("[upgrade.other-node]"), "{reason}");
     assert!(turns(&world).await.is_empty(), "it would not be found good on the old image either");
     world.lock().sick.clear();
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
@@ -50,7 +50,7 @@ async fn all_at_once_a_node_that_had_passed_its_gate_and_is_lost_then_turns_nobo
     let world = at_the_gate_of(1).await;
     world.lock().sick.insert("cp2");
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("cp2 is not well") && reason.ends_with("[upgrade.other-node]"), "{reason}");
+    assert!(reason.contains("cp2 is unhealthy") && reason.ends_with("[upgrade.other-node]"), "{reason}");
     assert!(turns(&world).await.is_empty());
     world.lock().sick.clear();
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);

@@ -51,11 +51,11 @@ pub async fn turns(world: &World) -> Vec<(Direction, Option<usize>, String)> {
 async fn an_image_that_is_ill_makes_everything_go_back_by_itself_and_says_why() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         for (ill, why) in [
-            (Ill::NeverGood, "it was not found good yet"),
+            (Ill::NeverGood, "it was not found healthy yet"),
             (Ill::Silent, "no answer"),
             (Ill::NoEtcd, "its etcd does not answer"),
             (Ill::NoStart, "the firmware finds nothing to start"),
-            (Ill::Hangs, "it was not found good yet"),
+            (Ill::Hangs, "it was not found healthy yet"),
             (Ill::OtherMember, "it is etcd's member ff"),
         ] {
             let world = world(3, mode, ill).await;

@@ -69,7 +69,7 @@ async fn a_node_that_is_ill_does_not_go_back_to_a_vm_that_is_gone() {
     world.lock().ill = Ill::NeverGood;
     world.delete_vm(old_vm("cp1"));
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("there is no way back") && reason.contains("of cp1"), "{reason}");
+    assert!(reason.contains("no rollback is possible") && reason.contains("of cp1"), "{reason}");
     assert!(turns(&world).await.is_empty());
     world.lock().ill = Ill::Well;
     assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
@@ -148,7 +148,7 @@ async fn the_way_back_says_where_an_old_vm_was_moved_to_and_is_open_once_it_is_b
     let error = error.to_string();
     assert!(error.contains(PLACE) && error.contains("is not gone") && error.contains("[upgrade.vm-moved]"), "{error}");
     assert!(error.contains(IF_COPY), "{error}");
-    assert!(error.ends_with("nothing was changed") && !error.contains("no way back"), "{error}");
+    assert!(error.ends_with("nothing was changed") && !error.contains("no rollback is possible"), "{error}");
     assert_eq!(deployment(&world, &|_| {}).status().await.unwrap().direction, Direction::Forward);
     world.lock().unlisted.clear();
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);

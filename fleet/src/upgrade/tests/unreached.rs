@@ -36,12 +36,12 @@ async fn a_silent_node_is_not_stopped_while_etcd_would_not_stand_without_it() {
     stop_before(&world, Request::Rollback, Step::of(Action::StopNew, cp1)).await;
     world.lock().sick.insert("cp3");
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("etcd stands without cp1"), "{reason}");
+    assert!(reason.contains("etcd has a quorum without cp1"), "{reason}");
     assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
     world.lock().sick.clear();
     // The others say that it may go; that it is good on the old image it has to say itself.
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("cp1 to be found good") && world.called("shut_down") == 1, "{reason}");
+    assert!(reason.contains("cp1 to be healthy") && world.called("shut_down") == 1, "{reason}");
     world.lock().unreached.clear();
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
@@ -52,7 +52,7 @@ async fn a_node_that_lost_etcd_goes_back_before_a_silent_one() {
     world.lock().unreached.insert("cp1");
     world.lock().sick.insert("cp3");
     let reason = give(&world, Request::Rollback).await.paused();
-    assert!(reason.contains("cp3 to be found good"), "{reason}");
+    assert!(reason.contains("cp3 to be healthy"), "{reason}");
     assert!(world.lock().is_served("cp1") && world.called("shut_down") == 1);
     world.lock().unreached.clear();
     world.lock().sick.clear();
