@@ -1,5 +1,4 @@
-//! The end of an upgrade of which nothing can be read, not even its plan. What can be seen is named, for a person to go
-//! by.
+//! Abandons an upgrade of which nothing can be read, not even its plan. Names what is seen, for the operator.
 
 use std::net::Ipv4Addr;
 
@@ -22,7 +21,7 @@ use crate::hypervisor::Vm;
 use crate::lease::{Lease, TakeOver};
 use crate::nodes::clean;
 
-/// What there is of an upgrade of which nothing can be read.
+/// The state of an upgrade of which nothing can be read.
 enum Unread {
     Damaged(Damaged),
     /// A command before this one has ended it.
@@ -35,8 +34,8 @@ impl Deployment<'_> {
     /// that calls itself otherwise no node is asked. Where a command before this one has ended it, that end is the answer.
     ///
     /// # Errors
-    /// When the journal or its plan can be read, another hold's is the damaged one, somebody else is at work on the
-    /// deployment, or the end cannot be noted: then it may be done once more.
+    /// When the journal or its plan can be read, or another lease's is the damaged one. When another command holds the
+    /// deployment. When the end cannot be noted: it may then be run again.
     pub async fn abandon_unread(&self, number: u64, over: TakeOver) -> anyhow::Result<AbandonedUnread> {
         if let Unread::Ended(end) = unless_cancelled(&self.cancelled, self.unread(number)).await?? {
             return Ok(end);

@@ -142,7 +142,7 @@ fn failed(nodes: &[&SeenNode], index: usize) -> String {
     )
 }
 
-/// What the node lacks of being healthy, if anything.
+/// The reason why the node is not healthy, if any.
 fn lacking(facts: &Node, node: &SeenNode, expected: usize) -> Option<String> {
     let mut judged = Judged::default();
     judge::health(&mut judged, expected, node, facts);

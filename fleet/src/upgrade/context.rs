@@ -1,4 +1,4 @@
-//! What a step works with: the deployment behind its hold, and how it waits.
+//! The context of a step: the deployment behind its lease, and how it waits.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,8 +49,8 @@ impl StepContext<'_> {
         Ok(unless_cancelled(&self.cancelled, look).await??)
     }
 
-    /// Waits before something is tried again: so long at least, and until the store may be asked again that could not say in time; for as
-    /// long as this command is wanted.
+    /// Waits before the next try: at least so long, and until the store may be asked again that timed out. Ends early
+    /// if the command is asked to end.
     pub(super) async fn rest(&self, least: Duration) -> Result<(), StepError> {
         Ok(unless_cancelled(&self.cancelled, tokio::time::sleep(least.max(self.hold.rest()))).await?)
     }
@@ -66,7 +66,7 @@ impl StepContext<'_> {
         Ok(unless_ended(work, self.pace, || self.may_go_on()).await??)
     }
 
-    /// Waits until `look` yields something, at most `limit`. What it says on the way is said once.
+    /// Waits until `look` yields a value, at most `limit`. Each interim reason is reported once.
     pub(super) async fn wait<T, F>(
         &self,
         what: &str,

@@ -35,7 +35,7 @@ pub struct Deployment<'a> {
     pub store: &'a dyn Store,
     /// Where snapshots of etcd are kept.
     pub snapshots: &'a dyn Snapshots,
-    /// What the caller does, such as the name of its command: others are told so while it holds the deployment.
+    /// The caller's work, such as the name of its command. Others see it while it holds the deployment.
     pub what: &'a str,
     /// Told what is happening.
     pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
@@ -44,7 +44,8 @@ pub struct Deployment<'a> {
     /// How long a run waits for what it cannot do now, before it ends paused.
     pub pause_limit: Duration,
     /// The cluster that the operator says is the deployment's, though the API called it otherwise when its last upgrade
-    /// was planned. Whose the VMs are their stamp says: what the API calls the cluster stops nobody who knows better.
+    /// was planned. The stamp says whose the VMs are. The API's name of the cluster does not stop an operator who knows
+    /// better.
     pub other_cluster: Option<Uuid>,
     /// Becomes true when a run is to end at the next moment at which it can be continued.
     pub cancelled: watch::Receiver<bool>,
@@ -85,7 +86,7 @@ impl Deployment<'_> {
         Ok(plan(&inventory, target, options, Uuid::new_v4())?)
     }
 
-    /// What is there, and what the operator says of it.
+    /// The inventory, with the operator's word on the cluster.
     async fn inventory(&self, placement: &Placement, view: HoldView<'_>) -> anyhow::Result<Inventory> {
         let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, view.own()).await?;
         Ok(Inventory { cluster: self.told(seen.cluster, view)?, ..seen })
@@ -102,7 +103,8 @@ impl Deployment<'_> {
         Ok(ClusterSeen { other_cluster: self.other_cluster, held_by, ..seen })
     }
 
-    /// Plans an upgrade to an image that lies ready, for who would take the deployment over as `over` says; changes nothing.
+    /// Plans an upgrade to an imported template, for a caller that would take the deployment over as `over` says.
+    /// Changes nothing.
     pub async fn plan_for(&self, target: &Target, options: &Options, over: TakeOver) -> anyhow::Result<Plan> {
         self.plan_to(target, options, HoldView::before(over)).await
     }
@@ -120,15 +122,14 @@ impl Deployment<'_> {
         self.apply_to(&read(ova).await?, options, over).await
     }
 
-    /// The same for an image that lies ready where the hypervisor has its images: nobody reads an OVA. What is known of it was
-    /// verified when it was laid there.
+    /// The same for an image whose template is imported: no OVA is read. Its facts were verified when it was imported.
     pub async fn apply_to(
         &self,
         target: &Target,
         options: &Options,
         over: TakeOver,
     ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
-        // What is refused is refused before anything is taken from anyone: who is at work would be stopped for nothing.
+        // Refused before the lease is taken over: the holder would be stopped for nothing.
         unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::before(over))).await??;
         let hold = self.take(over).await?;
         let gone = async {
@@ -145,8 +146,7 @@ impl Deployment<'_> {
     /// Goes on with the upgrade that there is, as `verb` says. `ova` is where the OVA is now, if it was moved.
     ///
     /// # Errors
-    /// When there is no upgrade, it has gone too far for the verb, somebody else is at work on it, or it cannot be
-    /// continued.
+    /// When there is no upgrade, it has gone too far for the verb, another command holds it, or it cannot be continued.
     pub async fn go_on(
         &self,
         verb: Request,
@@ -156,7 +156,7 @@ impl Deployment<'_> {
         self.go_on_with(None, verb, ova, over).await
     }
 
-    /// Ends the upgrade `id` where it stands. One whose journal cannot be read is ended, too, by its plan. Of another
+    /// Ends the upgrade `id` where it is. One whose journal cannot be read is ended, too, by its plan. Of another
     /// cluster, which the operator says is the deployment's, no node is asked.
     ///
     /// # Errors
@@ -191,8 +191,8 @@ impl Deployment<'_> {
         gone
     }
 
-    /// Goes on with the upgrade `id`, or with whichever is the last. What is in the way is looked for before the hold is
-    /// taken, and again under it.
+    /// Continues the upgrade `id`, or the last one. Obstacles are looked for before the lease is acquired, and again
+    /// under it.
     async fn go_on_with(
         &self,
         id: Option<Uuid>,
@@ -213,7 +213,7 @@ impl Deployment<'_> {
         gone
     }
 
-    /// The last upgrade, unless something is in the way of going on with it.
+    /// The last upgrade, unless an obstacle forbids to continue it.
     async fn permitted(&self, id: Option<Uuid>, verb: Request) -> anyhow::Result<Uuid> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
         let plan = plan_of(&entries).context("a journal without a plan")?;
@@ -232,10 +232,10 @@ impl Deployment<'_> {
         self.may_be_upgraded().await
     }
 
-    /// Where the upgrade stands; changes nothing.
+    /// The state of the upgrade; changes nothing.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no upgrade exists.
     pub async fn status(&self) -> anyhow::Result<UpgradeStatus> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
         UpgradeStatus::of(entries, standing(self.store).await?.holder())
@@ -244,7 +244,8 @@ impl Deployment<'_> {
     /// Takes the hold, waits for it as long as that is wanted, and clears away what old holds have left.
     ///
     /// # Errors
-    /// The command was asked to end, somebody else has it, or something may still be written into it: nothing was begun.
+    /// The command was asked to end, another command has the lease, or something may still be written into it: nothing
+    /// was begun.
     pub(super) async fn take(&self, over: TakeOver) -> anyhow::Result<Lease<'_>> {
         let say = |words: &str| self.tell(&Notice::TakingOver { words });
         let hold = Lease::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
@@ -276,15 +277,15 @@ impl Deployment<'_> {
         };
         run.show_last(journal).await;
         let (arrived, mut status) = (gone?, UpgradeStatus::of(journal.entries().to_vec(), None)?);
-        // What could not be written down is said all the same.
+        // An entry that could not be written is reported all the same.
         if let RunOutcome::Paused(reason) = &arrived {
             status.paused = Some(reason.clone());
         }
         Ok((arrived, status))
     }
 
-    /// Refuses a journal of another cluster than the nodes': with a kubeconfig whose context has changed, the steps of
-    /// one cluster's upgrade would be taken on the other. While the API is away nobody can say.
+    /// Refuses a journal of another cluster than the nodes'. With a kubeconfig whose context has changed, the steps of
+    /// one cluster's upgrade would be taken on the other. While the API is away the cluster is unknown.
     async fn is_of_this_cluster(&self, plan: &Plan) -> anyhow::Result<()> {
         self.is_its_upgrade(plan.deployment)?;
         match self.nodes.cluster().await {
@@ -304,7 +305,7 @@ impl Deployment<'_> {
 )]
 pub struct OtherCluster {
     pub of: Uuid,
-    /// What the API says now.
+    /// The API's present name of the cluster.
     pub here: Uuid,
 }
 

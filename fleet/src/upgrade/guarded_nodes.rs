@@ -25,7 +25,7 @@ impl<'a> GuardedNodes<'a> {
         Self { nodes, hold }
     }
 
-    /// Credentials are had before: to be given some may take longer than a confirmation is good for.
+    /// Credentials are obtained before: that may take longer than a confirmation is valid.
     async fn may(&self) -> anyhow::Result<()> {
         self.nodes.ready().await?;
         may(self.hold).await.map_err(|error| error.source)

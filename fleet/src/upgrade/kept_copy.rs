@@ -36,7 +36,7 @@ impl fmt::Display for DiskCopy {
 }
 
 impl KeptCopy {
-    /// What names it; none if it may be half.
+    /// The reference of a complete copy. `None` if it may be incomplete.
     pub(super) fn disk(&self) -> Option<DiskRef> {
         self.uuid.map(|uuid| DiskRef { uuid, path: self.path.clone() })
     }

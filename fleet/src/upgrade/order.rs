@@ -11,18 +11,18 @@ pub enum Order {
     LastFirst,
     /// These come first: no other one may leave before they are back.
     First(IllNodes),
-    /// All off, all on: a person says so.
+    /// All off, all on, at the operator's request.
     AtOnce,
     /// All off, all on: etcd has no quorum. When it has one again before the first node is stopped, another order is due.
     WithoutQuorum,
 }
 
-/// The nodes that are ill on the new image, by their places in the plan.
+/// The nodes that are unhealthy on the new image, by their places in the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Noted", into = "Noted")]
 pub struct IllNodes {
-    /// Those whose members of etcd do not do their part: all off, all on. None of them is found good before the members
-    /// of the others are back.
+    /// Those whose members of etcd do not do their part: all off, all on. None of them becomes healthy before the
+    /// members of the others are back.
     pub together: Vec<usize>,
     /// Those whose members do: one by one, after the others. etcd may need each of them.
     pub one_by_one: Vec<usize>,
@@ -61,7 +61,7 @@ impl Order {
         if ill.nodes().next().is_none() { Self::LastFirst } else { Self::First(ill) }
     }
 
-    /// Which nodes come first because they are ill.
+    /// The nodes that come first because they are unhealthy.
     pub(super) fn ill(&self) -> Option<&IllNodes> {
         if let Self::First(ill) = self { Some(ill) } else { None }
     }

@@ -18,7 +18,7 @@ pub struct Progress {
     pub direction: Direction,
     /// The one node that the way is for; none for all.
     pub only: Option<usize>,
-    /// The nodes that the way back leaves out: nothing is left that could go back.
+    /// The nodes that a rollback leaves out: nothing is left that could go back.
     pub left_out: BTreeSet<usize>,
     /// In which order nodes go back, if they do so one by one.
     pub order: Order,
@@ -78,7 +78,7 @@ pub enum Next {
     },
     /// All steps of the way are done: its end is to be noted.
     End(Outcome),
-    /// One node is back on its old image, the others are where they were: a person decides.
+    /// One node is back on its old image, the others are where they were: the operator decides.
     NodeIsBack(usize),
     Ended(Outcome),
 }
@@ -182,7 +182,7 @@ impl Progress {
         self.done.contains(&step)
     }
 
-    /// Whether a node is away on the way forward: its old VM is off, and the new one was not found good yet.
+    /// Whether a node is away on the way forward: its old VM is off, and the new one is not healthy yet.
     pub fn is_away(&self, node: usize) -> bool {
         self.direction == Direction::Forward
             && self.is_done(Step::of(Action::ShutDown, node))
@@ -199,7 +199,8 @@ impl Progress {
         self.made.get(&node).copied()
     }
 
-    /// What is noted of a node's new VM since it may run. A journal of before this was noted says no more than that it was powered on.
+    /// The records of a node's new VM since it may run. A journal from before this was noted only says that it was
+    /// powered on.
     pub fn new_seen(&self, node: usize) -> LastSeen<'_> {
         if self.ever_on.contains(&node) { self.seen(Which::New, node) } else { LastSeen::NeverOn }
     }
@@ -214,7 +215,8 @@ impl Progress {
         at.map_or(LastSeen::Unnoted, |(settings, datastore)| LastSeen::At(settings, datastore.as_deref()))
     }
 
-    /// BIOS UUID of the VM that was made for a node, or is to be: none other that carries the stamp of its swap is its.
+    /// BIOS UUID of the VM that was made for a node, or is to be. No other one that carries the stamp of its swap
+    /// belongs to it.
     pub fn noted(&self, node: usize) -> Option<Uuid> {
         self.made(node).or_else(|| self.drawn.get(&node).copied())
     }
@@ -224,8 +226,8 @@ impl Progress {
         self.replaced.contains(&node)
     }
 
-    /// Whether all nodes go back because none has come up: each old VM was proved off, each new one was powered on here,
-    /// and nobody has answered since.
+    /// Whether all nodes go back because none has come up. Each old VM was proved off, each new one was powered on
+    /// here, and no node has answered since.
     pub fn none_came_up(&self, plan: &Plan) -> bool {
         let may_be_up = |node| {
             let (off, on) = (Step::of(Action::ShutDown, node), Step::of(Action::PowerOn, node));
@@ -238,7 +240,7 @@ impl Progress {
             && !(0..plan.nodes.len()).any(may_be_up)
     }
 
-    /// Whether a node's swap may have been made final: there is no way back for it then.
+    /// Whether a node's swap may have been made final: no rollback is possible then.
     pub fn is_final(&self) -> bool {
         self.begun.iter().any(|step| step.action == Action::Commit)
     }
@@ -253,12 +255,13 @@ impl Progress {
         self.begun.iter().all(|step| step.node.is_none() || step.action == Action::Keep)
     }
 
-    /// Whether it ends, or has ended, for another plan to take its place: nobody has taken it back, and it has failed at nothing.
+    /// Whether it ends, or has ended, for another plan to take its place: no operator has rolled it back, and it has
+    /// failed at nothing.
     pub fn is_withdrawn(&self) -> bool {
         self.direction == Direction::Back && self.reason.as_ref().is_some_and(|reason| reason.code == WITHDRAWN)
     }
 
-    /// A node whose way back is done is where it began: nothing was begun there.
+    /// A node whose rollback is done is where it began: nothing was begun there.
     fn forget_who_is_back(&mut self, plan: &Plan) {
         if self.direction != Direction::Back {
             return;

@@ -86,7 +86,7 @@ impl Recorder {
     }
 }
 
-/// What the cluster shows of a journal: how far it is, and nothing that names VMs or disks.
+/// The public part of a journal: how far it is, and nothing that names VMs or disks.
 fn shown(journal: &Journal<'_>) -> String {
     let (plan, progress) = (journal.plan(), journal.progress());
     let (done, total) = progress.count(plan);

@@ -1,5 +1,5 @@
-//! What can still be had of a journal that cannot be read: that it is damaged, and its plan. Each hold begins with a
-//! copy of what the one before had, so the plan is there several times.
+//! Reads an unreadable journal as far as possible: that it is damaged, and its plan. Each lease begins with a copy of
+//! the entries of the one before, so the plan is kept several times.
 
 use anyhow::Context;
 
@@ -23,13 +23,13 @@ pub struct Damaged {
 }
 
 pub(super) enum Last {
-    /// There is none.
+    /// No upgrade exists.
     Nothing,
     Entries(Vec<Entry>),
     Unread(AbandonedUnread),
 }
 
-/// The entries of the deployment's last upgrade; none if there is none, or it was abandoned unread.
+/// The entries of the deployment's last upgrade. `None` if it was abandoned unread, or no upgrade exists.
 pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>> {
     match last(store).await? {
         Last::Entries(entries) => Ok(Some(entries)),
@@ -37,7 +37,7 @@ pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>
     }
 }
 
-/// What there is of the deployment's last upgrade.
+/// The records of the deployment's last upgrade.
 ///
 /// # Errors
 /// [`Damaged`] if its entries cannot be understood, another error if the store cannot be read: that says nothing of them.
@@ -101,7 +101,7 @@ fn plan_of(entries: Vec<Entry>) -> Option<Plan> {
     }
 }
 
-/// Whether nothing of an upgrade follows this entry. A new image that is not final can still be taken back.
+/// Whether nothing of an upgrade follows this entry. A new image that is not final can still be rolled back.
 fn is_last(entry: &Entry) -> bool {
     matches!(entry.event, Event::Ended { outcome } if outcome != Outcome::Upgraded)
 }

@@ -175,7 +175,7 @@ async fn an_api_that_lists_more_control_nodes_than_a_cluster_has_has_none_of_the
     let world = world();
     world.lock().nodes = vec!["cp1"; 10];
     let error = format!("{:#}", planned_to(&world, None).await.unwrap_err());
-    assert!(error.contains("lists 10 control nodes"), "{error}");
+    assert!(error.contains("lists 10 control-plane nodes"), "{error}");
     assert_eq!(world.called("facts"), 0);
 }
 
