@@ -8,7 +8,7 @@ use super::{Content, Ill, Machine, State, new, old};
 use crate::hypervisor::PowerState;
 use crate::upgrade::Mode;
 
-/// The BIOS UUID that a guest of this image reads: released images read `product_uuid`, whose bytes VMware swaps from
+/// The BIOS UUID that a guest of this image reads. Released images read `product_uuid`, whose bytes VMware swaps from
 /// hardware 13 on, unless the hypervisor shows it `in_order`.
 pub fn reading(vm: Uuid, image: &Image, in_order: bool) -> BiosUuid {
     let vm = BiosUuid::from(vm);
@@ -29,13 +29,13 @@ impl State {
         self.machines.iter_mut().find(|machine| machine.vm.reference.id == id)
     }
 
-    /// What is on the data disk that a VM holds.
+    /// The content of the data disk that a VM holds.
     pub fn content_of(&self, machine: &Machine) -> Option<&Content> {
         let held = machine.vm.data_disks().next()?;
         self.contents.iter().find(|content| content.at == held.reference)
     }
 
-    /// What is wrong with what a VM runs.
+    /// The defect of a VM's image.
     pub fn ill_of(&self, machine: &Machine) -> Ill {
         match &self.ill_nodes {
             _ if machine.image != new() => Ill::Well,

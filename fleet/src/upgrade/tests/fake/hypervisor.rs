@@ -26,7 +26,7 @@ fn failing(name: &str, kind: ErrorKind) -> Error {
 
 fn late(name: &'static str, vm: Option<&Vm>, effect: Box<dyn FnOnce(&mut State) + Send>) -> Late {
     let until = Instant::now() + MARGIN;
-    // A guest takes its time, whoever looks meanwhile; of a task the hypervisor knows.
+    // A guest takes its time, whether looked at or not; of a task the hypervisor knows.
     match name {
         "shut_down" => Late { left: Some(6), until, task: None, settles: false, effect },
         _ => Late { left: Some(40), until, task: vm.map(|vm| (vm.reference.id.clone(), name)), settles: true, effect },
@@ -97,7 +97,7 @@ impl World {
         match fault {
             None => done.expect("an effect"),
             Some(fault) if fault.kills() => self.die(fault).await,
-            // What the hypervisor did not even take is no matter of doubt.
+            // A call that the hypervisor did not even accept is no matter of doubt.
             Some(Fault::Done | Fault::Late) if matches!(done, Some(Err(_))) => done.expect("an error"),
             Some(Fault::Error(kind)) => Err(failing(name, kind)),
             Some(_) => Err(failing(name, ErrorKind::InDoubt)),
@@ -307,7 +307,7 @@ impl Hypervisor for World {
                 for (adapter, like) in machine.vm.adapters.iter_mut().zip(&like.adapters) {
                     adapter.connected = like.connected;
                 }
-                // Nobody has heard that it is whole.
+                // The caller did not learn that it is whole.
                 machine.whole = whole;
             });
         };
@@ -456,7 +456,7 @@ impl Hypervisor for World {
             assert!(state.copies.iter().all(|copy| copy.at.path != at.path), "a copy is written over another: {at:?}");
             let content = state.contents.iter().find(|content| content.at == of).expect("the disk");
             let generation = content.generation;
-            // Nobody has heard that it is whole.
+            // The caller did not learn that it is whole.
             state.copies.push(DiskCopied { at: at.clone(), generation, whole: heard });
             at
         };
