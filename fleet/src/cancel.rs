@@ -12,7 +12,7 @@ pub(crate) const LAST_LOOK: Duration = Duration::from_secs(15);
 #[error("asked to end; doing it again goes on")]
 pub struct Cancelled;
 
-/// Does what only looks, unless the operator asks to end, now or before it is done: it is dropped then.
+/// Runs a look, and drops it when the operator asks to end, before or during it.
 pub(crate) async fn unless_cancelled<T>(
     cancelled: &watch::Receiver<bool>,
     look: impl Future<Output = T>,

@@ -1,4 +1,4 @@
-//! Files of the operator that are whole or not there, and for their owner's eyes only: journals, records, snapshots.
+//! Files of the operator that are complete or missing, and private to their owner: journals, records, snapshots.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -43,7 +43,7 @@ pub fn write_new(path: &Path, content: &[u8]) -> anyhow::Result<()> {
 
 fn new(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Its owner's alone from the beginning, and removed if it does not get its name.
+    // Private to its owner from the beginning, and removed if it does not get its name.
     let mut file = NamedTempFile::new_in(directory)?;
     fill(file.as_file_mut())?;
     file.as_file().sync_all()?;

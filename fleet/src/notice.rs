@@ -2,7 +2,7 @@
 
 #[derive(Clone, Copy, Debug)]
 pub enum Notice<'a, Action, Wait> {
-    /// Another command's end is waited for, in these words.
+    /// The engine waits for the end of another command, in these words.
     TakingOver(&'a str),
     /// A template is imported, which may take minutes.
     Staging,

@@ -61,7 +61,7 @@ pub enum File {
     Deployment,
     /// The beginning of an upgrade's journal, as [`beginning`] makes it: the plan, or all entries of the lease before.
     UpgradeBegun,
-    /// A line that is added to it: JSON of [`crate::upgrade::Entry`].
+    /// A line that is added to the journal: JSON of [`crate::upgrade::Entry`].
     UpgradeAdded {
         /// The number of the attempt at that line, from 1. An attempt whose answer was lost may have written its file.
         attempt: usize,
@@ -75,7 +75,7 @@ pub enum File {
 impl File {
     /// The name of the record of a deployment's control-plane nodes.
     pub const DEPLOYMENT: &'static str = "deploy-000000.json";
-    /// The name of what the journal of an upgrade begins with.
+    /// The name of the beginning of an upgrade's journal.
     pub const UPGRADE: &'static str = upgrade::FILE;
 
     pub fn of(name: &str) -> Self {
@@ -90,13 +90,13 @@ impl File {
     }
 }
 
-/// The kinds of journals in the directory of a hold; none if something else is in it.
+/// The kinds of journals in the directory of a lease. `None` if something else is in it.
 async fn kinds(hold: &Lease<'_>, number: u64) -> anyhow::Result<Option<BTreeSet<Kind>>> {
     let files = hold.store().files(number).await?;
     Ok(files.iter().filter(|file| !is_of_hold(file)).map(|file| Kind::of(file)).collect())
 }
 
-/// A write of a copy that failed. A new upgrade begins with a file of the same name: it must not begin in this hold.
+/// A write of a copy that failed. A new upgrade begins with a file of the same name: it must not begin in this lease.
 #[derive(Debug, thiserror::Error)]
 #[error("a copy of the last upgrade's journal could not be kept, and may still land: give the command again")]
 struct MayStillLand;
@@ -122,14 +122,14 @@ pub(crate) async fn prune(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) -
     Ok(())
 }
 
-/// The same for who writes no journal of an upgrade.
+/// The same for commands that write no journal of an upgrade.
 pub async fn prune_beside_upgrades(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) {
     if let Err(error) = prune(hold, cancelled).await {
         log::debug!("old holds stay: {error:#}");
     }
 }
 
-/// Removes an old hold, unless something in it counts. False if it stays.
+/// Removes an old lease, unless something in it counts. False if it stays.
 async fn let_go(hold: &Lease<'_>, number: u64, cancelled: &watch::Receiver<bool>) -> anyhow::Result<bool> {
     let Some(kinds) = unless_cancelled(cancelled, kinds(hold, number)).await?? else { return Ok(false) };
     for kind in kinds {

@@ -1,6 +1,6 @@
-//! The files of an upgrade's journal in the directory of a hold: its beginning, and the entries that were added. All is read
-//! first and judged then, so that a store that does not answer is never taken for a damaged journal. Knows nothing of what
-//! entries say.
+//! The files of an upgrade's journal in the directory of a lease: its beginning, and the entries that were added. All
+//! is read first and judged then, so that a store that does not answer is never taken for a damaged journal. Knows
+//! nothing of the entries' content.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ pub(crate) fn added(number: usize, attempt: usize) -> String {
     }
 }
 
-/// The number and the attempt that a file is of; none if it is another file.
+/// The number and the attempt of a file. `None` for another file.
 fn parsed(name: &str) -> Option<(usize, usize)> {
     let place = name.strip_prefix("journal-")?.strip_suffix(".json")?;
     let (number, attempt) = place.split_once('-').unwrap_or((place, "1"));
     Some((number.parse().ok()?, attempt.parse().ok()?))
 }
 
-/// Which attempt at its entry a file is; none if it is no entry.
+/// The attempt at its entry that a file is. `None` if it is no entry.
 pub(super) fn attempt(name: &str) -> Option<usize> {
     parsed(name).map(|(_, attempt)| attempt)
 }
@@ -38,7 +38,7 @@ pub(super) fn owns(name: &str) -> bool {
     name == FILE || parsed(name).is_some()
 }
 
-/// The last hold that has such a journal, and that journal.
+/// The last lease that has such a journal, and that journal.
 ///
 /// # Errors
 /// When the store cannot be read, or the journal is damaged.
@@ -62,7 +62,7 @@ pub(crate) struct JournalFiles {
 }
 
 impl JournalFiles {
-    /// Reads it.
+    /// Reads the journal of the lease `number`.
     ///
     /// # Errors
     /// When the store cannot be read: that says nothing of the journal.
@@ -78,8 +78,8 @@ impl JournalFiles {
         Ok(Self { begun, added })
     }
 
-    /// The journal, one JSON object a line; none if the hold's command had begun nothing: the journal before it counts
-    /// then.
+    /// The journal, one JSON object a line. `None` if the lease's command had begun nothing: the journal before it
+    /// counts then.
     ///
     /// # Errors
     /// When it is damaged.

@@ -1,4 +1,4 @@
-//! The files of the workers' journals in the directory of a hold, by their names. Knows nothing of what they say.
+//! The files of the workers' journals in the directory of a lease, by their names. Knows nothing of their content.
 
 use anyhow::Context;
 
@@ -28,13 +28,13 @@ pub(crate) fn changed(number: usize, of: &str) -> String {
     format!("worker-{number:06}-{of}.json")
 }
 
-/// The number of a change and what it is of; none if it is another file.
+/// The number of a change, and its machine or pool. `None` for another file.
 pub(crate) fn change(file: &str) -> Option<(usize, &str)> {
     let (number, of) = file.strip_prefix("worker-")?.split_once('-')?;
     Some((number.parse().ok()?, of.strip_suffix(".json")?))
 }
 
-/// The machine that a file is of; none if it is another one.
+/// The machine of a file. `None` for another file.
 pub(crate) fn machine_of(file: &str) -> Option<&str> {
     let begun = || file.strip_prefix("machine-")?.strip_suffix(".json");
     change(file).map(|(_, of)| of).filter(|of| *of != "pool").or_else(begun)
@@ -48,7 +48,7 @@ pub(super) fn owns(name: &str) -> bool {
     name == POOL || name == ALL || is_machine || change(name).is_some()
 }
 
-/// The last hold that has begun such journals.
+/// The last lease that has begun such journals.
 ///
 /// # Errors
 /// When the store cannot be read, or another version wrote them.

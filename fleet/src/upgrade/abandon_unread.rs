@@ -59,7 +59,7 @@ impl Deployment<'_> {
         gone
     }
 
-    /// Why nothing can be read of the journal of this hold, or how that upgrade has ended.
+    /// Why nothing can be read of the journal of this lease, or how that upgrade has ended.
     async fn unread(&self, number: u64) -> anyhow::Result<Unread> {
         let damage: Damaged = match salvage::last(self.store).await {
             Ok(Last::Unread(end)) if end.unread == number => return Ok(Unread::Ended(end)),
@@ -78,7 +78,8 @@ impl Deployment<'_> {
         Ok(Unread::Damaged(damage))
     }
 
-    /// Names all VMs and nodes of the deployment, and withdraws what is prepared; nothing if it is asked to end before.
+    /// Names all VMs and nodes of the deployment, and withdraws prepared swaps. Does nothing if it is asked to end
+    /// before.
     async fn look_at_all(&self, hold: &Lease<'_>) -> Result<Vec<String>, Cancelled> {
         let hypervisor = GuardedHypervisor::new(self.hypervisor, hold);
         let unasked = OfflineNodes::of_another_cluster();
@@ -121,8 +122,8 @@ fn seen(vm: &Vm) -> String {
     format!("the VM {vm} is {power} and holds the disk {}: never remove it with that", held.join(", "))
 }
 
-/// How a node is that runs in one of these VMs, and what became of a swap that it has prepared. Another node is another
-/// cluster's.
+/// The state of a node that runs in one of these VMs, and the result for a swap that it has prepared. A node in another
+/// VM belongs to another cluster.
 async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> String {
     let facts = match nodes.facts(address).await {
         Ok(facts) => facts,

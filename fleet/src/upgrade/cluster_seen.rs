@@ -27,13 +27,13 @@ pub struct ClusterSeen {
     /// The UID of the namespace kube-system.
     #[serde(rename = "cluster")]
     pub id: Uuid,
-    /// The cluster of which the operator says that it is the deployment's, whatever was its before.
+    /// The cluster that the operator says is the deployment's, whichever was before.
     pub other_cluster: Option<Uuid>,
     /// The control-plane nodes, by name.
     pub nodes: Vec<SeenNode>,
     /// The present holder of the deployment.
     pub held_by: Option<String>,
-    /// The last upgrade of the deployment; none that has ended with a cluster which was destroyed.
+    /// The last upgrade of the deployment. `None` if it has ended with a cluster which was destroyed.
     pub earlier: Option<Earlier>,
 }
 

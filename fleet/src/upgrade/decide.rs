@@ -16,7 +16,7 @@ use crate::hypervisor::{DiskRef, Vm};
 /// Decides an upgrade. `id` is random.
 ///
 /// # Errors
-/// All reasons why it must not be.
+/// All reasons against it.
 pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid) -> Result<Plan, Refusals> {
     let judged = judge::judge(inventory, target, options);
     if !judged.refusals.is_empty() {
@@ -53,7 +53,7 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     })
 }
 
-/// The node's part; none when it runs the image already, in a VM of the size that is wanted.
+/// The node's part. `None` if it runs the image already, in a VM of the desired size.
 fn planned(
     inventory: &Inventory,
     node: &SeenNode,

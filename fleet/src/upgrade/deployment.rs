@@ -1,5 +1,5 @@
-//! The verbs of the operator on one deployment: each takes the hold, opens the journal, goes the way, and gives the
-//! hold back.
+//! The operator's commands on one deployment: upgrade, rollback, commit, abandon. Each acquires the lease, opens the
+//! journal, runs the remaining steps, and releases the lease.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Deployment<'a> {
     pub hypervisor: &'a dyn Hypervisor,
     /// The nodes and their cluster.
     pub nodes: &'a dyn Nodes,
-    /// Where holds and journals are kept: never in the cluster.
+    /// The store of leases and journals: never in the cluster.
     pub store: &'a dyn Store,
     /// Where snapshots of etcd are kept.
     pub snapshots: &'a dyn Snapshots,
@@ -41,7 +41,7 @@ pub struct Deployment<'a> {
     pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
     /// The pause between two looks at a node: a second, but for tests.
     pub pace: Duration,
-    /// How long a run waits for what it cannot do now, before it ends paused.
+    /// How long a run waits for a blocked step, before it ends paused.
     pub pause_limit: Duration,
     /// The cluster that the operator says is the deployment's, though the API called it otherwise when its last upgrade
     /// was planned. The stamp says whose the VMs are. The API's name of the cluster does not stop an operator who knows
@@ -52,7 +52,7 @@ pub struct Deployment<'a> {
 }
 
 impl Deployment<'_> {
-    /// A run on the deployment, which is held. `ova` is where the OVA is, if it is not where the plan says.
+    /// A run on the deployment, under a lease. `ova` is where the OVA is, if it is not where the plan says.
     pub fn run<'r>(&'r self, hold: &'r Lease<'r>, ova: Option<PathBuf>) -> Run<'r> {
         Run::new(self.context(hold, ova))
     }
@@ -112,7 +112,7 @@ impl Deployment<'_> {
     /// Plans an upgrade and carries it out.
     ///
     /// # Errors
-    /// As [`Deployment::plan`]; or it cannot be continued. That everything went back is no error here.
+    /// As [`Deployment::plan`]; or it cannot be continued. That all nodes went back is no error here.
     pub async fn apply(
         &self,
         ova: &Path,
@@ -133,7 +133,7 @@ impl Deployment<'_> {
         unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::before(over))).await??;
         let hold = self.take(over).await?;
         let gone = async {
-            // Until now others could change what the plan rests on.
+            // Until now others could change the conditions of the plan.
             let plan = unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::Own(&hold))).await??;
             let mut journal = Journal::begin(&hold, plan).await?;
             self.go(&mut journal, &hold, None, Request::Resume).await
@@ -223,7 +223,7 @@ impl Deployment<'_> {
         Ok(plan.id)
     }
 
-    /// Refuses to go on where that may not be. An upgrade is ended anywhere: that changes no VM.
+    /// Refuses to continue if that is not permitted. An upgrade is ended anywhere: that changes no VM.
     async fn goes_on(&self, verb: Request, upgrade: Uuid) -> anyhow::Result<()> {
         if verb == Request::Abandon {
             return Ok(());
@@ -297,7 +297,7 @@ impl Deployment<'_> {
     }
 }
 
-/// The API calls the cluster otherwise than when the upgrade was planned.
+/// The API's name of the cluster differs from the one in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the journal is of cluster {of}, and the kubeconfig leads to a cluster that calls itself {here}: give that \

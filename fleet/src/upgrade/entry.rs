@@ -43,9 +43,9 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// The plan was decided. The first entry, and no other one.
+    /// The plan was decided. Only the first entry is one.
     Planned {
-        /// The steps, and what was seen when they were decided.
+        /// The steps, and the inventory that decided them.
         plan: Box<Plan>,
     },
     /// A step is being taken.
@@ -60,7 +60,7 @@ pub enum Event {
         /// settings may write a stamp. `None` for other steps, and in a journal from before this was noted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vm: Option<Uuid>,
-        /// Where the copy of a data disk will lie that it makes: half of one is known by that.
+        /// The path of the copy of a data disk that it makes. It identifies an incomplete copy.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         copy: Option<String>,
         /// The hypervisor's identifier of the datastore of the disk that it takes away, or of the settings: the name
@@ -95,14 +95,14 @@ pub enum Event {
         step: Step,
         #[serde(flatten)]
         reason: Reason,
-        /// For how many seconds it was looked at by then, all commands together.
+        /// For how many seconds the step was looked at until then, all commands together.
         #[serde(default, skip_serializing_if = "is_zero")]
         looked: u64,
     },
     /// From here on it goes in another direction.
     DirectionChanged {
         direction: Direction,
-        /// The one node that it is for, by its place in the plan; none for all.
+        /// The one node that it is for, by its place in the plan. `None` for all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only: Option<usize>,
         /// The nodes that a rollback leaves out, by their place in the plan: nothing is left that could go back.
@@ -168,7 +168,7 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Where a node's disk was when it was last taken from a VM; none if it was not.
+/// Where a node's disk was when it was last taken from a VM. `None` if it was not.
 pub fn disk_of(entries: &[Entry], node: usize) -> Option<&DiskRef> {
     entries.iter().rev().find_map(|entry| match &entry.event {
         Event::Begun { step, disk: Some(disk), .. } if step.node == Some(node) => Some(disk),
@@ -176,7 +176,7 @@ pub fn disk_of(entries: &[Entry], node: usize) -> Option<&DiskRef> {
     })
 }
 
-/// The datastore that a node's disk was on then, as the hypervisor calls it; none if that is not noted.
+/// The datastore of a node's disk then, by the hypervisor's identifier. `None` if that is not noted.
 pub fn datastore_of(entries: &[Entry], node: usize) -> Option<&str> {
     entries.iter().rev().find_map(|entry| match &entry.event {
         Event::Begun { step, disk: Some(_), datastore, .. } if step.node == Some(node) => Some(datastore.as_deref()),

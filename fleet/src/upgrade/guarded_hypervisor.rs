@@ -26,7 +26,7 @@ use crate::lease::{Lease, LeaseUnconfirmed, Lost};
 const ASKING: Duration = Duration::from_secs(5);
 const LOOKING: Duration = Duration::from_secs(5);
 
-/// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
+/// The hypervisor, under a lease. Its calls are those of [`Hypervisor`]; the permits are its own.
 pub struct GuardedHypervisor<'a> {
     hypervisor: &'a dyn Hypervisor,
     hold: &'a Lease<'a>,
@@ -37,7 +37,7 @@ struct Call<'a> {
     hold: &'a Lease<'a>,
     /// Becomes true when the caller asks the call to end. `None` if it cannot.
     cancelled: Option<watch::Receiver<bool>>,
-    /// Whether something was permitted before: it may have happened then, whatever comes now.
+    /// Whether something was permitted before: it may have happened then, whatever the result.
     begun: AtomicBool,
 }
 
@@ -84,7 +84,7 @@ pub(crate) type Noting<'n> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + S
 /// The result of a call that is noted before it asks for anything.
 pub(crate) struct NotedEnd {
     pub(crate) answer: Result<()>,
-    /// Whether it was permitted anything: where it was not, nothing was asked for, whatever was noted.
+    /// Whether it was permitted anything. If not, nothing was asked for, whatever was noted.
     pub(crate) is_asked: bool,
 }
 
@@ -121,7 +121,7 @@ impl Fence for NotedCall<'_, '_> {
     }
 }
 
-/// Confirms the hold; what follows must be begun at once.
+/// Confirms the lease. The permitted request must begin at once.
 pub(crate) async fn may(hold: &Lease<'_>) -> Result<()> {
     match hold.confirm().await {
         Ok(()) if hold.is_fresh() => Ok(()),
@@ -298,8 +298,8 @@ impl<'a> GuardedHypervisor<'a> {
             .await
     }
 
-    /// If the run is `cancelled`, the wait ends and the guest goes on shutting down. The answer may be "still on" then, which is no reason
-    /// to cut the power.
+    /// If the run is `cancelled`, the wait ends and the guest goes on shutting down. The answer may be "still on" then,
+    /// which is no reason to cut the power.
     pub async fn shut_down_unless(
         &self,
         vm: &Vm,
@@ -322,8 +322,8 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.copy_path(disk, mark)
     }
 
-    /// The removal is noted before the last look and the request. A call that is refused before leaves no note. If the last look or the
-    /// permit ends the call, the removal is noted but was not requested: the answer says so.
+    /// The removal is noted before the last look and the request. A call that is refused before leaves no note. If the
+    /// last look or the permit ends the call, the removal is noted but was not requested: the answer says so.
     ///
     /// # Errors
     /// [`Cancelled`] when the operator has asked to end before anything was permitted. The removal may be noted then.

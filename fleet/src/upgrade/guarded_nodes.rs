@@ -1,4 +1,5 @@
-//! The nodes as an upgrade may ask them: whatever changes one is asked under a hold that was confirmed just before.
+//! The nodes as an upgrade may ask them: each request that changes one is made under a lease that was confirmed just
+//! before.
 
 use std::net::Ipv4Addr;
 use std::path::Path;

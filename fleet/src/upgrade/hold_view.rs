@@ -2,7 +2,7 @@
 
 use crate::lease::{Lease, TakeOver};
 
-/// How a deployment is looked at that is to be planned for.
+/// How a plan looks at the lease.
 #[derive(Clone, Copy)]
 pub(super) enum HoldView<'a> {
     /// A holder blocks the plan.

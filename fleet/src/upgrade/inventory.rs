@@ -27,8 +27,8 @@ pub struct Inventory {
     /// Where those of the others are, by BIOS UUID, that carry the deployment's stamp. They were moved to where its VMs
     /// are not looked for.
     pub moved: BTreeMap<Uuid, String>,
-    /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID: codes and words. Empty where something is
-    /// denied.
+    /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID: codes and words. Empty
+    /// if something is denied.
     pub kept: BTreeMap<Uuid, Vec<(&'static str, String)>>,
     /// A privilege that an upgrade needs and the hypervisor does not grant.
     pub denied: Option<String>,
@@ -57,7 +57,7 @@ impl Inventory {
             places.insert(vm.uuid(), moved::place(vm, &hypervisor.may_be_stamped(vm).await));
         }
         let (mut denied, mut no_place) = (None, None);
-        // That there is no place says nothing of what is permitted.
+        // A missing place does not show which privileges are missing.
         for permitted in [hypervisor.preflight(placement).await, hypervisor.may_change_own().await] {
             match permitted {
                 Ok(()) => {}

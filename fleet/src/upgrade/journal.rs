@@ -30,7 +30,7 @@ impl<'a> Journal<'a> {
     /// Begins a journal with a plan.
     ///
     /// # Errors
-    /// When it cannot be written: there is no such upgrade then.
+    /// When it cannot be written: the upgrade does not exist then.
     pub async fn begin(hold: &'a Lease<'a>, plan: Plan) -> anyhow::Result<Self> {
         let entry = entry(hold, Event::Planned { plan: Box::new(plan) });
         hold.confirm().await?;
@@ -126,7 +126,7 @@ fn line(entry: &Entry) -> anyhow::Result<String> {
     Ok(serde_json::to_string(entry)? + "\n")
 }
 
-/// The journal of the last hold that has one: one JSON object a line. None if that upgrade was abandoned unread:
+/// The journal of the last lease that has one: one JSON object a line. `None` if that upgrade was abandoned unread:
 /// nothing is known of it.
 ///
 /// # Errors

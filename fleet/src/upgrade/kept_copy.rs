@@ -13,7 +13,7 @@ use crate::nodes::clean;
 pub struct KeptCopy {
     /// Where it lies, in the hypervisor's words.
     pub path: String,
-    /// Its UUID; none while it is not known to be whole: perhaps half of one lies there, or nothing.
+    /// Its UUID. `None` while it is not known to be complete: an incomplete copy may exist, or nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
 }

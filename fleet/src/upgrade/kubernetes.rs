@@ -47,7 +47,7 @@ impl Deployment<'_> {
         self.planned_kubernetes(options, HoldView::AsItIs).await
     }
 
-    /// The same for who would take the deployment over as `over` says.
+    /// The same for a caller that would take the deployment over as `over` says.
     pub async fn plan_kubernetes_over(
         &self,
         options: &KubernetesOptions,
@@ -100,7 +100,7 @@ impl Deployment<'_> {
         upgraded
     }
 
-    /// The same for a deployment that is held: until now others could change what a plan rested on.
+    /// The same under a lease: until now others could change the conditions of a plan.
     pub(super) async fn upgrade_kubernetes_under(
         &self,
         hold: &Lease<'_>,
@@ -130,7 +130,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// Whether this command is still the one, and wanted.
+    /// Whether this command still holds the lease, and is not asked to end.
     pub(super) async fn may_go_on(&self, hold: &Lease<'_>) -> anyhow::Result<()> {
         Ok(unless_cancelled(&self.cancelled, hold.renew()).await??)
     }
@@ -166,7 +166,7 @@ impl Deployment<'_> {
         hold: &Lease<'_>,
     ) -> anyhow::Result<()> {
         let nodes = GuardedNodes::new(self.nodes, hold);
-        // Since the plan pods have come, and gone with the nodes before.
+        // Since the plan, pods may have come, and gone with the nodes before.
         if let Some(words) = drain_deletes(self.nodes.facts(node.address).await.ok().as_ref()) {
             self.tell(&Notice::Losses { node: &node.name, words: &words });
         }

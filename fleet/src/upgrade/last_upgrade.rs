@@ -46,14 +46,15 @@ pub struct UpgradeSummary {
     pub is_at_rest: bool,
     /// BIOS UUIDs of the deployment's VMs, as far as this upgrade and those before it know them.
     pub vms: BTreeSet<Uuid>,
-    /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
-    /// node that was left out or replaced may have no VM that holds its own.
+    /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made.
+    /// Kept also after an end: a node that was left out or replaced may have no VM that holds its disk.
     pub disks: Vec<DiskRef>,
     /// UUIDs of the data disks that its nodes' VMs held when it was planned. `disks` has those of earlier upgrades too.
     pub planned: BTreeSet<Uuid>,
-    /// BIOS UUIDs of the VMs that it made and never powered on. Of VMs that earlier upgrades made it knows nothing.
+    /// BIOS UUIDs of the VMs that it made and never powered on. VMs of earlier upgrades are not among them.
     pub never_on: BTreeSet<Uuid>,
-    /// Where the settings of its nodes' VMs were when they were seen last, and of which node each is, by BIOS UUID. Only what this upgrade has noted.
+    /// The last known place of the settings of its nodes' VMs, with the node of each, by BIOS UUID. Only from the notes
+    /// of this upgrade.
     pub places: BTreeMap<Uuid, Place>,
     /// Those of the VMs that the upgrade has destroyed, except for nodes that an operator has replaced.
     pub removed: BTreeSet<Uuid>,

@@ -8,8 +8,8 @@ use crate::hypervisor::{ErrorKind, PowerState, Result, Vm};
 pub(super) const IF_COPY: &str =
     "; if it is a copy that backup software has restored, remove it or take its stamp (kaas.stamp) away";
 
-/// Where a VM is that carries the stamp and was not shown among the deployment's. `found` is what
-/// [`crate::hypervisor::Hypervisor::may_be_stamped`] says of it.
+/// The place of a VM that carries the stamp and was not shown among the deployment's. `found` is the answer of
+/// [`crate::hypervisor::Hypervisor::may_be_stamped`].
 pub(super) fn place(vm: &Vm, found: &Result<()>) -> String {
     match found {
         Ok(()) => format!("{vm} exists, where it is looked for; look again"),

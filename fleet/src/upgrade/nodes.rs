@@ -46,7 +46,7 @@ pub trait Nodes: Send + Sync {
         Ok(())
     }
 
-    /// The UID of the namespace kube-system: what tells one cluster from another.
+    /// The UID of the namespace kube-system. It identifies the cluster.
     async fn cluster(&self) -> anyhow::Result<Uuid>;
 
     /// The control-plane nodes by name and address.
@@ -68,19 +68,20 @@ pub trait Nodes: Send + Sync {
     /// Lets a node that was evacuated take its part again.
     async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
 
-    /// Makes a node's swap final: this one, for a request may come late and find the next one.
+    /// Makes a node's swap final. It names the swap: a late request could find the next one.
     async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
 
     /// Lets a node go to another minor version of Kubernetes, or go on with that, or only judge it.
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
 
-    /// Lets a node renew its certificates, or says how far that is: done is a node whose control plane runs with the new ones.
+    /// Lets a node renew its certificates, or reports the progress: a node is done when its control plane runs with the
+    /// new ones.
     async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
 
     /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
     ///
     /// # Errors
-    /// When none comes whole, or there is no room for it.
+    /// When no complete snapshot arrives, or there is no room for it.
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64>;
 
     /// Lets the cluster show users how far the upgrade is, as JSON. No decision reads it.
@@ -153,7 +154,7 @@ impl Nodes for Client {
     }
 }
 
-/// The object of an answer, if there is one of this name.
+/// The object of an answer. `None` if no object has this name.
 fn found(answer: &Answer) -> anyhow::Result<Option<Value>> {
     match answer.status {
         200 => answer.json().map(Some),
@@ -197,7 +198,7 @@ pub(super) fn facts_of(answer: &Answer) -> anyhow::Result<Node> {
     Ok(facts)
 }
 
-/// Refuses what Kubernetes does not take as a node's name: a DNS subdomain (RFC 1123, section 2.1), lower-case.
+/// Refuses names that Kubernetes does not accept for a node: a DNS subdomain (RFC 1123, section 2.1), lower-case.
 pub(super) fn is_name(name: &str) -> anyhow::Result<()> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let label = |label: &str| {

@@ -12,7 +12,7 @@ pub enum Notice<'a> {
     /// A step is being taken.
     Step {
         plan: &'a Plan,
-        /// The step, of which `plan` says what it is about.
+        /// The step of `plan`.
         step: Step,
         /// Its number on this way, from 0.
         index: usize,
@@ -68,7 +68,8 @@ pub enum Notice<'a> {
         place: &'a str,
         bytes: u64,
     },
-    /// An upgrade of Kubernetes goes on whose snapshot is not kept here. None is taken: a new API server may have written in the store.
+    /// An upgrade of Kubernetes goes on whose snapshot is not kept here. No new one is taken: a new API server may have
+    /// written in the store.
     NoSnapshot {
         name: &'a str,
     },

@@ -1,4 +1,4 @@
-//! Whether the last upgrade of a deployment is still open, for who changes its VMs otherwise.
+//! Whether the last upgrade of a deployment is still open, for commands that change its VMs outside an upgrade.
 
 use uuid::Uuid;
 

@@ -48,7 +48,8 @@ impl Deployment<'_> {
         )
     }
 
-    /// Refuses to go on with an upgrade that has ended with its cluster: that was destroyed, and what is here now is another one.
+    /// Refuses to continue an upgrade that has ended with its cluster: that one was destroyed, and the present one is
+    /// another.
     ///
     /// # Errors
     /// When it is so, or the store does not answer.
@@ -62,7 +63,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// Refuses a place where something is another deployment's.
+    /// Refuses a place with something of another deployment.
     ///
     /// # Errors
     /// When it is so, or the store does not answer.

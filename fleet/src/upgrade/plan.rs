@@ -44,7 +44,8 @@ pub struct Options {
     pub downgrade: bool,
     /// Fingerprint of the key that must have signed the OVA and is pinned at the commit, in place of the cluster's.
     pub publisher: Option<String>,
-    /// Whose key must have signed the OVA as well where none is given, by the description of the cluster. It changes no pin.
+    /// The publisher whose key must have signed the OVA if no key is given, by the description of the cluster. It
+    /// changes no pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub described_publisher: Option<DescribedPublisher>,
     /// Where new VMs are put.
@@ -54,7 +55,8 @@ pub struct Options {
     /// if it runs the image already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<VmSize>,
-    /// Whether each data disk is copied, as the old image has left it, before the new VM gets it. For people: nothing here puts a copy back.
+    /// Whether each data disk is copied, as the old image has left it, before the new VM gets it. For operators:
+    /// nothing here attaches a copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub copy_disks: bool,
 }
@@ -77,7 +79,7 @@ pub struct PlannedNode {
     pub old_name: String,
     /// Name of the VM that takes its place.
     pub new_name: String,
-    /// The disk that moves, as the hypervisor calls it, and where it was when the plan was made.
+    /// The disk that moves, by the hypervisor's reference, and where it was when the plan was made.
     pub disk: DiskRef,
     /// The keys of the network adapters that were connected when the plan was made.
     pub adapters: Vec<String>,
@@ -127,7 +129,7 @@ pub enum Action {
     Gate,
     /// Withdraws the swap.
     Cancel,
-    /// Moves the virtual IP, the leader and the pods away from the new VM, if it runs well.
+    /// Moves the virtual IP, the leader and the pods away from the new VM, if it is healthy.
     EvacuateNew,
     /// Makes sure that the old VM is off.
     StopOld,
@@ -147,7 +149,7 @@ pub enum Action {
     GateOld,
     /// Removes the new VM.
     DestroyNew,
-    /// Looks whether all nodes are good on the new image.
+    /// Looks whether all nodes are healthy on the new image.
     Check,
     /// Makes a node's swap final.
     Commit,
@@ -155,14 +157,14 @@ pub enum Action {
     DestroyOld,
     /// Removes the copies of the data disk.
     DeleteCopy,
-    /// Leaves a node as it is, and makes its swap final if it is good on the new image.
+    /// Leaves a node as it is, and makes its swap final if it is healthy on the new image.
     Keep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub action: Action,
-    /// To which node, by its place in the plan; none for the whole.
+    /// The node, by its place in the plan. `None` for the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<usize>,
 }
@@ -202,7 +204,7 @@ pub struct Plan {
     pub cluster: Uuid,
     /// All control-plane nodes, swapped or not: so many members etcd must have, all healthy, before one leaves.
     pub members: Vec<ControlNode>,
-    /// The OVA to upgrade to, and what was verified of it.
+    /// The OVA to upgrade to, with its verified facts.
     pub target: Target,
     pub options: Options,
     /// Its grounds, for users.
@@ -214,10 +216,11 @@ pub struct Plan {
     /// last upgrade alone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub other_vms: BTreeSet<Uuid>,
-    /// The same of data disks, each where it is, or where it was last known to be.
+    /// The same of data disks, each at its present or last known place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_disks: Vec<DiskRef>,
-    /// Copies of data disks that earlier upgrades have left. They are only named: no upgrade but the one that made them removes any.
+    /// Copies of data disks that earlier upgrades have left. They are only named: an upgrade removes only its own
+    /// copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_copies: Vec<DiskCopy>,
     /// The way forward.
@@ -244,7 +247,7 @@ pub(crate) fn base_of(name: &str) -> &str {
 }
 
 /// The name of a node's new VM: that of the old one without its build, and the new build. Names that an operator has
-/// kept apart stay apart. Where that is the old one's own, for its image stays, its size is added.
+/// kept apart stay apart. If the result is the old name, because the image stays, the size is added.
 pub(super) fn new_name(old: &str, target: &Target, options: &Options) -> String {
     let name = format!("{}-{}", base_of(old), target.image.short());
     match options.size {

@@ -1,4 +1,5 @@
-//! How far an upgrade is and what comes next, as a pure function of its journal. Which steps a way has is in `way.rs`.
+//! The progress of an upgrade and its next step, as a pure function of its journal. The steps of a direction are in
+//! `way.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +21,11 @@ pub struct Progress {
     pub only: Option<usize>,
     /// The nodes that a rollback leaves out: nothing is left that could go back.
     pub left_out: BTreeSet<usize>,
-    /// In which order nodes go back, if they do so one by one.
+    /// The order in which nodes go back, if one by one.
     pub order: Order,
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
-    /// Why it waits, if the last thing that happened is that it could not go on.
+    /// Why it waits, if its last entry is a pause.
     pub paused: Option<Reason>,
     /// Why the direction changed last, if it did.
     pub reason: Option<Reason>,
@@ -36,11 +37,12 @@ pub struct Progress {
     drawn: BTreeMap<usize, Uuid>,
     /// The nodes whose new VMs may have been on.
     ever_on: BTreeSet<usize>,
-    /// Where the settings of a node's old and new VM were when they were seen last, and what the hypervisor calls that datastore.
+    /// The last known place of the settings of a node's old and new VM, and the hypervisor's identifier of that
+    /// datastore.
     settings: BTreeMap<(Which, usize), (String, Option<String>)>,
     /// The nodes that an operator has replaced.
     replaced: BTreeSet<usize>,
-    /// The step that the last entries say cannot be taken, for how many seconds it was looked at, and when last.
+    /// The blocked step of the last entries, for how many seconds it was looked at, and when last.
     stuck: Option<(Step, u64, u64)>,
 }
 
@@ -54,7 +56,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// The VM whose place a step notes: it stops that VM, powers it on or moves its work away. None of other steps.
+    /// The VM whose place a step notes: it stops that VM, powers it on or moves its work away. `None` for other steps.
     pub fn of(action: Action) -> Option<Self> {
         match action {
             Action::ShutDown | Action::PowerOnOld => Some(Self::Old),
@@ -76,7 +78,7 @@ pub enum Next {
         /// Whether it was begun before and interrupted.
         again: bool,
     },
-    /// All steps of the way are done: its end is to be noted.
+    /// All steps of the direction are done: its end is to be noted.
     End(Outcome),
     /// One node is back on its old image, the others are where they were: the operator decides.
     NodeIsBack(usize),
@@ -156,7 +158,7 @@ impl Progress {
         }
     }
 
-    /// How many steps of the way are done, and how many there are.
+    /// How many steps of the direction are done, and how many it has.
     pub fn count(&self, plan: &Plan) -> (usize, usize) {
         match self.next(plan) {
             Next::Take { index, total, .. } => (index, total),
@@ -167,13 +169,13 @@ impl Progress {
         }
     }
 
-    /// Whether a step was begun on the way that counts.
+    /// Whether a step was begun in the present direction.
     pub fn is_begun(&self, step: Step) -> bool {
         self.begun.contains(&step)
     }
 
-    /// For how many seconds commands before had looked at a step that cannot be taken, and when one did last, in
-    /// seconds of Unix time.
+    /// For how many seconds earlier commands had looked at a blocked step, and when one did last, in seconds of Unix
+    /// time.
     pub fn looked(&self, step: Step) -> Option<(u64, u64)> {
         self.stuck.filter(|(stuck, ..)| *stuck == step).map(|(_, looked, at)| (looked, at))
     }
@@ -250,7 +252,7 @@ impl Progress {
         self.begun.iter().any(|step| step.node.is_some_and(|other| other != node))
     }
 
-    /// Whether nothing was begun of any node, but that it is left as it is: each is in the VM that the plan has found.
+    /// Whether nothing was begun of any node except to leave it as it is: each is in the VM that the plan has found.
     pub fn is_untouched(&self) -> bool {
         self.begun.iter().all(|step| step.node.is_none() || step.action == Action::Keep)
     }

@@ -1,4 +1,4 @@
-//! Why a run waits, pauses or turns: a stable code for programs, and words for people.
+//! Why a run waits, pauses or turns: a stable code for programs, and words for users.
 
 use std::fmt;
 
@@ -46,7 +46,7 @@ impl From<Rejection> for Reason {
     }
 }
 
-/// The code of what an earlier version noted without one.
+/// The code of a reason that an earlier version noted without one.
 fn uncoded() -> String {
     UNCODED.to_owned()
 }

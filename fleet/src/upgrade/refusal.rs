@@ -1,4 +1,4 @@
-//! Why there is no plan, with stable codes: all reasons at once.
+//! Why a plan is refused, with stable codes: all reasons at once.
 
 use std::fmt;
 

@@ -116,7 +116,7 @@ impl<'a> Renewed<'a> {
         self.found().map_err(|ended| anyhow!("{ended}no credentials are at hand"))
     }
 
-    /// With what does not end soon; none if nothing lasts.
+    /// With credentials that do not expire soon. `None` if none last.
     fn lasting(&self) -> Option<Arc<dyn Nodes>> {
         self.now().given.as_ref().filter(|given| given.lasts(ENDING)).map(|given| Arc::clone(&given.nodes))
     }

@@ -92,7 +92,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses what an upgrade has gone too far for, and another upgrade than the one that was named.
+/// Refuses requests that come too late for an upgrade, and another upgrade than the named one.
 pub(super) fn permits(verb: Request, id: Option<Uuid>, plan: &Plan, entries: &[Entry]) -> anyhow::Result<()> {
     if let Some(id) = id.filter(|id| *id != plan.id) {
         bail!("the upgrade is {}, not {id}; nothing was changed", plan.id);

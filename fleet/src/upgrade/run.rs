@@ -19,8 +19,8 @@ use super::recorder::{LOOKS_PER_TRY, Recorder};
 use super::step_deadline::StepDeadline;
 use super::step_error::{Obstacle, RollbackTrigger, StepError};
 
-/// Goes the way of one deployment's journal, under a hold. Whatever it changes, it changes behind the hold: it cannot
-/// be made without.
+/// Runs the steps of one deployment's journal, under a lease. Each change needs the lease: a run cannot be made
+/// without.
 pub struct Run<'a> {
     pub(super) context: StepContext<'a>,
     recorder: Recorder,
@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
         self.turn_to(journal, direction, (None, Order::LastFirst), BTreeSet::new(), reason).await
     }
 
-    /// Turns the journal back, without those nodes of which nothing is left that could go back.
+    /// Turns the journal back, without those nodes that have nothing left to go back to.
     pub(super) async fn turn_back(
         &self,
         journal: &mut Journal<'_>,
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
         self.recorder.note(&self.context, journal, event).await
     }
 
-    /// Lets the cluster show the journal at the end of a command, whether or not its API was away a moment ago.
+    /// Lets the cluster show the journal at the end of a command, even if its API was away a moment ago.
     pub async fn show_last(&self, journal: &Journal<'_>) {
         self.recorder.show_last(&self.context, journal).await;
     }

@@ -18,7 +18,7 @@ pub struct UpgradeStatus {
     pub id: Uuid,
     /// The way that it goes.
     pub direction: Direction,
-    /// The one node that the way is for, by its name; none for all.
+    /// The one node that the direction is for, by its name. `None` for all.
     pub only: Option<String>,
     /// In which order the nodes go back.
     pub order: Order,

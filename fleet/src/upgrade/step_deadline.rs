@@ -16,14 +16,14 @@ pub struct StepDeadline {
     pub(super) since: Option<Instant>,
     /// When that was seen last.
     pub(super) last: Option<Instant>,
-    /// For how long it was looked at: this counts against a node that is away.
+    /// For how long the step was looked at: this counts against a node that is away.
     pub(super) looked: Duration,
     /// How many seconds of that are noted.
     pub(super) noted: u64,
     pub(super) reason: Option<Reason>,
-    /// Whether the last look found what does not pass by itself.
+    /// Whether the last look found an obstacle that does not pass by itself.
     pub(super) is_final: bool,
-    /// Whether nothing that was begun before is still going on.
+    /// Whether all earlier requests have ended.
     pub(super) settled: bool,
 }
 

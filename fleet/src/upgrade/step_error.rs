@@ -57,7 +57,7 @@ impl StepError {
         Self::cannot(Reason::new(code, words), false, RollbackTrigger::Never)
     }
 
-    /// It may pass, and is no fault of the node that is away.
+    /// It may pass, and the node that is away is not at fault.
     pub(super) fn elsewhere(code: &str, words: impl fmt::Display) -> Self {
         Self::cannot(Reason::new(code, words), true, RollbackTrigger::Never)
     }

@@ -1,5 +1,5 @@
-//! The image to upgrade to, out of its OVA. Everything is verified before
-//! anything is believed; whether its signer is to be trusted is the plan's to decide.
+//! The image to upgrade to, out of its OVA. Everything is verified before anything is believed. The plan decides
+//! whether its signer is to be trusted.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub struct Target {
     pub name: String,
     /// Version and build.
     pub image: Image,
-    /// Of which versions it may take the place; none for any that is not newer.
+    /// The versions that it may replace. `None` for any that is not newer.
     #[serde(default)]
     pub upgrades_from: Option<VersionReq>,
     /// The minor version of etcd that it runs. `None` for an image from before this was stated.
@@ -36,7 +36,7 @@ pub struct Target {
     pub etcd: Option<Minor>,
     /// Kubernetes minor versions that it carries, such as `1.36`.
     pub kubernetes: Vec<String>,
-    /// Fingerprint of the key that signed it, the signature verified; none if it is not signed.
+    /// Fingerprint of the key that signed it, with a verified signature. `None` if it is not signed.
     pub signer: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-/// The key that signed, if one did: claimed by the file, proved by the signature.
+/// The signer's key: claimed by the file, proved by the signature. `None` if it is not signed.
 fn signer(archive: &Archive) -> anyhow::Result<Option<PublicKey>> {
     let Some(signature) = archive.signature()? else { return Ok(None) };
     let key = signature.claimed_key().clone();

@@ -52,7 +52,7 @@ impl Progress {
         self.is_at_once(plan) || self.order.ill().is_some_and(|ill| ill.together.contains(&node))
     }
 
-    /// Whether all nodes are off at once on the way that it goes.
+    /// Whether all nodes are off at once in the present direction.
     pub fn is_at_once(&self, plan: &Plan) -> bool {
         plan.options.mode == Mode::AllAtOnce || matches!(self.order, Order::AtOnce | Order::WithoutQuorum)
     }

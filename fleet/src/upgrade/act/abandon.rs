@@ -65,7 +65,7 @@ impl StepContext<'_> {
         Ok(format!("{}; {left}", self.end_swap(plan, node).await))
     }
 
-    /// Asks a node how it is, and for what ends its swap. Says how it stays.
+    /// Asks a node for its state, and for the end of its swap. Returns the state in which it stays.
     async fn end_swap(&self, plan: &Plan, node: &PlannedNode) -> String {
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
@@ -110,7 +110,7 @@ pub(in crate::upgrade) fn withdrawn(what: &str, asked: anyhow::Result<Asked>) ->
 /// may delete attached disks with their VM. `moved` says where the old VM is that is out of sight.
 fn leftovers(vms: &Vms, moved: Option<String>, disk: &DiskRef) -> String {
     let all = || vms.old.iter().chain(&vms.new).chain(&vms.others);
-    // Of a journal that cannot be read nothing is noted: the new VM is among them then.
+    // An unreadable journal has no notes: the new VM is among the strays then.
     let strays = || vms.strays.iter().filter(|vm| vm.power != PowerState::On);
     let idle = || all().filter(|vm| vm.power != PowerState::On);
     let mut told: Vec<String> = idle().filter_map(|vm| needed(vm, disk)).collect();

@@ -14,7 +14,7 @@ use crate::upgrade::reason::{DISK_HELD, HYPERVISOR_TRANSIENT};
 use crate::upgrade::step_error::{StepError, Unconfirmed};
 
 impl StepContext<'_> {
-    /// Where the copy will lie that a step makes; none for every other step. It is noted before anything is done.
+    /// The path of the copy that a step makes. `None` for every other step. It is noted before anything is done.
     pub(in crate::upgrade) fn copy_to_make(&self, plan: &Plan, journal: &Journal<'_>, step: Step) -> Option<String> {
         let index = step.node.filter(|_| step.action == Action::Copy)?;
         Some(self.hypervisor.copy_path(&place(journal, index), &mark(&plan.nodes[index])))
@@ -136,7 +136,7 @@ enum Deleted {
     Left(String),
 }
 
-/// Says what helps where a disk cannot be copied. Its node is off meanwhile.
+/// Names the remedy if a disk cannot be copied. Its node is off meanwhile.
 fn not_copied(node: &PlannedNode, disk: &DiskRef, error: Error) -> StepError {
     let words = format!(
         "copying the data disk {} of {} at {} (a copy needs as much room there as the disk's provisioned size; `resume` tries again once there is room \

@@ -67,7 +67,7 @@ impl StepContext<'_> {
         if old.power != PowerState::On {
             return Err(StepError::pause(reason::VM_STATE, format!("{old} is {}", old.power)));
         }
-        // Since the plan pods have come, and gone with the nodes before.
+        // Since the plan, pods may have come, and gone with the nodes before.
         self.tell_losses(node, self.nodes.facts(node.address).await.ok().as_ref());
         let request = Evacuate::Swap(swap::Request {
             id: node.swap,
@@ -151,15 +151,15 @@ impl StepContext<'_> {
         })
     }
 
-    /// Says what the drain of a node deletes for good, as far as the node has said it.
+    /// Reports the data that the drain of a node deletes for good, as far as the node has said it.
     fn tell_losses(&self, node: &PlannedNode, told: Option<&Node>) {
         if let Some(words) = drain_deletes(told) {
             (self.watch)(&Notice::Losses { node: &node.name, words: &words });
         }
     }
 
-    /// Lets a node leave, and waits until it has. A refusal that stands for longer than `patience` is its last word.
-    /// False if its image does not know how.
+    /// Lets a node leave, and waits until it has. A refusal that lasts for longer than `patience` is final. False if
+    /// its image does not know how.
     async fn evacuated(
         &self,
         plan: &Plan,

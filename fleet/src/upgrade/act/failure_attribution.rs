@@ -11,7 +11,7 @@ use crate::upgrade::reason::{self, NODE_DIFFERS, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
 use crate::upgrade::step_error::{StepError, Wait};
 
-/// How a node does, as far as another one depends on it.
+/// The health of a node, as far as another one depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Well,

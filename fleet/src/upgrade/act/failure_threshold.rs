@@ -10,7 +10,7 @@ use crate::upgrade::context::MOMENT;
 
 /// So many looks in a row must find it so...
 const LOOKS: u32 = 3;
-/// ...and for so many paces. More looks would take too long: who asks a node that hangs waits at each.
+/// ...and for so many paces. More looks would take too long: each one waits for a node that hangs.
 const PACES: u32 = 10;
 
 /// No answer takes longer than [`MARGIN`]: a node counts as unhealthy before the wait for it ends.
@@ -29,7 +29,7 @@ impl FailureThreshold {
         Self { lasting: pace * PACES, row: Mutex::default() }
     }
 
-    /// Counts a look, and says whether what it found is believed now.
+    /// Counts a look, and returns whether its finding is believed now.
     pub(super) fn look(&self, found: bool) -> bool {
         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
         if !found {

@@ -24,8 +24,8 @@ use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, NODE_SILENT};
 use crate::upgrade::step_error::Wait;
 
 impl StepContext<'_> {
-    /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault. Time in
-    /// which it is does not count, up to as much again.
+    /// The gate on the way forward: a node that does not pass it goes back, unless another node is at fault. That time
+    /// does not count, up to as much again.
     pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
         let (image, limit) = (&plan.target.image, Duration::from_secs(plan.options.gate_seconds));
         let blame = &Mutex::new(FailureAttribution::new(limit, self.most_of_a_look(), self.pace));
@@ -46,7 +46,7 @@ impl StepContext<'_> {
         Ok(good(node, image, &facts))
     }
 
-    /// How the other nodes do that were to be well all the time.
+    /// The health of the other nodes, which should be healthy all the time.
     async fn look_at_others(&self, plan: &Plan, node: &PlannedNode, progress: &Progress) -> Vec<(String, Health)> {
         let mut seen = Vec::new();
         for (name, address) in others(plan, node) {
@@ -171,7 +171,7 @@ pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, 
     if facts.healthy.is_none() {
         return lacks(NODE_NOT_READY, "it was not found healthy yet");
     }
-    // An image that does not tell of its pods is taken at its word.
+    // An image that does not report its pods is taken at its word.
     let cordoned = facts.pods.as_ref().map_or(Some(false), |pods| pods.cordoned);
     match cordoned {
         _ if node.cordoned => None,

@@ -16,7 +16,7 @@ use crate::upgrade::step_error::StepError;
 enum Source {
     /// From the OVA, which was read and verified for it now.
     Read,
-    /// It was laid there before: its OVA was not read now.
+    /// It was imported before: its OVA was not read now.
     LaidBefore,
 }
 
@@ -109,7 +109,7 @@ impl StepContext<'_> {
         Ok((format!("{} ({uuid}), off, without a data disk", node.new_name), uuid))
     }
 
-    /// Removes the new VM, or what an interrupted import has left of it.
+    /// Removes the new VM, or the rest of an interrupted import.
     pub(super) async fn destroy_new(&self, node: &PlannedNode, vms: &Vms) -> Taken {
         let Some(new) = &vms.new else { return Ok("it does not exist".to_owned()) };
         removable(new)?;

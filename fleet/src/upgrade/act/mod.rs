@@ -1,5 +1,5 @@
-//! The steps themselves. Each looks first, then acts, and says whether it
-//! changed anything, so that it can be taken again after a crash at any point.
+//! The steps themselves. Each looks first, then acts, and reports whether it changed anything. So it can be taken again
+//! after a crash at any point.
 
 mod abandon;
 mod copy;
@@ -111,13 +111,13 @@ impl StepContext<'_> {
         }
     }
 
-    /// The deployment's VMs as they are now, looked at for as long as this command is wanted.
+    /// The deployment's VMs as they are now. Ends early if the command is asked to end.
     pub(super) async fn vms(&self) -> Result<Vec<Vm>, StepError> {
         let attempt = "reading the hypervisor's inventory";
         self.look(async { self.hypervisor.vms().await.map_err(|error| error.context(attempt)) }).await
     }
 
-    /// A VM as it is now, looked at for as long as this command is wanted.
+    /// A VM as it is now. Ends early if the command is asked to end.
     pub(super) async fn current(&self, vm: &Vm) -> Result<Vm, StepError> {
         let attempt = format!("looking at {vm} again");
         self.look(async { self.hypervisor.vm(&vm.reference).await.map_err(|error| error.context(attempt)) }).await
@@ -147,7 +147,7 @@ impl StepContext<'_> {
         Ok(Touched { disk: Some(disk), datastore, settings: None })
     }
 
-    /// Where a node's disk is now that no VM holds: its datastore may have another name since it was taken from one.
+    /// The place of a node's disk that no VM holds: its datastore may have another name since it was taken from one.
     async fn present(&self, journal: &Journal<'_>, node: usize) -> Result<DiskRef, StepError> {
         let noted = place(journal, node);
         match datastore_of(journal.entries(), node) {
@@ -168,7 +168,7 @@ impl StepContext<'_> {
         progress: &Progress,
     ) -> Result<Option<StepOutcome>, StepError> {
         let known = step.node.is_some_and(|index| progress.is_replaced(index));
-        // A node is taken for lost where its old VM is gone, or should run and does not.
+        // A node counts as lost if its old VM is gone, or should run and does not.
         let begins = matches!(step.action, Action::Import | Action::Prepare | Action::ShutDown);
         let is_lost = vms.old.as_ref().is_none_or(|old| begins && old.power != PowerState::On);
         let removes = matches!(step.action, Action::DestroyNew | Action::DestroyOld);
@@ -224,7 +224,8 @@ impl StepContext<'_> {
     }
 }
 
-/// A node's old VM is gone, and nothing has taken its place. All at once, others that are off do not stay so for that.
+/// The error for a node whose old VM is gone and was not replaced. All at once, others that are off do not stay so for
+/// that.
 fn gone(plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> StepError {
     let words = format!("the {} is gone, and {} {how}", old_of(node), node.name);
     let is_any_away = progress.direction == Direction::Back || progress.is_any_away(plan);
@@ -268,7 +269,7 @@ impl StepOutcome {
 pub(super) struct Vms {
     /// The one that it runs in before.
     pub(super) old: Option<Vm>,
-    /// The one that was made for its swap, or what an interrupted import has left.
+    /// The one that was made for its swap, or the rest of an interrupted import.
     pub(super) new: Option<Vm>,
     /// All others that carry its name in their stamp, but for the strays.
     pub(super) others: Vec<Vm>,

@@ -16,7 +16,7 @@ use crate::upgrade::reason;
 use crate::upgrade::refusal::VM_MOVED;
 use crate::upgrade::step_error::StepError;
 
-/// So many looks lie between two that find a VM gone.
+/// The number of looks between two that find a VM gone.
 const LOOKS_APART: u32 = 5;
 
 impl StepContext<'_> {
@@ -130,7 +130,7 @@ impl StepContext<'_> {
         Err(StepError::elsewhere(VM_MOVED, words))
     }
 
-    /// Where a VM of the deployment is that the inventory does not show.
+    /// The place of a VM of the deployment that the inventory does not show.
     async fn place(&self, vm: &Vm) -> Result<String, StepError> {
         let found = unless_cancelled(&self.cancelled, self.hypervisor.may_be_stamped(vm)).await?;
         let place = moved::place(vm, &found);

@@ -19,7 +19,7 @@ use crate::upgrade::step_error::{StepError, Wait};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
     Facts,
-    /// Something else: it refuses to tell, or is not trusted. It may be at work.
+    /// Something else: it refuses to answer, or is not trusted. It may be at work.
     SomethingElse,
     Nothing,
 }

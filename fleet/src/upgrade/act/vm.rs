@@ -13,8 +13,8 @@ use crate::upgrade::refusal::VM_SNAPSHOT;
 use crate::upgrade::step_error::{StepError, Wait};
 
 impl StepContext<'_> {
-    /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then
-    /// looked up.
+    /// Shuts a VM down. Its power is cut only if it was asked and is still on at the limit. Then it looks up whether
+    /// the VM is off.
     pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Taken {
         match vm.power {
             PowerState::Off => return Ok(format!("{} is off", vm.name)),
@@ -102,7 +102,7 @@ impl StepContext<'_> {
         let mut changed = 0;
         for key in vm.adapters.iter().filter(|adapter| adapter.connected != connected).map(|adapter| &*adapter.key) {
             if chosen(key) {
-                // Each change makes another VM of it, in the hypervisor's eyes.
+                // To the hypervisor, each change makes another VM of it.
                 let now = self.current(vm).await?;
                 if !connected {
                     off(&now)?;

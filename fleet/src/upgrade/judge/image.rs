@@ -1,4 +1,4 @@
-//! Whether the image may be: who signed it, and whether it may take the place of what the nodes run.
+//! Whether the image is permitted: its signer, and whether it may replace the nodes' images.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ fn described(judged: &mut Judged, target: &Target, options: &Options) {
     }
 }
 
-/// The keys that are pinned, each with the nodes on which it is.
+/// The pinned keys, each with its nodes.
 fn pinned(inventory: &Inventory) -> Vec<(Option<String>, Vec<String>)> {
     let mut pinned: BTreeMap<Option<String>, Vec<String>> = BTreeMap::new();
     for node in &inventory.cluster.nodes {

@@ -1,5 +1,4 @@
-//! Whether an upgrade may be: every condition with its evidence, or with the reason
-//! why it does not hold. Pure.
+//! Whether an upgrade is permitted: every condition with its evidence, or with the reason why it does not hold. Pure.
 
 mod image;
 mod vm;
@@ -119,7 +118,7 @@ pub(super) fn losses(judged: &mut Judged, node: &SeenNode, facts: &Node) {
     }
 }
 
-/// The same in words, of a node that may have said nothing. None if nothing is lost.
+/// The same in words, of a node that may not have answered. `None` if nothing is lost.
 pub(super) fn drain_deletes(facts: Option<&Node>) -> Option<String> {
     match facts.and_then(|facts| facts.pods.as_ref()?.losses.as_ref()) {
         Some(losses) if losses.is_empty() => None,
@@ -128,7 +127,7 @@ pub(super) fn drain_deletes(facts: Option<&Node>) -> Option<String> {
     }
 }
 
-/// Whether a node does its part, and sees all of `expected` members of etcd well.
+/// Judges whether a node does its part, and sees all of `expected` members of etcd healthy.
 pub(super) fn health(judged: &mut Judged, expected: usize, node: &SeenNode, facts: &Node) {
     match (&facts.healthy, facts.ready) {
         (Some(_), true) => judged.holds(&node.name, format!("ready and found healthy, on {}", facts.image.build())),
