@@ -15,7 +15,7 @@ async fn take(store: &DirectoryStore) -> Lease<'_> {
     Lease::acquire(store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap()
 }
 
-/// A command that begins with this file, after what is too much has gone.
+/// A command that begins with this file, after old leases were removed.
 async fn command(store: &DirectoryStore, file: Option<(&str, &str)>) {
     let hold = take(store).await;
     prune(&hold, &watch::channel(false).1).await.unwrap();
@@ -91,7 +91,7 @@ async fn copied_upgrade_journal_survives_an_interrupted_rewrite() {
         command(&folder, Some((upgrade::FILE, &whole[..5]))).await;
         assert_eq!(upgrade::last(&folder).await.unwrap(), Some((1, lines.to_owned())), "hold {hold}");
     }
-    // Once it was written whole in a later one, the old one goes.
+    // Once it was written whole in a later one, the old one is removed.
     command(&folder, Some((upgrade::FILE, &whole))).await;
     command(&folder, None).await;
     assert_eq!(upgrade::last(&folder).await.unwrap(), Some((24, lines.to_owned())));

@@ -16,7 +16,7 @@ use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::salvage::damage_plan;
 use crate::upgrade::{Action, Outcome, Request, RunOutcome, Step};
 
-/// An upgrade of which nothing can be read: the hold whose journal is damaged, and the world.
+/// An upgrade of which nothing can be read: the world, and the lease whose journal is damaged.
 async fn unread(step: Step) -> (World, u64) {
     let world = before(3, step).await;
     let number = *world.store().holds.keys().next_back().unwrap();

@@ -1,4 +1,4 @@
-//! VMs that were imported by hand are taken into the deployment.
+//! Adopts VMs that were imported by hand.
 
 use contract::bios_uuid::BiosUuid;
 use tokio::sync::watch;

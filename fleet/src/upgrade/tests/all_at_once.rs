@@ -1,4 +1,4 @@
-//! Obstacles while some nodes are off already; and guests that nothing was done to yet, which stay on.
+//! Obstacles while some nodes are off already. Also: untouched guests, which stay on.
 
 use super::command::{end, give};
 use super::failing::{before, stop_before, turns, world};
@@ -91,7 +91,7 @@ async fn at_once_backup_keeps_all_on_before_rollback() {
             assert!(NODES.iter().all(|node| world.lock().is_served(node)), "{node}");
             world.change_vm(new, |machine| machine.vm.tasks.clear());
         }
-        // Nothing was stopped yet: asked for again without that word, nodes that were swapped one by one go back so.
+        // Nothing was stopped yet: without that request, nodes that were swapped one by one go back one by one.
         assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
         assert_eq!(world.most_away(), if mode == Mode::Rolling { 1 } else { 3 });
     }

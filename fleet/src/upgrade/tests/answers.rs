@@ -44,7 +44,7 @@ async fn hanging_store_ends_a_question_once_useless() {
     let (begun, not_begun) = (guarded.call(), guarded.call());
     begun.still().await.unwrap();
     world.lock().store_hangs = true;
-    // Of the call that has begun the answer before is good, but its question is still under way where its request would be.
+    // A call that has begun still has a valid answer, but its question is still under way where its request would be.
     assert!(hold.is_fresh());
     for (call, kind) in [(not_begun, ErrorKind::Transient), (begun, ErrorKind::InDoubt)] {
         let asked = tokio::time::Instant::now();

@@ -10,7 +10,7 @@ async fn renewed(world: &World) -> anyhow::Result<Vec<String>> {
     deployment(world, &|_| ()).renew_certificates(Duration::from_secs(30), TakeOver::FromTheDead).await
 }
 
-/// The nodes that were asked, each as often as it was, and with which renewals.
+/// The nodes that were asked, once for each request, and the number of renewals.
 fn asked(world: &World) -> (Vec<&'static str>, usize) {
     let renewals = world.lock().renewals.clone();
     let ids: BTreeSet<Uuid> = renewals.iter().map(|(_, id)| *id).collect();

@@ -87,7 +87,7 @@ pub async fn over(world: &World) -> TakeOver {
     if is_nameless(world).await { TakeOver::FromAnyone } else { TakeOver::FromTheDead }
 }
 
-/// Gives a command with something going wrong on its way.
+/// Gives a command with a fault at one call.
 pub async fn give_with(world: &World, verb: Request, ova: Option<PathBuf>, at: Option<At>) -> Given {
     give_within(world, verb, ova, at, PAUSE_LIMIT).await
 }

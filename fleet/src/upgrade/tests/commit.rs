@@ -1,4 +1,4 @@
-//! The commit of a swap names it: a request that comes late must not find the next one.
+//! The commit of a swap names it: a late request must not find the next one.
 
 use super::command::{Given, end, give, give_with};
 use super::failing::world;

@@ -1,4 +1,4 @@
-//! Copies of data disks: made of what the old image has left, named wherever they lie, and removed by the commit.
+//! Copies of data disks: made as the old image has left the disks, named at each place, and removed by the commit.
 
 use super::command::{Given, begin, end, entries, give, give_with};
 use super::failing::stop_before;
@@ -228,7 +228,7 @@ async fn commit_ends_with_a_copy_that_stays() {
     has_copies(&world, 0);
 }
 
-/// It says nothing of whether the copy can be removed.
+/// Waiting does not show whether the copy can be removed.
 #[tokio::test(start_paused = true)]
 async fn waiting_to_settle_is_no_removal_attempt() {
     let begun = async || {
@@ -237,7 +237,7 @@ async fn waiting_to_settle_is_no_removal_attempt() {
         stop_before(&world, Request::Commit, Step::of(Action::DeleteCopy, 0)).await;
         world
     };
-    // At which call a commit that goes on from there comes to this one.
+    // The call at which a commit that continues from there comes to this one.
     let call_of = async |world: World, name: &str| {
         give(&world, Request::Commit).await.arrived();
         1 + world.calls().iter().position(|call| call.name == name).expect("a call")

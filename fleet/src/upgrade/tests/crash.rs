@@ -28,7 +28,7 @@ const BACK: Way = Way { verb: Request::Rollback, ..FORWARD };
 const COMMIT: Way = Way { verb: Request::Commit, ..FORWARD };
 
 impl Way {
-    /// A cluster among strangers, at the beginning of this way.
+    /// A cluster among VMs of other deployments, at the beginning of this work.
     async fn world(self) -> World {
         let mut world = World::of(self.nodes, self.mode, self.ill);
         world.options.copy_disks = self.copies;
@@ -45,7 +45,7 @@ impl Way {
         world
     }
 
-    /// The calls of a command with which nothing goes wrong.
+    /// The calls of a command without a fault.
     async fn calls(self) -> Vec<Call> {
         let world = self.world().await;
         give(&world, self.verb).await.arrived();
@@ -66,7 +66,7 @@ impl Way {
     }
 }
 
-/// Whether what goes wrong passes: no node goes back for that.
+/// Whether a fault passes: no node goes back for that.
 fn is_no_reason_to_turn(at: At) -> bool {
     let passes = match at.fault {
         Fault::Late | Fault::Done => true,
@@ -188,12 +188,12 @@ fn all(call: Call) -> Vec<Fault> {
     [call.kind.faults(), overtaken(call)].concat()
 }
 
-/// Another command takes over where this one asks whether it still may: between two steps, before a call, and within it.
+/// Another command takes over when this one confirms its lease: between two steps, before a call, and within it.
 fn overtaken(call: Call) -> Vec<Fault> {
     if ["store.exists", "store.numbers"].contains(&call.name) { vec![Fault::Overtaken] } else { Vec::new() }
 }
 
-/// Only what kills a command, around every call and every entry of the journal.
+/// Only faults that kill a command, around every call and every entry of the journal.
 fn kills(call: Call) -> Vec<Fault> {
     call.kind.faults().into_iter().filter(|fault| fault.kills()).collect()
 }
@@ -212,7 +212,7 @@ fn doubts(call: Call) -> Vec<Fault> {
     }
 }
 
-/// All points of several ways, and what they came to.
+/// All points of several kinds of work, and their results.
 async fn figures(what: &str, ways: &[Way], then: &[Request], faults: impl Fn(Call) -> Vec<Fault>) {
     let began = Instant::now();
     let mut all = Figures::default();

@@ -34,7 +34,7 @@ pub async fn stop_before(world: &World, verb: Request, step: Step) {
         settings: None,
     })
     .unwrap();
-    // Some say which disk they take away, or which VM they make, too.
+    // Some entries also name the disk that they take away, or the VM that they make.
     world.lock().faults.kill_after_entry = Some(entry.trim_matches(['{', '}']).to_owned());
     assert!(matches!(give(world, verb).await, Given::Killed), "{step:?} is never begun");
 }
@@ -215,7 +215,7 @@ async fn power_is_cut_only_at_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn lasting_error_rolls_an_away_node_back() {
-    // A full datastore, or what will never be done: nothing is away yet.
+    // A full datastore, or a final error: no node is away yet.
     let import = call_of("import", Request::Resume, Ill::Well).await;
     for kind in [ErrorKind::Transient, ErrorKind::Refused] {
         let at = At { call: import, fault: Fault::Error(kind), lasting: true };
@@ -309,7 +309,7 @@ async fn only_adapters_that_were_connected_are_connected_again() {
 #[tokio::test(start_paused = true)]
 async fn powered_on_vm_stops_only_with_healthy_others() {
     let is_connected = |vm: &Vm| vm.adapters[0].connected;
-    // A command was killed when the old VM of cp2 was off, a colleague has powered it on, and another node fails.
+    // A command was killed when the old VM of cp2 was off, an operator has powered it on, and another node fails.
     let world = before(3, Step::of(Action::Fence, 0)).await;
     let id = world.old_vm("cp2").reference.id;
     world.lock().boot(&id);

@@ -108,7 +108,7 @@ async fn frozen_and_overtaken_command_does_nothing_more() {
             }
         }
         std::thread::sleep(WINDOW + Duration::from_millis(2));
-        // The other one takes over, and takes everything back.
+        // The other one takes over, and rolls everything back.
         let (arrived, _) =
             deployment(&world, &|_| {}).go_on(Request::Rollback, None, TakeOver::FromAnyone).await.unwrap();
         assert_eq!(arrived, RunOutcome::Ended(Outcome::RolledBack), "{calls}");

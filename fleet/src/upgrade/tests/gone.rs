@@ -184,7 +184,7 @@ async fn replica_of_gone_old_vm_blocks_no_commit() {
     assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
 }
 
-/// Stamp and all: the node runs, and the VM that it runs in is the other one.
+/// A copy with the stamp: the node runs, and its VM is the other one.
 #[tokio::test(start_paused = true)]
 async fn replica_of_a_new_vm_blocks_no_commit() {
     for is_copy in [false, true] {

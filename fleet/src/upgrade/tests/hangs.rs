@@ -1,4 +1,5 @@
-//! A store that hangs: who cannot go on without it asks it no oftener than who only waits. Each question may be a search of a datastore.
+//! A store that hangs: a command that needs it to continue asks it no oftener than a waiting one. Each question may be
+//! a search of a datastore.
 
 use std::time::Duration;
 

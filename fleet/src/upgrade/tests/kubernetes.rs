@@ -119,7 +119,7 @@ async fn snapshot_before_the_first_node_is_kept() {
     assert_eq!(world.called("snapshot"), 1);
 }
 
-/// Of two of one name the later one would be of a store in which the new API server has written.
+/// Of two with one name, the later one would be of a store in which the new API server has written.
 #[tokio::test(start_paused = true)]
 async fn snapshot_kept_elsewhere_is_not_taken_again() {
     let world = world();

@@ -30,7 +30,7 @@ async fn absent_hypervisor_rolls_no_node_back() {
     }
 }
 
-/// A node that is away, and another VM holds its disk.
+/// A node that is away while another VM holds its disk.
 async fn held_elsewhere() -> World {
     let world = before(1, Step::of(Action::Attach, 0)).await;
     world.add_own("stray", Uuid::from_u128(0x57), |machine| machine.vm.disks.push(data(disk("cp1"))));

@@ -1,4 +1,4 @@
-//! A node that is lost for good in mid-upgrade, and replaced by the operator.
+//! A node that is lost for good in the middle of an upgrade, and replaced by the operator.
 
 use super::command::{begin, deployment, give, give_with};
 use super::fake::fault::{At, Fault};

@@ -1,5 +1,5 @@
-//! An API that calls its cluster otherwise than before: a kubeconfig that leads elsewhere, or a tenant who lies. The
-//! operator's word decides, for whose the VMs are their stamp says.
+//! An API whose name of the cluster has changed: a kubeconfig that leads elsewhere, or a dishonest tenant. The
+//! operator's word decides, for the stamp says whose the VMs are.
 
 use uuid::Uuid;
 

@@ -38,7 +38,7 @@ async fn imported_template_needs_no_file() {
         let world = staged().await;
         assert_eq!(give_with(&world, verb, Some(gone.clone()), None).await.outcome(), end);
     }
-    // Without both it is said what is missing, and nothing is imported.
+    // Without both, the missing part is reported, and nothing is imported.
     let world = verified().await;
     let reason = give_with(&world, Request::Resume, Some(gone), None).await.paused();
     assert!(reason.contains("gone.ova"), "{reason}");

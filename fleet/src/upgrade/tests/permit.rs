@@ -109,7 +109,7 @@ async fn template_place_is_checked_at_each_import() {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
     world.options.placement.datastore = Some("datastore2".into());
     begin(&world).await;
-    // Removed, or changed, between the laying ready and the import.
+    // Removed, or changed, between the import of the template and the import of the VM.
     let twin = World::of(3, Mode::Rolling, Ill::Well);
     begin(&twin).await;
     give(&twin, Request::Resume).await.arrived();

@@ -79,7 +79,7 @@ async fn unformed_cluster_only_continues_a_begun_upgrade() {
     }
 }
 
-/// Why nothing of an upgrade is begun here, whichever command is given.
+/// The error of each command, of which none begins anything here.
 async fn begins_nothing(world: &World) -> Vec<anyhow::Error> {
     let deployment = deployment(world, &|_| {});
     let (ova, options, over) = (&world.target.ova, &world.options, TakeOver::FromTheDead);

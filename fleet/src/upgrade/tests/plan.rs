@@ -8,7 +8,7 @@ use crate::upgrade::{DescribedPublisher, DiskCopy, Earlier, KeptCopy};
 use contract::node::Node;
 use contract::swap::{self, Stage, VmImage};
 
-/// The image as it would be named in a plan that is the same everywhere.
+/// The image, with the same name in every plan.
 fn target() -> Target {
     Target {
         ova: "/images/kaas-control-plane-0.2.0.ova".into(),
@@ -218,7 +218,7 @@ fn missing_privileges_are_reported_before_disk_places() {
     assert_eq!(told, ["upgrade.denied"]);
 }
 
-/// As where no host can be read: it is asked all the same what is permitted to change.
+/// As if no host can be read: the missing privileges are still asked for.
 #[test]
 fn missing_privileges_are_reported_without_a_place() {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
@@ -232,7 +232,7 @@ fn missing_privileges_are_reported_without_a_place() {
     assert_eq!(told, ["upgrade.denied", "upgrade.placement"]);
 }
 
-/// The codes of the refusals after a change of what was seen.
+/// The codes of the refusals after a change of the inventory.
 fn codes(change: impl FnOnce(&mut Inventory, &mut Target, &mut Options)) -> Vec<&'static str> {
     let (mut inventory, mut target, mut options) = (inventory(3), target(), options(Mode::Rolling));
     change(&mut inventory, &mut target, &mut options);
@@ -403,7 +403,7 @@ fn only_the_trusted_publishers_images_are_taken() {
     );
 }
 
-/// Nothing is pinned, so any image would do: the file says otherwise.
+/// Nothing is pinned, so any image would do: the description of the cluster forbids it.
 #[test]
 fn unsigned_by_described_publisher_is_refused() {
     let described = |key: &str| Some(DescribedPublisher { key: key.to_owned(), by: "cluster.toml:13".to_owned() });

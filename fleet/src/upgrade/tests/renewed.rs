@@ -1,4 +1,4 @@
-//! Credentials that end, and nodes that are all off.
+//! Credentials that expire, and nodes that are all off.
 
 use std::sync::Mutex as Shared;
 
@@ -24,7 +24,7 @@ async fn asked_with(nodes: &Renewed<'_>) -> String {
     nodes.cluster().await.unwrap_err().to_string().replace("it is not asked: ", "")
 }
 
-/// Credentials that are given, the next of these each time; and how often they were asked for.
+/// Credentials that are given, the next of these each time. Also how often they were asked for.
 #[derive(Default)]
 struct Issuer {
     gives: Shared<Vec<Option<Given>>>,

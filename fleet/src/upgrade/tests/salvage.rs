@@ -1,4 +1,4 @@
-//! The way out needs nothing to work: not the hypervisor, not the nodes, not the journal.
+//! Abandoning needs nothing to work: not the hypervisor, not the nodes, not the journal.
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ async fn journal_without_beginning_is_abandoned() {
     abandoned(&world, id).await.unwrap();
 }
 
-/// A second upgrade after one that has ended. Nothing can be read of its only hold.
+/// A second upgrade after one that has ended. Nothing can be read of its only lease.
 async fn second_unread() -> World {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);

@@ -1,4 +1,4 @@
-//! New VMs of another size: with another image, and with the same.
+//! New VMs of another size, with another image and with the same.
 
 use std::collections::BTreeSet;
 

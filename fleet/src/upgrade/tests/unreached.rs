@@ -16,7 +16,7 @@ async fn unreachable_nodes_are_not_stopped() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         let world = upgraded(3, mode).await;
         world.lock().unreached = NODES.into();
-        // All at once none is drained; power is what is not cut then.
+        // All at once none is drained; power is not cut then.
         world.lock().unaskable = (mode == Mode::AllAtOnce).then(new);
         let reason = give(&world, Request::Rollback).await.paused();
         assert!(reason.ends_with("[upgrade.unreachable]"), "{reason}");
@@ -39,7 +39,7 @@ async fn silent_node_needed_for_quorum_is_not_stopped() {
     assert!(reason.contains("etcd has a quorum without cp1"), "{reason}");
     assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
     world.lock().sick.clear();
-    // The others say that it may go; that it is good on the old image it has to say itself.
+    // The others say that it may go; that it is healthy on the old image it has to say itself.
     let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("cp1 to be healthy") && world.called("shut_down") == 1, "{reason}");
     world.lock().unreached.clear();

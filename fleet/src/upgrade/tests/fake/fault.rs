@@ -22,7 +22,7 @@ pub enum Fault {
     Late,
     /// The command is killed, and nothing happens.
     CutBefore,
-    /// Another command takes over right before, does nothing and gives the deployment back.
+    /// Another command takes over right before, does nothing and releases the lease.
     Overtaken,
     /// It happens, and the command is killed.
     CutAfter,
@@ -111,13 +111,13 @@ pub struct Call {
     pub kind: CallKind,
 }
 
-/// Something that was begun and has not happened yet.
+/// A change that was begun and has not happened yet.
 pub struct Late {
     /// Calls until it does. `None` if it is on the way, and only time brings it.
     pub left: Option<usize>,
     /// When it does at the latest.
     pub until: Instant,
-    /// The VM that it is done to, by its identifier, and in which words the inventory shows that.
+    /// The identifier of its VM, and the inventory's words for the task.
     pub task: Option<(String, &'static str)>,
     /// Whether settling waits for it: a guest that was asked to shut down is no task of the hypervisor.
     pub settles: bool,
@@ -133,7 +133,7 @@ pub struct Faults {
     pub late: Vec<Late>,
     /// The command is asked to end during the call of this number.
     pub cancel: Option<(usize, watch::Sender<bool>)>,
-    /// The command is killed right after an entry of the journal that has this in it.
+    /// The command is killed right after an entry of the journal that contains this.
     pub kill_after_entry: Option<String>,
 }
 
@@ -175,7 +175,7 @@ impl State {
         self.land(|late| late.until <= now);
     }
 
-    /// Sends a request that arrives when its sender is dead, and as late as it may.
+    /// Sends a request that arrives when its sender is dead, and as late as possible.
     pub fn send(&mut self, effect: impl FnOnce(&mut State) + Send + 'static) {
         let until = Instant::now() + MARGIN - Duration::from_millis(1);
         let effect = Box::new(effect);

@@ -61,7 +61,7 @@ impl State {
         2 * self.nodes.iter().filter(|node| self.is_served(node)).count() > self.nodes.len()
     }
 
-    /// Panics when stopping a VM would take a second node away. Where there is no quorum it takes nothing away.
+    /// Panics when stopping a VM would take a second node away. Without a quorum it takes nothing away.
     pub fn may_stop(&self, id: &str) {
         let Some(machine) = self.machine(id) else { return };
         if self.mode == Mode::AllAtOnce || !self.serves(machine) || !self.quorum() {
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// A guest comes up: whether it may have the disk is the disk's to say.
+    /// A guest comes up: the disk decides whether the guest may have it.
     pub fn boot(&mut self, id: &str) {
         let machine = self.machine(id).expect("a VM").clone();
         assert!(machine.whole, "half a VM is powered on: {machine:?}");

@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// One change of a VM: `may` says whether the hypervisor takes the request, `effect` is what then happens.
+    /// One change of a VM: `may` says whether the hypervisor accepts the request, `effect` is the change.
     async fn change<T: Send>(
         &self,
         (name, vm, permit): (&'static str, &Vm, &dyn Fence),
@@ -241,7 +241,7 @@ impl Hypervisor for World {
         self.look("staged", |state| Ok(state.templates.iter().find(is_it).filter(|t| t.whole).map(as_staged))).await
     }
 
-    /// Two requests: the template is made, and then marked as whole.
+    /// Two requests: one creates the template, and one marks it as whole.
     async fn import_template(
         &self,
         _ova: &Path,
@@ -270,7 +270,7 @@ impl Hypervisor for World {
         self.request(("stage.finish", None, permit), |_| Ok(()), finish).await?.ok_or_else(|| Error::not_found("it"))
     }
 
-    /// Two requests: the VM is made, and then given what the one has whose place it takes.
+    /// Two requests: one creates the VM, and one gives it the settings of the VM that it replaces.
     async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let may = |state: &mut State| {
             let ImageTemplate { digest, reference } = replacement.image;
@@ -429,7 +429,7 @@ impl Hypervisor for World {
         .await
     }
 
-    /// Two requests where half of a copy lies there: that is removed, and the disk copied.
+    /// Two requests if an incomplete copy is at the path: that is removed, and the disk copied.
     async fn copy_disk(&self, disk: &DiskRef, mark: &str, _: &[&str], permit: &dyn Fence) -> Result<DiskRef> {
         let path = disk.beside(mark);
         let lies_there = self.lock().copies.iter().any(|copy| copy.at.path == path);

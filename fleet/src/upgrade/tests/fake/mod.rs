@@ -135,7 +135,7 @@ pub struct State {
     /// Identifiers of VMs that the inventory leaves out, and BIOS UUIDs of those that are not found by that either.
     pub unlisted: BTreeSet<String>,
     pub unfound: BTreeSet<Uuid>,
-    /// Whether it is not permitted to take the deployment's own VMs apart.
+    /// Whether changes of the deployment's own VMs are denied.
     pub own_denied: bool,
     /// Nodes that cannot be reached from where the command is, and those that answer with an error.
     pub unreached: BTreeSet<&'static str>,
@@ -320,7 +320,7 @@ impl World {
         state.overtaken = false;
     }
 
-    /// The calls that were made since the last fault was set.
+    /// The calls since the last fault was set.
     pub fn calls(&self) -> Vec<Call> {
         self.lock().faults.calls.clone()
     }
@@ -334,7 +334,7 @@ impl World {
         self.killed.notified().await;
     }
 
-    /// The command is killed: nothing more is heard of it.
+    /// The command is killed: it never returns.
     async fn die<T>(&self, _fault: Fault) -> T {
         self.killed.notify_one();
         std::future::pending().await

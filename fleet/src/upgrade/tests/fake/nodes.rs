@@ -37,7 +37,7 @@ impl World {
         }
     }
 
-    /// A node is asked to do something: it may hear that late.
+    /// A request to a node, which may arrive late.
     async fn doing(
         &self,
         name: &'static str,
@@ -309,7 +309,7 @@ impl Nodes for World {
         .await
     }
 
-    /// Nothing depends on it: no fault is worth its while.
+    /// No step depends on it: no fault is injected.
     async fn publish(&self, journal: &str) -> anyhow::Result<()> {
         let mut state = self.lock();
         state.api()?;

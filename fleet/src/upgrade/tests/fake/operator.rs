@@ -45,7 +45,7 @@ impl World {
         state.strangers.push(machine);
     }
 
-    /// Panics when a VM that is not ours is not as it was.
+    /// Panics when a VM of another deployment is not as it was.
     pub fn strangers_are_untouched(&self) {
         let state = self.lock();
         for stranger in &state.strangers {
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Changes the deployment's VM with this BIOS UUID behind everybody's back.
+    /// Changes the deployment's VM with this BIOS UUID from outside.
     pub fn change_vm(&self, uuid: Uuid, change: impl FnOnce(&mut Machine)) {
         let mut state = self.lock();
         let own = |machine: &&mut Machine| machine.ours && machine.vm.uuid() == uuid;

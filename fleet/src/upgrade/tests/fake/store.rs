@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Another command takes the deployment and gives it back.
+    /// Another command acquires the lease and releases it.
     pub fn overtake(&self) {
         let mut state = self.lock();
         let next = state.store.holds.keys().next_back().map_or(1, |last| last + 1);
