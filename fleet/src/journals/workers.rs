@@ -18,7 +18,7 @@ pub(crate) fn put_aside(file: &str) -> Option<&str> {
     file.strip_suffix(ASIDE)
 }
 
-/// The file of a machine that a hold begins with.
+/// The file of a machine with which a lease begins.
 pub(crate) fn journal(machine: &str) -> String {
     format!("machine-{machine}.json")
 }

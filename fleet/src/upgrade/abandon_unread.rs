@@ -29,7 +29,7 @@ enum Unread {
 }
 
 impl Deployment<'_> {
-    /// Ends the upgrade whose journal is that of the hold `number`, and of which nothing can be read. Its VMs stay as
+    /// Ends the upgrade whose journal is that of the lease `number`, and of which nothing can be read. Its VMs stay as
     /// they are and are named. Of nodes that answer from one of them, swaps that are prepared are withdrawn. Of a cluster
     /// that calls itself otherwise no node is asked. Where a command before this one has ended it, that end is the answer.
     ///

@@ -13,9 +13,9 @@ use crate::lease::Lease;
 pub struct AbandonedUnread {
     /// When: seconds of Unix time.
     pub at: u64,
-    /// The hold under which it was written.
+    /// The lease under which it was written.
     pub lease: u64,
-    /// The hold whose journal could not be read.
+    /// The lease whose journal could not be read.
     pub unread: u64,
     /// The unreadable part, and that the end was asked for.
     #[serde(flatten)]
@@ -30,7 +30,7 @@ impl AbandonedUnread {
         serde_json::from_str(text).ok()
     }
 
-    /// Keeps it in place of the hold's journal.
+    /// Keeps it in place of the lease's journal.
     pub(super) async fn write(&self, hold: &Lease<'_>) -> anyhow::Result<()> {
         let whole = beginning(&(serde_json::to_string(self)? + "\n"))?;
         hold.confirm().await?;

@@ -241,7 +241,7 @@ impl Deployment<'_> {
         UpgradeStatus::of(entries, standing(self.store).await?.holder())
     }
 
-    /// Takes the hold, waits for it as long as that is wanted, and clears away what old holds have left.
+    /// Acquires the lease, waits for it until the command is asked to end, and removes old leases.
     ///
     /// # Errors
     /// The command was asked to end, another command has the lease, or something may still be written into it: nothing

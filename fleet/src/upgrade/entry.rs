@@ -129,7 +129,7 @@ fn is_zero(seconds: &u64) -> bool {
 pub struct Entry {
     /// When: seconds of Unix time.
     pub at: u64,
-    /// The hold under which it was written.
+    /// The lease under which it was written.
     pub lease: u64,
     #[serde(flatten)]
     pub event: Event,

@@ -182,7 +182,7 @@ macro_rules! changes_unless {
 }
 
 impl<'a> GuardedHypervisor<'a> {
-    /// The hypervisor for as long as the hold is ours.
+    /// The hypervisor for as long as the lease is held.
     pub fn new(hypervisor: &'a dyn Hypervisor, hold: &'a Lease<'a>) -> Self {
         Self { hypervisor, hold }
     }
@@ -199,7 +199,7 @@ impl<'a> GuardedHypervisor<'a> {
         Ok(self.call())
     }
 
-    /// Refuses nothing: the hold is enough.
+    /// Refuses nothing: the lease is enough.
     fn held(&self) -> Result<Call<'a>> {
         Ok(self.call())
     }

@@ -14,14 +14,14 @@ use super::guarded_hypervisor::may;
 use super::nodes::{Asked, Nodes};
 use crate::lease::{Lease, SpaceQuota};
 
-/// The nodes, behind a hold.
+/// The nodes, under a lease.
 pub struct GuardedNodes<'a> {
     nodes: &'a dyn Nodes,
     hold: &'a Lease<'a>,
 }
 
 impl<'a> GuardedNodes<'a> {
-    /// The nodes for as long as the hold is ours.
+    /// The nodes for as long as the lease is held.
     pub fn new(nodes: &'a dyn Nodes, hold: &'a Lease<'a>) -> Self {
         Self { nodes, hold }
     }

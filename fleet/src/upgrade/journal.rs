@@ -20,7 +20,7 @@ use crate::lease::{Lease, Store};
 pub struct Journal<'a> {
     hold: &'a Lease<'a>,
     entries: Vec<Entry>,
-    /// How many of the entries this hold has added.
+    /// How many of the entries this lease has added.
     added: usize,
     /// How many attempts to add the next one have not succeeded.
     attempts: usize,
@@ -37,7 +37,7 @@ impl<'a> Journal<'a> {
         Self::with(hold, &line(&entry)?, vec![entry]).await
     }
 
-    /// Goes on with the journal of the hold before.
+    /// Continues the journal of the lease before.
     ///
     /// # Errors
     /// When no journal exists, it is not understood, or cannot be written: the one before counts then.

@@ -15,7 +15,7 @@ use crate::lease::{Store, sorted};
 #[error("{words}")]
 pub struct Damaged {
     pub words: String,
-    /// The number of the hold whose journal it is.
+    /// The number of the lease whose journal it is.
     pub hold: u64,
     /// Its plan, if a copy is left: that ends it, and the plan's identifier names it. Without a plan the lease's number
     /// names it.

@@ -1,4 +1,4 @@
-//! A command that is asked to end, at any moment: it ends at one at which it can be continued, and soon.
+//! A command that is asked to end, at any moment: it ends soon, at a point at which it can be continued.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn cancelled(world: &World, verb: Request, call: usize) -> (anyhow::Result
     (gone, world.calls().len())
 }
 
-/// Asks a command to end at every call that it makes, and goes on then; how often that was.
+/// Asks a command to end at every call that it makes, and then continues. Returns how often that was.
 async fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Request, then: Request, ends: &[Outcome]) -> usize {
     let mut most = 0;
     for call in 1.. {
@@ -90,7 +90,7 @@ async fn three_node_upgrade_cancelled_at_any_call() {
     assert!(points > 300, "{points}");
 }
 
-/// Asks to end after a while what `work` does; how long that took then.
+/// Asks `work` to end after a while. Returns how long that took.
 async fn after(work: impl Future<Output = ()>, cancel: &watch::Sender<bool>) -> Duration {
     let asked = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -174,7 +174,7 @@ async fn cancelled_command_ends_while_tasks_are_unknown() {
         let (cancel, cancelled) = watch::channel(false);
         let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
         let asks = async {
-            // The command before it has ended without giving the deployment back, which takes its time.
+            // The command before it has ended without releasing the lease, which takes its time.
             tokio::time::sleep(REACH * 2).await;
             cancel.send_replace(true);
             Instant::now()
@@ -198,7 +198,7 @@ async fn cancelled_command_ends_while_vms_are_unknown() {
         world.lock().inventory_hangs = true;
         let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
         let asks = async {
-            // The command before it has ended without giving the deployment back, which takes its time.
+            // The command before it has ended without releasing the lease, which takes its time.
             tokio::time::sleep(REACH * 2).await;
             cancel.send_replace(true);
             Instant::now()

@@ -84,7 +84,7 @@ async fn abandoned_by_plan_names_only_diskless_new_vms() {
         let world = before(1, Step::of(action, 0)).await;
         let (id, new) = (id(&world).await, world.new_vm("cp1").to_string());
         damage_plan(&world);
-        // The hold before has the plan still.
+        // The lease before still has the plan.
         let notes = abandoned(&world, id).await.unwrap();
         assert!(notes.contains(&new) && notes.contains(says), "{action:?}: {notes}");
         assert!(!notes.contains(&format!("left: {new}")), "{action:?}: {notes}");
@@ -141,7 +141,7 @@ async fn second_unread() -> World {
     world
 }
 
-/// Damages the plan of the last hold.
+/// Damages the plan of the last lease.
 pub fn damage_plan(world: &World) {
     let mut state = world.lock();
     let mut last = state.store.holds.last_entry().unwrap();
