@@ -1,10 +1,10 @@
-//! Whoever is asked to end drops what only looks, where it stands. Knows nothing of what is looked at, nor who asks.
+//! Ends a look when the operator asks the command to end. Knows nothing of the looks, nor of the caller.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long what is told last may take of a command that is to end.
+/// How long the last look of a command that ends may take.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(15);
 
 /// The operator has asked the command to end.
@@ -12,7 +12,7 @@ pub(crate) const LAST_LOOK: Duration = Duration::from_secs(15);
 #[error("asked to end; doing it again goes on")]
 pub struct Cancelled;
 
-/// Does what only looks, unless the operator asks to end, now or before it is done: it is dropped then.
+/// Runs a look, and drops it when the operator asks to end, before or during it.
 pub(crate) async fn unless_cancelled<T>(
     cancelled: &watch::Receiver<bool>,
     look: impl Future<Output = T>,
@@ -24,8 +24,8 @@ pub(crate) async fn unless_cancelled<T>(
     }
 }
 
-/// Looks a last time, for what is told in the end: once the operator has asked to end, now or before it is done, for [`LAST_LOOK`] at
-/// most.
+/// Looks a last time, for the final report. Once the operator asks the command to end, the look takes at most
+/// [`LAST_LOOK`].
 pub(crate) async fn last_look<T>(
     cancelled: &watch::Receiver<bool>,
     look: impl Future<Output = T>,
@@ -44,15 +44,15 @@ pub(crate) async fn last_look<T>(
 /// Ends when the operator asks to end.
 async fn asked(cancelled: &watch::Receiver<bool>) {
     let mut cancelled = cancelled.clone();
-    // Nobody can ask any more.
+    // The sender is dropped, so no request to end can come.
     if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Does what takes long, and asks meanwhile whether it may go on: what it may not is dropped where it stands. So it is for looks, and
-/// for requests to nodes, of which the next command asks; what changes something on a hypervisor goes on when it is dropped, and
-/// nobody would wait for it.
+/// Does long work, and asks meanwhile whether it may go on. If it may not, the work is dropped. For looks, and for
+/// requests to nodes, which the next command repeats. Not for changes on a hypervisor: a dropped one goes on, and no
+/// command would wait for it.
 pub(crate) async fn unless_ended<T, E, F: Future<Output = Result<(), E>>>(
     work: impl Future<Output = T>,
     pace: Duration,

@@ -1,4 +1,4 @@
-//! Files of the operator that are whole or not there, and for their owner's eyes only: journals, records, snapshots.
+//! Files of the operator that are complete or missing, and private to their owner: journals, records, snapshots.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,15 +14,15 @@ use tempfile::NamedTempFile;
 /// Dropped before that, it is removed.
 ///
 /// # Errors
-/// When the directory is not there or cannot be written to.
+/// When the directory is missing or cannot be written to.
 pub fn create(path: &Path) -> io::Result<AtomicWriteFile> {
     AtomicWriteFile::options().mode(0o600).preserve_mode(false).preserve_owner(false).open(path)
 }
 
-/// Writes a text whole, making missing directories: after a crash the old text or the new one is there.
+/// Writes a text whole, and creates missing directories. After a crash the file has the old text or the new one.
 ///
 /// # Errors
-/// When it cannot be written; the old text then still stands.
+/// When it cannot be written. The file then keeps the old text.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
@@ -33,17 +33,17 @@ pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     write().with_context(|| format!("writing {}", path.display()))
 }
 
-/// Writes a file that must not be there yet, whole: flushed, then named, then the directory flushed.
+/// Writes a new file whole: flushes it, names it, then flushes the directory.
 ///
 /// # Errors
-/// When something has this name, which stays as it is, or it cannot be written: nothing is left then.
+/// When the name is taken, or the file cannot be written. The former file stays as it is, and no new one is left.
 pub fn write_new(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     new(path, |file| file.write_all(content)).with_context(|| format!("writing {}", path.display()))
 }
 
 fn new(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Its owner's alone from the beginning, and removed if it does not get its name.
+    // Private to its owner from the beginning, and removed if it does not get its name.
     let mut file = NamedTempFile::new_in(directory)?;
     fill(file.as_file_mut())?;
     file.as_file().sync_all()?;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_and_is_its_owners() {
+    fn replaced_file_is_whole_and_private() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("new/record.json");
         write(&path, "one").unwrap();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_there_whole_or_not_at_all_and_takes_no_others_place() {
+    fn new_file_is_whole_and_replaces_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key.pem");
         let full = new(&path, |file| {

@@ -1,5 +1,5 @@
-//! The appliances seen from outside the VMs: what runs them ([`hypervisor`]; [`vcenter`] is one), who may change them ([`lease`]), what
-//! they say ([`nodes`]), how their images are swapped ([`upgrade`]), and how workers come and go ([`workers`]).
+//! The appliances seen from outside the VMs. [`hypervisor`] runs them ([`vcenter`] is one), and [`lease`] says who may
+//! change them. [`nodes`] is their API, [`upgrade`] swaps their images, and [`workers`] creates and removes workers.
 
 mod cancel;
 pub mod control_plane;

@@ -1,10 +1,10 @@
-//! What an engine tells that looks, decides and acts until something is so. Words for people are the caller's.
+//! Notices of an engine that looks, decides and acts until it reaches its goal. The caller words them for users.
 
 #[derive(Clone, Copy, Debug)]
 pub enum Notice<'a, Action, Wait> {
-    /// Another command's end is waited for, in these words.
+    /// The engine waits for the end of another command, in these words.
     TakingOver(&'a str),
-    /// An image is laid ready, which may take minutes.
+    /// A template is imported, which may take minutes.
     Staging,
     Begun(&'a Action),
     Waits(&'a Wait),

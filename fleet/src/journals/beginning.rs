@@ -1,9 +1,10 @@
-//! The form of journals and records. The first line of a journal has it, and the number of lines after it: so a cut file is detected.
+//! The form of journals and records. The first line of a journal has it, and the number of lines after it: so a cut
+//! file is detected.
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-/// The text of each journal and record begins with this.
+/// Each journal and record begins with this text.
 const HEAD: &str = "{\"form\":";
 /// The form that this version writes and reads.
 const FORM: u32 = 3;
@@ -27,7 +28,7 @@ pub fn beginning(lines: &str) -> anyhow::Result<String> {
     Ok(format!("{head}\n{lines}"))
 }
 
-/// The lines of a first file; none if its writing was cut.
+/// The lines of a first file. `None` if its writing was cut.
 ///
 /// # Errors
 /// When another version wrote it.

@@ -1,17 +1,18 @@
-//! The files of a deployment's journal in the directory of a hold. Each says all, and the last whole one counts. Knows nothing
-//! of what it says.
+//! The files of a deployment's journal in the directory of a lease. Each is complete, and the last whole one counts.
+//! Knows nothing of their content.
 
 use anyhow::Context;
 use serde::de::IgnoredAny;
 
 use crate::lease::{Store, sorted};
 
-/// The file of a note by its number, from 1. With 0 a hold begins that has copied what the one before it had.
+/// The file of a note by its number, from 1. A lease begins with number 0 if it has copied the note of the one before
+/// it.
 pub(crate) fn file(number: usize) -> String {
     format!("deploy-{number:06}.json")
 }
 
-/// The number of a note; none if it is another file.
+/// The number of a note. `None` for another file.
 fn parsed(name: &str) -> Option<usize> {
     name.strip_prefix("deploy-")?.strip_suffix(".json")?.parse().ok()
 }
@@ -21,8 +22,8 @@ pub(super) fn owns(name: &str) -> bool {
     parsed(name).is_some()
 }
 
-/// The last hold that has such a journal, and its last note. One that was cut noted nothing; one that is not understood to its
-/// end is of a later version, and is not passed over.
+/// The last lease that has such a journal, and its last note. One that was cut noted nothing. One that is not
+/// understood to its end is of a later version, and is not skipped.
 ///
 /// # Errors
 /// When the store cannot be read, or a note is no JSON.
@@ -41,7 +42,7 @@ pub(crate) struct Note {
     pub(crate) hold: u64,
     /// The name of the file.
     pub(crate) file: String,
-    /// What is in it: JSON.
+    /// Its content: JSON.
     pub(crate) text: String,
 }
 

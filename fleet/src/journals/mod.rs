@@ -1,22 +1,22 @@
-//! The files of journals in the directories of holds: whose each is, by its name, and what of them may go. Knows nothing of what
-//! journals say; what a hold is, and who has one, is [`crate::lease`].
+//! The files of journals in the directories of leases: the owner of each, by its name, and which of them may be
+//! removed. Knows nothing of the content of journals. [`crate::lease`] has the leases.
 //!
-//! Several kinds share a store: a cluster's own ([`deployment`]) and its upgrades' ([`upgrade`]); its workers' have one of their
-//! own. Each begins every hold with a copy of what it had, but a command knows its own kind alone. So what is removed is decided
-//! here for all of them, and only by whoever holds the store:
+//! Several kinds share a store: a cluster's own ([`deployment`]) and its upgrades' ([`upgrade`]). Those of workers have
+//! a separate store. Each kind begins every lease with a copy of its entries, but a command knows its own kind alone.
+//! So removal is decided here for all kinds, and only by the holder of the lease:
 //!
-//! 1. a command takes the hold;
-//! 2. [`prune`]: too many old holds go, the lowest first. What a kind has nowhere else is copied into the new hold before; while
-//!    such a copy may still land, no journal of its kind is begun there. An upgrade's stays where it was as well until the next command,
-//!    for step 3 writes the same file again;
-//! 3. it writes its journal, and does its work;
-//! 4. [`clear`], where it has noted that nothing of the cluster is left: all holds below its own go;
-//! 5. it gives the hold back. Until then nobody else has begun, so nothing is removed that another one stands on.
+//! 1. A command acquires the lease.
+//! 2. [`prune`]: if there are too many old leases, the lowest are removed first. Before that, the only copy of a kind
+//!    is copied into the new lease. While such a copy may still be written, no journal of its kind is begun there. The
+//!    original of an upgrade's journal stays until the next command, for step 3 writes the same file again.
+//! 3. It writes its journal, and does its work.
+//! 4. [`clear`]: if it has noted that nothing of the cluster is left, all leases below its own are removed.
+//! 5. It releases the lease. Until then no other command has begun, so no file in use is removed.
 //!
-//! A directory with a file that is nobody's here stays, and so do all above it: holds have no gaps. The highest hold is removed
-//! by no command: it alone says which number comes next, and a number that came again would let two commands hold it, the one
-//! that had slept and the one that has made it anew. Nor is the directory that they are all in: a datastore removes
-//! it only with all that is in it, with the hold of one who has begun meanwhile as well.
+//! A directory with a file of no known kind stays, and so do all above it: leases have no gaps. No command removes the
+//! highest lease, for it alone says which number comes next. If a number came again, two commands would hold it: one
+//! that had slept, and one that has created it again. No command removes the directory of all leases. A datastore
+//! removes it only with its content, and a new command's lease may be in it.
 
 mod beginning;
 pub(crate) mod deployment;
@@ -53,28 +53,29 @@ impl Kind {
     }
 }
 
-/// What a file in the directory of a hold is: for stores that keep journals as something else than files.
+/// The kind of a file in the directory of a lease, for stores that keep journals in another form than files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
-    /// What was begun for a deployment's control nodes: JSON of [`crate::control_plane::DeploymentRecord`]. Each says all, and the last one counts.
+    /// The record of a deployment's control-plane nodes: JSON of [`crate::control_plane::DeploymentRecord`]. Each is
+    /// complete, and the last one counts.
     Deployment,
-    /// What the journal of an upgrade begins with, as [`beginning`] makes it: the plan, or all that the hold before had.
+    /// The beginning of an upgrade's journal, as [`beginning`] makes it: the plan, or all entries of the lease before.
     UpgradeBegun,
-    /// A line that is added to it: JSON of [`crate::upgrade::Entry`].
+    /// A line that is added to the journal: JSON of [`crate::upgrade::Entry`].
     UpgradeAdded {
-        /// Which attempt it is at that line, from 1: what one has written whose answer was lost may be there.
+        /// The number of the attempt at that line, from 1. An attempt whose answer was lost may have written its file.
         attempt: usize,
     },
     /// Something of the journals of workers.
     Workers,
-    /// Whose the hold is, and nothing else; or something that is nobody's.
+    /// The owner of the lease, or a file of no known kind.
     Other,
 }
 
 impl File {
-    /// A name of what was begun for a deployment's control nodes.
+    /// The name of the record of a deployment's control-plane nodes.
     pub const DEPLOYMENT: &'static str = "deploy-000000.json";
-    /// The name of what the journal of an upgrade begins with.
+    /// The name of the beginning of an upgrade's journal.
     pub const UPGRADE: &'static str = upgrade::FILE;
 
     pub fn of(name: &str) -> Self {
@@ -89,22 +90,23 @@ impl File {
     }
 }
 
-/// The kinds of journals in the directory of a hold; none if something else is in it.
+/// The kinds of journals in the directory of a lease. `None` if something else is in it.
 async fn kinds(hold: &Lease<'_>, number: u64) -> anyhow::Result<Option<BTreeSet<Kind>>> {
     let files = hold.store().files(number).await?;
     Ok(files.iter().filter(|file| !is_of_hold(file)).map(|file| Kind::of(file)).collect())
 }
 
-/// A write of a copy that failed. A new upgrade begins with a file of the same name: it must not begin in this hold.
+/// A write of a copy that failed. A new upgrade begins with a file of the same name: it must not begin in this lease.
 #[derive(Debug, thiserror::Error)]
 #[error("a copy of the last upgrade's journal could not be kept, and may still land: give the command again")]
 struct MayStillLand;
 
-/// Lets go of old holds, if there are too many, but of nothing that counts. What hinders that hinders nothing else, and once the
-/// operator asks to end nothing more is looked at: what is being written or removed by then is waited for.
+/// Removes old leases, if there are too many, but no entry that counts. An error here stops nothing else. Once the
+/// operator asks the command to end, no more leases are looked at. Writes and removals that have begun are waited for.
 ///
 /// # Errors
-/// A copy of an upgrade's journal may still land in this hold: whoever writes one of his own gives the hold back first.
+/// A copy of an upgrade's journal may still be written into this lease. A command that writes an upgrade's journal
+/// releases the lease first.
 pub(crate) async fn prune(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) -> anyhow::Result<()> {
     for &number in hold.old() {
         match let_go(hold, number, cancelled).await {
@@ -120,14 +122,14 @@ pub(crate) async fn prune(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) -
     Ok(())
 }
 
-/// The same for who writes no journal of an upgrade.
+/// The same for commands that write no journal of an upgrade.
 pub async fn prune_beside_upgrades(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) {
     if let Err(error) = prune(hold, cancelled).await {
         log::debug!("old holds stay: {error:#}");
     }
 }
 
-/// Removes an old hold, unless something in it counts. False if it stays.
+/// Removes an old lease, unless something in it counts. False if it stays.
 async fn let_go(hold: &Lease<'_>, number: u64, cancelled: &watch::Receiver<bool>) -> anyhow::Result<bool> {
     let Some(kinds) = unless_cancelled(cancelled, kinds(hold, number)).await?? else { return Ok(false) };
     for kind in kinds {
@@ -139,8 +141,9 @@ async fn let_go(hold: &Lease<'_>, number: u64, cancelled: &watch::Receiver<bool>
     Ok(true)
 }
 
-/// Lets go of all holds below this one, once nothing of the cluster is left. What hinders that hinders nothing else, and once the
-/// operator asks to end nothing more is looked at: who holds the store next, and finds it so, tries again.
+/// Removes all leases below this one, once nothing of the cluster is left. An error here stops nothing else. Once the
+/// operator asks the command to end, no more leases are looked at. The next holder of the store that finds the cluster
+/// gone tries again.
 pub(crate) async fn clear(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) {
     if let Err(error) = let_all_go(hold, cancelled).await {
         log::warn!("what the cluster's journal had before stays: {error:#}");
@@ -158,9 +161,10 @@ async fn let_all_go(hold: &Lease<'_>, cancelled: &watch::Receiver<bool>) -> anyh
     Ok(())
 }
 
-/// Whether a hold above this number has all that counts of a kind, and keeps it; it is copied into one's own if none has. A copy of an
-/// upgrade's journal is no reason to remove the one that it was made of: who goes on with that upgrade, or begins one, writes the file of
-/// the copy once more in this hold, and may be cut off at that. The next command finds it whole, or copies it again.
+/// Whether a lease above this number has all entries of a kind that count, and keeps them. If none has, they are copied
+/// into the caller's own. A copy of an upgrade's journal is no reason to remove its original. A command that continues
+/// or begins an upgrade writes the copy's file once more in this lease, and may be killed meanwhile. The next command
+/// finds it whole, or copies it again.
 async fn is_kept_above(
     hold: &Lease<'_>,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! What of several commands' journals goes, and what never does.
+//! Which journals of several commands are removed, and which never.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ async fn take(store: &DirectoryStore) -> Lease<'_> {
     Lease::acquire(store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap()
 }
 
-/// A command that begins with this file, after what is too much has gone.
+/// A command that begins with this file, after old leases were removed.
 async fn command(store: &DirectoryStore, file: Option<(&str, &str)>) {
     let hold = take(store).await;
     prune(&hold, &watch::channel(false).1).await.unwrap();
@@ -34,7 +34,7 @@ async fn note(store: &DirectoryStore) -> (u64, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_noted_of_a_cluster_outlives_any_number_of_its_upgrades() {
+async fn cluster_journal_outlives_many_upgrades() {
     let (_directory, folder) = folder();
     command(&folder, Some(NOTE)).await;
     for upgrade in 1..=50_u64 {
@@ -49,7 +49,7 @@ async fn what_was_noted_of_a_cluster_outlives_any_number_of_its_upgrades() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_clears_nothing_away_any_more_and_the_next_one_does() {
+async fn cancelled_command_leaves_clearing_to_the_next() {
     let (_directory, folder) = folder();
     for _ in 1..=30 {
         take(&folder).await.release().await;
@@ -64,7 +64,7 @@ async fn who_is_asked_to_end_clears_nothing_away_any_more_and_the_next_one_does(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_outlives_any_number_of_the_clusters_own_commands() {
+async fn upgrade_journal_outlives_many_cluster_commands() {
     let (_directory, folder) = folder();
     let hold = take(&folder).await;
     folder.write(hold.number(), upgrade::FILE, &beginning("{\"a\":1}\n").unwrap()).await.unwrap();
@@ -77,9 +77,9 @@ async fn an_upgrade_outlives_any_number_of_the_clusters_own_commands() {
     }
 }
 
-/// Who goes on with it writes the file of its copy anew, and is killed at that.
+/// The command that continues it is killed while it writes the file of its copy again.
 #[tokio::test(start_paused = true)]
-async fn an_upgrades_journal_that_was_copied_outlives_who_is_cut_off_while_writing_it_again() {
+async fn copied_upgrade_journal_survives_an_interrupted_rewrite() {
     let (_directory, folder) = folder();
     let lines = "{\"a\":1}\n";
     let whole = beginning(lines).unwrap();
@@ -91,7 +91,7 @@ async fn an_upgrades_journal_that_was_copied_outlives_who_is_cut_off_while_writi
         command(&folder, Some((upgrade::FILE, &whole[..5]))).await;
         assert_eq!(upgrade::last(&folder).await.unwrap(), Some((1, lines.to_owned())), "hold {hold}");
     }
-    // Once it was written whole in a later one, the old one goes.
+    // Once it was written whole in a later one, the old one is removed.
     command(&folder, Some((upgrade::FILE, &whole))).await;
     command(&folder, None).await;
     assert_eq!(upgrade::last(&folder).await.unwrap(), Some((24, lines.to_owned())));
@@ -99,7 +99,7 @@ async fn an_upgrades_journal_that_was_copied_outlives_who_is_cut_off_while_writi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_note_that_was_cut_takes_away_none_before_it() {
+async fn cut_entry_removes_no_earlier_entry() {
     let (_directory, folder) = folder();
     command(&folder, Some(NOTE)).await;
     command(&folder, Some(HALF)).await;
@@ -111,7 +111,7 @@ async fn a_note_that_was_cut_takes_away_none_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_or_is_nobodys_here_stays_and_so_does_all_above_it() {
+async fn unreadable_or_foreign_lease_stays_with_all_above() {
     for (file, text) in [
         ("tenants-000001.json", "{}"),
         ("deploy-.json", "{}"),
@@ -132,7 +132,7 @@ async fn what_cannot_be_read_or_is_nobodys_here_stays_and_so_does_all_above_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_journals_stay_until_a_later_hold_has_begun_with_them() {
+async fn workers_journals_stay_until_a_later_lease_copies() {
     let (_directory, folder) = folder();
     command(&folder, Some((workers::POOL, &beginning("{}\n").unwrap()))).await;
     for _ in 1..=30 {
@@ -145,7 +145,7 @@ async fn workers_journals_stay_until_a_later_hold_has_begun_with_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_cluster_that_is_gone_the_last_hold_stays_alone_and_nothing_of_anybody_else() {
+async fn removed_cluster_keeps_its_last_lease_only() {
     for strange in [None, Some("notes.txt"), Some(workers::POOL)] {
         let (directory, folder) = folder();
         command(&folder, Some(NOTE)).await;
@@ -156,12 +156,12 @@ async fn of_a_cluster_that_is_gone_the_last_hold_stays_alone_and_nothing_of_anyb
         std::fs::create_dir(place.join("1")).unwrap();
         std::fs::write(place.join("000001.txt"), "somebody else's").unwrap();
         let hold = take(&folder).await;
-        // Who is asked to end leaves it to the next one.
+        // A command that was asked to end leaves it to the next one.
         let (_cancel, cancelled) = watch::channel(true);
         clear(&hold, &cancelled).await;
         assert_eq!(sorted(&folder).await.unwrap(), [1, 2, 3, 4], "{strange:?}");
         clear(&hold, &watch::channel(false).1).await;
-        // It still has the deployment, and nobody else does.
+        // It still holds the deployment, and no other command does.
         hold.confirm().await.unwrap();
         hold.release().await;
         let left: BTreeSet<String> =
@@ -174,7 +174,7 @@ async fn of_a_cluster_that_is_gone_the_last_hold_stays_alone_and_nothing_of_anyb
 }
 
 #[test]
-fn a_store_that_keeps_something_else_than_files_is_told_what_each_is() {
+fn store_without_files_gets_each_kind() {
     for (name, is) in [
         (File::DEPLOYMENT, File::Deployment),
         (&*deployment::file(0), File::Deployment),
@@ -192,7 +192,7 @@ fn a_store_that_keeps_something_else_than_files_is_told_what_each_is() {
 }
 
 #[test]
-fn each_file_is_of_one_kind_by_the_name_that_it_is_written_under() {
+fn each_file_name_belongs_to_one_kind() {
     let machine = workers::journal("w-1");
     let changed = workers::changed(7, "pool");
     for (file, kind) in [
@@ -205,7 +205,7 @@ fn each_file_is_of_one_kind_by_the_name_that_it_is_written_under() {
         (workers::ALL, Kind::Workers),
         (&machine, Kind::Workers),
         (&changed, Kind::Workers),
-        // Put aside by a person.
+        // Put aside by an operator.
         ("pool.jsonl.damaged", Kind::Workers),
         (&format!("{machine}.damaged"), Kind::Workers),
         (&format!("{changed}.damaged"), Kind::Workers),

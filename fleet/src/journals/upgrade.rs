@@ -1,6 +1,6 @@
-//! The files of an upgrade's journal in the directory of a hold: its beginning, and the entries that were added. All is read
-//! first and judged then, so that a store that does not answer is never taken for a damaged journal. Knows nothing of what
-//! entries say.
+//! The files of an upgrade's journal in the directory of a lease: its beginning, and the entries that were added. All
+//! is read first and judged then, so that a store that does not answer is never taken for a damaged journal. Knows
+//! nothing of the entries' content.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde::de::IgnoredAny;
 use super::beginning::whole;
 use crate::lease::{Store, sorted};
 
-/// What a hold's journal begins with: the plan, or all that the hold before had. Written before anything else.
+/// The beginning of a lease's journal: the plan, or all entries of the lease before. Written before anything else.
 pub(crate) const FILE: &str = "journal.jsonl";
-/// An entry that the hold has added: the file of its number, from 1. Each is written once: a write that failed may still
-/// land, so that the next attempt is a file of its own, and counts more than all before it.
+/// An entry that the lease has added: the file of its number, from 1. Each is written once. A failed write may still
+/// take effect, so the next attempt is a separate file, and overrides all before it.
 pub(crate) fn added(number: usize, attempt: usize) -> String {
     match attempt {
         1 => format!("journal-{number:06}.json"),
@@ -21,14 +21,14 @@ pub(crate) fn added(number: usize, attempt: usize) -> String {
     }
 }
 
-/// The number and the attempt that a file is of; none if it is another file.
+/// The number and the attempt of a file. `None` for another file.
 fn parsed(name: &str) -> Option<(usize, usize)> {
     let place = name.strip_prefix("journal-")?.strip_suffix(".json")?;
     let (number, attempt) = place.split_once('-').unwrap_or((place, "1"));
     Some((number.parse().ok()?, attempt.parse().ok()?))
 }
 
-/// Which attempt at its entry a file is; none if it is no entry.
+/// The attempt at its entry that a file is. `None` if it is no entry.
 pub(super) fn attempt(name: &str) -> Option<usize> {
     parsed(name).map(|(_, attempt)| attempt)
 }
@@ -38,7 +38,7 @@ pub(super) fn owns(name: &str) -> bool {
     name == FILE || parsed(name).is_some()
 }
 
-/// The last hold that has such a journal, and that journal.
+/// The last lease that has such a journal, and that journal.
 ///
 /// # Errors
 /// When the store cannot be read, or the journal is damaged.
@@ -62,7 +62,7 @@ pub(crate) struct JournalFiles {
 }
 
 impl JournalFiles {
-    /// Reads it.
+    /// Reads the journal of the lease `number`.
     ///
     /// # Errors
     /// When the store cannot be read: that says nothing of the journal.
@@ -78,8 +78,8 @@ impl JournalFiles {
         Ok(Self { begun, added })
     }
 
-    /// The journal, one JSON object a line; none if the hold's command had begun nothing: the journal before it counts
-    /// then.
+    /// The journal, one JSON object a line. `None` if the lease's command had begun nothing: the journal before it
+    /// counts then.
     ///
     /// # Errors
     /// When it is damaged.
@@ -93,14 +93,14 @@ impl JournalFiles {
         }
     }
 
-    /// All lines that are there, whatever became of the others.
+    /// All lines that exist, even if others are missing.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
         let added = self.added.values().filter_map(|attempts| attempts.values().next_back());
         self.begun.iter().chain(added).flat_map(|text| text.lines())
     }
 
-    /// What the hold has added. A last one that was cut is dropped: who wrote it was not told that it is kept, and had
-    /// begun nothing that it notes.
+    /// The entries that the lease has added. A last one that was cut is dropped: its writer got no confirmation, and
+    /// has begun nothing of it.
     fn entries(&self) -> anyhow::Result<String> {
         let mut lines = String::new();
         let mut before = None;

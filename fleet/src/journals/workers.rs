@@ -1,24 +1,24 @@
-//! The files of the workers' journals in the directory of a hold, by their names. Knows nothing of what they say.
+//! The files of the workers' journals in the directory of a lease, by their names. Knows nothing of their content.
 
 use anyhow::Context;
 
 use super::beginning::whole;
 use crate::lease::{Store, sorted};
 
-/// What is wanted, and which machines there are: with it a hold has begun.
+/// The desired state and the list of machines. A lease begins with it.
 pub(crate) const POOL: &str = "pool.jsonl";
-/// What holds of an earlier version began with.
+/// The first file of leases of an earlier version.
 pub(crate) const ALL: &str = "workers.jsonl";
 
-/// What a person adds to the names of files that are damaged, for the hold before to count.
+/// The operator adds this to the names of damaged files, so that the lease before counts.
 const ASIDE: &str = ".damaged";
 
-/// The name that a file had which a person has put aside; none if it is another one.
+/// The name that a file had before an operator put it aside. `None` for other files.
 pub(crate) fn put_aside(file: &str) -> Option<&str> {
     file.strip_suffix(ASIDE)
 }
 
-/// The file of a machine that a hold begins with.
+/// The file of a machine with which a lease begins.
 pub(crate) fn journal(machine: &str) -> String {
     format!("machine-{machine}.json")
 }
@@ -28,27 +28,27 @@ pub(crate) fn changed(number: usize, of: &str) -> String {
     format!("worker-{number:06}-{of}.json")
 }
 
-/// The number of a change and what it is of; none if it is another file.
+/// The number of a change, and its machine or pool. `None` for another file.
 pub(crate) fn change(file: &str) -> Option<(usize, &str)> {
     let (number, of) = file.strip_prefix("worker-")?.split_once('-')?;
     Some((number.parse().ok()?, of.strip_suffix(".json")?))
 }
 
-/// The machine that a file is of; none if it is another one.
+/// The machine of a file. `None` for another file.
 pub(crate) fn machine_of(file: &str) -> Option<&str> {
     let begun = || file.strip_prefix("machine-")?.strip_suffix(".json");
     change(file).map(|(_, of)| of).filter(|of| *of != "pool").or_else(begun)
 }
 
-/// Whether a file is of such a journal, or was before a person has put it aside: what its name tells of, each hold that has begun
-/// above it tells as well.
+/// Whether a file is of such a journal, or was before an operator put it aside. Each lease that has begun above it has
+/// the same content.
 pub(super) fn owns(name: &str) -> bool {
     let name = put_aside(name).unwrap_or(name);
     let is_machine = name.strip_prefix("machine-").is_some_and(|rest| rest.ends_with(".json"));
     name == POOL || name == ALL || is_machine || change(name).is_some()
 }
 
-/// The last hold that has begun such journals.
+/// The last lease that has begun such journals.
 ///
 /// # Errors
 /// When the store cannot be read, or another version wrote them.

@@ -1,5 +1,4 @@
-//! The end of an upgrade of which nothing can be read, not even its plan. What can be seen is named, for a person to go
-//! by.
+//! Abandons an upgrade of which nothing can be read, not even its plan. Names what is seen, for the operator.
 
 use std::net::Ipv4Addr;
 
@@ -22,7 +21,7 @@ use crate::hypervisor::Vm;
 use crate::lease::{Lease, TakeOver};
 use crate::nodes::clean;
 
-/// What there is of an upgrade of which nothing can be read.
+/// The state of an upgrade of which nothing can be read.
 enum Unread {
     Damaged(Damaged),
     /// A command before this one has ended it.
@@ -30,13 +29,13 @@ enum Unread {
 }
 
 impl Deployment<'_> {
-    /// Ends the upgrade whose journal is that of the hold `number`, and of which nothing can be read. Its VMs stay as
+    /// Ends the upgrade whose journal is that of the lease `number`, and of which nothing can be read. Its VMs stay as
     /// they are and are named. Of nodes that answer from one of them, swaps that are prepared are withdrawn. Of a cluster
     /// that calls itself otherwise no node is asked. Where a command before this one has ended it, that end is the answer.
     ///
     /// # Errors
-    /// When the journal or its plan can be read, another hold's is the damaged one, somebody else is at work on the
-    /// deployment, or the end cannot be noted: then it may be done once more.
+    /// When the journal or its plan can be read, or another lease's is the damaged one. When another command holds the
+    /// deployment. When the end cannot be noted: it may then be run again.
     pub async fn abandon_unread(&self, number: u64, over: TakeOver) -> anyhow::Result<AbandonedUnread> {
         if let Unread::Ended(end) = unless_cancelled(&self.cancelled, self.unread(number)).await?? {
             return Ok(end);
@@ -60,7 +59,7 @@ impl Deployment<'_> {
         gone
     }
 
-    /// Why nothing can be read of the journal of this hold, or how that upgrade has ended.
+    /// Why nothing can be read of the journal of this lease, or how that upgrade has ended.
     async fn unread(&self, number: u64) -> anyhow::Result<Unread> {
         let damage: Damaged = match salvage::last(self.store).await {
             Ok(Last::Unread(end)) if end.unread == number => return Ok(Unread::Ended(end)),
@@ -79,7 +78,8 @@ impl Deployment<'_> {
         Ok(Unread::Damaged(damage))
     }
 
-    /// Names all VMs and nodes of the deployment, and withdraws what is prepared; nothing if it is asked to end before.
+    /// Names all VMs and nodes of the deployment, and withdraws prepared swaps. Does nothing if it is asked to end
+    /// before.
     async fn look_at_all(&self, hold: &Lease<'_>) -> Result<Vec<String>, Cancelled> {
         let hypervisor = GuardedHypervisor::new(self.hypervisor, hold);
         let unasked = OfflineNodes::of_another_cluster();
@@ -122,8 +122,8 @@ fn seen(vm: &Vm) -> String {
     format!("the VM {vm} is {power} and holds the disk {}: never remove it with that", held.join(", "))
 }
 
-/// How a node is that runs in one of these VMs, and what became of a swap that it has prepared. Another node is another
-/// cluster's.
+/// The state of a node that runs in one of these VMs, and the result for a swap that it has prepared. A node in another
+/// VM belongs to another cluster.
 async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> String {
     let facts = match nodes.facts(address).await {
         Ok(facts) => facts,

@@ -1,4 +1,4 @@
-//! What is kept in place of the journal of an upgrade of which nothing could be read, not even its plan.
+//! The record that replaces the journal of an upgrade of which nothing could be read, not even its plan.
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -8,29 +8,29 @@ use crate::journals::beginning;
 use crate::journals::upgrade::FILE;
 use crate::lease::Lease;
 
-/// The end of an upgrade of which nothing could be read. It stands in the place of a hold's journal.
+/// The end of an upgrade of which nothing could be read. It replaces a lease's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbandonedUnread {
     /// When: seconds of Unix time.
     pub at: u64,
-    /// The hold under which it was written.
+    /// The lease under which it was written.
     pub lease: u64,
-    /// The hold whose journal could not be read.
+    /// The lease whose journal could not be read.
     pub unread: u64,
-    /// What could not be read, and that the end was asked for.
+    /// The unreadable part, and that the end was asked for.
     #[serde(flatten)]
     pub reason: Reason,
-    /// What was seen of the deployment's VMs and nodes, and what was withdrawn.
+    /// The state of the deployment's VMs and nodes, and what was withdrawn.
     pub notes: Vec<String>,
 }
 
 impl AbandonedUnread {
-    /// What a hold's journal says of it; none if that is another journal.
+    /// The record in a lease's journal. `None` if that is another journal.
     pub(super) fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// Keeps it in place of the hold's journal.
+    /// Keeps it in place of the lease's journal.
     pub(super) async fn write(&self, hold: &Lease<'_>) -> anyhow::Result<()> {
         let whole = beginning(&(serde_json::to_string(self)? + "\n"))?;
         hold.confirm().await?;

@@ -1,5 +1,5 @@
-//! Takes VMs that were imported by hand into a deployment: what each node says of itself over the pinned authority
-//! beside what the hypervisor shows, for an operator to confirm; from then on they carry the stamp.
+//! Takes VMs that were imported by hand into a deployment. Each node's own statements, over the pinned CA, are shown
+//! with the hypervisor's, for an operator to confirm. From then on the VMs carry the stamp.
 
 use std::net::Ipv4Addr;
 
@@ -31,8 +31,9 @@ impl Deployment<'_> {
     /// The nodes whose VMs carry no stamp, each with its VM; changes nothing.
     ///
     /// # Errors
-    /// When a node does not answer, no VM has the BIOS UUID that it says, several have, it is another deployment's, or is where nobody
-    /// looks for the deployment's VMs, with a stamp or without; or the journal in the place is another one's, or that of a cluster which is being destroyed.
+    /// When a node does not answer. When no VM or several have the BIOS UUID that it says. When the VM is another
+    /// deployment's, or is not where the deployment's VMs are searched. When the journal in the place is another
+    /// deployment's, or that of a cluster which is being destroyed.
     pub async fn adoptable(&self) -> anyhow::Result<Vec<Adoption>> {
         self.is_its_place().await?;
         self.may_be_upgraded().await?;
@@ -73,7 +74,7 @@ impl Deployment<'_> {
                 bail!("{} and {node} say the same BIOS UUID {uuid}", other.node);
             }
             match &vm.stamp {
-                // Taken in already. Whoever has moved it since is told where it is.
+                // Adopted already. If its VM was moved since, the error says where it is.
                 Some(stamp) if stamp.deployment == deployment && stamp.node == node => {
                     self.hypervisor.may_be_stamped(&vm).await?;
                 }
@@ -92,18 +93,18 @@ impl Deployment<'_> {
     /// Stamps the VMs as this deployment's.
     ///
     /// # Errors
-    /// When somebody else is at work on the deployment, or the hypervisor refuses; and [`crate::Cancelled`] when it was asked to end. Some may be
-    /// stamped then: done again, it goes on.
+    /// When another command holds the deployment, or the hypervisor refuses; and [`crate::Cancelled`] when it was asked
+    /// to end. Some may be stamped then: run again, it goes on.
     pub async fn adopt(&self, adoptions: &[Adoption], over: TakeOver) -> anyhow::Result<()> {
         let hold = self.take(over).await?;
         let stamped = async {
-            // What was confirmed is looked at again: a VM may have been replaced meanwhile.
+            // The confirmed VMs are looked at again: one may have been replaced meanwhile.
             let now = unless_cancelled(&self.cancelled, self.adoptable()).await??;
             let guarded = GuardedHypervisor::new(self.hypervisor, &hold);
             for Adoption { node, vm, .. } in adoptions {
                 let same = now.iter().any(|other| other.node == *node && other.vm.reference == vm.reference);
                 if !same {
-                    bail!("{node} does not run in the VM {vm} any more; nothing further was stamped");
+                    bail!("{node} no longer runs in the VM {vm}; nothing further was stamped");
                 }
                 let stamp = Stamp { deployment: self.hypervisor.deployment(), node: node.clone(), swap: None };
                 let stamped = guarded.stamp_unless(&self.cancelled, vm, &stamp).await?;

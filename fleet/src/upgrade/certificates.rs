@@ -1,5 +1,5 @@
-//! Renews the certificates of the control-plane nodes, one node after the other. Each node must run with its new certificates and be
-//! healthy again before the next one is asked.
+//! Renews the certificates of the control-plane nodes, one node after the other. Each node must run with its new
+//! certificates and be healthy again before the next one is asked.
 
 use std::time::Duration;
 
@@ -20,18 +20,20 @@ use super::{Asked, Deployment, Nodes as _};
 use crate::cancel::{Cancelled, unless_cancelled};
 use crate::lease::{Lease, TakeOver};
 
-/// A node that did not run with its new certificates in time, or until the operator asked to end. Running the command again renews
-/// all nodes again.
+/// A node that did not run with its new certificates in time, or until the operator asked to end. Running the command
+/// again renews all nodes again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotRenewed(String);
 
 impl Deployment<'_> {
-    /// Renews the certificates of all control-plane nodes now. `limit` is the time for one node. Returns the nodes in their order.
+    /// Renews the certificates of all control-plane nodes now. `limit` is the time for one node. Returns the nodes in
+    /// their order.
     ///
     /// # Errors
-    /// A node is unhealthy, does not answer, or an upgrade is not committed: no certificate was renewed. [`NotRenewed`], or a node
-    /// refuses: the error names the nodes that have new certificates, and those that keep theirs.
+    /// A node is unhealthy, does not answer, or an upgrade is not committed: no certificate was renewed.
+    /// [`NotRenewed`], or a node refuses: the error names the nodes that have new certificates, and those that keep
+    /// theirs.
     pub async fn renew_certificates(&self, limit: Duration, over: TakeOver) -> anyhow::Result<Vec<String>> {
         let hold = self.take(over).await?;
         let renewed = self.renew_each(&hold, limit).await;
@@ -98,7 +100,7 @@ impl Deployment<'_> {
                 }
                 Ok(Asked::Refused(refused)) => bail!("it refuses: {refused}"),
                 Ok(Asked::Unknown) => bail!("its image cannot do it from outside: upgrade the image first"),
-                // The hold is lost, or the node does not answer, which the next look tells.
+                // The lease is lost, or the node does not answer, which the next look tells.
                 Err(error) => return silent(&error),
             }
         }
@@ -142,7 +144,7 @@ fn failed(nodes: &[&SeenNode], index: usize) -> String {
     )
 }
 
-/// What the node lacks of being healthy, if anything.
+/// The reason why the node is not healthy, if any.
 fn lacking(facts: &Node, node: &SeenNode, expected: usize) -> Option<String> {
     let mut judged = Judged::default();
     judge::health(&mut judged, expected, node, facts);

@@ -1,5 +1,5 @@
-//! What is seen of a cluster without its hypervisor: nodes, who is at work on the deployment, and the journal of an
-//! earlier upgrade. Looks, judges nothing.
+//! The state of a cluster without its hypervisor: nodes, the holder of the deployment, and the journal of an earlier
+//! upgrade. Looks, judges nothing.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -18,8 +18,8 @@ use crate::control_plane::ended_with_its_cluster;
 use crate::hypervisor::DiskRef;
 use crate::lease::{Lease, Store, standing};
 
-/// A cluster has as many control nodes as etcd has members, of which its maintainers advise against more than seven; and two of those that are
-/// replaced may be listed beside their successors.
+/// A cluster has as many control-plane nodes as etcd has members. The maintainers of etcd advise against more than
+/// seven. Two nodes that are replaced may be listed in addition to their successors.
 const MOST: usize = 9;
 
 #[derive(Clone, Debug, Serialize)]
@@ -27,13 +27,13 @@ pub struct ClusterSeen {
     /// The UID of the namespace kube-system.
     #[serde(rename = "cluster")]
     pub id: Uuid,
-    /// The cluster of which the operator says that it is the deployment's, whatever was its before.
+    /// The cluster that the operator says is the deployment's, whichever was before.
     pub other_cluster: Option<Uuid>,
-    /// The control nodes, by name.
+    /// The control-plane nodes, by name.
     pub nodes: Vec<SeenNode>,
-    /// Who is at work on the deployment now.
+    /// The present holder of the deployment.
     pub held_by: Option<String>,
-    /// The last upgrade of the deployment; none that has ended with a cluster which was destroyed.
+    /// The last upgrade of the deployment. `None` if it has ended with a cluster which was destroyed.
     pub earlier: Option<Earlier>,
 }
 
@@ -42,7 +42,7 @@ pub struct SeenNode {
     pub name: String,
     /// Where its endpoint listens.
     pub address: Ipv4Addr,
-    /// What it says of itself, or why it says nothing.
+    /// The node's own statements, or why it does not answer.
     pub facts: Result<Node, String>,
 }
 
@@ -71,7 +71,7 @@ pub struct Earlier {
 }
 
 impl ClusterSeen {
-    /// Asks the nodes and the store. `own` is the caller's hold, which is nobody else's.
+    /// Asks the nodes and the store. `own` is the caller's lease, which does not count as another holder.
     ///
     /// # Errors
     /// When the Kubernetes API or the store does not answer. That a node does not is part of what was seen.
@@ -80,7 +80,7 @@ impl ClusterSeen {
         // Each may take as long as a node has to answer.
         ensure!(
             listed.len() <= MOST,
-            "the API lists {} control nodes, and no cluster has more than {MOST}: none of them is asked",
+            "the API lists {} control-plane nodes, and no cluster has more than {MOST}: none of them is asked",
             listed.len()
         );
         let mut seen = Vec::new();

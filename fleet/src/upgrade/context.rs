@@ -1,4 +1,4 @@
-//! What a step works with: the deployment behind its hold, and how it waits.
+//! The context of a step: the deployment behind its lease, and how it waits.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::step_error::{StepError, Wait};
 use crate::cancel::{unless_cancelled, unless_ended};
 use crate::lease::{Lease, Snapshots};
 
-/// For so many looks the cluster's API is left alone after it did not answer.
+/// The number of looks for which the cluster's API is not asked after it did not answer.
 const LOOKS_WHILE_AWAY: u32 = 30;
-/// How long a node that answers may take for what is done in a moment.
+/// The time limit for a quick operation of a node that answers.
 pub(super) const MOMENT: Duration = Duration::from_secs(120);
 
-/// A deployment that is held. Whatever a step changes, it changes behind the hold.
+/// A deployment under a lease. Each change of a step is made under the lease.
 pub(super) struct StepContext<'a> {
     pub(super) hypervisor: GuardedHypervisor<'a>,
     pub(super) nodes: GuardedNodes<'a>,
@@ -36,7 +36,7 @@ pub(super) struct StepContext<'a> {
 }
 
 impl StepContext<'_> {
-    /// Whether this command is still the one, and wanted.
+    /// Whether this command still holds the lease, and is not asked to end.
     pub(super) async fn may_go_on(&self) -> Result<(), StepError> {
         unless_cancelled(&self.cancelled, self.hold.renew()).await?.map_err(|lost| StepError::Stop(lost.into()))
     }
@@ -49,24 +49,24 @@ impl StepContext<'_> {
         Ok(unless_cancelled(&self.cancelled, look).await??)
     }
 
-    /// Waits before something is tried again: so long at least, and until the store may be asked again that could not say in time; for as
-    /// long as this command is wanted.
+    /// Waits before the next try: at least so long, and until the store may be asked again that timed out. Ends early
+    /// if the command is asked to end.
     pub(super) async fn rest(&self, least: Duration) -> Result<(), StepError> {
         Ok(unless_cancelled(&self.cancelled, tokio::time::sleep(least.max(self.hold.rest()))).await?)
     }
 
-    /// Waits until what was begun before has ended, for as long as this command is wanted.
+    /// Waits until earlier requests have ended. Ends early if the command is asked to end.
     pub(super) async fn settle(&self) -> Result<(), StepError> {
         let settled = self.hypervisor.settle_unless(&self.cancelled).await?;
         Ok(settled.map_err(|error| error.context("waiting for what was begun before"))?)
     }
 
-    /// Does what takes long, for as long as this command is still the one, and wanted.
+    /// Does long work. Ends early if the lease is lost, or the command is asked to end.
     pub(super) async fn while_wanted<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> Result<T, StepError> {
         Ok(unless_ended(work, self.pace, || self.may_go_on()).await??)
     }
 
-    /// Waits until `look` yields something, at most `limit`. What it says on the way is said once.
+    /// Waits until `look` yields a value, at most `limit`. Each interim reason is reported once.
     pub(super) async fn wait<T, F>(
         &self,
         what: &str,

@@ -8,13 +8,14 @@ use super::entry::{Entry, Event};
 use super::kept_copy::{DiskCopy, KeptCopy};
 use super::plan::{Action, Plan, PlannedNode};
 
-/// What the name of a node's copy carries: which swap it was made before.
+/// The mark in the name of a node's copy: the swap before which it was made.
 pub(super) fn mark(node: &PlannedNode) -> String {
     let swap = node.swap.simple().to_string();
     format!("before-{}", &swap[..8])
 }
 
-/// The copies of a node's data disk that are there after these entries. A disk that was moved between two tries has one in each place.
+/// The copies of a node's data disk that exist after these entries. A disk that was moved between two tries has one in
+/// each place.
 pub(super) fn kept(entries: &[Entry], node: usize) -> Vec<KeptCopy> {
     let mut kept: BTreeMap<&str, Option<Uuid>> = BTreeMap::new();
     for entry in entries {
@@ -35,7 +36,7 @@ pub(super) fn kept(entries: &[Entry], node: usize) -> Vec<KeptCopy> {
     kept.into_iter().map(|(path, uuid)| KeptCopy { path: path.to_owned(), uuid }).collect()
 }
 
-/// The copies of all nodes that are there after these entries.
+/// The copies of all nodes that exist after these entries.
 pub(super) fn of_all(plan: &Plan, entries: &[Entry]) -> Vec<DiskCopy> {
     let of = |(index, node): (usize, &PlannedNode)| {
         let name = node.name.clone();

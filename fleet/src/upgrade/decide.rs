@@ -1,4 +1,4 @@
-//! Decides an upgrade: a pure function from what is there and what is wanted to a plan.
+//! Decides an upgrade: a pure function from the inventory and the options to a plan.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::hypervisor::{DiskRef, Vm};
 /// Decides an upgrade. `id` is random.
 ///
 /// # Errors
-/// All reasons why it must not be.
+/// All reasons against it.
 pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid) -> Result<Plan, Refusals> {
     let judged = judge::judge(inventory, target, options);
     if !judged.refusals.is_empty() {
@@ -26,14 +26,14 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
         inventory.cluster.nodes.iter().filter_map(|node| planned(inventory, node, (target, options), id)).collect();
     if nodes.is_empty() {
         let with = options.size.map(|size| format!(", with {size}")).unwrap_or_default();
-        let reason = format!("every control node runs {} already{with}", target.image);
+        let reason = format!("every control-plane node runs {} already{with}", target.image);
         return Err(Refusals(vec![Refusal { code: super::refusal::NOTHING, subject: "the OVA".to_owned(), reason }]));
     }
     // Followers first; the sort keeps the order of names.
     nodes.sort_by_key(|node| (node.leads, node.holds_address));
     let steps = forward(options, nodes.len());
     let (other_vms, other_disks) = others(inventory, &nodes);
-    // Whichever cluster the disks were of: they hold its Secrets, and nobody else names them.
+    // Whichever cluster the disks were of: they hold its Secrets, and no other record names them.
     let other_copies = inventory.cluster.earlier.as_ref().map(|earlier| earlier.copies.clone()).unwrap_or_default();
     let (target, options) = (target.clone(), options.clone());
     let member = |node: &SeenNode| ControlNode { name: node.name.clone(), address: node.address };
@@ -53,7 +53,7 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     })
 }
 
-/// The node's part; none when it runs the image already, in a VM of the size that is wanted.
+/// The node's part. `None` if it runs the image already, in a VM of the desired size.
 fn planned(
     inventory: &Inventory,
     node: &SeenNode,
@@ -91,9 +91,9 @@ fn vm_of<'i>(inventory: &'i Inventory, node: &SeenNode) -> Option<&'i Vm> {
     inventory.vms_of(facts.holder).into_iter().next()
 }
 
-/// The deployment's VMs and data disks that are none of the planned nodes': those of nodes that stay as they are, and what earlier upgrades
-/// have noted of this cluster: what another one had before may be anybody's by now. Of the VMs of the latter only those that are there, out of
-/// sight as well: the others went with a commit or a way back.
+/// The deployment's VMs and data disks that belong to no planned node. They belong to nodes that stay as they are, or
+/// to earlier upgrades of this cluster. Those of another cluster may have another owner now. Of VMs from earlier
+/// upgrades only existing ones count, also out of sight: the others went with a commit or a rollback.
 fn others(inventory: &Inventory, planned: &[PlannedNode]) -> (BTreeSet<Uuid>, Vec<DiskRef>) {
     let stays = |node: &&SeenNode| planned.iter().all(|it| it.name != node.name);
     let nodes = inventory.cluster.nodes.iter().filter(stays);

@@ -1,5 +1,5 @@
-//! The verbs of the operator on one deployment: each takes the hold, opens the journal, goes the way, and gives the
-//! hold back.
+//! The operator's commands on one deployment: upgrade, rollback, commit, abandon. Each acquires the lease, opens the
+//! journal, runs the remaining steps, and releases the lease.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,27 +31,28 @@ pub struct Deployment<'a> {
     pub hypervisor: &'a dyn Hypervisor,
     /// The nodes and their cluster.
     pub nodes: &'a dyn Nodes,
-    /// Where holds and journals are kept: never in the cluster.
+    /// The store of leases and journals: never in the cluster.
     pub store: &'a dyn Store,
     /// Where snapshots of etcd are kept.
     pub snapshots: &'a dyn Snapshots,
-    /// What the caller does, such as the name of its command: others are told so while it holds the deployment.
+    /// The caller's work, such as the name of its command. Others see it while it holds the deployment.
     pub what: &'a str,
     /// Told what is happening.
     pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
     /// The pause between two looks at a node: a second, but for tests.
     pub pace: Duration,
-    /// How long a run waits for what it cannot do now, before it ends paused.
+    /// How long a run waits for a blocked step, before it ends paused.
     pub pause_limit: Duration,
     /// The cluster that the operator says is the deployment's, though the API called it otherwise when its last upgrade
-    /// was planned. Whose the VMs are their stamp says: what the API calls the cluster stops nobody who knows better.
+    /// was planned. The stamp says whose the VMs are. The API's name of the cluster does not stop an operator who knows
+    /// better.
     pub other_cluster: Option<Uuid>,
     /// Becomes true when a run is to end at the next moment at which it can be continued.
     pub cancelled: watch::Receiver<bool>,
 }
 
 impl Deployment<'_> {
-    /// A run on the deployment, which is held. `ova` is where the OVA is, if it is not where the plan says.
+    /// A run on the deployment, under a lease. `ova` is where the OVA is, if it is not where the plan says.
     pub fn run<'r>(&'r self, hold: &'r Lease<'r>, ova: Option<PathBuf>) -> Run<'r> {
         Run::new(self.context(hold, ova))
     }
@@ -85,7 +86,7 @@ impl Deployment<'_> {
         Ok(plan(&inventory, target, options, Uuid::new_v4())?)
     }
 
-    /// What is there, and what the operator says of it.
+    /// The inventory, with the operator's word on the cluster.
     async fn inventory(&self, placement: &Placement, view: HoldView<'_>) -> anyhow::Result<Inventory> {
         let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, view.own()).await?;
         Ok(Inventory { cluster: self.told(seen.cluster, view)?, ..seen })
@@ -102,7 +103,8 @@ impl Deployment<'_> {
         Ok(ClusterSeen { other_cluster: self.other_cluster, held_by, ..seen })
     }
 
-    /// Plans an upgrade to an image that lies ready, for who would take the deployment over as `over` says; changes nothing.
+    /// Plans an upgrade to an imported template, for a caller that would take the deployment over as `over` says.
+    /// Changes nothing.
     pub async fn plan_for(&self, target: &Target, options: &Options, over: TakeOver) -> anyhow::Result<Plan> {
         self.plan_to(target, options, HoldView::before(over)).await
     }
@@ -110,7 +112,7 @@ impl Deployment<'_> {
     /// Plans an upgrade and carries it out.
     ///
     /// # Errors
-    /// As [`Deployment::plan`]; or it cannot be continued. That everything went back is no error here.
+    /// As [`Deployment::plan`]; or it cannot be continued. That all nodes went back is no error here.
     pub async fn apply(
         &self,
         ova: &Path,
@@ -120,19 +122,18 @@ impl Deployment<'_> {
         self.apply_to(&read(ova).await?, options, over).await
     }
 
-    /// The same for an image that lies ready where the hypervisor has its images: nobody reads an OVA. What is known of it was
-    /// verified when it was laid there.
+    /// The same for an image whose template is imported: no OVA is read. Its facts were verified when it was imported.
     pub async fn apply_to(
         &self,
         target: &Target,
         options: &Options,
         over: TakeOver,
     ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
-        // What is refused is refused before anything is taken from anyone: who is at work would be stopped for nothing.
+        // Refused before the lease is taken over: the holder would be stopped for nothing.
         unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::before(over))).await??;
         let hold = self.take(over).await?;
         let gone = async {
-            // Until now others could change what the plan rests on.
+            // Until now others could change the conditions of the plan.
             let plan = unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::Own(&hold))).await??;
             let mut journal = Journal::begin(&hold, plan).await?;
             self.go(&mut journal, &hold, None, Request::Resume).await
@@ -145,8 +146,7 @@ impl Deployment<'_> {
     /// Goes on with the upgrade that there is, as `verb` says. `ova` is where the OVA is now, if it was moved.
     ///
     /// # Errors
-    /// When there is no upgrade, it has gone too far for the verb, somebody else is at work on it, or it cannot be
-    /// continued.
+    /// When there is no upgrade, it has gone too far for the verb, another command holds it, or it cannot be continued.
     pub async fn go_on(
         &self,
         verb: Request,
@@ -156,7 +156,7 @@ impl Deployment<'_> {
         self.go_on_with(None, verb, ova, over).await
     }
 
-    /// Ends the upgrade `id` where it stands. One whose journal cannot be read is ended, too, by its plan. Of another
+    /// Ends the upgrade `id` where it is. One whose journal cannot be read is ended, too, by its plan. Of another
     /// cluster, which the operator says is the deployment's, no node is asked.
     ///
     /// # Errors
@@ -191,8 +191,8 @@ impl Deployment<'_> {
         gone
     }
 
-    /// Goes on with the upgrade `id`, or with whichever is the last. What is in the way is looked for before the hold is
-    /// taken, and again under it.
+    /// Continues the upgrade `id`, or the last one. Obstacles are looked for before the lease is acquired, and again
+    /// under it.
     async fn go_on_with(
         &self,
         id: Option<Uuid>,
@@ -213,7 +213,7 @@ impl Deployment<'_> {
         gone
     }
 
-    /// The last upgrade, unless something is in the way of going on with it.
+    /// The last upgrade, unless an obstacle forbids to continue it.
     async fn permitted(&self, id: Option<Uuid>, verb: Request) -> anyhow::Result<Uuid> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
         let plan = plan_of(&entries).context("a journal without a plan")?;
@@ -223,7 +223,7 @@ impl Deployment<'_> {
         Ok(plan.id)
     }
 
-    /// Refuses to go on where that may not be. An upgrade is ended anywhere: that changes no VM.
+    /// Refuses to continue if that is not permitted. An upgrade is ended anywhere: that changes no VM.
     async fn goes_on(&self, verb: Request, upgrade: Uuid) -> anyhow::Result<()> {
         if verb == Request::Abandon {
             return Ok(());
@@ -232,19 +232,20 @@ impl Deployment<'_> {
         self.may_be_upgraded().await
     }
 
-    /// Where the upgrade stands; changes nothing.
+    /// The state of the upgrade; changes nothing.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no upgrade exists.
     pub async fn status(&self) -> anyhow::Result<UpgradeStatus> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
         UpgradeStatus::of(entries, standing(self.store).await?.holder())
     }
 
-    /// Takes the hold, waits for it as long as that is wanted, and clears away what old holds have left.
+    /// Acquires the lease, waits for it until the command is asked to end, and removes old leases.
     ///
     /// # Errors
-    /// The command was asked to end, somebody else has it, or something may still be written into it: nothing was begun.
+    /// The command was asked to end, another command has the lease, or something may still be written into it: nothing
+    /// was begun.
     pub(super) async fn take(&self, over: TakeOver) -> anyhow::Result<Lease<'_>> {
         let say = |words: &str| self.tell(&Notice::TakingOver { words });
         let hold = Lease::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
@@ -276,15 +277,15 @@ impl Deployment<'_> {
         };
         run.show_last(journal).await;
         let (arrived, mut status) = (gone?, UpgradeStatus::of(journal.entries().to_vec(), None)?);
-        // What could not be written down is said all the same.
+        // An entry that could not be written is reported all the same.
         if let RunOutcome::Paused(reason) = &arrived {
             status.paused = Some(reason.clone());
         }
         Ok((arrived, status))
     }
 
-    /// Refuses a journal of another cluster than the nodes': with a kubeconfig whose context has changed, the steps of
-    /// one cluster's upgrade would be taken on the other. While the API is away nobody can say.
+    /// Refuses a journal of another cluster than the nodes'. With a kubeconfig whose context has changed, the steps of
+    /// one cluster's upgrade would be taken on the other. While the API is away the cluster is unknown.
     async fn is_of_this_cluster(&self, plan: &Plan) -> anyhow::Result<()> {
         self.is_its_upgrade(plan.deployment)?;
         match self.nodes.cluster().await {
@@ -296,7 +297,7 @@ impl Deployment<'_> {
     }
 }
 
-/// The API calls the cluster otherwise than when the upgrade was planned.
+/// The API's name of the cluster differs from the one in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the journal is of cluster {of}, and the kubeconfig leads to a cluster that calls itself {here}: give that \
@@ -304,7 +305,7 @@ impl Deployment<'_> {
 )]
 pub struct OtherCluster {
     pub of: Uuid,
-    /// What the API says now.
+    /// The API's present name of the cluster.
     pub here: Uuid,
 }
 

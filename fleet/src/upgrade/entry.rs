@@ -1,4 +1,4 @@
-//! What a journal says: the plan, then what was begun and done, one JSON object a line.
+//! The entries of a journal: the plan, then each step's begin and end, one JSON object a line.
 
 use std::collections::BTreeSet;
 
@@ -20,9 +20,9 @@ pub enum Direction {
     Forward,
     /// Back to the old one.
     Back,
-    /// Towards no way back.
+    /// To the commit, after which no rollback is possible.
     Commit,
-    /// To an end where it stands.
+    /// To an end where it is.
     Abandon,
 }
 
@@ -30,22 +30,22 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// All nodes run the new image; the old VMs are there for a rollback.
+    /// All nodes run the new image; the old VMs are kept for a rollback.
     Upgraded,
     /// All nodes run what they ran before.
     RolledBack,
     /// The new image is final.
     Committed,
-    /// It was ended where it stood; VMs of both images may be left.
+    /// It was ended where it was; VMs of both images may be left.
     Abandoned,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// The plan was decided. The first entry, and no other one.
+    /// The plan was decided. Only the first entry is one.
     Planned {
-        /// The steps, and what was seen when they were decided.
+        /// The steps, and the inventory that decided them.
         plan: Box<Plan>,
     },
     /// A step is being taken.
@@ -56,17 +56,19 @@ pub enum Event {
         /// The disk that it takes away from its VM: once detached, only the path leads to it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         disk: Option<DiskRef>,
-        /// BIOS UUID that the VM is given which it makes: half of it is known by that, for anybody may write a stamp who may
-        /// change a VM's settings. None of other steps, nor in a journal of before this was noted.
+        /// BIOS UUID for the VM that the step creates. It identifies an incomplete VM: anyone who may change a VM's
+        /// settings may write a stamp. `None` for other steps, and in a journal from before this was noted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vm: Option<Uuid>,
-        /// Where the copy of a data disk will lie that it makes: half of one is known by that.
+        /// The path of the copy of a data disk that it makes. It identifies an incomplete copy.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         copy: Option<String>,
-        /// What the hypervisor calls the datastore of the disk that it takes away, or of the settings: its name may change.
+        /// The hypervisor's identifier of the datastore of the disk that it takes away, or of the settings: the name
+        /// may change.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         datastore: Option<String>,
-        /// The file that the settings are in of the VM that it stops or powers on: where it is still there, a VM that is not shown may run.
+        /// The settings file of the VM that it stops or powers on. If the file still exists, a VM that is not shown may
+        /// run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         settings: Option<String>,
     },
@@ -81,7 +83,8 @@ pub enum Event {
         /// Whether it found that an operator has replaced the node: nothing more is done with it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replaced: bool,
-        /// The copies of the node's data disk that are there after it: the one that it made, or those that it could not remove.
+        /// The copies of the node's data disk that exist after it: the one that it made, or those that it could not
+        /// remove.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         copies: Vec<KeptCopy>,
     },
@@ -92,17 +95,17 @@ pub enum Event {
         step: Step,
         #[serde(flatten)]
         reason: Reason,
-        /// For how many seconds it was looked at by then, all commands together.
+        /// For how many seconds the step was looked at until then, all commands together.
         #[serde(default, skip_serializing_if = "is_zero")]
         looked: u64,
     },
     /// From here on it goes in another direction.
     DirectionChanged {
         direction: Direction,
-        /// The one node that it is for, by its place in the plan; none for all.
+        /// The one node that it is for, by its place in the plan. `None` for all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only: Option<usize>,
-        /// The nodes that the way back leaves out, by their place in the plan: nothing is left that could go back.
+        /// The nodes that a rollback leaves out, by their place in the plan: nothing is left that could go back.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         left_out: BTreeSet<usize>,
         /// In which order nodes go back.
@@ -126,7 +129,7 @@ fn is_zero(seconds: &u64) -> bool {
 pub struct Entry {
     /// When: seconds of Unix time.
     pub at: u64,
-    /// The hold under which it was written.
+    /// The lease under which it was written.
     pub lease: u64,
     #[serde(flatten)]
     pub event: Event,
@@ -165,7 +168,7 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Where a node's disk was when it was last taken from a VM; none if it was not.
+/// Where a node's disk was when it was last taken from a VM. `None` if it was not.
 pub fn disk_of(entries: &[Entry], node: usize) -> Option<&DiskRef> {
     entries.iter().rev().find_map(|entry| match &entry.event {
         Event::Begun { step, disk: Some(disk), .. } if step.node == Some(node) => Some(disk),
@@ -173,7 +176,7 @@ pub fn disk_of(entries: &[Entry], node: usize) -> Option<&DiskRef> {
     })
 }
 
-/// The datastore that a node's disk was on then, as the hypervisor calls it; none if that is not noted.
+/// The datastore of a node's disk then, by the hypervisor's identifier. `None` if that is not noted.
 pub fn datastore_of(entries: &[Entry], node: usize) -> Option<&str> {
     entries.iter().rev().find_map(|entry| match &entry.event {
         Event::Begun { step, disk: Some(_), datastore, .. } if step.node == Some(node) => Some(datastore.as_deref()),

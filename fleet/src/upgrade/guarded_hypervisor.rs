@@ -1,5 +1,5 @@
-//! A hypervisor as an upgrade may use it: only VMs that carry the deployment's stamp are changed, and each request of a
-//! call is made under a hold that was confirmed just before.
+//! A hypervisor as an upgrade may use it. Only VMs that carry the deployment's stamp are changed. Each request of a
+//! call is made under a lease that was confirmed just before.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,11 +21,12 @@ use crate::hypervisor::{
 };
 use crate::lease::{Lease, LeaseUnconfirmed, Lost};
 
-/// How long a call that asks a guest to shut down may take in a run that may have to end, and the pause between two looks at it after that.
+/// How long a call that asks a guest to shut down may take in a run that may have to end. Also the pause between two
+/// looks after that.
 const ASKING: Duration = Duration::from_secs(5);
 const LOOKING: Duration = Duration::from_secs(5);
 
-/// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
+/// The hypervisor, under a lease. Its calls are those of [`Hypervisor`]; the permits are its own.
 pub struct GuardedHypervisor<'a> {
     hypervisor: &'a dyn Hypervisor,
     hold: &'a Lease<'a>,
@@ -34,9 +35,9 @@ pub struct GuardedHypervisor<'a> {
 /// The permit of one call.
 struct Call<'a> {
     hold: &'a Lease<'a>,
-    /// Becomes true when whoever asked for it is to end; none where nobody can say so.
+    /// Becomes true when the caller asks the call to end. `None` if it cannot.
     cancelled: Option<watch::Receiver<bool>>,
-    /// Whether something was permitted before: it may have happened then, whatever comes now.
+    /// Whether something was permitted before: it may have happened then, whatever the result.
     begun: AtomicBool,
 }
 
@@ -44,8 +45,9 @@ struct Call<'a> {
 impl Fence for Call<'_> {
     async fn still(&self) -> Result<()> {
         match may(self.hold).await {
-            // Of a call that lasts, one question that nobody answers ends nothing: the answer before is still good. But a question that
-            // is still under way has the place of the request that would follow among those that are made at once.
+            // In a call that lasts, one unanswered question ends nothing: the answer before is still valid. But a
+            // question that is still under way has the place of the request that would follow among those that are made
+            // at once.
             Err(error) if error.kind == ErrorKind::Transient && self.begun.load(Ordering::Relaxed) => {
                 if self.hold.is_fresh() && !error.source.is::<LeaseUnconfirmed>() {
                     return Ok(());
@@ -79,15 +81,15 @@ impl Fence for Call<'_> {
 /// Notes what is about to be asked for: it is kept when this returns.
 pub(crate) type Noting<'n> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'n>>;
 
-/// What came of a call that is noted before it asks for anything.
+/// The result of a call that is noted before it asks for anything.
 pub(crate) struct NotedEnd {
     pub(crate) answer: Result<()>,
-    /// Whether it was permitted anything: where it was not, nothing was asked for, whatever was noted.
+    /// Whether it was permitted anything. If not, nothing was asked for, whatever was noted.
     pub(crate) is_asked: bool,
 }
 
-/// The permit of one call that is noted before: once all that it looks at has been looked at but for a last time, so that what is refused
-/// by then leaves no note.
+/// The permit of one call that is noted before. The note follows all looks but the last one, so that a call that is
+/// refused until then leaves no note.
 struct NotedCall<'c, 'n> {
     call: Call<'c>,
     note: &'c (dyn Fn() -> Noting<'n> + Send + Sync),
@@ -119,7 +121,7 @@ impl Fence for NotedCall<'_, '_> {
     }
 }
 
-/// Confirms the hold; what follows must be begun at once.
+/// Confirms the lease. The permitted request must begin at once.
 pub(crate) async fn may(hold: &Lease<'_>) -> Result<()> {
     match hold.confirm().await {
         Ok(()) if hold.is_fresh() => Ok(()),
@@ -129,11 +131,11 @@ pub(crate) async fn may(hold: &Lease<'_>) -> Result<()> {
     }
 }
 
-/// What becomes of a call that ends with [`Cancelled`] where the operator asks to end before it was permitted anything.
+/// The result of a call that ends with [`Cancelled`] if the operator asks to end before it was permitted anything.
 pub(crate) type Unless<T> = std::result::Result<Result<T>, Cancelled>;
 
-/// Does what a call is for, unless the operator asks to end before the call was permitted anything: until then it has only looked,
-/// and is dropped. What was permitted goes on when it is dropped, so its end is waited for.
+/// Runs a call, unless the operator asks to end before the call was permitted anything. Until then it has only looked,
+/// and is dropped. A permitted request goes on when it is dropped, so its end is waited for.
 async fn unless_begun<T>(
     cancelled: &watch::Receiver<bool>,
     call: &Call<'_>,
@@ -180,7 +182,7 @@ macro_rules! changes_unless {
 }
 
 impl<'a> GuardedHypervisor<'a> {
-    /// The hypervisor for as long as the hold is ours.
+    /// The hypervisor for as long as the lease is held.
     pub fn new(hypervisor: &'a dyn Hypervisor, hold: &'a Lease<'a>) -> Self {
         Self { hypervisor, hold }
     }
@@ -197,7 +199,7 @@ impl<'a> GuardedHypervisor<'a> {
         Ok(self.call())
     }
 
-    /// Refuses nothing: the hold is enough.
+    /// Refuses nothing: the lease is enough.
     fn held(&self) -> Result<Call<'a>> {
         Ok(self.call())
     }
@@ -296,8 +298,8 @@ impl<'a> GuardedHypervisor<'a> {
             .await
     }
 
-    /// If the run is `cancelled`, the wait ends and the guest goes on shutting down. The answer may be "still on" then, which is no reason
-    /// to cut the power.
+    /// If the run is `cancelled`, the wait ends and the guest goes on shutting down. The answer may be "still on" then,
+    /// which is no reason to cut the power.
     pub async fn shut_down_unless(
         &self,
         vm: &Vm,
@@ -305,7 +307,7 @@ impl<'a> GuardedHypervisor<'a> {
         cancelled: &watch::Receiver<bool>,
     ) -> Result<ShutDown> {
         let begun = Instant::now();
-        // That call is waited for: nobody can take back what it asks.
+        // That call is waited for: its request cannot be withdrawn.
         let mut became = self.shut_down(vm, ASKING.min(limit)).await?;
         while became == ShutDown::StillOn && begun.elapsed() < limit && !*cancelled.borrow() {
             tokio::time::sleep(LOOKING).await;
@@ -320,8 +322,8 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.copy_path(disk, mark)
     }
 
-    /// The removal is noted before the last look and the request. A call that is refused before leaves no note. If the last look or the
-    /// permit ends the call, the removal is noted but was not requested: the answer says so.
+    /// The removal is noted before the last look and the request. A call that is refused before leaves no note. If the
+    /// last look or the permit ends the call, the removal is noted but was not requested: the answer says so.
     ///
     /// # Errors
     /// [`Cancelled`] when the operator has asked to end before anything was permitted. The removal may be noted then.

@@ -1,4 +1,5 @@
-//! The nodes as an upgrade may ask them: whatever changes one is asked under a hold that was confirmed just before.
+//! The nodes as an upgrade may ask them: each request that changes one is made under a lease that was confirmed just
+//! before.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -13,19 +14,19 @@ use super::guarded_hypervisor::may;
 use super::nodes::{Asked, Nodes};
 use crate::lease::{Lease, SpaceQuota};
 
-/// The nodes, behind a hold.
+/// The nodes, under a lease.
 pub struct GuardedNodes<'a> {
     nodes: &'a dyn Nodes,
     hold: &'a Lease<'a>,
 }
 
 impl<'a> GuardedNodes<'a> {
-    /// The nodes for as long as the hold is ours.
+    /// The nodes for as long as the lease is held.
     pub fn new(nodes: &'a dyn Nodes, hold: &'a Lease<'a>) -> Self {
         Self { nodes, hold }
     }
 
-    /// Credentials are had before: to be given some may take longer than a confirmation is good for.
+    /// Credentials are obtained before: that may take longer than a confirmation is valid.
     async fn may(&self) -> anyhow::Result<()> {
         self.nodes.ready().await?;
         may(self.hold).await.map_err(|error| error.source)

@@ -1,13 +1,13 @@
-//! What a plan makes of the hold on its deployment.
+//! How a plan regards the lease of its deployment.
 
 use crate::lease::{Lease, TakeOver};
 
-/// How a deployment is looked at that is to be planned for.
+/// How a plan looks at the lease.
 #[derive(Clone, Copy)]
 pub(super) enum HoldView<'a> {
-    /// Who is at work on it is in the way.
+    /// A holder blocks the plan.
     AsItIs,
-    /// It will be taken from whoever is at work on it.
+    /// The lease will be taken over from its holder.
     TakenOver,
     Own(&'a Lease<'a>),
 }

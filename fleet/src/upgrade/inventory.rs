@@ -1,4 +1,4 @@
-//! What is there before an upgrade: the cluster, and the VMs that it runs in. Looks, judges nothing.
+//! The state before an upgrade: the cluster, and the VMs that it runs in. Looks, judges nothing.
 
 use std::collections::BTreeMap;
 
@@ -24,20 +24,21 @@ pub struct Inventory {
     pub vms: Vec<Vm>,
     /// All other VMs that have the BIOS UUID of one of them, or that a node says, or an earlier upgrade has noted.
     pub others: Vec<Vm>,
-    /// Where those of the others are, by BIOS UUID, that carry the deployment's stamp all the same: somebody has moved them
-    /// to where its VMs are not looked for.
+    /// Where those of the others are, by BIOS UUID, that carry the deployment's stamp. They were moved to where its VMs
+    /// are not looked for.
     pub moved: BTreeMap<Uuid, String>,
-    /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID: codes and words. Empty where something is
-    /// denied.
+    /// Why the data disks of VMs that nodes run in could be given to no other VM, by BIOS UUID: codes and words. Empty
+    /// if something is denied.
     pub kept: BTreeMap<Uuid, Vec<(&'static str, String)>>,
-    /// What the hypervisor does not permit, though an upgrade needs it.
+    /// A privilege that an upgrade needs and the hypervisor does not grant.
     pub denied: Option<String>,
     /// Why new VMs cannot be put where they are wanted.
     pub no_place: Option<String>,
 }
 
 impl Inventory {
-    /// Looks at everything. New VMs are to be put at `placement`; `own` is the caller's hold, which is nobody else's.
+    /// Looks at everything. New VMs are to be put at `placement`. `own` is the caller's lease, which does not count as
+    /// another holder.
     ///
     /// # Errors
     /// When the Kubernetes API, the hypervisor or the store does not answer. That a node does not is in the inventory.
@@ -56,7 +57,7 @@ impl Inventory {
             places.insert(vm.uuid(), moved::place(vm, &hypervisor.may_be_stamped(vm).await));
         }
         let (mut denied, mut no_place) = (None, None);
-        // That there is no place says nothing of what is permitted.
+        // A missing place does not show which privileges are missing.
         for permitted in [hypervisor.preflight(placement).await, hypervisor.may_change_own().await] {
             match permitted {
                 Ok(()) => {}
@@ -65,7 +66,7 @@ impl Inventory {
                 Err(error) => return Err(error).context("asking the hypervisor what it permits"),
             }
         }
-        // What may not be read is among what is denied.
+        // Missing read privileges are in `denied`.
         let mut kept = BTreeMap::new();
         if denied.is_none() {
             for vm in running(&cluster, &vms) {
@@ -82,7 +83,7 @@ impl Inventory {
     }
 }
 
-/// The VMs that nodes run in: what stands against giving their data disks away is said of all of them before any is off.
+/// The VMs that nodes run in. Obstacles to giving their data disks away are reported for all of them before any is off.
 fn running<'v>(cluster: &ClusterSeen, vms: &'v [Vm]) -> Vec<&'v Vm> {
     let holders: Vec<BiosUuid> = cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok()?.holder).collect();
     vms.iter().filter(|vm| holders.iter().any(|holder| vm.is_named(Some(*holder)))).collect()

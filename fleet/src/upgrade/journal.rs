@@ -1,6 +1,6 @@
-//! The journal of one upgrade: each entry is kept before anything follows from it. A hold begins with a copy of what
-//! the one before it had, so that a command that was overtaken, and wakes up, writes into a journal that nobody reads
-//! any more; then each entry is a file of its own. So a write that is cut damages nothing that was kept before it.
+//! The journal of one upgrade: each entry is kept before anything follows from it. A lease begins with a copy of the
+//! entries of the one before. So a command that was overtaken, and wakes up, writes into a journal that is no longer
+//! read. After the copy, each entry is a separate file: a write that is cut damages nothing that was kept before it.
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ use crate::lease::{Lease, Store};
 pub struct Journal<'a> {
     hold: &'a Lease<'a>,
     entries: Vec<Entry>,
-    /// How many of the entries this hold has added.
+    /// How many of the entries this lease has added.
     added: usize,
     /// How many attempts to add the next one have not succeeded.
     attempts: usize,
@@ -30,17 +30,17 @@ impl<'a> Journal<'a> {
     /// Begins a journal with a plan.
     ///
     /// # Errors
-    /// When it cannot be written: there is no such upgrade then.
+    /// When it cannot be written: the upgrade does not exist then.
     pub async fn begin(hold: &'a Lease<'a>, plan: Plan) -> anyhow::Result<Self> {
         let entry = entry(hold, Event::Planned { plan: Box::new(plan) });
         hold.confirm().await?;
         Self::with(hold, &line(&entry)?, vec![entry]).await
     }
 
-    /// Goes on with the journal of the hold before.
+    /// Continues the journal of the lease before.
     ///
     /// # Errors
-    /// When there is none, it is not understood, or cannot be written: the one before counts then.
+    /// When no journal exists, it is not understood, or cannot be written: the one before counts then.
     pub async fn continued(hold: &'a Lease<'a>) -> anyhow::Result<Self> {
         let Some(text) = last(hold.store()).await? else {
             bail!("there is no upgrade of this deployment");
@@ -49,8 +49,8 @@ impl<'a> Journal<'a> {
         Self::with(hold, &text, entries).await
     }
 
-    /// Begins the end of an upgrade of whose journal only the plan is left: both at once, so that nobody goes forward
-    /// by that plan.
+    /// Begins the end of an upgrade of whose journal only the plan is left. Both are written at once, so that no
+    /// command goes forward by that plan.
     pub(super) async fn salvaged(hold: &'a Lease<'a>, plan: Plan, reason: Reason) -> anyhow::Result<Self> {
         let turned = Event::DirectionChanged {
             direction: Direction::Abandon,
@@ -71,12 +71,11 @@ impl<'a> Journal<'a> {
         Ok(Self { hold, entries, added: 0, attempts: 0 })
     }
 
-    /// Adds an entry: it is kept when this returns. Whoever drops this half-way has added nothing as far as this
-    /// journal goes; it is as after an error.
+    /// Adds an entry: it is kept when this returns. If this is dropped half-way, the journal is as after an error.
     ///
     /// # Errors
-    /// When it cannot be written, or another command has taken over. Nothing may follow from it then; whoever reads
-    /// the journal may find it, unless it is added again, or another one in its place.
+    /// When it cannot be written, or another command has taken over. Nothing may follow from it then. A later reader
+    /// may find it, unless it is added again, or another one in its place.
     pub async fn append(&mut self, event: Event) -> anyhow::Result<()> {
         self.hold.confirm().await?;
         let entry = entry(self.hold, event);
@@ -92,7 +91,7 @@ impl<'a> Journal<'a> {
     /// The plan that it begins with.
     ///
     /// # Panics
-    /// Never: a journal begins with it, or is none.
+    /// Never: every journal begins with its plan.
     pub fn plan(&self) -> &Plan {
         plan_of(&self.entries).expect("a journal begins with its plan")
     }
@@ -127,7 +126,7 @@ fn line(entry: &Entry) -> anyhow::Result<String> {
     Ok(serde_json::to_string(entry)? + "\n")
 }
 
-/// The journal of the last hold that has one: one JSON object a line. None if that upgrade was abandoned unread:
+/// The journal of the last lease that has one: one JSON object a line. `None` if that upgrade was abandoned unread:
 /// nothing is known of it.
 ///
 /// # Errors

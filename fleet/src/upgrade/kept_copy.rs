@@ -13,7 +13,7 @@ use crate::nodes::clean;
 pub struct KeptCopy {
     /// Where it lies, in the hypervisor's words.
     pub path: String,
-    /// Its UUID; none while it is not known to be whole: perhaps half of one lies there, or nothing.
+    /// Its UUID. `None` while it is not known to be complete: an incomplete copy may exist, or nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
 }
@@ -36,7 +36,7 @@ impl fmt::Display for DiskCopy {
 }
 
 impl KeptCopy {
-    /// What names it; none if it may be half.
+    /// The reference of a complete copy. `None` if it may be incomplete.
     pub(super) fn disk(&self) -> Option<DiskRef> {
         self.uuid.map(|uuid| DiskRef { uuid, path: self.path.clone() })
     }

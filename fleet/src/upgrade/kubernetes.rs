@@ -1,5 +1,5 @@
-//! Takes the control nodes to the next Kubernetes minor that their image carries, one after the other, once an
-//! image swap is committed. How far it is stands on the nodes themselves: doing it again goes on.
+//! Takes the control-plane nodes to the next Kubernetes minor version that their image carries, one after the other,
+//! once an image swap is committed. The nodes themselves keep the progress: run again, it goes on.
 
 use std::time::Duration;
 
@@ -22,14 +22,15 @@ use super::{Asked, Deployment, Nodes};
 use crate::cancel::{unless_cancelled, unless_ended};
 use crate::lease::{Lease, TakeOver};
 
-/// A node refuses to go to another minor, gave that up, or did not get there in time: it is drained again where that is asked for again.
+/// A node refuses to go to another minor version, gave that up, or did not get there in time. Asked again, it is
+/// drained again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct GaveUp(String);
 
 #[derive(Clone, Debug)]
 pub struct KubernetesOptions {
-    /// The minor, such as `1.36`; none for the next one.
+    /// The minor version, such as `1.36`; none for the next one.
     pub to: Option<String>,
     /// How long pods may take to move away from a node, in seconds.
     pub drain_seconds: u64,
@@ -41,12 +42,12 @@ impl Deployment<'_> {
     /// Plans an upgrade of Kubernetes, and lets the first node judge it as well; changes nothing.
     ///
     /// # Errors
-    /// All that is in the way.
+    /// All obstacles.
     pub async fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
         self.planned_kubernetes(options, HoldView::AsItIs).await
     }
 
-    /// The same for who would take the deployment over as `over` says.
+    /// The same for a caller that would take the deployment over as `over` says.
     pub async fn plan_kubernetes_over(
         &self,
         options: &KubernetesOptions,
@@ -77,13 +78,13 @@ impl Deployment<'_> {
             if let Asked::Refused(refused) = asked {
                 bail!("{} refuses; nothing was changed\n  {refused}", first.name);
             }
-            let evidence = format!("nothing is in the way of Kubernetes {}, kubeadm says so too", plan.to);
+            let evidence = format!("nothing blocks Kubernetes {}, kubeadm says so too", plan.to);
             plan.grounds.push(Evidence { subject: first.name.clone(), evidence });
         }
         Ok(plan)
     }
 
-    /// Upgrades Kubernetes on all control nodes.
+    /// Upgrades Kubernetes on all control-plane nodes.
     ///
     /// # Errors
     /// As [`Deployment::plan_kubernetes`]; or a node gives up or does not get there in time: doing it again goes on.
@@ -99,7 +100,7 @@ impl Deployment<'_> {
         upgraded
     }
 
-    /// The same for a deployment that is held: until now others could change what a plan rested on.
+    /// The same under a lease: until now others could change the conditions of a plan.
     pub(super) async fn upgrade_kubernetes_under(
         &self,
         hold: &Lease<'_>,
@@ -120,7 +121,7 @@ impl Deployment<'_> {
         for (index, node) in plan.nodes.iter().enumerate() {
             self.may_go_on(hold).await?;
             self.tell(&Notice::Kubernetes { node, to: &plan.to, index, total: plan.nodes.len() });
-            // Whoever is told may not want it: a node that is asked goes on without anybody.
+            // The caller may stop at a notice: a node that is asked goes on without the caller.
             self.may_go_on(hold).await?;
             self.upgrade_node(&plan.to, node, options, hold).await.with_context(|| {
                 format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
@@ -129,13 +130,14 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// Whether this command is still the one, and wanted.
+    /// Whether this command still holds the lease, and is not asked to end.
     pub(super) async fn may_go_on(&self, hold: &Lease<'_>) -> anyhow::Result<()> {
         Ok(unless_cancelled(&self.cancelled, hold.renew()).await??)
     }
 
-    /// What the whole cluster can be turned back to: as it was right before its first node began. A run that goes on has no better one to
-    /// give, also where that one is kept elsewhere; one that begins takes a fresh one, for what the cluster was weeks ago helps nobody.
+    /// The state that the whole cluster can be restored to: as it was right before its first node began. A continued
+    /// run has no better one to give, even if that one is kept elsewhere. A new run takes a fresh one, for a state of
+    /// weeks ago does not help.
     async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Lease<'_>) -> anyhow::Result<()> {
         let Some(node) = plan.nodes.first() else { return Ok(()) };
         let name = before_kubernetes(&plan.to);
@@ -164,7 +166,7 @@ impl Deployment<'_> {
         hold: &Lease<'_>,
     ) -> anyhow::Result<()> {
         let nodes = GuardedNodes::new(self.nodes, hold);
-        // Since the plan pods have come, and gone with the nodes before.
+        // Since the plan, pods may have come, and gone with the nodes before.
         if let Some(words) = drain_deletes(self.nodes.facts(node.address).await.ok().as_ref()) {
             self.tell(&Notice::Losses { node: &node.name, words: &words });
         }
@@ -205,7 +207,7 @@ fn request(to: &str, options: &KubernetesOptions, check: bool) -> kubernetes_upg
     kubernetes_upgrade::Request { to: to.to_owned(), drain_seconds: options.drain_seconds, check }
 }
 
-/// What a node still lacks; none when it has arrived.
+/// The missing part of a node's upgrade. `None` when it is complete.
 fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
     let runs = &facts.kubernetes.version;
     let here = Minor::of(runs).is_some_and(|minor| minor.to_string() == to);
@@ -216,7 +218,7 @@ fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
             None => Ok(Some("moves its pods and the virtual IP away".to_owned())),
         },
         None if !here => bail!("it runs {runs} and knows of no upgrade"),
-        None if facts.healthy.is_none() || !facts.ready => Ok(Some(format!("runs {runs}, waiting to be found good"))),
+        None if facts.healthy.is_none() || !facts.ready => Ok(Some(format!("runs {runs}, waiting to be healthy"))),
         None => Ok(None),
     }
 }

@@ -1,4 +1,4 @@
-//! Which control nodes are taken to which Kubernetes minor, and in which order. Pure.
+//! Decides which control-plane nodes are taken to which Kubernetes minor version, and in which order. Pure.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -14,12 +14,12 @@ use super::refusal::{self as codes, Refusals};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KubernetesPlan {
-    /// The minor that the cluster is taken to.
+    /// The minor version that the cluster is taken to.
     pub to: String,
     pub grounds: Vec<Evidence>,
-    /// The nodes that are not there yet, in order.
+    /// The nodes that do not run it yet, in order.
     pub nodes: Vec<KubernetesNode>,
-    /// Whether one has begun by now, or is there: the store is no longer what it was before.
+    /// Whether a node has begun, or runs it: the store is no longer what it was before.
     #[serde(skip)]
     pub begun: bool,
 }
@@ -39,7 +39,7 @@ pub struct KubernetesNode {
 /// Decides what is to be done. Pure.
 ///
 /// # Errors
-/// All that is in the way.
+/// All obstacles.
 pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<KubernetesPlan, Refusals> {
     let mut judged = Judged::default();
     judge::cluster(&mut judged, seen);
@@ -53,7 +53,7 @@ pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<Kuber
     }
     let minors: BTreeSet<Minor> = all.iter().filter_map(|(_, facts)| Minor::of(&facts.kubernetes.version)).collect();
     let Some((&oldest, &newest)) = minors.first().zip(minors.last()) else { return Err(Refusals(judged.refusals)) };
-    // Nodes of two minors: an upgrade that was begun.
+    // Nodes of two minor versions: an upgrade that was begun.
     let next = if oldest == newest { oldest.next() } else { newest };
     let to = match wanted.map(|wanted| (wanted, wanted.parse())) {
         None => next,
@@ -76,12 +76,12 @@ pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<Kuber
         nodes.push((is_last(facts), planned(node, facts)));
     }
     if nodes.is_empty() && judged.refusals.is_empty() {
-        judged.refuse(codes::NOTHING, "the cluster", format!("all control nodes run Kubernetes {to}"));
+        judged.refuse(codes::NOTHING, "the cluster", format!("all control-plane nodes run Kubernetes {to}"));
     }
     if !judged.refusals.is_empty() {
         return Err(Refusals(judged.refusals));
     }
-    // What was begun is ended first; who leads etcd or holds the address comes last.
+    // Begun nodes come first; the leader of etcd and the holder of the address come last.
     nodes.sort_by_key(|(last, node)| (!node.begun, *last, node.name.clone()));
     let nodes = nodes.into_iter().map(|(_, node)| node).collect();
     // One that has given up may have run the new API server for a while.

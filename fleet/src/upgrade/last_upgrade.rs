@@ -1,7 +1,8 @@
-//! What the last upgrade of a deployment has noted, for who removes the deployment's VMs: those that it made or has begun to make,
-//! and those that an operator was shown in its plan, the ones of nodes that it leaves alone included; and where the data disks are that
-//! it has taken from theirs, and their copies. Its plan goes on with what upgrades before it have noted: their journals may be gone. A stamp alone
-//! proves nothing. What cannot be read is never taken for none.
+//! The records of the last upgrade of a deployment, for the removal of the deployment's VMs. Its VMs are those that it
+//! created or has begun to create, and those that an operator was shown in its plan. The latter include VMs of nodes
+//! that it leaves alone. The records also say where the data disks are that it has taken from VMs, and their copies.
+//! Its plan carries on the records of upgrades before it: their journals may be gone. A stamp alone proves nothing.
+//! Unreadable records never count as missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,42 +17,44 @@ use super::salvage::{self, Damaged, Last};
 use crate::hypervisor::{DiskRef, LastSeen, Place};
 use crate::lease::Store;
 
-/// What a store says of the last upgrade in it.
+/// The state of the last upgrade in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastUpgrade {
-    /// There is none.
+    /// There was no upgrade.
     Nothing,
     /// All of it is understood.
     Known(UpgradeSummary),
-    /// Not all of it is understood: whose it was, and where it has moved a disk to, may be what nobody can read.
+    /// Not all of it is understood: its VMs, and the disks that it has moved, may be unknown.
     Unknown {
-        /// What is damaged; none once it was abandoned unread, which has ended it.
+        /// The damage. `None` once it was abandoned unread, which has ended it.
         damage: Option<Damaged>,
-        /// What its plan has noted, if a copy of that is left.
+        /// The records of its plan, if a copy of that is left.
         plan: Option<UpgradeSummary>,
     },
 }
 
-/// What an upgrade has noted.
+/// The records of an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradeSummary {
     pub id: Uuid,
     pub deployment: Uuid,
     /// Whether it has not come to an end after which nothing follows.
     pub is_open: bool,
-    /// Whether it is open and nodes may be in their VMs for as long as it is: all of them run the new image, and it is to be made final or
-    /// taken back; or one is back on the image before, and a person decides; or it is planned, and nothing was begun of any node.
+    /// Whether it is open and nodes may be in their VMs for as long as it is. All nodes run the new image, and it waits
+    /// for the commit or a rollback. Or one node is back on the image before, and an operator decides. Or it is
+    /// planned, and nothing was begun of any node.
     pub is_at_rest: bool,
     /// BIOS UUIDs of the deployment's VMs, as far as this upgrade and those before it know them.
     pub vms: BTreeSet<Uuid>,
-    /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
-    /// node that was left out or replaced may have no VM that holds its own.
+    /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made.
+    /// Kept also after an end: a node that was left out or replaced may have no VM that holds its disk.
     pub disks: Vec<DiskRef>,
     /// UUIDs of the data disks that its nodes' VMs held when it was planned. `disks` has those of earlier upgrades too.
     pub planned: BTreeSet<Uuid>,
-    /// BIOS UUIDs of the VMs that it made and never powered on. Of VMs that earlier upgrades made it knows nothing.
+    /// BIOS UUIDs of the VMs that it made and never powered on. VMs of earlier upgrades are not among them.
     pub never_on: BTreeSet<Uuid>,
-    /// Where the settings of its nodes' VMs were when they were seen last, and of which node each is, by BIOS UUID. Only what this upgrade has noted.
+    /// The last known place of the settings of its nodes' VMs, with the node of each, by BIOS UUID. Only from the notes
+    /// of this upgrade.
     pub places: BTreeMap<Uuid, Place>,
     /// Those of the VMs that the upgrade has destroyed, except for nodes that an operator has replaced.
     pub removed: BTreeSet<Uuid>,
@@ -79,7 +82,7 @@ impl LastUpgrade {
         }
     }
 
-    /// What is known of it.
+    /// The known records.
     pub fn noted(&self) -> Option<&UpgradeSummary> {
         match self {
             Self::Nothing => None,
@@ -150,15 +153,15 @@ fn removed(plan: &Plan, entries: &[Entry]) -> BTreeSet<Uuid> {
     removed
 }
 
-/// The names of the nodes whose data disks a plan has noted: those that it swaps; and all members, unless an earlier version has made it, which
-/// noted nothing of the others.
+/// The names of the nodes whose data disks a plan has noted: those that it swaps, and all members. A plan of an earlier
+/// version has noted nothing of the others.
 fn noted_nodes(plan: &Plan) -> BTreeSet<String> {
     let has_all = plan.nodes.len() + plan.other_disks.len() >= plan.members.len();
     let members = plan.members.iter().filter(|_| has_all).map(|member| &member.name);
     plan.nodes.iter().map(|node| &node.name).chain(members).cloned().collect()
 }
 
-/// Whether no node is between two VMs, and none has to be before somebody goes on.
+/// Whether no node is between two VMs, and none has to be before the operator continues.
 fn is_at_rest(plan: &Plan, progress: &Progress) -> bool {
     match progress.next(plan) {
         Next::Ended(Outcome::Upgraded) | Next::NodeIsBack(_) => true,

@@ -1,16 +1,16 @@
 //! Image-swap upgrades, driven from outside the VMs:
 //!
-//! 1. [`Target::read`] verifies the OVA, [`Inventory::take`] looks at what is there;
-//! 2. [`plan()`] decides, purely, or refuses with all reasons;
-//! 3. [`Journal`] keeps the plan and what was begun and done, [`Progress`] says what comes next;
+//! 1. [`Target::read`] verifies the OVA, [`Inventory::take`] looks at the cluster and its VMs.
+//! 2. [`plan()`] decides, purely, or refuses with all reasons.
+//! 3. [`Journal`] keeps the plan and each step's begin and end, [`Progress`] says what comes next.
 //! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be interrupted anywhere. Why it waits,
 //!    pauses or turns is a [`Reason`] with a stable code.
 //!
 //! [`Deployment`] has the verbs; [`Deployment::upgrade_kubernetes`] takes the nodes to the next Kubernetes minor
-//! afterwards. Words for people are the caller's: what happens is told as [`Notice`].
+//! version afterwards. The caller words each [`Notice`] for users.
 //!
-//! What is asked of the VMs' host is [`crate::hypervisor`], of the nodes and their cluster [`Nodes`], of whoever
-//! knows who may change the deployment [`crate::lease`].
+//! Requests to the VMs' host are in [`crate::hypervisor`], those to the nodes and their cluster in [`Nodes`].
+//! [`crate::lease`] says who may change the deployment.
 
 mod abandon_unread;
 mod abandoned_unread;

@@ -1,18 +1,18 @@
-//! VMs of the deployment that somebody has moved to where its VMs are not looked for. They are there, and are never taken
-//! for gone: where each is, and what helps, in words.
+//! VMs of the deployment that were moved to where its VMs are not looked for. They exist, and never count as gone:
+//! their places, and the remedy, in words.
 
 use super::plan::PlannedNode;
 use crate::hypervisor::{ErrorKind, PowerState, Result, Vm};
 
-/// What else helps where a node's VM is looked for that may be gone: one that is moved back is taken for it, with what it holds.
+/// Another remedy if a node's VM may be gone. A copy that is moved back would be taken for it, with its content.
 pub(super) const IF_COPY: &str =
     "; if it is a copy that backup software has restored, remove it or take its stamp (kaas.stamp) away";
 
-/// Where a VM is that carries the stamp and was not shown among the deployment's. `found` is what
-/// [`crate::hypervisor::Hypervisor::may_be_stamped`] says of it.
+/// The place of a VM that carries the stamp and was not shown among the deployment's. `found` is the answer of
+/// [`crate::hypervisor::Hypervisor::may_be_stamped`].
 pub(super) fn place(vm: &Vm, found: &Result<()>) -> String {
     match found {
-        Ok(()) => format!("{vm} is there, where it is looked for; look again"),
+        Ok(()) => format!("{vm} exists, where it is looked for; look again"),
         // It names the folder.
         Err(error) if error.kind == ErrorKind::Refused => error.to_string(),
         Err(_) => {
@@ -21,8 +21,8 @@ pub(super) fn place(vm: &Vm, found: &Result<()>) -> String {
     }
 }
 
-/// Whether a VM that has the BIOS UUID of one of a node's may be that one: it is not off, or holds the node's disk. Any other one beside it is a
-/// replica that backup software keeps.
+/// Whether a VM with the BIOS UUID of one of a node's may be that one: it is not off, or holds the node's disk. Any
+/// other one is a replica of backup software.
 pub(super) fn may_be_its(node: &PlannedNode, vm: &Vm) -> bool {
     vm.power != PowerState::Off || vm.disk(node.disk.uuid).is_some()
 }

@@ -1,5 +1,4 @@
-//! What an upgrade asks of the nodes and of the cluster, and how it is asked
-//! over HTTPS.
+//! Requests of an upgrade to the nodes and to the cluster, over HTTPS.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -37,22 +36,23 @@ pub enum Asked {
 /// The nodes and their cluster.
 #[async_trait]
 pub trait Nodes: Send + Sync {
-    /// Makes sure that what nodes are asked with is at hand. It may take minutes where that is asked for first: who has to ask within
-    /// a time calls this before that begins. What changes a node asks with what is at hand, and waits for nothing else.
+    /// Makes sure that credentials for nodes are at hand. It may take minutes where they are asked for first: a caller
+    /// with a time limit calls this before. Requests that change a node use the credentials at hand, and wait for
+    /// nothing else.
     ///
     /// # Errors
-    /// When nothing is at hand, nor to be had.
+    /// When no credentials are at hand or available.
     async fn ready(&self) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// The UID of the namespace kube-system: what tells one cluster from another.
+    /// The UID of the namespace kube-system. It identifies the cluster.
     async fn cluster(&self) -> anyhow::Result<Uuid>;
 
-    /// The control nodes by name and address.
+    /// The control-plane nodes by name and address.
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>>;
 
-    /// What a node says of itself.
+    /// A node's statement about itself.
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node>;
 
     /// Lets a node prepare the swap, or go on with it.
@@ -61,29 +61,30 @@ pub trait Nodes: Send + Sync {
     /// Lets a node undo the preparation.
     async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
 
-    /// Lets a node that runs well hand over the virtual IP, etcd's lead and its pods, or go on with that: its VM is
-    /// stopped on the way back.
+    /// Lets a healthy node hand over the virtual IP, etcd's lead and its pods, or go on with that. Its VM is stopped in
+    /// a rollback.
     async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked>;
 
     /// Lets a node that was evacuated take its part again.
     async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
 
-    /// Makes a node's swap final: this one, for a request may come late and find the next one.
+    /// Makes a node's swap final. It names the swap: a late request could find the next one.
     async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked>;
 
-    /// Lets a node go to another minor of Kubernetes, or go on with that, or only judge it.
+    /// Lets a node go to another minor version of Kubernetes, or go on with that, or only judge it.
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
 
-    /// Lets a node renew its certificates, or says how far that is: done is a node whose control plane runs with the new ones.
+    /// Lets a node renew its certificates, or reports the progress: a node is done when its control plane runs with the
+    /// new ones.
     async fn renew_certificates(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked>;
 
     /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
     ///
     /// # Errors
-    /// When none comes whole, or there is no room for it.
+    /// When no complete snapshot arrives, or there is no room for it.
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &SpaceQuota) -> anyhow::Result<u64>;
 
-    /// Lets the cluster show people how far the upgrade is, as JSON. Nobody reads it to decide anything.
+    /// Lets the cluster show users how far the upgrade is, as JSON. No decision reads it.
     async fn publish(&self, status: &str) -> anyhow::Result<()>;
 }
 
@@ -153,7 +154,7 @@ impl Nodes for Client {
     }
 }
 
-/// The object of an answer, if there is one of this name.
+/// The object of an answer. `None` if no object has this name.
 fn found(answer: &Answer) -> anyhow::Result<Option<Value>> {
     match answer.status {
         200 => answer.json().map(Some),
@@ -183,7 +184,7 @@ fn unexpected(answer: &Answer) -> anyhow::Error {
     Answered::with(format!("the answer is {}: {}", answer.status, answer.words())).into()
 }
 
-/// What a node says, if its name is one.
+/// A node's answer, if its name is valid.
 pub(super) fn facts_of(answer: &Answer) -> anyhow::Result<Node> {
     let facts: Node = match answer.status {
         200 => answer.json()?,
@@ -197,7 +198,7 @@ pub(super) fn facts_of(answer: &Answer) -> anyhow::Result<Node> {
     Ok(facts)
 }
 
-/// Refuses what Kubernetes does not take as a node's name: a DNS subdomain (RFC 1123, section 2.1), lower-case.
+/// Refuses names that Kubernetes does not accept for a node: a DNS subdomain (RFC 1123, section 2.1), lower-case.
 pub(super) fn is_name(name: &str) -> anyhow::Result<()> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let label = |label: &str| {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_name_is_a_dns_name_or_refused() {
+    fn node_name_must_be_a_dns_name() {
         for name in ["cp1", "cp-1.example.com", "0", &"a".repeat(63)] {
             is_name(name).unwrap();
         }

@@ -1,4 +1,4 @@
-//! What a run tells whoever watches it.
+//! Notices of a run to its caller.
 
 use super::entry::Direction;
 use super::kubernetes_plan::KubernetesNode;
@@ -12,7 +12,7 @@ pub enum Notice<'a> {
     /// A step is being taken.
     Step {
         plan: &'a Plan,
-        /// The step, of which `plan` says what it is about.
+        /// The step of `plan`.
         step: Step,
         /// Its number on this way, from 0.
         index: usize,
@@ -27,7 +27,7 @@ pub enum Notice<'a> {
     /// A node is about to be drained, and that deletes something for good.
     Losses {
         node: &'a str,
-        /// What is deleted, or that it cannot be known, in words for people.
+        /// The deleted data, or that it cannot be known, in words for users.
         words: &'a str,
     },
     /// Something is waited for within a step.
@@ -48,7 +48,7 @@ pub enum Notice<'a> {
         only: Option<usize>,
         /// In which order nodes go back.
         order: &'a Order,
-        /// What made it turn: a node that is not found good, or the operator.
+        /// The cause of the turn: a node that is not healthy, or the operator.
         reason: &'a Reason,
     },
     /// The deployment is taken over from a command that may be alive, which takes a moment.
@@ -68,7 +68,8 @@ pub enum Notice<'a> {
         place: &'a str,
         bytes: u64,
     },
-    /// An upgrade of Kubernetes goes on whose snapshot is not kept here. None is taken: a new API server may have written in the store.
+    /// An upgrade of Kubernetes goes on whose snapshot is not kept here. No new one is taken: a new API server may have
+    /// written in the store.
     NoSnapshot {
         name: &'a str,
     },
@@ -76,14 +77,14 @@ pub enum Notice<'a> {
     Kubernetes {
         /// The node, and what it runs before.
         node: &'a KubernetesNode,
-        /// The minor that it is taken to.
+        /// The minor version that it is taken to.
         to: &'a str,
         /// Its number, from 0.
         index: usize,
         /// How many nodes there are.
         total: usize,
     },
-    /// A node runs it, and was found good.
+    /// A node runs it, and is healthy.
     KubernetesRuns {
         /// The version that it runs now, such as `1.36.3`.
         version: &'a str,

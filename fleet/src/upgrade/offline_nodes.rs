@@ -1,4 +1,5 @@
-//! The nodes of a cluster that is not asked: it may not be the one that an upgrade was planned for, or nobody knows how.
+//! The nodes of a cluster that is not asked: an upgrade may have been planned for another one, or no access to it is
+//! known.
 
 use std::net::Ipv4Addr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Whether the last upgrade of a deployment is still open, for who changes its VMs otherwise.
+//! Whether the last upgrade of a deployment is still open, for commands that change its VMs outside an upgrade.
 
 use uuid::Uuid;
 
@@ -8,20 +8,20 @@ use super::salvage;
 use crate::hypervisor::Stamp;
 use crate::lease::Store;
 
-/// An upgrade that has not come to an end after which nothing follows: VMs of both images are there.
+/// An upgrade that has not come to a final end: VMs of both images exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenUpgrade {
     /// The names of its swaps: new VMs are stamped with them.
     swaps: Vec<Uuid>,
-    /// Whether all nodes run the new image, and it only waits to be made final or taken back.
+    /// Whether all nodes run the new image, and it only waits for the commit or a rollback.
     pub upgraded: bool,
 }
 
 impl OpenUpgrade {
-    /// The open upgrade that the journals in the store are of; none if there is none, or it has ended.
+    /// The open upgrade of the journals in the store. `None` if it has ended, or no upgrade exists.
     ///
     /// # Errors
-    /// When the journal cannot be read: nobody knows then what becomes of the VMs.
+    /// When the journal cannot be read: the future of the VMs is unknown then.
     pub async fn find(store: &dyn Store) -> anyhow::Result<Option<Self>> {
         let Some(entries) = salvage::read(store).await? else { return Ok(None) };
         let Some(plan) = plan_of(&entries) else { return Ok(None) };

@@ -1,8 +1,8 @@
-//! In which order the nodes go back, as the journal notes it.
+//! The order in which the nodes go back, as the journal notes it.
 
 use serde::{Deserialize, Serialize};
 
-/// In which order the nodes go back that do so one by one.
+/// The order of nodes that go back one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
@@ -11,24 +11,24 @@ pub enum Order {
     LastFirst,
     /// These come first: no other one may leave before they are back.
     First(IllNodes),
-    /// All off, all on: a person says so.
+    /// All off, all on, at the operator's request.
     AtOnce,
-    /// All off, all on: etcd has no quorum. When it has one again before the first node is stopped, another order is due.
+    /// All off, all on: etcd has no quorum. If it has one again before the first node is stopped, another order is due.
     WithoutQuorum,
 }
 
-/// The nodes that are ill on the new image, by their places in the plan.
+/// The nodes that are unhealthy on the new image, by their places in the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Noted", into = "Noted")]
 pub struct IllNodes {
-    /// Those whose members of etcd do not do their part: all off, all on. None of them is found good before the members
-    /// of the others are back.
+    /// Those whose members of etcd do not do their part: all off, all on. None of them becomes healthy before the
+    /// members of the others are back.
     pub together: Vec<usize>,
-    /// Those whose members do: one by one, after the others. etcd may need each of them.
+    /// Those whose members do their part: one by one, after the others. etcd may need each of them.
     pub one_by_one: Vec<usize>,
 }
 
-/// As the journal has it: version 0.1 knew only of nodes that go back together, and noted them as a list.
+/// The form in the journal. Version 0.1 knew only of nodes that go back together, and noted them as a list.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Noted {
@@ -61,7 +61,7 @@ impl Order {
         if ill.nodes().next().is_none() { Self::LastFirst } else { Self::First(ill) }
     }
 
-    /// Which nodes come first because they are ill.
+    /// The nodes that come first because they are unhealthy.
     pub(super) fn ill(&self) -> Option<&IllNodes> {
         if let Self::First(ill) = self { Some(ill) } else { None }
     }

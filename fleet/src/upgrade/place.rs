@@ -1,6 +1,6 @@
-//! Whether the place where a deployment's journals are lets its VMs be upgraded, or taken in: another deployment's does not, nor that
-//! of a cluster which is being destroyed. It is looked at before the hold is taken, and again under it: until then others may have
-//! begun something there.
+//! Whether the place of a deployment's journals permits its VMs to be upgraded, or adopted. Another deployment's place
+//! does not, nor that of a cluster which is being destroyed. It is looked at before the lease is acquired, and again
+//! under it: until then others may have begun something there.
 
 use anyhow::{Context, bail};
 use uuid::Uuid;
@@ -10,9 +10,9 @@ use super::last_upgrade::LastUpgrade;
 use crate::control_plane::{Lifecycle, OtherDeployment, begun, ended_with_its_cluster};
 
 impl Deployment<'_> {
-    /// Refuses an upgrade, and going on with one, of a cluster that is being destroyed: a disk that it takes from a VM would be
-    /// nobody's once the VMs are gone, and what it needs may be gone already. So with VMs that are taken in: nothing is noted of them,
-    /// and the destroying would wait for each.
+    /// Refuses to begin or continue an upgrade of a cluster that is being destroyed. A disk that it takes from a VM
+    /// would have no owner once the VMs are gone, and what it needs may be gone already. Adopting VMs is refused, too:
+    /// they are not noted, and the removal would wait for each.
     ///
     /// # Errors
     /// When it is so, what was begun there is another deployment's, or the store does not answer.
@@ -25,9 +25,9 @@ impl Deployment<'_> {
         }
     }
 
-    /// Refuses to begin an upgrade of a cluster whose VMs are noted, and not that it has formed: until that is noted `kaas deploy` goes by
-    /// the VMs that it has made itself, and would be stuck for ever with those that an upgrade puts in their place. Where one of those is
-    /// gone it is stuck already, and an upgrade takes no way on from it.
+    /// Refuses to begin an upgrade of a cluster whose VMs are noted, but not that it has formed. Until that is noted
+    /// `kaas deploy` works with the VMs that it has created itself. With those of an upgrade in their place it would be
+    /// stuck for ever. If one of its VMs is gone it is stuck already, and an upgrade does not make that worse.
     ///
     /// # Errors
     /// When it is so, or the store or the hypervisor does not answer.
@@ -48,7 +48,8 @@ impl Deployment<'_> {
         )
     }
 
-    /// Refuses to go on with an upgrade that has ended with its cluster: that was destroyed, and what is here now is another one.
+    /// Refuses to continue an upgrade that has ended with its cluster: that one was destroyed, and the present one is
+    /// another.
     ///
     /// # Errors
     /// When it is so, or the store does not answer.
@@ -62,7 +63,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// Refuses a place where something is another deployment's.
+    /// Refuses a place with something of another deployment.
     ///
     /// # Errors
     /// When it is so, or the store does not answer.

@@ -17,16 +17,16 @@ use super::target::Target;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// One after the other, each found good before the next.
+    /// One after the other, each healthy before the next.
     Rolling,
     AllAtOnce,
 }
 
-/// Which nodes go back when one is not found good on the new image.
+/// The nodes that go back when one is not healthy on the new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
-    /// That node. The others stay where they are, and the upgrade waits for a person.
+    /// That node. The others stay where they are, and the upgrade waits for the operator.
     Node,
     All,
 }
@@ -34,27 +34,29 @@ pub enum OnFailure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     pub mode: Mode,
-    /// How long a swapped node may take to be found good, in seconds; then it goes back.
+    /// How long a swapped node may take to be healthy, in seconds; then it goes back.
     pub gate_seconds: u64,
     /// How long pods may take to move away from a node, in seconds.
     pub drain_seconds: u64,
-    /// Which nodes go back when one is not found good.
+    /// The nodes that go back when one is not healthy.
     pub on_failure: OnFailure,
     /// Whether an older image is meant.
     pub downgrade: bool,
     /// Fingerprint of the key that must have signed the OVA and is pinned at the commit, in place of the cluster's.
     pub publisher: Option<String>,
-    /// Whose key must have signed the OVA as well where none is given, by the description of the cluster. It changes no pin.
+    /// The publisher whose key must have signed the OVA if no key is given, by the description of the cluster. It
+    /// changes no pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub described_publisher: Option<DescribedPublisher>,
     /// Where new VMs are put.
     #[serde(default)]
     pub placement: Placement,
-    /// How large new VMs are; each as the one whose place it takes if there is none. A node whose VM has another size is swapped also
-    /// where it runs the image already.
+    /// The size of new VMs; `None` for the size of the replaced one. A node whose VM has another size is swapped also
+    /// if it runs the image already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<VmSize>,
-    /// Whether each data disk is copied, as the old image has left it, before the new VM gets it. For people: nothing here puts a copy back.
+    /// Whether each data disk is copied, as the old image has left it, before the new VM gets it. For operators:
+    /// nothing here attaches a copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub copy_disks: bool,
 }
@@ -63,7 +65,7 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescribedPublisher {
     pub key: String,
-    /// What names it, for people: the file.
+    /// Its source, for users: the file.
     pub by: String,
 }
 
@@ -77,7 +79,7 @@ pub struct PlannedNode {
     pub old_name: String,
     /// Name of the VM that takes its place.
     pub new_name: String,
-    /// The disk that moves, as the hypervisor calls it, and where it was when the plan was made.
+    /// The disk that moves, by the hypervisor's reference, and where it was when the plan was made.
     pub disk: DiskRef,
     /// The keys of the network adapters that were connected when the plan was made.
     pub adapters: Vec<String>,
@@ -123,11 +125,11 @@ pub enum Action {
     Attach,
     /// Powers the new VM on.
     PowerOn,
-    /// Waits until the node was found good.
+    /// Waits until the node is healthy.
     Gate,
     /// Withdraws the swap.
     Cancel,
-    /// Moves the virtual IP, the leader and the pods away from the new VM, if it runs well.
+    /// Moves the virtual IP, the leader and the pods away from the new VM, if it is healthy.
     EvacuateNew,
     /// Makes sure that the old VM is off.
     StopOld,
@@ -147,7 +149,7 @@ pub enum Action {
     GateOld,
     /// Removes the new VM.
     DestroyNew,
-    /// Looks whether all nodes are good on the new image.
+    /// Looks whether all nodes are healthy on the new image.
     Check,
     /// Makes a node's swap final.
     Commit,
@@ -155,14 +157,14 @@ pub enum Action {
     DestroyOld,
     /// Removes the copies of the data disk.
     DeleteCopy,
-    /// Leaves a node as it is, and makes its swap final if it is good on the new image.
+    /// Leaves a node as it is, and makes its swap final if it is healthy on the new image.
     Keep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub action: Action,
-    /// To which node, by its place in the plan; none for the whole.
+    /// The node, by its place in the plan. `None` for the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<usize>,
 }
@@ -186,7 +188,7 @@ impl Step {
 /// A condition that holds, and what shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What it is about: a node, the OVA, the cluster.
+    /// Its subject: a node, the OVA, the cluster.
     pub subject: String,
     pub evidence: String,
 }
@@ -200,30 +202,33 @@ pub struct Plan {
     pub deployment: Uuid,
     /// The cluster: UID of the namespace kube-system.
     pub cluster: Uuid,
-    /// All control nodes, swapped or not: so many members etcd must have, all well, before one leaves.
+    /// All control-plane nodes, swapped or not: so many members etcd must have, all healthy, before one leaves.
     pub members: Vec<ControlNode>,
-    /// The OVA to upgrade to, and what was verified of it.
+    /// The OVA to upgrade to, with its verified facts.
     pub target: Target,
     pub options: Options,
-    /// What it rests on, for people.
+    /// Its grounds, for users.
     pub grounds: Vec<Evidence>,
     /// The nodes in the order in which they are swapped.
     pub nodes: Vec<PlannedNode>,
-    /// BIOS UUIDs of the deployment's VMs that are none of these nodes': those of control nodes that stay as they are, and those that
-    /// earlier upgrades have left. Whoever removes the deployment's VMs, or powers one on, knows them by the last upgrade alone.
+    /// BIOS UUIDs of the deployment's VMs that belong to none of these nodes: those of unchanged control-plane nodes,
+    /// and those that earlier upgrades have left. The removal and the power-on of the deployment's VMs know them by the
+    /// last upgrade alone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub other_vms: BTreeSet<Uuid>,
-    /// The same of data disks, each where it is, or where it was last known to be.
+    /// The same of data disks, each at its present or last known place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_disks: Vec<DiskRef>,
-    /// Copies of data disks that earlier upgrades have left. They are only named: no upgrade but the one that made them removes any.
+    /// Copies of data disks that earlier upgrades have left. They are only named: an upgrade removes only its own
+    /// copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_copies: Vec<DiskCopy>,
     /// The way forward.
     pub steps: Vec<Step>,
 }
 
-/// Whether nothing is left to do of a node: it runs the image, in a VM of the size that is wanted. A size that is not known is none.
+/// Whether nothing is left to do of a node: it runs the image, in a VM of the desired size. An unknown size counts as
+/// another one.
 pub(super) fn is_there(facts: &Node, vm: Option<&Vm>, target: &Target, options: &Options) -> bool {
     let has = |size: VmSize| vm.and_then(|vm| vm.size) == Some(size);
     facts.image.build == target.image.build && options.size.is_none_or(has)
@@ -242,7 +247,7 @@ pub(crate) fn base_of(name: &str) -> &str {
 }
 
 /// The name of a node's new VM: that of the old one without its build, and the new build. Names that an operator has
-/// kept apart stay apart. Where that is the old one's own, for its image stays, its size is added.
+/// kept apart stay apart. If the result is the old name, because the image stays, the size is added.
 pub(super) fn new_name(old: &str, target: &Target, options: &Options) -> String {
     let name = format!("{}-{}", base_of(old), target.image.short());
     match options.size {

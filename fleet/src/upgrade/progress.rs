@@ -1,4 +1,5 @@
-//! How far an upgrade is and what comes next, as a pure function of its journal. Which steps a way has is in `way.rs`.
+//! The progress of an upgrade and its next step, as a pure function of its journal. The steps of a direction are in
+//! `way.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +19,13 @@ pub struct Progress {
     pub direction: Direction,
     /// The one node that the way is for; none for all.
     pub only: Option<usize>,
-    /// The nodes that the way back leaves out: nothing is left that could go back.
+    /// The nodes that a rollback leaves out: nothing is left that could go back.
     pub left_out: BTreeSet<usize>,
-    /// In which order nodes go back, if they do so one by one.
+    /// The order in which nodes go back, if one by one.
     pub order: Order,
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
-    /// Why it waits, if the last thing that happened is that it could not go on.
+    /// Why it waits, if its last entry is a pause.
     pub paused: Option<Reason>,
     /// Why the direction changed last, if it did.
     pub reason: Option<Reason>,
@@ -36,11 +37,12 @@ pub struct Progress {
     drawn: BTreeMap<usize, Uuid>,
     /// The nodes whose new VMs may have been on.
     ever_on: BTreeSet<usize>,
-    /// Where the settings of a node's old and new VM were when they were seen last, and what the hypervisor calls that datastore.
+    /// The last known place of the settings of a node's old and new VM, and the hypervisor's identifier of that
+    /// datastore.
     settings: BTreeMap<(Which, usize), (String, Option<String>)>,
     /// The nodes that an operator has replaced.
     replaced: BTreeSet<usize>,
-    /// The step that the last entries say cannot be taken, for how many seconds it was looked at, and when last.
+    /// The blocked step of the last entries, for how many seconds it was looked at, and when last.
     stuck: Option<(Step, u64, u64)>,
 }
 
@@ -54,7 +56,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// The VM whose place a step notes: it stops that VM, powers it on or moves its work away. None of other steps.
+    /// The VM whose place a step notes: it stops that VM, powers it on or moves its work away. `None` for other steps.
     pub fn of(action: Action) -> Option<Self> {
         match action {
             Action::ShutDown | Action::PowerOnOld => Some(Self::Old),
@@ -76,9 +78,9 @@ pub enum Next {
         /// Whether it was begun before and interrupted.
         again: bool,
     },
-    /// All steps of the way are done: its end is to be noted.
+    /// All steps of the direction are done: its end is to be noted.
     End(Outcome),
-    /// One node is back on its old image, the others are where they were: a person decides.
+    /// One node is back on its old image, the others are where they were: the operator decides.
     NodeIsBack(usize),
     Ended(Outcome),
 }
@@ -156,7 +158,7 @@ impl Progress {
         }
     }
 
-    /// How many steps of the way are done, and how many there are.
+    /// How many steps of the direction are done, and how many it has.
     pub fn count(&self, plan: &Plan) -> (usize, usize) {
         match self.next(plan) {
             Next::Take { index, total, .. } => (index, total),
@@ -167,13 +169,13 @@ impl Progress {
         }
     }
 
-    /// Whether a step was begun on the way that counts.
+    /// Whether a step was begun in the present direction.
     pub fn is_begun(&self, step: Step) -> bool {
         self.begun.contains(&step)
     }
 
-    /// For how many seconds commands before had looked at a step that cannot be taken, and when one did last, in
-    /// seconds of Unix time.
+    /// For how many seconds earlier commands had looked at a blocked step, and when one did last, in seconds of Unix
+    /// time.
     pub fn looked(&self, step: Step) -> Option<(u64, u64)> {
         self.stuck.filter(|(stuck, ..)| *stuck == step).map(|(_, looked, at)| (looked, at))
     }
@@ -182,7 +184,7 @@ impl Progress {
         self.done.contains(&step)
     }
 
-    /// Whether a node is away on the way forward: its old VM is off, and the new one was not found good yet.
+    /// Whether a node is away on the way forward: its old VM is off, and the new one is not healthy yet.
     pub fn is_away(&self, node: usize) -> bool {
         self.direction == Direction::Forward
             && self.is_done(Step::of(Action::ShutDown, node))
@@ -199,7 +201,8 @@ impl Progress {
         self.made.get(&node).copied()
     }
 
-    /// What is noted of a node's new VM since it may run. A journal of before this was noted says no more than that it was powered on.
+    /// The records of a node's new VM since it may run. A journal from before this was noted only says that it was
+    /// powered on.
     pub fn new_seen(&self, node: usize) -> LastSeen<'_> {
         if self.ever_on.contains(&node) { self.seen(Which::New, node) } else { LastSeen::NeverOn }
     }
@@ -214,7 +217,8 @@ impl Progress {
         at.map_or(LastSeen::Unnoted, |(settings, datastore)| LastSeen::At(settings, datastore.as_deref()))
     }
 
-    /// BIOS UUID of the VM that was made for a node, or is to be: none other that carries the stamp of its swap is its.
+    /// BIOS UUID of the VM that was made for a node, or is to be. No other one that carries the stamp of its swap
+    /// belongs to it.
     pub fn noted(&self, node: usize) -> Option<Uuid> {
         self.made(node).or_else(|| self.drawn.get(&node).copied())
     }
@@ -224,8 +228,8 @@ impl Progress {
         self.replaced.contains(&node)
     }
 
-    /// Whether all nodes go back because none has come up: each old VM was proved off, each new one was powered on here,
-    /// and nobody has answered since.
+    /// Whether all nodes go back because none has come up. Each old VM was proved off, each new one was powered on
+    /// here, and no node has answered since.
     pub fn none_came_up(&self, plan: &Plan) -> bool {
         let may_be_up = |node| {
             let (off, on) = (Step::of(Action::ShutDown, node), Step::of(Action::PowerOn, node));
@@ -238,7 +242,7 @@ impl Progress {
             && !(0..plan.nodes.len()).any(may_be_up)
     }
 
-    /// Whether a node's swap may have been made final: there is no way back for it then.
+    /// Whether a node's swap may have been made final: no rollback is possible then.
     pub fn is_final(&self) -> bool {
         self.begun.iter().any(|step| step.action == Action::Commit)
     }
@@ -248,17 +252,18 @@ impl Progress {
         self.begun.iter().any(|step| step.node.is_some_and(|other| other != node))
     }
 
-    /// Whether nothing was begun of any node, but that it is left as it is: each is in the VM that the plan has found.
+    /// Whether nothing was begun of any node except to leave it as it is: each is in the VM that the plan has found.
     pub fn is_untouched(&self) -> bool {
         self.begun.iter().all(|step| step.node.is_none() || step.action == Action::Keep)
     }
 
-    /// Whether it ends, or has ended, for another plan to take its place: nobody has taken it back, and it has failed at nothing.
+    /// Whether it ends, or has ended, for another plan to take its place: no operator has rolled it back, and it has
+    /// failed at nothing.
     pub fn is_withdrawn(&self) -> bool {
         self.direction == Direction::Back && self.reason.as_ref().is_some_and(|reason| reason.code == WITHDRAWN)
     }
 
-    /// A node whose way back is done is where it began: nothing was begun there.
+    /// A node whose rollback is done is where it began: nothing was begun there.
     fn forget_who_is_back(&mut self, plan: &Plan) {
         if self.direction != Direction::Back {
             return;

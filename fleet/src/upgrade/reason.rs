@@ -1,4 +1,4 @@
-//! Why a run waits, pauses or turns: a stable code for programs, and words for people.
+//! Why a run waits, pauses or turns: a stable code for programs, and words for users.
 
 use std::fmt;
 
@@ -19,7 +19,8 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A reason in these words, which may be somebody else's: they are cut, and lose their control characters.
+    /// A reason in these words, which may come from a node or the hypervisor: they are cut, and lose their control
+    /// characters.
     pub fn new(code: &str, words: impl fmt::Display) -> Self {
         Self { code: code.to_owned(), words: told(&words.to_string()) }
     }
@@ -45,7 +46,7 @@ impl From<Rejection> for Reason {
     }
 }
 
-/// The code of what an earlier version noted without one.
+/// The code of a reason that an earlier version noted without one.
 fn uncoded() -> String {
     UNCODED.to_owned()
 }
@@ -53,27 +54,27 @@ fn uncoded() -> String {
 codes! {
     REASONS;
     HYPERVISOR_TRANSIENT, "hypervisor.transient", "The hypervisor cannot do it now. It is tried again.";
-    HYPERVISOR_CHANGED, "hypervisor.changed", "A VM was changed by somebody else since it was looked at. It is looked at again.";
+    HYPERVISOR_CHANGED, "hypervisor.changed", "A VM was changed since it was looked at, not by this upgrade. It is looked at again.";
     HYPERVISOR_IN_DOUBT, "hypervisor.in-doubt", "The hypervisor's answer is lost. Whether it has done what was asked is looked up.";
-    HYPERVISOR_REFUSED, "hypervisor.refused", "The hypervisor refuses, and will refuse again. A node that is away goes back; otherwise a person is waited for.";
-    HYPERVISOR_DENIED, "hypervisor.denied", "A privilege on the hypervisor is missing. No node goes back for it: the way back needs it as well.";
-    HYPERVISOR_NOT_FOUND, "hypervisor.not-found", "A VM or a disk is not there any more.";
-    STORE, "store.unavailable", "Who may change the deployment, or the journal, cannot be read or written where it is kept.";
-    WAITING, "upgrade.waiting", "What is waited for has not happened yet; nobody says why.";
-    ASKED, "upgrade.asked", "A person asked for it.";
+    HYPERVISOR_REFUSED, "hypervisor.refused", "The hypervisor refuses, and will refuse again. A node that is away goes back; otherwise the upgrade waits for the operator.";
+    HYPERVISOR_DENIED, "hypervisor.denied", "A privilege on the hypervisor is missing. No node goes back for it: the rollback needs it as well.";
+    HYPERVISOR_NOT_FOUND, "hypervisor.not-found", "A VM or a disk no longer exists.";
+    STORE, "store.unavailable", "The store of the lease and the journal cannot be read or written.";
+    WAITING, "upgrade.waiting", "The awaited event has not happened yet; the reason is unknown.";
+    ASKED, "upgrade.asked", "The operator asked for it.";
     WITHDRAWN, "upgrade.withdrawn", "Nothing of it was begun, and another plan takes its place: the cluster wants something else, or there is no room for its size.";
-    OTHER_NODE, "upgrade.other-node", "A node that is swapped cannot be found good because another control node is lost or not well. It does not go back for that.";
-    UNREACHABLE, "upgrade.unreachable", "No control node can be reached from where the upgrade is driven.";
-    QUORUM, "upgrade.quorum", "etcd has a quorum again, before nodes that go back all at once were stopped. Ask for the way back again: another order is due.";
-    NODE_CORDONED, "upgrade.node-cordoned", "A node that is swapped is good, and takes no pods: somebody has cordoned it. It does not go back for that.";
+    OTHER_NODE, "upgrade.other-node", "A node that is swapped cannot become healthy because another control-plane node is lost or unhealthy. It does not go back for that.";
+    UNREACHABLE, "upgrade.unreachable", "No control-plane node can be reached from where the upgrade is driven.";
+    QUORUM, "upgrade.quorum", "etcd has a quorum again, before nodes that go back all at once were stopped. Ask for the rollback again: another order is due.";
+    NODE_CORDONED, "upgrade.node-cordoned", "A node that is swapped is healthy, and takes no pods: it is cordoned. It does not go back for that.";
     NODE_DIFFERS, "upgrade.node-differs", "A node runs another image, or with another VM, data disk or member of etcd, than the plan says.";
-    NODE_GAVE_UP, "upgrade.node-gave-up", "A node gave up what it was asked for, and gives no code of its own.";
+    NODE_GAVE_UP, "upgrade.node-gave-up", "A node gave up what it was asked for, and gives no code.";
     NODE_IMAGE, "upgrade.node-image", "A node's image does not know of what it is asked for.";
     VM_STATE, "upgrade.vm-state", "A VM is not as the step needs it: on, off, disconnected, or without another disk.";
     VM_UNASKABLE, "upgrade.vm-unaskable", "A guest cannot be asked to shut down: VMware Tools do not run in it. Its power is not cut for that.";
     VM_COPIED, "upgrade.vm-copied", "Two VMs carry the same identity: one is a copy of the other. Neither is touched until one is removed.";
     VM_GONE, "upgrade.vm-gone", "A VM that the upgrade needs is gone, or nothing proves that it is gone, so it may run. The message says which.";
-    VM_LEFT, "upgrade.vm-left", "A VM carries the stamp of the swap, and nothing is noted of having made it. It stays until a person removes it or takes its stamp away.";
+    VM_LEFT, "upgrade.vm-left", "A VM carries the stamp of the swap, and nothing is noted of having made it. It stays until the operator removes it or takes its stamp away.";
     DISK_HELD, "upgrade.disk-held", "A data disk is not where the step needs it: another VM holds it, or it has just moved.";
     OVA, "upgrade.ova", "The OVA cannot be read, is damaged, or is not the one that was planned with.";
     HERE, "upgrade.here", "The machine that drives the upgrade cannot do its part: it has no room, for example.";

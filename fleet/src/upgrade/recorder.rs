@@ -1,4 +1,4 @@
-//! Writes the journal on, and lets the cluster show people how far it is.
+//! Adds entries to the journal, and lets the cluster show users the progress.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,13 +13,13 @@ use super::reason::{self, Reason};
 use super::step_error::StepError;
 use crate::lease::Lost;
 
-/// So many looks lie between two tries of a step that cannot be taken now.
+/// The number of looks between two tries of a blocked step.
 pub(super) const LOOKS_PER_TRY: u32 = 5;
 
 /// Notes what happens to one journal.
 #[derive(Default)]
 pub(super) struct Recorder {
-    /// Until when the cluster's API is taken to be away.
+    /// Until then the cluster's API counts as away.
     away_until: Mutex<Option<Instant>>,
 }
 
@@ -55,15 +55,15 @@ impl Recorder {
         Ok(())
     }
 
-    /// Lets the cluster show people the journal. While its API is away it is not asked at every entry; the next time
-    /// it gets all of it.
+    /// Lets the cluster show users the journal. While its API is away it is not asked at every entry; the next time it
+    /// gets all of it.
     async fn show(&self, context: &StepContext<'_>, journal: &Journal<'_>) {
         let away = |until: Option<Instant>| *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
         let until = *self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
         if until.is_some_and(|until| Instant::now() < until) {
             return;
         }
-        // A command that was frozen and overtaken shows nothing over what its successor shows.
+        // A command that was frozen and overtaken does not overwrite its successor's status.
         if !context.hold.is_fresh() && context.hold.confirm().await.is_err() {
             return;
         }
@@ -76,7 +76,7 @@ impl Recorder {
         }
     }
 
-    /// The same at the end of a command, whether or not the API was away a moment ago; nothing if it was overtaken.
+    /// The same at the end of a command, even if the API was away a moment ago. Does nothing if it was overtaken.
     pub(super) async fn show_last(&self, context: &StepContext<'_>, journal: &Journal<'_>) {
         if context.hold.confirm().await.is_err() {
             return;
@@ -86,7 +86,7 @@ impl Recorder {
     }
 }
 
-/// What the cluster shows of a journal: how far it is, and nothing that names VMs or disks.
+/// The public part of a journal: how far it is, and nothing that names VMs or disks.
 fn shown(journal: &Journal<'_>) -> String {
     let (plan, progress) = (journal.plan(), journal.progress());
     let (done, total) = progress.count(plan);

@@ -1,6 +1,6 @@
-//! The nodes, asked with credentials that are had when they are needed and renewed before they end: a run lasts for hours, and
-//! may begin while all nodes are off. What changes a node never waits for that: a permission to change something is good for
-//! seconds, and whoever asks for credentials may wait for minutes. Knows nothing of where credentials come from.
+//! The nodes, asked with credentials that are obtained when they are needed and renewed before they expire. A run lasts
+//! for hours, and may begin while all nodes are off. A request that changes a node never waits for credentials: its
+//! permission is valid for seconds, and new credentials may take minutes. Knows nothing of where credentials come from.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -19,13 +19,13 @@ use uuid::Uuid;
 use super::nodes::{Asked, Nodes};
 use crate::lease::SpaceQuota;
 
-/// What ends sooner is renewed.
+/// Credentials that expire sooner are renewed.
 const ENDING: Duration = Duration::from_secs(60 * 60);
 
-/// So long after a failure nobody is asked for credentials again: asking a node that is silent takes as long.
+/// The pause after a failure before credentials are asked for again: asking a silent node takes as long.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// Credentials that were had.
+/// Credentials at hand.
 #[derive(Clone)]
 pub struct Given {
     /// The nodes, asked with them.
@@ -54,22 +54,22 @@ pub type Asking<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Given>> + Send 
 /// The nodes, asked with what is given.
 pub struct Renewed<'a> {
     renew: Box<dyn Fn() -> Asking<'a> + Send + Sync + 'a>,
-    /// What is used where nothing else is to be had.
+    /// The fallback if nothing else is available.
     last: Option<Given>,
     now: Mutex<Now>,
-    /// Of whoever asks for credentials: one at a time does.
+    /// Serializes the requests for credentials.
     asking: tokio::sync::Mutex<()>,
 }
 
 struct Now {
     given: Option<Given>,
-    /// When nothing could be had, and why.
+    /// When no credentials could be obtained, and why.
     failed: Option<(Instant, String)>,
 }
 
 impl<'a> Renewed<'a> {
-    /// Nodes that are asked with the `first`, if there are some, for as long as they last; then with what `renew` gives; and
-    /// with the `last` as long as it gives none.
+    /// Nodes that are asked with the `first` credentials, if any, until they expire; then with those of `renew`. The
+    /// `last` are used while it gives none.
     pub fn new(first: Option<Given>, last: Option<Given>, renew: impl Fn() -> Asking<'a> + Send + Sync + 'a) -> Self {
         let now = Mutex::new(Now { given: first, failed: None });
         Self { renew: Box::new(renew), last, now, asking: tokio::sync::Mutex::new(()) }
@@ -78,7 +78,7 @@ impl<'a> Renewed<'a> {
     /// Whether there are credentials now.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Why there are no credentials.
     pub async fn ready(&self) -> anyhow::Result<()> {
         self.nodes().await.map(drop)
     }
@@ -111,12 +111,12 @@ impl<'a> Renewed<'a> {
         self.found().map_err(|ended| anyhow!("{ended}{words}"))
     }
 
-    /// With what is at hand: nobody is waited for.
+    /// With the credentials at hand, without waiting.
     fn at_hand(&self) -> anyhow::Result<Arc<dyn Nodes>> {
         self.found().map_err(|ended| anyhow!("{ended}no credentials are at hand"))
     }
 
-    /// With what does not end soon; none if nothing lasts.
+    /// With credentials that do not expire soon. `None` if none last.
     fn lasting(&self) -> Option<Arc<dyn Nodes>> {
         self.now().given.as_ref().filter(|given| given.lasts(ENDING)).map(|given| Arc::clone(&given.nodes))
     }
@@ -124,7 +124,7 @@ impl<'a> Renewed<'a> {
     /// With what has not ended, however soon it does.
     ///
     /// # Errors
-    /// What has, in words for people.
+    /// The expired credentials, in words for users.
     fn found(&self) -> Result<Arc<dyn Nodes>, String> {
         let now = self.now();
         let mut ended = String::new();

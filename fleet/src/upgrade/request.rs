@@ -1,4 +1,4 @@
-//! What a person asks of an upgrade that there is, and whether it has gone too far for that.
+//! The operator's requests to an existing upgrade, and whether it has gone too far for them.
 
 use std::collections::BTreeSet;
 
@@ -15,18 +15,18 @@ use super::reason::{self, Reason};
 use super::run::{Run, RunOutcome, ended};
 use super::step_error::{Obstacle, StepError, Wait};
 
-/// What is asked for when an upgrade is continued.
+/// The request with which an upgrade is continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Resume,
-    /// Give every node its old VM back. Which nodes are ill is looked at each time: they come first.
+    /// Give every node its old VM back. Each time, the health of nodes is looked at: unhealthy ones come first.
     Rollback,
     /// The same, all off and all on, whatever the nodes say.
     RollbackAtOnce,
     Commit,
-    /// End it where it stands.
+    /// End it where it is.
     Abandon,
-    /// End a plan of which nothing was begun, for another one to take its place. Nobody has asked for that.
+    /// End a plan of which nothing was begun, for another one to take its place. Not asked for by an operator.
     Withdraw,
 }
 
@@ -35,7 +35,7 @@ impl Run<'_> {
     /// journal could not be written.
     ///
     /// # Errors
-    /// When the upgrade has gone too far for the verb, or somebody else has taken over.
+    /// When the upgrade has gone too far for the verb, or another command has taken over.
     pub async fn ask(&self, journal: &mut Journal<'_>, verb: Request) -> anyhow::Result<Option<RunOutcome>> {
         permits(verb, None, journal.plan(), journal.entries())?;
         let progress = journal.progress();
@@ -49,7 +49,7 @@ impl Run<'_> {
             (Request::Withdraw, Direction::Forward, None) => Direction::Back,
             _ => return Ok(None),
         };
-        // All are on their way back already: in which order may have to be another one now.
+        // All go back already: the order may have to change.
         let turns = direction != Direction::Back || progress.direction != Direction::Back || progress.only.is_some();
         let mut gone = BTreeSet::new();
         if direction == Direction::Back && turns {
@@ -59,7 +59,7 @@ impl Run<'_> {
                     trouble => Wait::End(trouble),
                 })
             };
-            match self.context.wait("the hypervisor to say whether the old VMs are there", MOMENT, open).await {
+            match self.context.wait("the hypervisor to say whether the old VMs exist", MOMENT, open).await {
                 Ok(of_nothing_is_left) => gone = of_nothing_is_left,
                 Err(StepError::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
                 Err(trouble) => return ended(trouble).map(Some),
@@ -92,7 +92,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses what an upgrade has gone too far for, and another upgrade than the one that was named.
+/// Refuses requests that come too late for an upgrade, and another upgrade than the named one.
 pub(super) fn permits(verb: Request, id: Option<Uuid>, plan: &Plan, entries: &[Entry]) -> anyhow::Result<()> {
     if let Some(id) = id.filter(|id| *id != plan.id) {
         bail!("the upgrade is {}, not {id}; nothing was changed", plan.id);
@@ -102,7 +102,7 @@ pub(super) fn permits(verb: Request, id: Option<Uuid>, plan: &Plan, entries: &[E
         (_, Direction::Abandon, Some(_)) => bail!("the upgrade was abandoned"),
         (Request::Abandon, _, Some(outcome)) if outcome != Outcome::Upgraded => bail!("the upgrade has ended"),
         (Request::Rollback | Request::RollbackAtOnce, Direction::Commit, _) if progress.is_final() => {
-            bail!("it is being committed or is: there is no way back but restoring the snapshot")
+            bail!("it is being committed or is: no rollback is possible, only restoring the snapshot")
         }
         (Request::Rollback | Request::RollbackAtOnce | Request::Commit, Direction::Abandon, None) => {
             bail!("it is being abandoned")

@@ -1,5 +1,5 @@
-//! Goes the way of a journal: the next step is noted, taken, and noted as done. What cannot be done now pauses the
-//! run; a node that is not found good on the new image goes back; re-running is the recovery from everything else.
+//! Runs an upgrade: writes each step to the journal, runs it, writes its result. A step that cannot be taken now pauses
+//! the run. A node that is not healthy on the new image goes back. To recover from everything else, run it again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use super::recorder::{LOOKS_PER_TRY, Recorder};
 use super::step_deadline::StepDeadline;
 use super::step_error::{Obstacle, RollbackTrigger, StepError};
 
-/// Goes the way of one deployment's journal, under a hold. Whatever it changes, it changes behind the hold: it cannot
-/// be made without.
+/// Runs the steps of one deployment's journal, under a lease. Each change needs the lease: a run cannot be made
+/// without.
 pub struct Run<'a> {
     pub(super) context: StepContext<'a>,
     recorder: Recorder,
@@ -30,10 +30,9 @@ pub struct Run<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
     Ended(Outcome),
-    /// It could not go on for longer than it was to wait, or nothing will change unless a person sees to it; resuming
-    /// goes on.
+    /// It was blocked for longer than it was to wait, or nothing will change without the operator. Resuming goes on.
     Paused(Reason),
-    /// One node is back on its old image, by its place in the plan; a person decides how to go on.
+    /// One node is back on its old image, by its place in the plan; the operator decides how to go on.
     NodeIsBack(usize),
     /// It was cancelled; resuming goes on.
     Cancelled,
@@ -48,7 +47,7 @@ impl<'a> Run<'a> {
     /// Goes on until the way has ended, or cannot be continued.
     ///
     /// # Errors
-    /// When somebody else has taken over. Resuming goes on from there.
+    /// When another command has taken over. Resuming goes on from there.
     pub async fn go(&self, journal: &mut Journal<'_>) -> anyhow::Result<RunOutcome> {
         let mut pausing = StepDeadline::default();
         loop {
@@ -58,8 +57,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes the next step, or finds that it cannot be taken now, and waits a little; says where the run has arrived
-    /// when there is no next one. `pausing` is the same value for all steps of a run.
+    /// Takes the next step. If it cannot be taken now, waits a little. Returns the outcome when there is no next one.
+    /// `pausing` is the same value for all steps of a run.
     pub async fn step(
         &self,
         journal: &mut Journal<'_>,
@@ -71,7 +70,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The same; what is in the way of the step itself is no error here.
+    /// As [`Self::step`], but a failure other than a blocked step is returned as a [`StepError`].
     async fn try_step(
         &self,
         journal: &mut Journal<'_>,
@@ -129,7 +128,7 @@ impl<'a> Run<'a> {
         pausing: &mut StepDeadline,
     ) -> Result<(), StepError> {
         self.context.may_go_on().await?;
-        // Who ends an upgrade where it stands waits for nothing: the step says what has not settled.
+        // Abandoning an upgrade waits for nothing: the step says what has not settled.
         if !pausing.settled && step.action != Action::Keep {
             self.context.settle().await?;
             pausing.settled = true;
@@ -138,7 +137,7 @@ impl<'a> Run<'a> {
         // A step that is tried again and again is noted once, before anything of it is done; again if its disk is
         // elsewhere now.
         let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
-        // The VM of one that an earlier version has begun is not known: whatever is there of it is named, and stays.
+        // If an earlier version has begun the step, its VM is unknown: a VM that it left is named, and stays.
         let makes = step.node.filter(|_| step.action == Action::Import);
         let vm = makes.filter(|node| journal.progress().noted(*node).is_none()).map(|_| Uuid::new_v4());
         if !again || moved || vm.is_some() {
@@ -163,7 +162,7 @@ impl<'a> Run<'a> {
         self.turn_to(journal, direction, (None, Order::LastFirst), BTreeSet::new(), reason).await
     }
 
-    /// Turns the journal back, without those nodes of which nothing is left that could go back.
+    /// Turns the journal back, without those nodes that have nothing left to go back to.
     pub(super) async fn turn_back(
         &self,
         journal: &mut Journal<'_>,
@@ -194,8 +193,8 @@ impl<'a> Run<'a> {
         self.note(journal, Event::DirectionChanged { direction, only, order, left_out, reason }).await
     }
 
-    /// Turns a node that does not work on the new image back: alone, if others are there already and nothing else
-    /// was asked for.
+    /// Turns a node that does not work on the new image back: alone, if others run it already and nothing else was
+    /// asked for.
     async fn goes_back(
         &self,
         plan: &Plan,
@@ -218,15 +217,15 @@ impl<'a> Run<'a> {
             }
             trouble => trouble,
         })?;
-        // It goes back already: what was in the way is gone, if nobody is.
+        // It goes back already: the obstacle is gone, if no node is.
         if gone.is_empty() && progress.direction == Direction::Back {
             return Err(StepError::elsewhere(&reason.code, reason.words));
         }
         self.turn_back(journal, (only, order), gone, reason).await
     }
 
-    /// Waits before the next try; says where the run has arrived when it has waited for too long, or has looked again
-    /// at what does not pass by itself.
+    /// Waits before the next try. Returns the outcome when it has waited for too long, or has looked again at an error
+    /// that does not pass by itself.
     async fn pause(
         &self,
         journal: &mut Journal<'_>,
@@ -244,7 +243,7 @@ impl<'a> Run<'a> {
         let stands = !passes && pausing.is_final;
         pausing.is_final = !passes;
         if stands || pausing.lasts() >= self.context.pause_limit {
-            // Whoever resumes goes on with the time that counts.
+            // The next command continues this count.
             if pausing.noted != looked {
                 self.note(journal, event).await?;
             }
@@ -262,13 +261,13 @@ impl<'a> Run<'a> {
         self.recorder.note(&self.context, journal, event).await
     }
 
-    /// Lets the cluster show the journal at the end of a command, whether or not its API was away a moment ago.
+    /// Lets the cluster show the journal at the end of a command, even if its API was away a moment ago.
     pub async fn show_last(&self, journal: &Journal<'_>) {
         self.recorder.show_last(&self.context, journal).await;
     }
 }
 
-/// Where a run ends with this trouble.
+/// The outcome of a run that ends with this error.
 ///
 /// # Errors
 /// When another command has taken over.

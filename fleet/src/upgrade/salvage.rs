@@ -1,5 +1,5 @@
-//! What can still be had of a journal that cannot be read: that it is damaged, and its plan. Each hold begins with a
-//! copy of what the one before had, so the plan is there several times.
+//! Reads an unreadable journal as far as possible: that it is damaged, and its plan. Each lease begins with a copy of
+//! the entries of the one before, so the plan is kept several times.
 
 use anyhow::Context;
 
@@ -10,26 +10,26 @@ use super::reason::{self, Reason};
 use crate::journals::upgrade::JournalFiles;
 use crate::lease::{Store, sorted};
 
-/// The journal of the last upgrade cannot be read: nothing goes on with it, and no other one begins before it has ended.
+/// The journal of the last upgrade cannot be read: it cannot be continued, and no other one begins before it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{words}")]
 pub struct Damaged {
     pub words: String,
-    /// The number of the hold whose journal it is.
+    /// The number of the lease whose journal it is.
     pub hold: u64,
-    /// Its plan, if a copy is left: it is ended by that, and named by the plan's identifier. Without one it is named by
-    /// the hold's number.
+    /// Its plan, if a copy is left: that ends it, and the plan's identifier names it. Without a plan the lease's number
+    /// names it.
     pub plan: Option<Box<Plan>>,
 }
 
 pub(super) enum Last {
-    /// There is none.
+    /// No upgrade exists.
     Nothing,
     Entries(Vec<Entry>),
     Unread(AbandonedUnread),
 }
 
-/// The entries of the deployment's last upgrade; none if there is none, or it was abandoned unread.
+/// The entries of the deployment's last upgrade. `None` if it was abandoned unread, or no upgrade exists.
 pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>> {
     match last(store).await? {
         Last::Entries(entries) => Ok(Some(entries)),
@@ -37,7 +37,7 @@ pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>
     }
 }
 
-/// What there is of the deployment's last upgrade.
+/// The records of the deployment's last upgrade.
 ///
 /// # Errors
 /// [`Damaged`] if its entries cannot be understood, another error if the store cannot be read: that says nothing of them.
@@ -65,9 +65,8 @@ pub(super) async fn last(store: &dyn Store) -> anyhow::Result<Last> {
     Ok(Last::Nothing)
 }
 
-/// The plan of the upgrade whose journal is damaged: of its last hold in which one is understood, this one or one
-/// `before`. A hold from which another upgrade could begin, for its own had ended, is another upgrade's, and so is all
-/// before it.
+/// The plan of the upgrade whose journal is damaged. It is of its last lease in which one is understood, this one or
+/// one `before`. A lease whose upgrade had ended belongs to another upgrade, and so do all before it.
 async fn plan(store: &dyn Store, damaged: JournalFiles, before: &[u64]) -> anyhow::Result<Option<Plan>> {
     if let Some(plan) = plan_of(understood(&damaged)) {
         return Ok(Some(plan));
@@ -89,7 +88,7 @@ async fn plan(store: &dyn Store, damaged: JournalFiles, before: &[u64]) -> anyho
     Ok(None)
 }
 
-/// The entries that are understood, whatever became of the others.
+/// The entries that are understood, even if others are not.
 fn understood(kept: &JournalFiles) -> Vec<Entry> {
     kept.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
@@ -101,12 +100,12 @@ fn plan_of(entries: Vec<Entry>) -> Option<Plan> {
     }
 }
 
-/// Whether nothing of an upgrade follows this entry. A new image that is not final can still be taken back.
+/// Whether nothing of an upgrade follows this entry. A new image that is not final can still be rolled back.
 fn is_last(entry: &Entry) -> bool {
     matches!(entry.event, Event::Ended { outcome } if outcome != Outcome::Upgraded)
 }
 
-/// Why an upgrade ends of which only the plan is known.
+/// Why an upgrade ends whose plan alone is known.
 pub(super) fn unknown(damage: &Damaged) -> Reason {
     let words = format!(
         "asked for by the operator, with a journal that cannot be read. Which steps were taken, which VMs they made and \

@@ -1,4 +1,4 @@
-//! Where an upgrade stands: what its journal comes to.
+//! The state of an upgrade, from its journal.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -18,17 +18,17 @@ pub struct UpgradeStatus {
     pub id: Uuid,
     /// The way that it goes.
     pub direction: Direction,
-    /// The one node that the way is for, by its name; none for all.
+    /// The one node that the direction is for, by its name. `None` for all.
     pub only: Option<String>,
     /// In which order the nodes go back.
     pub order: Order,
-    /// The nodes that the way back leaves out, by their names: nothing is left that could go back.
+    /// The nodes that a rollback leaves out, by their names: nothing is left that could go back.
     pub left_out: Vec<String>,
     /// Why it turned, if it did.
     pub reason: Option<Reason>,
     /// Its end, if it is reached.
     pub outcome: Option<Outcome>,
-    /// Whether one node is back, and a person decides how to go on.
+    /// Whether one node is back, and the operator decides how to go on.
     pub waits_for_a_person: bool,
     /// Why it cannot go on now, if it cannot.
     pub paused: Option<Reason>,
@@ -36,9 +36,9 @@ pub struct UpgradeStatus {
     pub done: usize,
     pub total: usize,
     pub next: Option<Step>,
-    /// Who is at work on the deployment now.
+    /// The present holder of the deployment.
     pub held_by: Option<String>,
-    /// The copies of data disks that lie beside them, for a person: nothing here puts one back.
+    /// The copies of data disks next to them, for the operator: nothing here attaches one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<DiskCopy>,
     /// The plan that is carried out.
@@ -47,7 +47,7 @@ pub struct UpgradeStatus {
 }
 
 impl UpgradeStatus {
-    /// What these entries come to. `held_by` is who is at work on the deployment now.
+    /// The status by these entries. `held_by` is the present holder of the deployment.
     ///
     /// # Errors
     /// When there is no plan among them.

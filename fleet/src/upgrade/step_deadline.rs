@@ -1,5 +1,5 @@
-//! For how long a step could not be taken: what counts against a node that is away is the time in which it was looked
-//! at, over all commands.
+//! For how long a step could not be taken. Only the time in which the step was looked at counts against a node that is
+//! away, over all commands.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,14 +16,14 @@ pub struct StepDeadline {
     pub(super) since: Option<Instant>,
     /// When that was seen last.
     pub(super) last: Option<Instant>,
-    /// For how long it was looked at: this counts against a node that is away.
+    /// For how long the step was looked at: this counts against a node that is away.
     pub(super) looked: Duration,
     /// How many seconds of that are noted.
     pub(super) noted: u64,
     pub(super) reason: Option<Reason>,
-    /// Whether the last look found what does not pass by itself.
+    /// Whether the last look found an obstacle that does not pass by itself.
     pub(super) is_final: bool,
-    /// Whether nothing that was begun before is still going on.
+    /// Whether all earlier requests have ended.
     pub(super) settled: bool,
 }
 
@@ -33,8 +33,8 @@ impl StepDeadline {
         self.since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// Counts the time since the last look at a step that cannot be taken, `most` at most. What passed while nobody
-    /// looked, because the command was stopped or there was none, does not count.
+    /// Counts the time since the last look at a step that cannot be taken, `most` at most. Time without looks, because
+    /// the command was stopped or none ran, does not count.
     pub(super) fn look(&mut self, progress: &Progress, step: Step, most: Duration) {
         let passed = if let Some(last) = self.last {
             last.elapsed()

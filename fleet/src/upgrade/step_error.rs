@@ -1,5 +1,4 @@
-//! Why a step was not done, and what follows from that: whether it may pass by itself, and whether a node that is away
-//! goes back for it.
+//! Why a step was not done. Also whether that may pass by itself, and whether a node that is away goes back for it.
 
 use std::fmt;
 
@@ -25,7 +24,7 @@ pub(super) enum StepError {
 #[derive(Debug)]
 pub(super) struct Obstacle {
     pub(super) reason: Reason,
-    /// Whether it may pass by itself, or by what a person does elsewhere.
+    /// Whether it may pass by itself, or by an operator's action elsewhere.
     pub(super) passes: bool,
     /// Whether a node that is away goes back for it.
     pub(super) turns: RollbackTrigger,
@@ -36,9 +35,9 @@ pub(super) struct Obstacle {
 pub(super) enum RollbackTrigger {
     /// At once: the way forward is closed.
     AtOnce,
-    /// When it lasts for as long as the node may take to be found good.
+    /// When it lasts for as long as the node may take to be healthy.
     WhenItLasts,
-    /// Never: going back would mend nothing, or is in the way of the same.
+    /// Never: going back would fix nothing, or is blocked by the same.
     Never,
 }
 
@@ -48,17 +47,17 @@ impl StepError {
         Self::cannot(Reason::new(code, words), true, RollbackTrigger::WhenItLasts)
     }
 
-    /// It will not pass, and the way back is open.
+    /// It will not pass, and a rollback is possible.
     pub(super) fn refused(code: &str, words: impl fmt::Display) -> Self {
         Self::cannot(Reason::new(code, words), false, RollbackTrigger::AtOnce)
     }
 
-    /// It will not pass, and is in the way back as well: a person has to see to it.
+    /// It will not pass, and blocks a rollback as well: the operator has to act.
     pub(super) fn blocked(code: &str, words: impl fmt::Display) -> Self {
         Self::cannot(Reason::new(code, words), false, RollbackTrigger::Never)
     }
 
-    /// It may pass, and is no fault of the node that is away.
+    /// It may pass, and the node that is away is not at fault.
     pub(super) fn elsewhere(code: &str, words: impl fmt::Display) -> Self {
         Self::cannot(Reason::new(code, words), true, RollbackTrigger::Never)
     }
@@ -68,10 +67,10 @@ impl StepError {
         Self::elsewhere(reason::STORE, format!("{error:#}"))
     }
 
-    /// What is in the way.
+    /// The obstacle.
     ///
     /// # Errors
-    /// The trouble itself, if it is none of a step's own.
+    /// The error itself, if it is not an obstacle of a step.
     pub(super) fn obstacle(self) -> Result<Obstacle, Self> {
         if let Self::Cannot(obstacle) = self { Ok(obstacle) } else { Err(self) }
     }
@@ -87,14 +86,14 @@ impl From<Cancelled> for StepError {
     }
 }
 
-/// A node's refusal may pass: whoever needs it waits.
+/// A node's refusal may pass: the caller waits.
 impl From<Reason> for StepError {
     fn from(reason: Reason) -> Self {
         Self::cannot(reason, true, RollbackTrigger::WhenItLasts)
     }
 }
 
-/// What the hypervisor cannot do now it cannot do for the way back either.
+/// An operation that the hypervisor cannot do now it cannot do for a rollback either.
 impl From<Error> for StepError {
     fn from(error: Error) -> Self {
         let words = format!("{:#}", error.source);
@@ -111,7 +110,7 @@ impl From<Error> for StepError {
     }
 }
 
-/// A node that does not answer is no last word: whoever needs it waits.
+/// A node that does not answer may do so later: the caller waits.
 impl From<anyhow::Error> for StepError {
     fn from(error: anyhow::Error) -> Self {
         if error.is::<Lost>() {
@@ -135,9 +134,9 @@ impl fmt::Display for StepError {
     }
 }
 
-/// Nobody could say whether this command still holds the deployment.
+/// Whether this command still holds the deployment could not be confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing is changed while it cannot be confirmed that nobody has taken over")]
+#[error("nothing is changed while it cannot be confirmed that no other command has taken over")]
 pub(super) struct Unconfirmed;
 
 /// Why a look does not see yet what is waited for.
@@ -168,7 +167,7 @@ impl From<StepError> for Wait {
     }
 }
 
-/// What a node or the hypervisor cannot say now, it may say at the next look.
+/// Information that a node or the hypervisor cannot give now, it may give at the next look.
 impl From<anyhow::Error> for Wait {
     fn from(error: anyhow::Error) -> Self {
         Self::of(error.into())

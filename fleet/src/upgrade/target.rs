@@ -1,5 +1,5 @@
-//! The image to upgrade to, out of its OVA. Everything is verified before
-//! anything is believed; whether its signer is to be trusted is the plan's to decide.
+//! The image to upgrade to, out of its OVA. Everything is verified before anything is believed. The plan decides
+//! whether its signer is to be trusted.
 
 use std::path::{Path, PathBuf};
 
@@ -15,28 +15,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::hypervisor::ImageTemplate;
 
-/// The property whose choices are the Kubernetes minors that an image carries.
+/// The property whose choices are the Kubernetes minor versions that an image carries.
 const KUBERNETES: &str = contract::properties::KUBERNETES_VERSION;
 
 /// A verified image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// Where the OVA is; empty for an image that has none here, and is only made from where it lies ready.
+    /// Where the OVA is; empty for an image that has none here, and is only made from its imported template.
     pub ova: PathBuf,
     /// SHA-256 over the manifest's digests: the OVA by content.
     pub digest: String,
     pub name: String,
     /// Version and build.
     pub image: Image,
-    /// Of which versions it may take the place; none for any that is not newer.
+    /// The versions that it may replace. `None` for any that is not newer.
     #[serde(default)]
     pub upgrades_from: Option<VersionReq>,
-    /// The minor of etcd that it runs; none of an image from before this was said.
+    /// The minor version of etcd that it runs. `None` for an image from before this was stated.
     #[serde(default)]
     pub etcd: Option<Minor>,
-    /// Kubernetes minors that it carries, such as `1.36`.
+    /// Kubernetes minor versions that it carries, such as `1.36`.
     pub kubernetes: Vec<String>,
-    /// Fingerprint of the key that signed it, the signature verified; none if it is not signed.
+    /// Fingerprint of the key that signed it, with a verified signature. `None` if it is not signed.
     pub signer: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Target {
         let (descriptor, manifest) = archive.verify()?;
         let signer = signer(&archive)?;
         let full = full_version(&descriptor).with_context(|| {
-            format!("{} does not say clearly which image it holds; build it anew with this release", path.display())
+            format!("{} does not say clearly which image it holds; build it again with this release", path.display())
         })?;
         Ok(Self {
             digest: ImageTemplate::digest_of(&manifest),
@@ -71,7 +71,7 @@ impl Target {
     /// When it is another one or damaged.
     pub fn verify(&self, path: &Path) -> anyhow::Result<()> {
         if path.as_os_str().is_empty() {
-            bail!("{} {} does not lie ready where the VM is to be put: push its OVA there", self.name, self.image);
+            bail!("{} {} is not imported where the VM is to be put: push its OVA there", self.name, self.image);
         }
         let now = Self::read(path)?;
         if now.digest != self.digest || now.signer != self.signer {
@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-/// The key that signed, if one did: claimed by the file, proved by the signature.
+/// The signer's key: claimed by the file, proved by the signature. `None` if it is not signed.
 fn signer(archive: &Archive) -> anyhow::Result<Option<PublicKey>> {
     let Some(signature) = archive.signature()? else { return Ok(None) };
     let key = signature.claimed_key().clone();

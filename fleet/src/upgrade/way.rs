@@ -1,5 +1,4 @@
-//! Which steps the way has that an upgrade goes: forward as planned, back from wherever that has come to, to the commit,
-//! or to an end where it stands.
+//! The steps left in a direction: forward as planned, back from any point, to the commit, or to an end where it is.
 
 use super::entry::Direction;
 use super::order::Order;
@@ -17,22 +16,22 @@ impl Progress {
         }
     }
 
-    /// The way back from wherever the way forward has come to: each node that was
-    /// touched gets its old VM back, with the data disk as it is now. Steps look
-    /// first, so one that a crash hid is not missed, and one that was not taken is not undone.
+    /// The rollback from any point of the way forward. Each node that was touched gets its old VM back, with the data
+    /// disk as it is now. Steps look first, so one that a crash hid is not missed, and one that was not taken is not
+    /// undone.
     fn back(&self, plan: &Plan) -> Vec<Step> {
         let of = |nodes: Vec<usize>| -> Vec<Step> {
             let steps = |node| self.back_of(plan, node).iter().map(move |action| Step::of(*action, node));
             nodes.into_iter().flat_map(steps).collect()
         };
-        // The node that was touched last comes first: it may be ill.
+        // The node that was touched last comes first: it may be unhealthy.
         let goes = |node: &usize| self.only.is_none_or(|only| only == *node) && !self.left_out.contains(node);
         let nodes = (0..plan.nodes.len()).rev().filter(goes);
         let (together, rest): (Vec<usize>, Vec<usize>) = nodes.partition(|node| self.goes_together(plan, *node));
         let is_ill = |node: &usize| self.order.ill().is_some_and(|ill| ill.one_by_one.contains(node));
         let (ill, well): (Vec<usize>, Vec<usize>) = rest.into_iter().partition(is_ill);
-        // All off, all on: alone, an old member of etcd would wait for the others in vain. What is off anyway does
-        // not wait until the others are stopped. Who only has to withdraw its swap may need etcd for that.
+        // All off, all on: alone, an old member of etcd would wait for the others in vain. A VM that is off anyway does
+        // not wait until the others are stopped. A node that only has to withdraw its swap may need etcd for that.
         let is_off = |step: &Step| {
             step.node.is_some_and(|node| {
                 self.is_done(Step::of(Action::ShutDown, node)) && !self.is_begun(Step::of(Action::PowerOn, node))
@@ -53,17 +52,17 @@ impl Progress {
         self.is_at_once(plan) || self.order.ill().is_some_and(|ill| ill.together.contains(&node))
     }
 
-    /// Whether all nodes are off at once on the way that it goes.
+    /// Whether all nodes are off at once in the present direction.
     pub fn is_at_once(&self, plan: &Plan) -> bool {
         plan.options.mode == Mode::AllAtOnce || matches!(self.order, Order::AtOnce | Order::WithoutQuorum)
     }
 
-    /// Whether a new VM was stopped on the way back.
+    /// Whether a new VM was stopped in a rollback.
     pub(super) fn has_stopped_new(&self, plan: &Plan) -> bool {
         (0..plan.nodes.len()).any(|node| self.is_done(Step::of(Action::StopNew, node)))
     }
 
-    /// Whether what is left of the way back would be another one in this order.
+    /// Whether the rest of the rollback would differ in this order.
     pub fn is_other_order(&self, plan: &Plan, order: &Order) -> bool {
         let left = |progress: &Self| -> Vec<Step> {
             progress.back(plan).into_iter().filter(|step| !self.is_done(*step)).collect()
@@ -80,7 +79,7 @@ impl Progress {
         (0..plan.nodes.len()).rev().filter(|node| is_left(*node) && !self.left_out.contains(node)).collect()
     }
 
-    /// The nodes whose way back needs their old VM.
+    /// The nodes whose rollback needs their old VM.
     pub fn needs_old(&self, plan: &Plan, only: Option<usize>) -> Vec<usize> {
         let needs = |node: &usize| {
             let touched = [Action::Prepare, Action::ShutDown].map(|action| Step::of(action, *node));

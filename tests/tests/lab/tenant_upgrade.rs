@@ -64,7 +64,7 @@ pub mod long {
         assert_eq!(upgrade.kept(), kept);
         assert!(!lab.vms().unwrap().contains(&node), "its old VM is left");
         let why = upgrade.fails(&["rollback"]);
-        assert!(why.contains("there is no way back"), "{why}");
+        assert!(why.contains("no rollback is possible"), "{why}");
         scenario.wait("the workers to do their part", MOMENT, || Ok(tenant.workers() == workers));
         none_failed(&[("there", swapped), ("workers", replaced), ("back", back)]);
     }

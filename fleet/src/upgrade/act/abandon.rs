@@ -1,4 +1,5 @@
-//! The way out: a node is left as it is, and what a person does with its VMs is said. It needs nothing to work.
+//! Abandons an upgrade: each node is left as it is, and the operator learns what to do with its VMs. It needs nothing
+//! to work.
 
 use contract::swap::Stage;
 
@@ -14,8 +15,8 @@ use crate::upgrade::reason::VM_GONE;
 use crate::upgrade::step_error::StepError;
 
 impl StepContext<'_> {
-    /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
-    /// What cannot be done, seen or waited for is said: this is the way out, and leads out whatever is broken.
+    /// Leaves a node as it is. On the new image its swap is made final, so that the next upgrade finds none open. A
+    /// failure to act, to read or to wait is reported only: abandoning works with anything broken.
     ///
     /// # Errors
     /// The command was asked to end while it waited.
@@ -64,7 +65,7 @@ impl StepContext<'_> {
         Ok(format!("{}; {left}", self.end_swap(plan, node).await))
     }
 
-    /// Asks a node how it is, and for what ends its swap. Says how it stays.
+    /// Asks a node for its state, and for the end of its swap. Returns the state in which it stays.
     async fn end_swap(&self, plan: &Plan, node: &PlannedNode) -> String {
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
@@ -75,7 +76,7 @@ impl StepContext<'_> {
             let withdrawn = withdrawn("its swap", self.nodes.cancel_swap(node.address, node.swap).await);
             return format!("it runs {runs} and stays as it is; {withdrawn}");
         }
-        // The way back may have begun to move its work away.
+        // A rollback may have begun to move its work away.
         if facts.evacuation.as_ref().is_some_and(|evacuation| evacuation.id == node.swap) {
             let asked = self.nodes.cancel_evacuation(node.address, node.swap).await;
             (self.watch)(&Notice::Done { note: &format!("{}: {}", node.name, withdrawn("its evacuation", asked)) });
@@ -105,11 +106,11 @@ pub(in crate::upgrade) fn withdrawn(what: &str, asked: anyhow::Result<Asked>) ->
     }
 }
 
-/// What a person does with the VMs of a node that do not run: remove those that are off and hold nothing. A hypervisor
+/// The operator's work with the VMs of a node that do not run: remove those that are off and hold nothing. A hypervisor
 /// may delete attached disks with their VM. `moved` says where the old VM is that is out of sight.
 fn leftovers(vms: &Vms, moved: Option<String>, disk: &DiskRef) -> String {
     let all = || vms.old.iter().chain(&vms.new).chain(&vms.others);
-    // Of a journal that cannot be read nothing is noted: the new VM is among them then.
+    // An unreadable journal has no notes: the new VM is among the strays then.
     let strays = || vms.strays.iter().filter(|vm| vm.power != PowerState::On);
     let idle = || all().filter(|vm| vm.power != PowerState::On);
     let mut told: Vec<String> = idle().filter_map(|vm| needed(vm, disk)).collect();
@@ -121,7 +122,7 @@ fn leftovers(vms: &Vms, moved: Option<String>, disk: &DiskRef) -> String {
         format!("{vm} carries the stamp of its swap, and nothing is noted of having made it: look whose it is")
     };
     told.extend(strays().map(|vm| needed(vm, disk).unwrap_or_else(|| unnoted(vm))));
-    // Nobody has looked what it holds.
+    // Its disks were not looked at.
     let is_all_seen = moved.is_none();
     told.extend(moved);
     if told.is_empty() {
@@ -133,7 +134,7 @@ fn leftovers(vms: &Vms, moved: Option<String>, disk: &DiskRef) -> String {
     told.join("; ")
 }
 
-/// What is to be done with a VM that does not run and must not be removed as it is; none if it may be.
+/// The work on a VM that does not run and must not be removed as it is. `None` if it may be removed.
 fn needed(vm: &Vm, disk: &DiskRef) -> Option<String> {
     let power = vm.power;
     if vm.disk(disk.uuid).is_some() {
@@ -147,7 +148,7 @@ fn needed(vm: &Vm, disk: &DiskRef) -> Option<String> {
     (power != PowerState::Off).then(|| format!("{vm} is {power}: make sure what it is before it is removed"))
 }
 
-/// Where the disks are that a VM holds beside its own system disk.
+/// The paths of a VM's disks except its own system disk.
 pub(in crate::upgrade) fn held(vm: &Vm) -> Vec<&str> {
     let others = vm.disks.iter().filter(|disk| disk.kind != DiskKind::System);
     others.map(|Disk { reference, .. }| &*reference.path).collect()

@@ -1,5 +1,5 @@
-//! Copies of data disks, for who wants a way back of his own: made while a disk is no VM's, removed by the commit. A copy is never put
-//! back from here: a node refuses an old one.
+//! Copies of data disks, for operators who want a rollback without this program. Made while a disk is no VM's, removed
+//! by the commit. A copy is never attached from here: a node refuses an old one.
 
 use super::{StepOutcome, place};
 use crate::hypervisor::{DiskRef, Error, ErrorKind, Vm};
@@ -14,13 +14,13 @@ use crate::upgrade::reason::{DISK_HELD, HYPERVISOR_TRANSIENT};
 use crate::upgrade::step_error::{StepError, Unconfirmed};
 
 impl StepContext<'_> {
-    /// Where the copy will lie that a step makes; none for every other step. It is noted before anything is done.
+    /// The path of the copy that a step makes. `None` for every other step. It is noted before anything is done.
     pub(in crate::upgrade) fn copy_to_make(&self, plan: &Plan, journal: &Journal<'_>, step: Step) -> Option<String> {
         let index = step.node.filter(|_| step.action == Action::Copy)?;
         Some(self.hypervisor.copy_path(&place(journal, index), &mark(&plan.nodes[index])))
     }
 
-    /// Copies the disk, which is at `place`. Half of a copy, or one that nobody has heard the end of, is made anew.
+    /// Copies the disk, which is at `place`. An incomplete copy, or one whose end was not confirmed, is made again.
     pub(super) async fn copy(&self, node: &PlannedNode, place: &DiskRef) -> Result<StepOutcome, StepError> {
         // Another file under its UUID is a copy.
         let holds = |vm: &&Vm| vm.disks.iter().any(|disk| disk.reference == *place);
@@ -30,11 +30,11 @@ impl StepContext<'_> {
         let names = [base_of(&node.old_name), base_of(&node.new_name)];
         let copied = self.hypervisor.copy_disk_unless(&self.cancelled, place, &mark(node), &names).await?;
         let copy = copied.map_err(|error| not_copied(node, place, error))?;
-        let note = format!("the disk {} is copied to {}, a disk of its own: {}", place.uuid, copy.path, copy.uuid);
+        let note = format!("the disk {} is copied to {}, a separate disk: {}", place.uuid, copy.path, copy.uuid);
         Ok(StepOutcome { copies: vec![copy.into()], ..StepOutcome::note(note) })
     }
 
-    /// Removes the copies of a node's disk. What cannot be proved to be one, or is somebody's by now, is left and named.
+    /// Removes the copies of a node's disk. A disk that is not provably a copy, or is in use, is left and named.
     pub(super) async fn delete_copies(&self, journal: &Journal<'_>, index: usize) -> Result<StepOutcome, StepError> {
         let (mut told, mut left) = (Vec::new(), Vec::new());
         let copies = kept(journal.entries(), index);
@@ -55,8 +55,8 @@ impl StepContext<'_> {
         Ok(StepOutcome { copies: left, ..StepOutcome::note(note) })
     }
 
-    /// Whether a path is that of a copy of the node's disk, wherever the disk was by then. The journal is a file on a datastore: whoever may
-    /// write that one must not have us remove what is somebody else's.
+    /// Whether a path is that of a copy of the node's disk, wherever the disk was then. The journal is a file on a
+    /// datastore: a writer of it must not make this program remove other disks.
     fn is_called_as_a_copy(&self, journal: &Journal<'_>, index: usize, copy: &KeptCopy) -> bool {
         let node = &journal.plan().nodes[index];
         let places = journal.entries().iter().filter_map(|entry| match &entry.event {
@@ -67,8 +67,8 @@ impl StepContext<'_> {
         places.chain([&node.disk]).any(|disk| self.hypervisor.copy_path(disk, &mark) == copy.path)
     }
 
-    /// What was met with the first of these copies, which are removed in this order: where a try has come to a later one, it was asked for.
-    /// A pause that names none was for something else.
+    /// The outcome of earlier attempts to remove the first of these copies. They are removed in this order: an attempt
+    /// that has reached a later one has asked for its removal. A pause that names none had another reason.
     fn tries_before(&self, journal: &Journal<'_>, index: usize, copies: &[KeptCopy]) -> TriesBefore {
         let step = Step::of(Action::DeleteCopy, index);
         let mut before = TriesBefore { asked: false, stuck: false };
@@ -89,7 +89,7 @@ impl StepContext<'_> {
     async fn delete_copy(&self, copy: &KeptCopy, before: TriesBefore) -> Result<Deleted, StepError> {
         let path = &copy.path;
         let Some(disk) = copy.disk() else {
-            let why = "it was not made to its end, and nobody knows what lies there; remove it if it is there";
+            let why = "it was not completed, and its content is unknown; remove it if it exists";
             return Ok(Deleted::Left(why.to_owned()));
         };
         match self.hypervisor.delete_copy_unless(&self.cancelled, &disk).await? {
@@ -97,10 +97,11 @@ impl StepContext<'_> {
             Err(error) if matches!(error.kind, ErrorKind::Refused | ErrorKind::Denied) => {
                 Ok(Deleted::Left(error.to_string()))
             }
-            // It is gone by an earlier try. Else somebody has moved or removed it, its datastore has another name, or it is another disk.
+            // It is gone by an earlier try. Otherwise it was moved or removed, its datastore has another name, or it is
+            // another disk.
             Err(error) if error.kind == ErrorKind::NotFound => {
                 match before.asked && !self.look(self.hypervisor.has_disk(&disk)).await? {
-                    true => Ok(Deleted::Gone(format!("the copy is not at {path} any more"))),
+                    true => Ok(Deleted::Gone(format!("the copy is no longer at {path}"))),
                     false => Ok(Deleted::Left(error.to_string())),
                 }
             }
@@ -113,12 +114,12 @@ impl StepContext<'_> {
     }
 }
 
-/// What a pause for a copy begins with.
+/// The beginning of a pause's words for a copy.
 fn removing(path: &str) -> String {
     format!("removing the copy at {path}")
 }
 
-/// What was met when a copy was to be removed before.
+/// The outcome of earlier attempts to remove a copy.
 #[derive(Clone, Copy)]
 struct TriesBefore {
     /// Whether the removal may have been asked for.
@@ -127,7 +128,7 @@ struct TriesBefore {
     stuck: bool,
 }
 
-/// What became of a copy that is to go.
+/// The outcome for a copy that is to be removed.
 enum Deleted {
     /// It is gone, in words.
     Gone(String),
@@ -135,7 +136,7 @@ enum Deleted {
     Left(String),
 }
 
-/// Says what helps where a disk cannot be copied. Its node is off meanwhile.
+/// Names the remedy if a disk cannot be copied. Its node is off meanwhile.
 fn not_copied(node: &PlannedNode, disk: &DiskRef, error: Error) -> StepError {
     let words = format!(
         "copying the data disk {} of {} at {} (a copy needs as much room there as the disk's provisioned size; `resume` tries again once there is room \

@@ -1,5 +1,5 @@
-//! A node leaves its work to the others, before its VM is stopped: prepared for its swap on the way forward, evacuated
-//! on the way back.
+//! A node leaves its work to the others before its VM is stopped: prepared for its swap on the way forward, evacuated
+//! in a rollback.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::upgrade::step_error::{StepError, Wait};
 
 /// How long a node may take beyond the drain.
 const EVACUATING: Duration = Duration::from_secs(180);
-/// So many looks a refusal may stand before it is taken for the last word.
+/// After so many looks a refusal is final.
 const LOOKS_TO_SETTLE: u32 = 60;
 
 enum Evacuate {
@@ -67,7 +67,7 @@ impl StepContext<'_> {
         if old.power != PowerState::On {
             return Err(StepError::pause(reason::VM_STATE, format!("{old} is {}", old.power)));
         }
-        // Since the plan pods have come, and gone with the nodes before.
+        // Since the plan, pods may have come, and gone with the nodes before.
         self.tell_losses(node, self.nodes.facts(node.address).await.ok().as_ref());
         let request = Evacuate::Swap(swap::Request {
             id: node.swap,
@@ -76,7 +76,7 @@ impl StepContext<'_> {
             downgrade: plan.options.downgrade,
             publisher: plan.options.publisher.clone().filter(|key| Some(key) != node.pinned.as_ref()),
         });
-        // What stands against it just after another node's swap may be gone in a moment.
+        // A refusal just after another node's swap may pass in a moment.
         let patience = self.pace * LOOKS_TO_SETTLE;
         if !self.evacuated(plan, node, &request, "to be prepared", patience).await? {
             let words = format!("the image of {} does not know of swaps", node.name);
@@ -85,8 +85,8 @@ impl StepContext<'_> {
         Ok("drained, no leader, without the virtual IP; it may be shut down".to_owned())
     }
 
-    /// Lets a new VM that runs well hand everything over before it is stopped. One that does not is stopped as it is:
-    /// waiting would help nobody.
+    /// Lets a new VM that is healthy hand everything over before it is stopped. An unhealthy one is stopped as it is:
+    /// waiting would not help.
     pub(super) async fn evacuate(
         &self,
         plan: &Plan,
@@ -99,12 +99,13 @@ impl StepContext<'_> {
         };
         let belief = FailureThreshold::at(self.pace);
         let well = self
-            .wait(&format!("{} to be well", node.name), MOMENT, || async {
+            .wait(&format!("{} to be healthy", node.name), MOMENT, || async {
                 let mut says = Says::Facts;
                 let facts = self.nodes.facts(node.address).await;
                 let told = facts.as_ref().ok().cloned();
                 let lacks = match facts {
-                    // Begun before, it is cordoned already. One that failed was undone, and the node may be ill by now.
+                    // Begun before, it is cordoned already. An evacuation that failed was undone, and the node may be
+                    // unhealthy now.
                     Ok(Node { evacuation: Some(evacuation), .. })
                         if evacuation.id == node.swap && evacuation.stage.is_under_way() =>
                     {
@@ -114,7 +115,8 @@ impl StepContext<'_> {
                         let lacks = missing(&facts, node, new, &plan.target.image, plan.members.len());
                         let is_well = facts.ready && facts.healthy.is_some() && facts.etcd.is_some();
                         match lacks {
-                            // Others are ill, not this one: it has to stay until they are mended, and leaves then.
+                            // Others are unhealthy, not this one: it has to stay until they are repaired, and leaves
+                            // then.
                             Some(lacks) if is_well && lacks.code == MEMBER_UNHEALTHY => return Err(lacks.into()),
                             lacks => lacks,
                         }
@@ -149,15 +151,15 @@ impl StepContext<'_> {
         })
     }
 
-    /// Says what the drain of a node deletes for good, as far as the node has said it.
+    /// Reports the data that the drain of a node deletes for good, as far as the node has said it.
     fn tell_losses(&self, node: &PlannedNode, told: Option<&Node>) {
         if let Some(words) = drain_deletes(told) {
             (self.watch)(&Notice::Losses { node: &node.name, words: &words });
         }
     }
 
-    /// Lets a node leave, and waits until it has. A refusal that stands for longer than `patience` is its last word.
-    /// False if its image does not know how.
+    /// Lets a node leave, and waits until it has. A refusal that lasts for longer than `patience` is final. False if
+    /// its image does not know how.
     async fn evacuated(
         &self,
         plan: &Plan,
@@ -171,7 +173,7 @@ impl StepContext<'_> {
         self.wait(&format!("{} {until}", node.name), limit, || async move {
             if begun.load(Ordering::Relaxed) {
                 match what.progress_in(self.nodes.facts(node.address).await?) {
-                    // Asked again, it would begin anew.
+                    // Asked again, it would begin again.
                     Some(EvacuationProgress { stage: Stage::Failed, error, code, .. }) => {
                         let code = code.as_deref().unwrap_or(reason::NODE_GAVE_UP);
                         let words = format!("{} gave up: {}", node.name, error.unwrap_or_default());

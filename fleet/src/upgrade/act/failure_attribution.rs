@@ -1,4 +1,4 @@
-//! Whose fault it is that a node is not found good: its own, or another one's.
+//! Attributes a node's failed health check: to the node itself, or to another one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::upgrade::reason::{self, NODE_DIFFERS, Reason};
 use crate::upgrade::refusal::NODE_SILENT;
 use crate::upgrade::step_error::{StepError, Wait};
 
-/// How a node does, as far as another one depends on it.
+/// The health of a node, as far as another one depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Well,
-    /// It answers, and is not well.
+    /// It answers, and is unhealthy.
     Ill,
     Silent,
 }
@@ -30,7 +30,7 @@ impl Health {
     }
 }
 
-/// How much of the time in which a node is not found good counts against it.
+/// How much of the time in which a node is not healthy counts against it.
 pub(super) struct FailureAttribution {
     limit: Duration,
     most: Duration,
@@ -74,7 +74,7 @@ impl FailureAttribution {
             let belief = self.silent.entry(name.clone()).or_insert_with(|| FailureThreshold::at(self.pace));
             let is_silent = belief.look(health == Health::Silent);
             match health {
-                Health::Ill => ill.push(format!("{name} is not well")),
+                Health::Ill => ill.push(format!("{name} is unhealthy")),
                 Health::Silent if is_silent => {
                     silent += 1;
                     ill.push(format!("{name} does not answer"));
@@ -83,18 +83,18 @@ impl FailureAttribution {
             }
         }
         match &*lacks.code {
-            // Whoever is the only one has nobody else to blame.
+            // A single node has no other node to blame.
             NODE_SILENT if all > 0 && silent == all => {
-                let words = format!("no control node can be reached from here: {}", lacks.words);
+                let words = format!("no control-plane node can be reached from here: {}", lacks.words);
                 Some(Reason::new(reason::UNREACHABLE, words))
             }
-            // What it says of itself alone, and that it says nothing, no other node can cause.
+            // No other node can cause its own statements about itself, nor its silence.
             NODE_SILENT | NODE_DIFFERS => None,
-            // It does its part; that it takes no pods is somebody's will.
+            // It does its part; that it takes no pods is an operator's decision.
             reason::NODE_CORDONED => Some(lacks.clone()),
             _ if ill.is_empty() => None,
             _ => {
-                let words = format!("{}, which is to be mended first: {}", ill.join(" and "), lacks.words);
+                let words = format!("{}, which is to be repaired first: {}", ill.join(" and "), lacks.words);
                 Some(Reason::new(reason::OTHER_NODE, words))
             }
         }

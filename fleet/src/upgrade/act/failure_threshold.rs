@@ -1,4 +1,4 @@
-//! When a node is taken for ill or silent: one answer that did not come is no proof.
+//! When a node counts as unhealthy or silent: one missing answer is no proof.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::upgrade::context::MOMENT;
 
 /// So many looks in a row must find it so...
 const LOOKS: u32 = 3;
-/// ...and for so many paces. More looks would take too long: who asks a node that hangs waits at each.
+/// ...and for so many paces. More looks would take too long: each one waits for a node that hangs.
 const PACES: u32 = 10;
 
-/// No answer takes longer than [`MARGIN`]: what is ill is believed to be so before the wait for it ends.
+/// No answer takes longer than [`MARGIN`]: a node counts as unhealthy before the wait for it ends.
 const _: () = assert!(LOOKS as u64 * MARGIN.as_secs() < MOMENT.as_secs());
 
 /// The looks in a row that have found a node so.
@@ -29,7 +29,7 @@ impl FailureThreshold {
         Self { lasting: pace * PACES, row: Mutex::default() }
     }
 
-    /// Counts a look, and says whether what it found is believed now.
+    /// Counts a look, and returns whether its finding is believed now.
     pub(super) fn look(&self, found: bool) -> bool {
         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
         if !found {

@@ -1,5 +1,5 @@
-//! Whether a node is good: the gate on each way, and the look before the commit. What a node lacks may be its own
-//! fault, or another node's.
+//! Whether a node is healthy: the gate in each direction, and the look before the commit. A node that lacks something
+//! may be at fault itself, or another node is.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -24,12 +24,12 @@ use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, NODE_SILENT};
 use crate::upgrade::step_error::Wait;
 
 impl StepContext<'_> {
-    /// The gate on the way forward: a node that does not pass it goes back, unless it is another node's fault. Time in
-    /// which it is does not count, up to as much again.
+    /// The gate on the way forward: a node that does not pass it goes back, unless another node is at fault. That time
+    /// does not count, up to as much again.
     pub(super) async fn gate_new(&self, plan: &Plan, node: &PlannedNode, new: &Vm, progress: &Progress) -> Taken {
         let (image, limit) = (&plan.target.image, Duration::from_secs(plan.options.gate_seconds));
         let blame = &Mutex::new(FailureAttribution::new(limit, self.most_of_a_look(), self.pace));
-        let what = &format!("{} to be found good", node.name);
+        let what = &format!("{} to be healthy", node.name);
         let facts = self
             .wait(what, Duration::MAX, || async move {
                 let lacks = match self.nodes.facts(node.address).await {
@@ -46,7 +46,7 @@ impl StepContext<'_> {
         Ok(good(node, image, &facts))
     }
 
-    /// How the other nodes do that were to be well all the time.
+    /// The health of the other nodes, which should be healthy all the time.
     async fn look_at_others(&self, plan: &Plan, node: &PlannedNode, progress: &Progress) -> Vec<(String, Health)> {
         let mut seen = Vec::new();
         for (name, address) in others(plan, node) {
@@ -58,12 +58,12 @@ impl StepContext<'_> {
         seen
     }
 
-    /// The gate on the way back. Nobody waits for a node that it leaves out.
+    /// The gate of a rollback. It waits for no node that the rollback leaves out.
     pub(super) async fn gate_back(&self, plan: &Plan, node: &PlannedNode, old: &Vm, progress: &Progress) -> Taken {
         let limit = Duration::from_secs(plan.options.gate_seconds);
         let members = plan.members.len() - progress.left_out.len();
         let facts = self
-            .wait(&format!("{} to be found good", node.name), limit, || async {
+            .wait(&format!("{} to be healthy", node.name), limit, || async {
                 let mut facts = self.nodes.facts(node.address).await?;
                 if let Some(etcd) = &mut facts.etcd {
                     etcd.members.retain(|member| !is_left_out(member, plan, progress));
@@ -77,8 +77,8 @@ impl StepContext<'_> {
         Ok(good(node, &node.from, &facts))
     }
 
-    /// Whether all nodes are good on the new image: in the VM that was made for them, or in one that an operator has
-    /// put in the place of a lost node.
+    /// Whether all nodes are healthy on the new image. Each is in the VM that was made for it, or in one that an
+    /// operator has made for a lost node.
     pub(super) async fn check(&self, plan: &Plan, progress: &Progress) -> Taken {
         let limit = Duration::from_secs(plan.options.gate_seconds);
         for (index, node) in plan.nodes.iter().enumerate() {
@@ -126,13 +126,13 @@ impl StepContext<'_> {
     }
 }
 
-/// Whether a member of etcd is that of a node that the way back leaves out.
+/// Whether a member of etcd is that of a node that the rollback leaves out.
 fn is_left_out(member: &Member, plan: &Plan, progress: &Progress) -> bool {
     let mut left_out = progress.left_out.iter().map(|index| &plan.nodes[*index]);
     left_out.any(|node| node.name == member.name || node.member == member.id)
 }
 
-/// All other control nodes, by name and address.
+/// All other control-plane nodes, by name and address.
 pub(super) fn others<'p>(plan: &'p Plan, node: &'p PlannedNode) -> impl Iterator<Item = (&'p str, Ipv4Addr)> {
     let others = plan.members.iter().filter(move |member| member.name != node.name);
     others.map(|member| (&*member.name, member.address))
@@ -143,8 +143,8 @@ fn good(node: &PlannedNode, image: &Image, facts: &Node) -> String {
     format!("good on {image}: the same member of etcd ({member}), the same disk, holder number {generation}")
 }
 
-/// What a node lacks to be good in this VM, on this image; none if nothing. `members` is how many control nodes there
-/// are.
+/// The reason why a node is not healthy in this VM, on this image. `None` if it is. `members` is the number of
+/// control-plane nodes.
 pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, members: usize) -> Option<Reason> {
     let differs = |words: String| Some(Reason::new(reason::NODE_DIFFERS, words));
     let lacks = |code: &str, words: &str| Some(Reason::new(code, words));
@@ -169,9 +169,9 @@ pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, 
         return lacks(NODE_NOT_READY, "it is not ready");
     }
     if facts.healthy.is_none() {
-        return lacks(NODE_NOT_READY, "it was not found good yet");
+        return lacks(NODE_NOT_READY, "it was not found healthy yet");
     }
-    // An image that does not tell of its pods is taken at its word.
+    // An image that does not report its pods is taken at its word.
     let cordoned = facts.pods.as_ref().map_or(Some(false), |pods| pods.cordoned);
     match cordoned {
         _ if node.cordoned => None,

@@ -1,5 +1,5 @@
-//! In which order nodes go back, one by one, when a person asks for it: those that are ill come first. A node that does
-//! its part must not leave before they are mended, and only their own way back mends them.
+//! The order in which nodes go back, one by one, when an operator asks for it: unhealthy ones come first. A node that
+//! does its part must not leave before they are repaired, and only their own rollback repairs them.
 
 use contract::node::Etcd;
 
@@ -14,22 +14,22 @@ use crate::upgrade::progress::Progress;
 use crate::upgrade::refusal::NODE_NOT_READY;
 use crate::upgrade::step_error::{StepError, Wait};
 
-/// A control node as it was seen.
+/// A control-plane node as it was seen.
 struct Seen<'p> {
     name: &'p str,
     health: Health,
-    /// What it says of etcd. Without a quorum etcd cannot say which members there are.
+    /// Its statement about etcd. Without a quorum etcd cannot say which members there are.
     etcd: Option<Etcd>,
 }
 
 impl StepContext<'_> {
-    /// The order for the nodes as they are now. Without a quorum of etcd nothing works anyway, and all go back at once: a
-    /// majority must be shown not to do its part, each by its own word or by a VM that is off, and no Kubernetes API may
-    /// speak against it. Nodes that are out of sight may be at work, and the order is none that stops them unasked. When
-    /// no node can be reached nobody knows, and the order stays.
+    /// The order for the nodes as they are now. Without a quorum of etcd nothing works anyway, and all go back at once.
+    /// For that, a majority must be shown not to do its part, each by its own word or by a VM that is off. No
+    /// Kubernetes API may contradict it. Nodes that are out of sight may be at work, and no order stops them unasked.
+    /// If no node can be reached, the state is unknown, and the order stays.
     pub(in crate::upgrade) async fn order_back(&self, plan: &Plan, progress: &Progress) -> Result<Order, StepError> {
         let left = progress.going_back(plan);
-        // Whoever went back before stays out of it.
+        // A node that went back before stays out of it.
         let stays = || match &progress.order {
             Order::First(ill) => {
                 let of = |nodes: &[usize]| left.iter().copied().filter(|node| nodes.contains(node)).collect();
@@ -42,7 +42,7 @@ impl StepContext<'_> {
             return Ok(stays());
         }
         let ill: &Vec<FailureThreshold> = &plan.members.iter().map(|_| FailureThreshold::at(self.pace)).collect();
-        let seen = self.wait("certainty about which nodes are ill", MOMENT, || self.look_at_all(plan, ill)).await;
+        let seen = self.wait("certainty about which nodes are unhealthy", MOMENT, || self.look_at_all(plan, ill)).await;
         let seen = match seen {
             Err(StepError::Cannot(_)) => return Ok(stays()),
             seen => seen?,
@@ -62,8 +62,8 @@ impl StepContext<'_> {
         Ok(Order::first(IllNodes { together, one_by_one }))
     }
 
-    /// Whether a majority of etcd's members is shown not to do its part, where no node says that etcd stands: by nodes
-    /// that answer, and by VMs that are off.
+    /// Whether a majority of etcd's members is shown not to do its part, by nodes that answer and by VMs that are off.
+    /// For the case that no node says that etcd has a quorum.
     async fn has_no_quorum(&self, plan: &Plan, seen: &[Seen<'_>]) -> Result<bool, StepError> {
         let vms = self.vms().await?;
         let is_off = |name: &str| {
@@ -76,7 +76,7 @@ impl StepContext<'_> {
         Ok(2 * down > plan.members.len())
     }
 
-    /// How all control nodes do. Not yet, while one look more may find one otherwise.
+    /// The health of all control-plane nodes. Not yet, while one look more may find one otherwise.
     async fn look_at_all<'p>(&self, plan: &'p Plan, ill: &[FailureThreshold]) -> Result<Vec<Seen<'p>>, Wait> {
         let (mut seen, mut unsure) = (Vec::new(), None);
         for (member, belief) in plan.members.iter().zip(ill) {
@@ -91,14 +91,14 @@ impl StepContext<'_> {
             seen.push(Seen { name: &member.name, health, etcd });
         }
         match unsure {
-            Some(name) => Err(Wait::not_yet(NODE_NOT_READY, format!("{name} is not well"))),
+            Some(name) => Err(Wait::not_yet(NODE_NOT_READY, format!("{name} is unhealthy"))),
             None => Ok(seen),
         }
     }
 }
 
-/// Whether the member of etcd of a node does its part, whatever else the node lacks: another node has to say so, as when
-/// one is to be stopped. Of two such nodes the second could not be stopped while the first one is off.
+/// Whether the member of etcd of a node does its part, whatever else the node lacks. Another node has to say so, as
+/// before a node is stopped. Of two such nodes the second could not be stopped while the first one is off.
 fn is_part_of_etcd(node: &PlannedNode, seen: &[Seen<'_>]) -> bool {
     let others = seen.iter().filter(|other| other.name != node.name);
     let mut members = others.filter_map(|other| other.etcd.as_ref()).flat_map(|etcd| &etcd.members);

@@ -1,4 +1,4 @@
-//! What comes before the first node is touched, and the making of new VMs.
+//! The steps before the first node is touched, and the creation of new VMs.
 
 use uuid::Uuid;
 
@@ -11,18 +11,18 @@ use crate::upgrade::reason::{self, DISK_HELD, VM_STATE};
 use crate::upgrade::snapshot_name::before_swap;
 use crate::upgrade::step_error::StepError;
 
-/// Where an image comes from that lies ready.
+/// The source of an imported template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// From the OVA, which was read and verified for it now.
     Read,
-    /// It was laid there before: its OVA was not read now.
+    /// It was imported before: its OVA was not read now.
     LaidBefore,
 }
 
-/// What is known of an image, and no more.
+/// The known facts of an image, and no more.
 fn verified(source: Source, signer: Option<&str>) -> String {
-    const BEFORE: &str = "laid ready before, from an OVA with the plan's digest, which was not read again; the OVA that was planned with is";
+    const BEFORE: &str = "imported before, from an OVA with the plan's digest, which was not read again; the OVA that was planned with is";
     match (source, signer) {
         (Source::Read, Some(signer)) => format!("whole, signed with {signer}"),
         (Source::Read, None) => "whole; not signed".to_owned(),
@@ -45,9 +45,9 @@ impl StepContext<'_> {
         Ok(verified(source, plan.target.signer.as_deref()))
     }
 
-    /// The plan's image where a VM is to be put that takes the place of `like`. One that lies ready needs no file: its
-    /// signer was judged with the plan, and the hypervisor vouches for its bytes. Otherwise the OVA is verified and laid
-    /// there, each time anew: the file may have been replaced since.
+    /// The template of the plan's image where the VM that replaces `like` is to be. An imported one needs no file: its
+    /// signer was judged with the plan, and the hypervisor vouches for its bytes. Otherwise the OVA is verified and
+    /// imported, each time again: the file may have been replaced since.
     async fn staged(&self, plan: &Plan, like: &Vm) -> Result<(ImageTemplate, Source), StepError> {
         let (placement, digest) = (&plan.options.placement, &plan.target.digest);
         if let Some(ready) = self.look(self.hypervisor.find_template(digest, like, placement)).await? {
@@ -67,7 +67,7 @@ impl StepContext<'_> {
         let (snapshots, name) = (self.snapshots, before_swap(plan.id));
         let kept = async { snapshots.kept(&name).await.map_err(|error| StepError::store(&error)) };
         if let Some(place) = self.look(kept).await? {
-            return Ok(format!("{place} is there"));
+            return Ok(format!("{place} exists"));
         }
         let room = snapshots.spool().await;
         let directory =
@@ -80,8 +80,8 @@ impl StepContext<'_> {
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }
 
-    /// Makes the new VM, with the BIOS UUID that was drawn for it. One that an interrupted import has left is not trusted to
-    /// be whole: it is made anew.
+    /// Creates the new VM, with the BIOS UUID that was drawn for it. One of an interrupted import may be incomplete: it
+    /// is created again.
     pub(super) async fn import(
         &self,
         plan: &Plan,
@@ -109,9 +109,9 @@ impl StepContext<'_> {
         Ok((format!("{} ({uuid}), off, without a data disk", node.new_name), uuid))
     }
 
-    /// Removes the new VM, or what an interrupted import has left of it.
+    /// Removes the new VM, or the rest of an interrupted import.
     pub(super) async fn destroy_new(&self, node: &PlannedNode, vms: &Vms) -> Taken {
-        let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
+        let Some(new) = &vms.new else { return Ok("it does not exist".to_owned()) };
         removable(new)?;
         if vms.old.as_ref().is_some_and(|old| old.disk(node.disk.uuid).is_none()) {
             let words = format!("{} does not hold the disk of {}; {new} stays until it does", node.old_name, node.name);
@@ -121,11 +121,11 @@ impl StepContext<'_> {
         Ok(format!("{} is removed", new.name))
     }
 
-    /// Removes the old VM, which nobody needs any more: the node's disk is another VM's, and that VM runs.
+    /// Removes the old VM, which is no longer needed: the node's disk is another VM's, and that VM runs.
     pub(super) async fn destroy_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms) -> Taken {
         let Some(old) = &vms.old else {
             self.old_is_not_moved(plan, node).await?;
-            return Ok("there is none".to_owned());
+            return Ok("it does not exist".to_owned());
         };
         removable(old)?;
         let successors = vms.new.iter().chain(&vms.others);
@@ -158,11 +158,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_an_image_that_was_not_read_it_is_not_said_that_it_is_signed() {
+    fn unread_image_is_not_called_signed() {
         for signer in [Some("the key 1a2b"), None] {
             let (read, before) = (verified(Source::Read, signer), verified(Source::LaidBefore, signer));
             assert!(read.starts_with("whole"), "{read}");
-            assert!(before.starts_with("laid ready before") && before.contains("was not read again"), "{before}");
+            assert!(before.starts_with("imported before") && before.contains("was not read again"), "{before}");
             assert!(!before.contains("whole"), "{before}");
         }
     }

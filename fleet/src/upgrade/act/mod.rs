@@ -1,5 +1,5 @@
-//! The steps themselves. Each looks first, then acts, and says whether it
-//! changed anything, so that it can be taken again after a crash at any point.
+//! The steps themselves. Each looks first, then acts, and reports whether it changed anything. So it can be taken again
+//! after a crash at any point.
 
 mod abandon;
 mod copy;
@@ -91,7 +91,7 @@ impl StepContext<'_> {
             Action::GateOld => self.gate_old(plan, index, vms, &journal.progress()).await,
             Action::EvacuateNew => self.evacuate(plan, node, vms.new.as_ref(), &journal.progress()).await,
             Action::StopNew | Action::FenceNew | Action::DetachNew => {
-                let Some(new) = &vms.new else { return Ok("there is none".to_owned()) };
+                let Some(new) = &vms.new else { return Ok("it does not exist".to_owned()) };
                 match step.action {
                     Action::StopNew => self.stop_new(plan, node, new, &journal.progress()).await,
                     Action::FenceNew => self.fence(new).await,
@@ -111,19 +111,19 @@ impl StepContext<'_> {
         }
     }
 
-    /// The deployment's VMs as they are now, looked at for as long as this command is wanted.
+    /// The deployment's VMs as they are now. Ends early if the command is asked to end.
     pub(super) async fn vms(&self) -> Result<Vec<Vm>, StepError> {
         let attempt = "reading the hypervisor's inventory";
         self.look(async { self.hypervisor.vms().await.map_err(|error| error.context(attempt)) }).await
     }
 
-    /// A VM as it is now, looked at for as long as this command is wanted.
+    /// A VM as it is now. Ends early if the command is asked to end.
     pub(super) async fn current(&self, vm: &Vm) -> Result<Vm, StepError> {
         let attempt = format!("looking at {vm} again");
         self.look(async { self.hypervisor.vm(&vm.reference).await.map_err(|error| error.context(attempt)) }).await
     }
 
-    /// What is noted of the VM that a step stops, powers on or takes a disk from, as it is just now.
+    /// Notes for the VM that a step stops, powers on or takes a disk from, as it is just now.
     pub(super) async fn touched(&self, plan: &Plan, journal: &Journal<'_>, step: Step) -> Result<Touched, StepError> {
         let which = Which::of(step.action);
         let index = step.node.filter(|_| step.detaches() || which.is_some());
@@ -131,7 +131,7 @@ impl StepContext<'_> {
         let node = &plan.nodes[index];
         let vms = Vms::of(node, self.vms().await?, journal.progress().noted(index));
         if let Some(which) = which {
-            // What is in the way of the step the step says.
+            // The step itself reports what blocks it.
             let vm = vms.ok().and_then(|vms| if which == Which::Old { vms.old } else { vms.new });
             let file = vm.and_then(|vm| Some(DiskRef { uuid: vm.uuid(), path: vm.settings? }));
             let Some(file) = file else { return Ok(Touched::default()) };
@@ -147,7 +147,7 @@ impl StepContext<'_> {
         Ok(Touched { disk: Some(disk), datastore, settings: None })
     }
 
-    /// Where a node's disk is now that no VM holds: its datastore may have another name since it was taken from one.
+    /// The place of a node's disk that no VM holds: its datastore may have another name since it was taken from one.
     async fn present(&self, journal: &Journal<'_>, node: usize) -> Result<DiskRef, StepError> {
         let noted = place(journal, node);
         match datastore_of(journal.entries(), node) {
@@ -156,8 +156,8 @@ impl StepContext<'_> {
         }
     }
 
-    /// What a step of a node comes to that an operator has replaced because it was lost: it runs well in a VM of the
-    /// deployment that the plan does not know, and no VM that the plan knows is touched any more but to remove it. None
+    /// The outcome of a step of a node that an operator has replaced because it was lost. The node is healthy in a VM
+    /// of the deployment that the plan does not know. VMs that the plan knows are touched only to remove them. `None`
     /// for every other node.
     async fn replacement(
         &self,
@@ -168,14 +168,14 @@ impl StepContext<'_> {
         progress: &Progress,
     ) -> Result<Option<StepOutcome>, StepError> {
         let known = step.node.is_some_and(|index| progress.is_replaced(index));
-        // A node is taken for lost where its old VM is gone, or should run and does not.
+        // A node counts as lost if its old VM is gone, or should run and does not.
         let begins = matches!(step.action, Action::Import | Action::Prepare | Action::ShutDown);
         let is_lost = vms.old.as_ref().is_none_or(|old| begins && old.power != PowerState::On);
         let removes = matches!(step.action, Action::DestroyNew | Action::DestroyOld);
         if !known && (!is_lost || removes) {
             return Ok(None);
         }
-        // What is still to be done needs the new VM only.
+        // The remaining work needs the new VM only.
         let needs_new = vms.new.is_some()
             && matches!(step.action, Action::Copy | Action::Attach | Action::PowerOn | Action::Gate | Action::Commit);
         let facts = match self.nodes.facts(node.address).await {
@@ -189,7 +189,7 @@ impl StepContext<'_> {
         };
         let holder = vms.others.iter().find(|vm| vm.is_named(facts.holder));
         let image = &plan.target.image;
-        // On the way back it may run any image: there is nothing to go back to.
+        // In a rollback it may run any image: there is nothing to go back to.
         let right = progress.direction == Direction::Back || facts.image.build == image.build;
         match holder {
             Some(holder) if facts.ready && facts.healthy.is_some() && right && facts.node == node.name => {
@@ -215,7 +215,7 @@ impl StepContext<'_> {
         }
     }
 
-    /// What is said of a node whose old VM is not shown, and whose place nothing has taken.
+    /// The error for a node whose old VM is not shown and was not replaced.
     async fn lost(&self, plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> StepError {
         match self.old_is_not_moved(plan, node).await {
             Ok(()) => gone(plan, node, progress, how),
@@ -224,7 +224,8 @@ impl StepContext<'_> {
     }
 }
 
-/// A node's old VM is gone, and nothing has taken its place. All at once, others that are off do not stay so for that.
+/// The error for a node whose old VM is gone and was not replaced. All at once, others that are off do not stay so for
+/// that.
 fn gone(plan: &Plan, node: &PlannedNode, progress: &Progress, how: &str) -> StepError {
     let words = format!("the {} is gone, and {} {how}", old_of(node), node.name);
     let is_any_away = progress.direction == Direction::Back || progress.is_any_away(plan);
@@ -239,7 +240,7 @@ fn misplaced(action: Action) -> StepError {
     StepError::refused(reason::PLAN, format!("{action:?} has no place here"))
 }
 
-/// What is noted of the VM that a step works on, before it does.
+/// Notes for the VM that a step works on, before it does.
 #[derive(Default)]
 pub(super) struct Touched {
     /// The disk that is taken away from it.
@@ -268,7 +269,7 @@ impl StepOutcome {
 pub(super) struct Vms {
     /// The one that it runs in before.
     pub(super) old: Option<Vm>,
-    /// The one that was made for its swap, or what an interrupted import has left.
+    /// The one that was made for its swap, or the rest of an interrupted import.
     pub(super) new: Option<Vm>,
     /// All others that carry its name in their stamp, but for the strays.
     pub(super) others: Vec<Vm>,
@@ -279,12 +280,12 @@ pub(super) struct Vms {
 }
 
 impl Vms {
-    /// Finds them by stamp and BIOS UUID. `noted` is that of the VM that its import has made, or is to make: no other one is
-    /// taken for it, whatever stamp it carries.
+    /// Finds them by stamp and BIOS UUID. `noted` is that of the VM that its import has made, or is to make. No other
+    /// one is taken for it, whatever stamp it carries.
     ///
     /// # Errors
-    /// When two could be the old one, or the new one: one of them is a copy that somebody made, stamp and all, and which
-    /// one nobody can tell.
+    /// When two could be the old one, or the new one. One of them is a copy, made with its stamp, and which one is
+    /// unknown.
     pub(super) fn of(node: &PlannedNode, vms: Vec<Vm>, noted: Option<Uuid>) -> Result<Self, StepError> {
         let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
         let (swap, rest): (Vec<Vm>, Vec<Vm>) = vms.into_iter().filter(is_its).partition(|vm| vm.is_of_swap(node.swap));
@@ -306,11 +307,11 @@ impl Vms {
         })
     }
 
-    /// The same, where there are no strays. What those are no stamp says: a copy, what an earlier version of this program has
-    /// left half made, or a VM of somebody's who may write one. They are never touched.
+    /// The same, if there are no strays. No stamp tells what those are. Each is a copy, an incomplete VM of an earlier
+    /// version, or a VM whose stamp another user has written. They are never touched.
     ///
     /// # Errors
-    /// They are named: a person says what becomes of them.
+    /// They are named: an operator decides what becomes of them.
     pub(super) fn without_strays(self) -> Result<Self, StepError> {
         let Some(stray) = self.strays.first() else { return Ok(self) };
         let words = format!(

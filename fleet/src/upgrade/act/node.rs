@@ -1,4 +1,4 @@
-//! What nodes are asked for around their stop: to be well, to withdraw, to commit.
+//! Requests to nodes around their stop: to be healthy, to withdraw, to commit.
 
 use std::time::Duration;
 
@@ -20,12 +20,11 @@ use crate::upgrade::reason::{self, DISK_HELD, Reason, VM_GONE, VM_STATE, VM_UNAS
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_BESIDE, VM_SNAPSHOT, VM_TASK};
 use crate::upgrade::step_error::{Obstacle, StepError, Wait};
 
-/// What is in the way of a shutdown and is a VM's own.
+/// Obstacles to a shutdown that are a VM's own.
 const IN_THE_VM: [&str; 7] = [VM_GONE, VM_TASK, VM_SNAPSHOT, VM_STATE, VM_UNASKABLE, DISK_HELD, VM_BESIDE];
 
 impl StepContext<'_> {
-    /// Shuts the old VM down. All at once, what is in the way of that does not leave the others off: when it lasts, all
-    /// go back.
+    /// Shuts the old VM down. All at once, an obstacle does not leave the others off: when it lasts, all go back.
     pub(super) async fn shut_down_old(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
         match self.shut_down_if_well(plan, node, vms, progress).await {
             Err(StepError::Cannot(Obstacle { reason, .. }))
@@ -37,8 +36,7 @@ impl StepContext<'_> {
         }
     }
 
-    /// What was judged when the plan was made is hours old: right before, the node must still be prepared and everybody
-    /// else well.
+    /// The plan's judgement is hours old: right before, the node must still be prepared and all others healthy.
     async fn shut_down_if_well(&self, plan: &Plan, node: &PlannedNode, vms: &Vms, progress: &Progress) -> Taken {
         let old = vms.old_vm()?;
         if old.power == PowerState::On {
@@ -46,7 +44,7 @@ impl StepContext<'_> {
             vms.others.iter().try_for_each(|other| no_rival(node, other))?;
             self.may_give_its_disk(old).await?;
         }
-        // All at once: before the first one, all must be well; then they are to be off.
+        // All at once: before the first one, all must be healthy; then they are to be off.
         let first = (0..plan.nodes.len()).all(|node| !progress.is_done(Step::of(Action::ShutDown, node)));
         if plan.options.mode == Mode::AllAtOnce && first && old.power == PowerState::On {
             let all = self.vms().await?;
@@ -56,11 +54,11 @@ impl StepContext<'_> {
                     self.may_give_its_disk(vm).await?;
                 }
             }
-            self.wait("all nodes to be well", MOMENT, || self.others_are_well(plan, node)).await?;
+            self.wait("all nodes to be healthy", MOMENT, || self.others_are_well(plan, node)).await?;
         }
         if old.power == PowerState::On && plan.options.mode == Mode::Rolling {
             let off = self
-                .wait(&format!("{} to be prepared and the others to be well", node.name), MOMENT, || async {
+                .wait(&format!("{} to be prepared and the others to be healthy", node.name), MOMENT, || async {
                     // An interrupted command may have asked it to shut down.
                     if self.current(old).await.is_ok_and(|vm| vm.power == PowerState::Off) {
                         return Ok(true);
@@ -69,7 +67,7 @@ impl StepContext<'_> {
                     match facts.swap {
                         Some(swap) if swap.id == node.swap && swap.stage == Stage::Prepared => {}
                         _ => {
-                            let words = format!("{} is not prepared any more", node.name);
+                            let words = format!("{} is no longer prepared", node.name);
                             return Err(Wait::not_yet(reason::WAITING, words));
                         }
                     }
@@ -80,7 +78,7 @@ impl StepContext<'_> {
             match off {
                 Ok(true) => return Ok(format!("{} is off", old.name)),
                 Ok(false) => {}
-                // It is prepared again, and all is looked at anew.
+                // It is prepared again, and all is looked at again.
                 Err(trouble @ StepError::Cannot(_)) => {
                     self.prepare(plan, node, old).await?;
                     return Err(trouble);
@@ -91,8 +89,8 @@ impl StepContext<'_> {
         self.stop(plan, node, old, progress).await
     }
 
-    /// Fails while another VM could not be given the data disk of this one, or holds it or a copy of it: once it is off, its node waits for
-    /// that.
+    /// Fails while another VM could not be given the data disk of this one, or holds it or a copy of it. Once this VM
+    /// is off, its node waits for that.
     async fn may_give_its_disk(&self, vm: &Vm) -> Result<(), StepError> {
         let refusals = unless_cancelled(&self.cancelled, self.hypervisor.disk_refusals(vm)).await?;
         match refusals.into_iter().next().transpose()? {
@@ -101,8 +99,8 @@ impl StepContext<'_> {
         }
     }
 
-    /// Fails unless every other control node is good and sees all members of etcd well. An unknown answer is not a
-    /// good one.
+    /// Fails unless every other control-plane node is healthy and sees all members of etcd healthy. An unknown answer
+    /// counts as unhealthy.
     async fn others_are_well(&self, plan: &Plan, node: &PlannedNode) -> Result<(), Wait> {
         for member in plan.members.iter().filter(|member| member.name != node.name) {
             let name = &member.name;
@@ -143,8 +141,8 @@ impl StepContext<'_> {
         }
     }
 
-    /// Powers the old VM on if it is off, though nothing has stopped it on the way back: a guest that was asked to
-    /// shut down may do so late.
+    /// Powers the old VM on if it is off, though the rollback has not stopped it. A guest that was asked to shut down
+    /// may do so late.
     async fn back_on(&self, node: &PlannedNode, vms: &Vms) -> Result<(), StepError> {
         let old = vms.old_vm()?;
         if old.power == PowerState::Off {
@@ -156,8 +154,8 @@ impl StepContext<'_> {
         Ok(())
     }
 
-    /// The gate on the way back. An old VM that was prepared and never stopped withdraws its swap before: by now the
-    /// others are back on, and etcd can note it.
+    /// The gate of a rollback. An old VM that was prepared and never stopped withdraws its swap before: the others are
+    /// back on, and etcd can note it.
     pub(super) async fn gate_old(&self, plan: &Plan, index: usize, vms: &Vms, progress: &Progress) -> Taken {
         let node = &plan.nodes[index];
         self.back_on(node, vms).await?;
@@ -168,7 +166,7 @@ impl StepContext<'_> {
         self.gate_back(plan, node, vms.old_vm()?, progress).await
     }
 
-    /// Makes sure that the old VM is off, unless nothing was done to it yet: while it runs the node and says so, it is
+    /// Makes sure that the old VM is off, unless nothing was done to it yet. While it runs the node and says so, it is
     /// left on, its swap prepared until the gate.
     pub(super) async fn stop_old(&self, plan: &Plan, index: usize, vms: &Vms, progress: &Progress) -> Taken {
         let (node, old) = (&plan.nodes[index], vms.old_vm()?);
@@ -192,8 +190,8 @@ impl StepContext<'_> {
         self.stop_member(plan, node, new, progress).await
     }
 
-    /// Before the first one is stopped of nodes that go back at once while etcd stands: nothing is in the way of any of
-    /// them, which would leave the others off. That they go back at once because etcd had no quorum holds no more.
+    /// Before the first of the nodes that go back at once is stopped while etcd has a quorum. No obstacle may exist for
+    /// any of them, for it would leave the others off. They no longer go back at once for want of a quorum.
     async fn all_may_stop(&self, plan: &Plan, progress: &Progress) -> Result<(), StepError> {
         let Some(witness) = self.who_has_etcd(plan).await else { return Ok(()) };
         if progress.order == Order::WithoutQuorum {
@@ -208,7 +206,7 @@ impl StepContext<'_> {
         Ok(())
     }
 
-    /// A control node whose etcd answers, which it does with a quorum.
+    /// A control-plane node whose etcd answers, which it does with a quorum.
     async fn who_has_etcd<'p>(&self, plan: &'p Plan) -> Option<&'p str> {
         for member in &plan.members {
             if self.nodes.facts(member.address).await.is_ok_and(|facts| facts.etcd.is_some()) {
@@ -218,11 +216,11 @@ impl StepContext<'_> {
         None
     }
 
-    /// Stops a VM on the way back. One that does its part well is not stopped while another node does not: etcd
-    /// would lose its quorum. One that is ill is stopped when etcd stands without it.
+    /// Stops a VM in a rollback. A healthy one is not stopped while another node is unhealthy: etcd would lose its
+    /// quorum. An unhealthy one is stopped if etcd has a quorum without it.
     pub(super) async fn stop_member(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Taken {
         if !progress.is_at_once(plan) && vm.power == PowerState::On {
-            // However short the gate's limit is: that a node is ill is believed after some looks only.
+            // However short the gate's limit is: a node counts as unhealthy after some looks only.
             let limit = Duration::from_secs(plan.options.gate_seconds).max(MOMENT);
             let belief = FailureThreshold::at(self.pace);
             self.wait("the other members of etcd", limit, || async {
@@ -234,7 +232,7 @@ impl StepContext<'_> {
                 let etcd = facts.and_then(|facts| facts.etcd);
                 let why = match etcd.and_then(|etcd| members_wrong(&etcd, plan.members.len()).into_iter().next()) {
                     Some(wrong) => {
-                        let words = format!("{wrong}, and {} must not leave before it is mended", node.name);
+                        let words = format!("{wrong}, and {} must not leave before it is repaired", node.name);
                         Reason::new(MEMBER_UNHEALTHY, words)
                     }
                     None if good => return Ok(()),
@@ -266,8 +264,8 @@ impl StepContext<'_> {
     }
 }
 
-/// Fails while a VM that is to give its disk away has snapshots, or something is being done to it, such as by a backup:
-/// once it is off, its node waits for that.
+/// Fails while a VM that is to give its disk away has snapshots or running tasks, such as a backup. Once it is off, its
+/// node waits for that.
 fn unburdened(vm: &Vm, node: &PlannedNode) -> Result<(), StepError> {
     if !vm.tasks.is_empty() {
         let words = format!("{vm} is being worked on: {}", vm.tasks.join(", "));

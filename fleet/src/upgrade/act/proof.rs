@@ -1,4 +1,4 @@
-//! Whether a VM that the inventory does not show is really gone, and whether the way back can be gone to its end.
+//! Whether a VM that the inventory does not show is really gone, and whether a rollback can be completed.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,15 @@ use crate::upgrade::reason;
 use crate::upgrade::refusal::VM_MOVED;
 use crate::upgrade::step_error::StepError;
 
-/// So many looks lie between two that find a VM gone.
+/// The number of looks between two that find a VM gone.
 const LOOKS_APART: u32 = 5;
 
 impl StepContext<'_> {
-    /// Which nodes the way back leaves out, beside those that it leaves out already: nothing is left that could go back.
-    /// All at once, while others are off, they do not keep those off; they are lost either way.
+    /// The nodes that a rollback leaves out, in addition to those that it leaves out already: nothing is left that
+    /// could go back. All at once, while others are off, they do not keep those off; they are lost either way.
     ///
-    /// Fails otherwise unless every node that would go back still has its old VM, or was replaced: some would go back,
-    /// and one would be stuck half-way.
+    /// Otherwise fails unless every node that would go back still has its old VM, or was replaced. Else some would go
+    /// back, and one would be stuck half-way.
     pub(in crate::upgrade) async fn left_out(
         &self,
         plan: &Plan,
@@ -55,7 +55,7 @@ impl StepContext<'_> {
         if !progress.is_at_once(plan) || !is_any_off {
             let gone = gone.into_iter().map(|index| &plan.nodes[index]);
             let gone: Vec<String> = gone.map(|node| format!("the {} of {}", old_of(node), node.name)).collect();
-            let words = format!("there is no way back, for what it needs is gone: {}", gone.join(", "));
+            let words = format!("no rollback is possible, for what it needs is gone: {}", gone.join(", "));
             return Err(StepError::blocked(reason::VM_GONE, words));
         }
         for index in &gone {
@@ -65,8 +65,8 @@ impl StepContext<'_> {
         Ok(gone)
     }
 
-    /// Fails unless a VM of a node that the inventory does not show is gone: the hypervisor proves it at two looks, and the node does not
-    /// answer from it.
+    /// Fails unless a node's VM that the inventory does not show is gone. The hypervisor has to prove it at two looks,
+    /// and the node must not answer from it.
     pub(super) async fn is_gone(
         &self,
         plan: &Plan,
@@ -93,7 +93,7 @@ impl StepContext<'_> {
                 return Err(lives(&how));
             }
             if self.vms().await?.iter().any(|vm| vm.uuid() == made) {
-                return Err(lives("it is there now"));
+                return Err(lives("it exists now"));
             }
             let nodes = [base_of(name)];
             if let Absence::Unknown(why) = self.look(self.hypervisor.absence(made, &nodes, seen)).await? {
@@ -106,21 +106,22 @@ impl StepContext<'_> {
         }
     }
 
-    /// Fails where a node's old VM, which the inventory does not show, may exist all the same: outside the folders in which the deployment's
-    /// VMs are searched, or without readable settings. vCenter may not find the latter by its UUID (terraform-provider-vsphere#382).
+    /// Fails if a node's old VM may exist though the inventory does not show it. It may be outside the folders that are
+    /// searched for the deployment's VMs, or its settings may be unreadable. Such a VM may not be found by its UUID
+    /// (terraform-provider-vsphere#382).
     pub(super) async fn old_is_not_moved(&self, plan: &Plan, node: &PlannedNode) -> Result<(), StepError> {
         // First: one that can be read from now on is found by its UUID.
         let unread = self.look(self.hypervisor.unread(&[base_of(&node.old_name)])).await?;
         let with = self.look(self.hypervisor.with_bios_uuid(node.old)).await?;
         let is_its = |vm: &&Vm| {
             let stamp = vm.stamp.as_ref();
-            // A replica that backup software keeps is off, and has data disks of its own.
+            // A replica that backup software keeps is off, and has its own data disks.
             let may_be = may_be_its(node, vm) || vm.data_disks().next().is_none();
             may_be && stamp.is_some_and(|stamp| stamp.deployment == plan.deployment && stamp.node == node.name)
         };
         let Some(vm) = with.iter().find(is_its) else {
             return unread.map_or(Ok(()), |why| {
-                let words = format!("whether the {} of {} is gone cannot be told: {why}", old_of(node), node.name);
+                let words = format!("it is unknown whether the {} of {} is gone: {why}", old_of(node), node.name);
                 Err(StepError::elsewhere(reason::VM_GONE, words))
             });
         };
@@ -129,7 +130,7 @@ impl StepContext<'_> {
         Err(StepError::elsewhere(VM_MOVED, words))
     }
 
-    /// Where a VM of the deployment is that the inventory does not show.
+    /// The place of a VM of the deployment that the inventory does not show.
     async fn place(&self, vm: &Vm) -> Result<String, StepError> {
         let found = unless_cancelled(&self.cancelled, self.hypervisor.may_be_stamped(vm)).await?;
         let place = moved::place(vm, &found);
@@ -142,7 +143,7 @@ pub(in crate::upgrade) fn old_of(node: &PlannedNode) -> String {
     format!("VM {} ({})", node.old_name, node.old)
 }
 
-/// Whether a step goes by where the new VM is: one that is not seen there is no proof that there is none.
+/// Whether a step depends on where the new VM is: if it is not seen there, that is no proof that it does not exist.
 pub(super) fn goes_by_new(step: Step, progress: &Progress) -> bool {
     use Action::{Attach, AttachOld, DestroyNew, DetachNew, EvacuateNew, FenceNew, Gate, PowerOn, PowerOnOld, StopNew};
     let goes_by = matches!(

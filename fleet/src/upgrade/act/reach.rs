@@ -1,5 +1,5 @@
-//! Who can be reached. A node that says nothing may be ill, or only out of this machine's sight: the other control nodes
-//! tell which.
+//! Which nodes can be reached. A silent node may be unhealthy, or only out of this machine's sight: the other
+//! control-plane nodes tell which.
 
 use std::io;
 
@@ -15,11 +15,11 @@ use crate::upgrade::reason::UNREACHABLE;
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY};
 use crate::upgrade::step_error::{StepError, Wait};
 
-/// What a node that does not do its part says when it is asked.
+/// The answer of a node that does not do its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
     Facts,
-    /// Something else: it refuses to tell, or is not trusted. It may be at work.
+    /// Something else: it refuses to answer, or is not trusted. It may be at work.
     SomethingElse,
     Nothing,
 }
@@ -35,17 +35,17 @@ impl Says {
     }
 }
 
-/// Whether TLS has not accepted what somebody said: data that is not valid, wrapped in other errors of a connection.
+/// Whether TLS has rejected the peer's data: data that is not valid, wrapped in other errors of a connection.
 fn is_tls(error: &io::Error) -> bool {
     let wrapped = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>());
     error.kind() == io::ErrorKind::InvalidData || wrapped.is_some_and(is_tls)
 }
 
 impl StepContext<'_> {
-    /// Whether the VM of a node may be stopped that does not do its part, as far as can be seen from here: another
-    /// control node must say that etcd stands without it. All at once, etcd does not stand, and it is enough that
-    /// another one can be reached, or that none has ever come up. Who is the only one may be stopped if it says nothing,
-    /// or what it lacks.
+    /// Whether the VM of a node that does not do its part may be stopped, as far as can be seen from here. Another
+    /// control-plane node must say that etcd has a quorum without it. All at once, etcd has no quorum: it is enough
+    /// that another one can be reached, or that none has ever come up. A single node may be stopped if it is silent, or
+    /// by what it lacks.
     pub(super) async fn may_be_stopped(
         &self,
         plan: &Plan,
@@ -62,7 +62,7 @@ impl StepContext<'_> {
                     if progress.is_at_once(plan) || facts.etcd.as_ref().is_some_and(stands) {
                         return Ok(());
                     }
-                    log::debug!("{name} does not say that etcd stands without {}", node.name);
+                    log::debug!("{name} does not say that etcd has a quorum without {}", node.name);
                 }
                 Err(error) if Says::of(&error) == Says::SomethingElse => {}
                 Err(_) => silent += 1,
@@ -78,20 +78,20 @@ impl StepContext<'_> {
             (_, Says::Nothing) if silent == all && progress.none_came_up(plan) => Ok(()),
             (_, Says::Nothing) if silent == all => {
                 let words = format!(
-                    "no control node can be reached from here: whether {name} is at work is not known. If it is not, \
-                     power its VM off by hand: the way back goes on then"
+                    "no control-plane node can be reached from here: whether {name} is at work is not known. If it is not, \
+                     power its VM off by hand: the rollback goes on then"
                 );
                 Err(Wait::not_yet(UNREACHABLE, words))
             }
             _ => {
-                let words = format!("no other control node says that etcd stands without {name}");
+                let words = format!("no other control-plane node says that etcd has a quorum without {name}");
                 Err(Wait::not_yet(MEMBER_UNHEALTHY, words))
             }
         }
     }
 }
 
-/// Whether a majority of etcd's members is well without this one.
+/// Whether a majority of etcd's members is healthy without this one.
 fn stands_without(etcd: &Etcd, member: &str, expected: usize) -> bool {
     let well = etcd.members.iter().filter(|other| other.id != member && other.healthy && !other.learner).count();
     etcd.members.len() == expected && 2 * well > expected

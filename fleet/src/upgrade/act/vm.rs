@@ -1,4 +1,4 @@
-//! Steps on VMs: off, disconnected, without the disk, with it, on. What must never be is proved right before.
+//! Steps on VMs: off, disconnected, without the disk, with it, on. Each forbidden state is ruled out right before.
 
 use super::Taken;
 use super::reach::Says;
@@ -13,8 +13,8 @@ use crate::upgrade::refusal::VM_SNAPSHOT;
 use crate::upgrade::step_error::{StepError, Wait};
 
 impl StepContext<'_> {
-    /// Shuts a VM down. Only when it was asked and is still on at the limit its power is cut; off is what is then
-    /// looked up.
+    /// Shuts a VM down. Its power is cut only if it was asked and is still on at the limit. Then it looks up whether
+    /// the VM is off.
     pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Taken {
         match vm.power {
             PowerState::Off => return Ok(format!("{} is off", vm.name)),
@@ -48,9 +48,10 @@ impl StepContext<'_> {
         }
     }
 
-    /// Waits whether a guest that cannot be asked to shut down does anything at all. Only a new VM that is taken back
-    /// and does not answer for as long as a guest may take to shut down is as good as one that was asked and is still
-    /// on, if it is not this machine that cannot see the nodes; every other one may be at work, and is left to a person.
+    /// Waits whether a guest that cannot be asked to shut down does anything at all. Passes for a new VM in a rollback
+    /// that does not answer for as long as a guest may take to shut down. It is as good as a guest that was asked and
+    /// is still on. That this machine cannot see the nodes must be ruled out. Every other VM may be at work, and is
+    /// left to the operator.
     async fn is_silent(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Result<(), StepError> {
         let at_work = || {
             let words = format!(
@@ -73,15 +74,19 @@ impl StepContext<'_> {
             Ok(()) => Err(at_work()),
             Err(StepError::Cannot(_)) => {
                 let stands = || self.may_be_stopped(plan, node, Says::Nothing, progress);
-                self.wait(&format!("another control node to say that {} may be stopped", node.name), MOMENT, stands)
-                    .await
+                self.wait(
+                    &format!("another control-plane node to say that {} may be stopped", node.name),
+                    MOMENT,
+                    stands,
+                )
+                .await
             }
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// Disconnects all network adapters of a VM that is off. One that somebody has powered on since is left as it is: before it is stopped
-    /// on the way back, unless all go at once, the others are asked whether etcd stands without it.
+    /// Disconnects all network adapters of a VM that is off. One that was powered on since is left as it is. Before it
+    /// is stopped in a rollback, unless all go at once, the others are asked whether etcd has a quorum without it.
     pub(super) async fn fence(&self, vm: &Vm) -> Taken {
         off(vm)?;
         self.connect(vm, false, |_| true).await
@@ -97,7 +102,7 @@ impl StepContext<'_> {
         let mut changed = 0;
         for key in vm.adapters.iter().filter(|adapter| adapter.connected != connected).map(|adapter| &*adapter.key) {
             if chosen(key) {
-                // Each change makes another VM of it, in the hypervisor's eyes.
+                // To the hypervisor, each change makes another VM of it.
                 let now = self.current(vm).await?;
                 if !connected {
                     off(&now)?;
@@ -171,8 +176,8 @@ impl StepContext<'_> {
         Ok(format!("{} is on now", vm.name))
     }
 
-    /// Proof that no other VM has a VM's BIOS UUID, wherever that is: the one that the inventory shows may be a copy of the one that runs. One
-    /// that is off and does not hold the node's disk is none: a replica that backup software keeps.
+    /// Proof that no other VM has a VM's BIOS UUID, wherever that is: the inventory may show a copy of the running VM.
+    /// A VM that is off and does not hold the node's disk does not count: backup software keeps such replicas.
     async fn is_alone(&self, node: &PlannedNode, vm: &Vm) -> Result<(), StepError> {
         let attempt = "looking for a VM by its BIOS UUID";
         let doubles = async { self.hypervisor.doubles(vm).await.map_err(|error| error.context(attempt)) };
@@ -199,7 +204,7 @@ pub(super) fn no_rival(node: &PlannedNode, other: &Vm) -> Result<(), StepError> 
     } else {
         return Ok(());
     };
-    // A VM that the plan does not know is in the way back as well.
+    // A VM that the plan does not know blocks the rollback as well.
     let is_known = other.uuid() == node.old || other.is_of_swap(node.swap);
     Err(if is_known { state(words) } else { StepError::elsewhere(VM_STATE, words) })
 }

@@ -1,4 +1,4 @@
-//! Whether the image may be: who signed it, and whether it may take the place of what the nodes run.
+//! Whether the image is permitted: its signer, and whether it may replace the nodes' images.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,7 @@ use crate::upgrade::target::Target;
 
 const OVA: &str = "the OVA";
 
-/// Who must have signed, and who has. The node's part of it is to refuse an image whose publisher is not the pinned
-/// one.
+/// The required signer, and the actual one. The node itself refuses an image whose publisher is not the pinned one.
 pub(super) fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target, options: &Options) {
     let signed = |signer: &str| format!("whole, signed with {signer}");
     let signer = target.signer.as_ref();
@@ -64,8 +63,8 @@ pub(super) fn trust(judged: &mut Judged, inventory: &Inventory, target: &Target,
     }
 }
 
-/// Whether the publisher has signed that the description of the cluster names, where the operator gives none. What is pinned is
-/// judged beside that.
+/// Whether the publisher that the description of the cluster names has signed, if the operator gives none. The pinned
+/// publisher is judged separately.
 fn described(judged: &mut Judged, target: &Target, options: &Options) {
     let Some(DescribedPublisher { key, by }) = &options.described_publisher else { return };
     let named = format!("{by} names the publisher whose key is {key}: use an OVA that is signed with it");
@@ -82,7 +81,7 @@ fn described(judged: &mut Judged, target: &Target, options: &Options) {
     }
 }
 
-/// The keys that are pinned, each with the nodes on which it is.
+/// The pinned keys, each with its nodes.
 fn pinned(inventory: &Inventory) -> Vec<(Option<String>, Vec<String>)> {
     let mut pinned: BTreeMap<Option<String>, Vec<String>> = BTreeMap::new();
     for node in &inventory.cluster.nodes {
@@ -93,7 +92,7 @@ fn pinned(inventory: &Inventory) -> Vec<(Option<String>, Vec<String>)> {
     pinned.into_iter().collect()
 }
 
-/// What a key that is given changes. Only a node that is prepared for its swap learns of it beforehand.
+/// The effect of a given key. Only a node that is prepared for its swap learns of it beforehand.
 fn change_of_publisher(judged: &mut Judged, inventory: &Inventory, target: &Target, given: &str, mode: Mode) {
     let facts = inventory.cluster.nodes.iter().filter_map(|node| node.facts.as_ref().ok());
     let swapped = facts.filter(|facts| facts.image.build != target.image.build);
@@ -121,7 +120,7 @@ pub(super) fn judge(judged: &mut Judged, facts: &Node, target: &Target, options:
     }
     let minor = Minor::of(&facts.kubernetes.version).map(|minor| minor.to_string());
     if minor.is_some_and(|minor| target.kubernetes.contains(&minor)) {
-        judged.holds(node, format!("Kubernetes {}, a minor that the image carries", facts.kubernetes.version));
+        judged.holds(node, format!("Kubernetes {}, a minor version that the image carries", facts.kubernetes.version));
     } else {
         let carried = target.kubernetes.join(" and ");
         let reason = format!("{node} runs Kubernetes {}; the image carries {carried}", facts.kubernetes.version);
@@ -151,11 +150,11 @@ pub(super) fn judge(judged: &mut Judged, facts: &Node, target: &Target, options:
     }
 }
 
-/// etcd's data goes to another minor in a step of its own, never by a swap: an older one could not read it any more.
+/// etcd's data goes to another minor version in a separate step, never by a swap: an older etcd could not read it.
 fn etcd(judged: &mut Judged, facts: &Node, target: &Target) {
     let Some(running) = &facts.etcd else { return };
     let Some(runs) = Minor::of(&running.version) else {
-        let reason = format!("its etcd has the version {:?}, whose minor is not known", running.version);
+        let reason = format!("its etcd has the version {:?}, whose minor version is not known", running.version);
         judged.refuse(codes::ETCD, &facts.node, reason);
         return;
     };
@@ -163,12 +162,14 @@ fn etcd(judged: &mut Judged, facts: &Node, target: &Target) {
         Some(carried) if *carried == runs => judged.holds(&facts.node, format!("etcd {runs}, as the image carries it")),
         Some(carried) => {
             let reason = format!(
-                "{} runs etcd {runs}; the image carries {carried}, and a swap cannot go to another minor of etcd",
+                "{} runs etcd {runs}; the image carries {carried}, and a swap cannot go to another minor version of etcd",
                 facts.node
             );
             judged.refuse(codes::ETCD, OVA, reason);
         }
-        None => judged.refuse(codes::ETCD, OVA, "it does not say which minor of etcd it carries; build it anew"),
+        None => {
+            judged.refuse(codes::ETCD, OVA, "it does not say which minor version of etcd it carries; build it again")
+        }
     }
 }
 
@@ -180,7 +181,7 @@ fn follows(judged: &mut Judged, facts: &Node, target: &Target) {
         judged.holds(node, format!("image {}, of which the new one may take the place ({from})", runs.version));
     } else if runs.version != target.image.version {
         let reason = format!(
-            "{} may take the place of {from} only, and {node} runs {runs}; go by an image between the two",
+            "{} may take the place of {from} only, and {node} runs {runs}; use an image between the two first",
             target.image
         );
         judged.refuse(codes::FROM_VERSION, OVA, reason);

@@ -1,5 +1,4 @@
-//! Whether an upgrade may be: every condition with its evidence, or with the reason
-//! why it does not hold. Pure.
+//! Whether an upgrade is permitted: every condition with its evidence, or with the reason why it does not hold. Pure.
 
 mod image;
 mod vm;
@@ -30,8 +29,8 @@ impl Judged {
     }
 }
 
-/// The most bytes of UTF-8 that a condition has: a plan keeps them all, nodes say parts of them, and an object that a plan is kept in has
-/// an end.
+/// The most bytes of UTF-8 in a condition. A plan keeps all conditions, nodes write parts of them, and an object that
+/// holds a plan has a size limit.
 const MOST: usize = 2048;
 
 /// A text as [`clean`] leaves it, and cut.
@@ -61,7 +60,7 @@ pub(super) fn judge(inventory: &Inventory, target: &Target, options: &Options) -
     judged
 }
 
-/// What a node says, if it does.
+/// The node's answer, if it has one.
 pub(super) fn answering<'n>(judged: &mut Judged, node: &'n SeenNode) -> Option<&'n Node> {
     match &node.facts {
         Ok(facts) => Some(facts),
@@ -83,11 +82,11 @@ fn permitted(judged: &mut Judged, inventory: &Inventory) {
     }
 }
 
-/// Whether nobody is at work on the deployment, its last upgrade has ended, and was of this cluster.
+/// Whether no command holds the deployment, its last upgrade has ended, and was of this cluster.
 pub(super) fn cluster(judged: &mut Judged, seen: &ClusterSeen) {
     match &seen.held_by {
         Some(holder) => judged.refuse(codes::LOCKED, CLUSTER, format!("{holder} is at work on its deployment")),
-        None => judged.holds(CLUSTER, "nobody is at work on its deployment"),
+        None => judged.holds(CLUSTER, "no command is at work on its deployment"),
     }
     let Some(earlier) = &seen.earlier else { return };
     let id = earlier.id;
@@ -112,14 +111,14 @@ pub(super) fn cluster(judged: &mut Judged, seen: &ClusterSeen) {
     }
 }
 
-/// What moving the pods away deletes for good: no reason against it, but to be known before.
+/// The data that moving the pods away deletes for good. It blocks nothing, but the operator has to know before.
 pub(super) fn losses(judged: &mut Judged, node: &SeenNode, facts: &Node) {
     if let Some(words) = drain_deletes(Some(facts)) {
         judged.holds(&node.name, words);
     }
 }
 
-/// The same in words, of a node that may have said nothing. None if nothing is lost.
+/// The same in words, of a node that may not have answered. `None` if nothing is lost.
 pub(super) fn drain_deletes(facts: Option<&Node>) -> Option<String> {
     match facts.and_then(|facts| facts.pods.as_ref()?.losses.as_ref()) {
         Some(losses) if losses.is_empty() => None,
@@ -128,18 +127,18 @@ pub(super) fn drain_deletes(facts: Option<&Node>) -> Option<String> {
     }
 }
 
-/// Whether a node does its part, and sees all of `expected` members of etcd well.
+/// Judges whether a node does its part, and sees all of `expected` members of etcd healthy.
 pub(super) fn health(judged: &mut Judged, expected: usize, node: &SeenNode, facts: &Node) {
     match (&facts.healthy, facts.ready) {
-        (Some(_), true) => judged.holds(&node.name, format!("ready and found good, on {}", facts.image.build())),
-        (None, true) => judged.refuse(codes::NODE_NOT_READY, &node.name, "its boot was not found good yet"),
+        (Some(_), true) => judged.holds(&node.name, format!("ready and found healthy, on {}", facts.image.build())),
+        (None, true) => judged.refuse(codes::NODE_NOT_READY, &node.name, "its boot was not found healthy yet"),
         (_, false) => judged.refuse(codes::NODE_NOT_READY, &node.name, "it does not do its part of the cluster"),
     }
     if let Some(swap) = &facts.swap {
         judged.refuse(codes::SWAP_OPEN, &node.name, format!("its swap {} is under way or not committed", swap.id));
     }
     let Some(etcd) = &facts.etcd else {
-        judged.refuse(codes::MEMBER_UNHEALTHY, &node.name, "its etcd does not answer; mend it first");
+        judged.refuse(codes::MEMBER_UNHEALTHY, &node.name, "its etcd does not answer; repair it first");
         return;
     };
     let wrong = members_wrong(etcd, expected);
@@ -154,12 +153,12 @@ pub(super) fn health(judged: &mut Judged, expected: usize, node: &SeenNode, fact
     }
 }
 
-/// What is wrong with the members of etcd as one of them sees them; nothing if there are as many as there are control
-/// nodes, all with a vote and healthy. A list that could not be had is not a good one.
+/// Defects of etcd's members as one of them sees them. Empty if there are as many as control-plane nodes, all with a
+/// vote and healthy. A list that could not be read counts as a defect.
 pub(super) fn members_wrong(etcd: &Etcd, expected: usize) -> Vec<String> {
     let mut wrong = Vec::new();
     if etcd.members.len() != expected {
-        wrong.push(format!("etcd has {} members, Kubernetes {expected} control nodes", etcd.members.len()));
+        wrong.push(format!("etcd has {} members, Kubernetes {expected} control-plane nodes", etcd.members.len()));
     }
     for member in &etcd.members {
         let name = if member.name.is_empty() { &member.id } else { &member.name };
@@ -179,8 +178,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_condition_has_more_words_than_a_plan_has_room_for() {
-        // What a node that lies can have in one answer: names are cut to 500 characters there, of up to four bytes each.
+    fn conditions_fit_into_a_plan() {
+        // The most that one answer of a dishonest node can hold: names are cut to 500 characters there, of up to four
+        // bytes each.
         let names = vec!["\u{1f980}".repeat(500); 500];
         let losses = Losses { bare_pods: names.clone(), empty_dirs: names }.to_string();
         let mut judged = Judged::default();

@@ -47,7 +47,7 @@ pub(super) fn judge(
     }
     let (new, is_there) = (new_name(&vm.name, target, options), is_there(facts, Some(vm), target, options));
     if !is_there && inventory.vms.iter().any(|vm| vm.name == new) {
-        let reason = format!("there is a VM {new} already; remove it if nobody needs it");
+        let reason = format!("there is a VM {new} already; remove it if it is not needed");
         judged.refuse(codes::VM_NAME, &node.name, reason);
     }
     for (code, reason) in inventory.kept.get(&vm.uuid()).into_iter().flatten().filter(|_| !is_there) {
@@ -64,8 +64,8 @@ pub(super) fn judge(
     }
 }
 
-/// The one VM with the BIOS UUID that the node says, which carries the deployment's stamp. One beside it that is off and holds no data disk of
-/// it is a replica that backup software keeps, and none.
+/// The one VM with the BIOS UUID that the node says, which carries the deployment's stamp. A second one that is off and
+/// holds none of its data disks is a replica of backup software, and does not count.
 fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, facts: &Node) -> Option<&'i Vm> {
     let holder = facts.holder.map_or_else(|| "none".to_owned(), |holder| holder.to_string());
     if let Some(reason) = named_twice(inventory.vms.iter().chain(&inventory.others), facts.holder) {
@@ -91,7 +91,7 @@ fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, fa
                 judged.refuse(codes::VM_MOVED, &node.name, reason);
                 return None;
             }
-            // The node says by itself which VM is its: whoever runs it learns no names of others' by that.
+            // The node itself says which VM is its: its administrator learns no names of other VMs from that.
             log::warn!("{} says that it is the VM {vm}, which is not stamped as this deployment's", node.name);
             let reason = format!("its VM, by the BIOS UUID {holder}, is not stamped as this deployment's");
             judged.refuse(codes::VM_NOT_OURS, &node.name, reason);

@@ -16,7 +16,7 @@ use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::salvage::damage_plan;
 use crate::upgrade::{Action, Outcome, Request, RunOutcome, Step};
 
-/// An upgrade of which nothing can be read: the hold whose journal is damaged, and the world.
+/// An upgrade of which nothing can be read: the world, and the lease whose journal is damaged.
 async fn unread(step: Step) -> (World, u64) {
     let world = before(3, step).await;
     let number = *world.store().holds.keys().next_back().unwrap();
@@ -32,7 +32,7 @@ async fn abandon(world: &World, number: u64) -> anyhow::Result<AbandonedUnread> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_of_which_nothing_can_be_read_is_abandoned_by_its_holds_number_and_another_one_begins() {
+async fn unreadable_upgrade_is_abandoned_by_its_lease_number() {
     let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
     let prepared = |world: &World| {
         let state = world.lock();
@@ -65,10 +65,10 @@ async fn an_upgrade_of_which_nothing_can_be_read_is_abandoned_by_its_holds_numbe
     }
     assert_eq!(world.lock().machines, machines, "no VM is changed");
     assert!(!prepared(&world));
-    // A swap that was taken is final when a person says so.
+    // A swap that was taken is final when the operator says so.
     let refused = crate::upgrade::tests::stamp::refusals(&world).await;
     assert!(refused.iter().all(|code| ["upgrade.swap-open", "upgrade.vm-name"].contains(&&**code)), "{refused:?}");
-    // Given again it says the same; of another hold there is none.
+    // Given again it says the same; of another lease there is no upgrade.
     assert_eq!(abandon(&world, number).await.unwrap(), end);
     assert!(abandon(&world, number + 1).await.unwrap_err().to_string().contains("there is no upgrade"));
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
@@ -79,7 +79,7 @@ async fn an_upgrade_of_which_nothing_can_be_read_is_abandoned_by_its_holds_numbe
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_is_abandoned_unread_only_by_the_right_number_and_when_nothing_can_be_read() {
+async fn abandoning_unread_requires_the_right_unreadable_lease() {
     let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
     for wrong in [number - 1, number + 1] {
         let error = abandon(&world, wrong).await.unwrap_err().to_string();
@@ -114,7 +114,7 @@ async fn it_needs_neither_the_hypervisor_nor_the_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_in_no_vm_of_the_deployment_is_asked_for_nothing() {
+async fn node_in_a_foreign_vm_gets_no_request() {
     let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
     let all = world.lock().contents.len();
     let other = contract::bios_uuid::BiosUuid::from_u128(0xbad);
@@ -126,7 +126,7 @@ async fn a_node_in_no_vm_of_the_deployment_is_asked_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_abandoned_once_more_wherever_that_was_cut() {
+async fn abandoning_unread_continues_after_each_cut() {
     for call in 1.. {
         let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
         world.fault(Some(At { call, fault: Fault::CutHalf, lasting: false }));
@@ -147,7 +147,7 @@ async fn it_is_abandoned_once_more_wherever_that_was_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_it_was_abandoned_another_upgrade_goes_its_way() {
+async fn upgrade_after_abandoning_unread_is_usual() {
     let (world, number) = unread(Step::of(Action::Prepare, 0)).await;
     abandon(&world, number).await.unwrap();
     let new = world.new_vm("cp2").uuid();
@@ -160,14 +160,14 @@ async fn after_it_was_abandoned_another_upgrade_goes_its_way() {
 }
 
 #[test]
-fn what_version_0_1_has_noted_is_read() {
+fn record_of_version_0_1_is_read() {
     let noted = r#"{"at":5,"lease":4,"unread":3,"code":"upgrade.asked","reason":"asked for","notes":["cp1: silent"]}"#;
     let end = AbandonedUnread::read(noted).unwrap();
     assert_eq!((end.unread, serde_json::to_string(&end).unwrap().as_str()), (3, noted));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_while_all_is_looked_at_has_ended_nothing() {
+async fn command_cancelled_while_looking_ends_nothing() {
     let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
     let (cancel, cancelled) = watch::channel(false);
     world.lock().inventory_hangs = true;

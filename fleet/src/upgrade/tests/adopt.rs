@@ -1,4 +1,4 @@
-//! VMs that were imported by hand are taken into the deployment.
+//! Adopts VMs that were imported by hand.
 
 use contract::bios_uuid::BiosUuid;
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ use crate::hypervisor::{PowerState, Stamp};
 use crate::lease::TakeOver;
 use crate::upgrade::{Deployment, Mode, Outcome, Request};
 
-/// A cluster whose VMs nobody has stamped.
+/// A cluster whose VMs have no stamp.
 fn unstamped() -> World {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     for machine in &mut world.lock().machines {
@@ -26,7 +26,7 @@ async fn refused(world: &World) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vms_that_were_imported_by_hand_are_adopted_and_upgraded() {
+async fn vms_imported_by_hand_are_adopted_and_upgraded() {
     let world = unstamped();
     let deployment = deployment(&world, &|_| {});
     let adoptions = deployment.adoptable().await.unwrap();
@@ -41,7 +41,7 @@ async fn vms_that_were_imported_by_hand_are_adopted_and_upgraded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_certain_is_not_adopted() {
+async fn uncertain_vm_is_not_adopted() {
     let world = unstamped();
     let stamped = World::of(3, Mode::Rolling, Ill::Well);
     world.add_stranger(&stamped.plan().await, 0, Stranger::Twin, PowerState::Off);
@@ -66,7 +66,7 @@ async fn what_is_not_certain_is_not_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_vm_that_was_taken_in_before_and_moved_since_it_is_said_where_it_is() {
+async fn moved_adopted_vm_is_reported_with_its_place() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     assert!(deployment(&world, &|_| {}).adoptable().await.unwrap().is_empty());
     world.move_away(old_vm("cp2"));
@@ -76,7 +76,7 @@ async fn of_a_vm_that_was_taken_in_before_and_moved_since_it_is_said_where_it_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_while_vms_are_stamped_gives_the_deployment_back_between_two() {
+async fn cancelled_adoption_releases_the_lease_between_two_vms() {
     let mut partly = 0;
     for call in 1.. {
         let world = unstamped();
@@ -113,7 +113,7 @@ async fn who_is_asked_to_end_while_vms_are_stamped_gives_the_deployment_back_bet
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_has_changed_since_it_was_shown_is_not_stamped() {
+async fn vm_changed_since_shown_is_not_stamped() {
     let world = unstamped();
     let deployment = deployment(&world, &|_| {});
     let adoptions = deployment.adoptable().await.unwrap();
@@ -123,7 +123,7 @@ async fn a_vm_that_has_changed_since_it_was_shown_is_not_stamped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_a_node_claims_and_that_has_no_data_disk_is_not_adopted() {
+async fn claimed_vm_without_data_disk_is_not_adopted() {
     let world = unstamped();
     let foreign = Uuid::from_u128(0xf0e);
     world.add_own("web", foreign, |machine| {

@@ -1,4 +1,4 @@
-//! Obstacles while some nodes are off already; and guests that nothing was done to yet, which stay on.
+//! Obstacles while some nodes are off already. Also: untouched guests, which stay on.
 
 use super::command::{end, give};
 use super::failing::{before, stop_before, turns, world};
@@ -6,7 +6,7 @@ use super::fake::{Ill, NODES, World, address, old, old_vm};
 use crate::upgrade::{Action, Mode, Nodes as _, Outcome, Request, RunOutcome, Step};
 
 #[tokio::test(start_paused = true)]
-async fn all_at_once_an_obstacle_at_a_later_shutdown_does_not_leave_the_cluster_off() {
+async fn at_once_obstacle_at_later_shutdown_restores_all() {
     for node in [1, 2] {
         let world = world(3, Mode::AllAtOnce, Ill::Well).await;
         stop_before(&world, Request::Resume, Step::of(Action::ShutDown, node)).await;
@@ -17,7 +17,7 @@ async fn all_at_once_an_obstacle_at_a_later_shutdown_does_not_leave_the_cluster_
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_at_once_the_last_nodes_backup_is_seen_before_the_first_one_is_off() {
+async fn at_once_later_backup_blocks_the_first_shutdown() {
     let world = world(3, Mode::AllAtOnce, Ill::Well).await;
     stop_before(&world, Request::Resume, Step::of(Action::ShutDown, 0)).await;
     for node in ["cp1", "cp2", "cp3"] {
@@ -31,7 +31,7 @@ async fn all_at_once_the_last_nodes_backup_is_seen_before_the_first_one_is_off()
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_at_once_a_backup_that_stays_at_a_later_node_turns_all_back() {
+async fn at_once_lasting_backup_rolls_all_back() {
     let world = world(3, Mode::AllAtOnce, Ill::Well).await;
     stop_before(&world, Request::Resume, Step::of(Action::ShutDown, 1)).await;
     let plan = world.plan_of_journal().await;
@@ -49,7 +49,7 @@ async fn all_but(world: &World, gone: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_at_once_a_vm_that_somebody_deleted_does_not_leave_the_others_off() {
+async fn at_once_deleted_vm_leaves_no_others_off() {
     for action in [Action::ShutDown, Action::Fence, Action::Detach] {
         for verb in [Request::Resume, Request::Rollback] {
             let world = world(3, Mode::AllAtOnce, Ill::Well).await;
@@ -60,7 +60,7 @@ async fn all_at_once_a_vm_that_somebody_deleted_does_not_leave_the_others_off() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_at_once_a_vm_that_is_deleted_on_the_way_back_does_not_leave_the_others_off() {
+async fn at_once_rollback_survives_a_deleted_vm() {
     for action in [Action::FenceNew, Action::AttachOld, Action::ReconnectOld, Action::PowerOnOld] {
         let world = world(3, Mode::AllAtOnce, Ill::Well).await;
         assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
@@ -70,7 +70,7 @@ async fn all_at_once_a_vm_that_is_deleted_on_the_way_back_does_not_leave_the_oth
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_go_back_at_once_leave_one_out_too() {
+async fn at_once_rollback_leaves_a_gone_node_out() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     world.lock().ill = Ill::NoEtcd;
@@ -79,7 +79,7 @@ async fn nodes_that_go_back_at_once_leave_one_out_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_at_once_a_backup_at_any_node_keeps_all_on_when_they_are_to_go_back() {
+async fn at_once_backup_keeps_all_on_before_rollback() {
     for (mode, verb) in [(Mode::AllAtOnce, Request::Rollback), (Mode::Rolling, Request::RollbackAtOnce)] {
         let world = world(3, mode, Ill::Well).await;
         assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
@@ -91,13 +91,13 @@ async fn all_at_once_a_backup_at_any_node_keeps_all_on_when_they_are_to_go_back(
             assert!(NODES.iter().all(|node| world.lock().is_served(node)), "{node}");
             world.change_vm(new, |machine| machine.vm.tasks.clear());
         }
-        // Nothing was stopped yet: asked for again without that word, nodes that were swapped one by one go back so.
+        // Nothing was stopped yet: without that request, nodes that were swapped one by one go back one by one.
         assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
         assert_eq!(world.most_away(), if mode == Mode::Rolling { 1 } else { 3 });
     }
 }
 
-/// Somebody deletes the last node's old VM: the others run again, and that one is named.
+/// The last node's old VM is deleted: the others run again, and that one is named.
 async fn gone_and_left_out(world: &World, verb: Request) {
     let plan = world.plan_of_journal().await;
     let gone = &plan.nodes[2];
@@ -123,7 +123,7 @@ async fn end_back(world: &World) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_could_not_be_asked_stays_on_when_its_node_goes_back() {
+async fn guest_that_could_not_be_asked_stays_on() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     world.lock().unaskable = Some(old());
     give(&world, Request::Resume).await.paused();
@@ -131,7 +131,7 @@ async fn a_guest_that_could_not_be_asked_stays_on_when_its_node_goes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_with_a_snapshot_or_a_task_is_not_shut_down_for_its_disk_could_not_move() {
+async fn vm_with_snapshot_or_task_stays_on() {
     for (snapshot, code) in [(true, "[upgrade.vm-snapshot]"), (false, "[upgrade.vm-task]")] {
         let burden = move |machine: &mut super::fake::Machine, is_there: bool| {
             let list = if snapshot { &mut machine.vm.snapshots } else { &mut machine.vm.tasks };

@@ -1,4 +1,4 @@
-//! A call that lasts asks again and again: how long the answer before is good when nobody answers.
+//! A call that lasts asks again and again: how long the answer before is valid if there is no new one.
 
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::upgrade::tests::fake::{Ill, World};
 const WINDOW: Duration = Duration::from_millis(200);
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_of_the_store_ends_no_call_that_has_begun_while_the_one_before_is_good() {
+async fn lost_store_answer_ends_no_freshly_confirmed_call() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let say = |_: &str| {};
     let hold = Lease::take_with(&world, "a test", TakeOver::FromTheDead, &say, WINDOW, Duration::ZERO).await.unwrap();
@@ -28,7 +28,8 @@ async fn a_lost_answer_of_the_store_ends_no_call_that_has_begun_while_the_one_be
     begun.still().await.expect("the answer before is good");
     std::thread::sleep(WINDOW);
     assert_eq!(begun.still().await.unwrap_err().kind, ErrorKind::InDoubt);
-    // Once somebody answers again, it goes on; who was overtaken hears that however fresh the answer before is.
+    // Once the store answers again, the call goes on. An overtaken command learns that however fresh the answer before
+    // is.
     world.fault(None);
     begun.still().await.unwrap();
     world.overtake();
@@ -36,14 +37,14 @@ async fn a_lost_answer_of_the_store_ends_no_call_that_has_begun_while_the_one_be
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_ends_the_question_when_its_answer_would_say_nothing_any_more() {
+async fn hanging_store_ends_a_question_once_useless() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let guarded = GuardedHypervisor::new(&world, &hold);
     let (begun, not_begun) = (guarded.call(), guarded.call());
     begun.still().await.unwrap();
     world.lock().store_hangs = true;
-    // Of the call that has begun the answer before is good, but its question is still under way where its request would be.
+    // A call that has begun still has a valid answer, but its question is still under way where its request would be.
     assert!(hold.is_fresh());
     for (call, kind) in [(not_begun, ErrorKind::Transient), (begun, ErrorKind::InDoubt)] {
         let asked = tokio::time::Instant::now();
@@ -52,13 +53,13 @@ async fn a_store_that_hangs_ends_the_question_when_its_answer_would_say_nothing_
         assert_eq!((error.kind, error.source.is::<Unconfirmed>()), (kind, true), "{error}");
         assert!(format!("{:#}", error.source).ends_with("the store did not answer within 10 s"), "{error}");
         assert!(asked.elapsed() >= crate::lease::WINDOW);
-        // Who would ask again leaves the store alone for most of a minute.
+        // A caller that would ask again leaves the store alone for most of a minute.
         assert!(guarded.call().rest() > crate::lease::WINDOW);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_to_end_rests_no_longer() {
+async fn cancelled_call_stops_its_pause() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let (cancel, cancelled) = watch::channel(false);
@@ -70,9 +71,9 @@ async fn who_is_to_end_rests_no_longer() {
     assert!(!call.rests(minute).await && asked.elapsed() < minute);
 }
 
-/// Who was there before is told by now that it is not his any more: nobody would have it.
+/// The former holder knows that it has lost the lease: no command would have it.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_stands_still_for_a_while_at_the_end_of_a_takeover_is_waited_for() {
+async fn takeover_waits_for_a_stalled_store() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     world.lock().store_hangs = true;
     let again = async {
@@ -84,7 +85,7 @@ async fn a_store_that_stands_still_for_a_while_at_the_end_of_a_takeover_is_waite
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_drops_a_call_that_was_permitted_nothing_and_waits_for_one_that_was() {
+async fn cancelling_drops_a_call_only_before_its_permit() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let guarded = GuardedHypervisor::new(&world, &hold);
@@ -108,7 +109,7 @@ async fn who_is_asked_to_end_drops_a_call_that_was_permitted_nothing_and_waits_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_noted_before_the_last_look_permits_nothing_and_is_not_noted_again() {
+async fn note_before_the_last_look_permits_nothing() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let guarded = GuardedHypervisor::new(&world, &hold);

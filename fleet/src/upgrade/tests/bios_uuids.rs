@@ -50,7 +50,7 @@ async fn images_are_swapped_whichever_order_they_report() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_is_refused_if_both_orders_name_a_vm() {
+async fn plan_is_refused_if_both_orders_match() {
     for (in_order, power) in [(false, PowerState::Off), (true, PowerState::On)] {
         let world = world(in_order);
         // It is not the deployment's, so no message names it.

@@ -1,4 +1,4 @@
-//! A node at its gate, and another one that is lost or ill meanwhile: whose fault it is that it is not found good.
+//! A node at its gate, and another one that is lost or unhealthy meanwhile: which of them is at fault.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use super::fake::{Ill, World};
 use crate::upgrade::{Action, Direction, Mode, Outcome, Request, Step};
 
 #[tokio::test(start_paused = true)]
-async fn a_node_does_not_go_back_because_another_one_became_ill() {
+async fn node_stays_while_another_one_is_unhealthy() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lock().sick.insert("cp3");
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("cp3 is not well") && reason.ends_with("[upgrade.other-node]"), "{reason}");
+    assert!(reason.contains("cp3 is unhealthy") && reason.ends_with("[upgrade.other-node]"), "{reason}");
     assert!(turns(&world).await.is_empty(), "it would not be found good on the old image either");
     world.lock().sick.clear();
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_does_not_go_back_because_another_one_is_lost() {
+async fn node_stays_while_another_one_is_lost() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lose("cp3");
     let reason = give(&world, Request::Resume).await.paused();
@@ -28,7 +28,7 @@ async fn a_node_does_not_go_back_because_another_one_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_says_nothing_itself_goes_back_whatever_the_others_do() {
+async fn silent_node_goes_back_whatever_others_do() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lock().sick.insert("cp3");
     world.lock().ill = Ill::Silent;
@@ -46,18 +46,18 @@ async fn at_the_gate_of(node: usize) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_at_once_a_node_that_had_passed_its_gate_and_is_lost_then_turns_nobody_back() {
+async fn at_once_node_lost_after_gate_stays() {
     let world = at_the_gate_of(1).await;
     world.lock().sick.insert("cp2");
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("cp2 is not well") && reason.ends_with("[upgrade.other-node]"), "{reason}");
+    assert!(reason.contains("cp2 is unhealthy") && reason.ends_with("[upgrade.other-node]"), "{reason}");
     assert!(turns(&world).await.is_empty());
     world.lock().sick.clear();
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_at_once_a_swapped_node_that_was_not_found_good_yet_turns_all_back() {
+async fn at_once_node_lost_before_gate_goes_back() {
     let world = at_the_gate_of(0).await;
     world.lock().sick.insert("cp3");
     give(&world, Request::Resume).await;
@@ -67,12 +67,12 @@ async fn all_at_once_a_swapped_node_that_was_not_found_good_yet_turns_all_back()
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_in_which_another_node_is_ill_does_not_count_against_the_one_at_its_gate() {
+async fn time_with_another_unhealthy_node_does_not_count() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lock().sick.insert("cp3");
     world.lock().ill = Ill::NeverGood;
     let mended = async {
-        // Of 120 s, none is spent when the other one is well again.
+        // Of 120 s, none is spent when the other one is healthy again.
         tokio::time::sleep(Duration::from_secs(100)).await;
         world.lock().sick.clear();
         tokio::time::sleep(Duration::from_secs(80)).await;
@@ -84,7 +84,7 @@ async fn time_in_which_another_node_is_ill_does_not_count_against_the_one_at_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_does_not_answer_once_at_the_end_excuses_nobody() {
+async fn single_missing_answer_excuses_no_node() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lock().ill = Ill::NeverGood;
     let lost = async {
@@ -98,7 +98,7 @@ async fn a_node_that_does_not_answer_once_at_the_end_excuses_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_good_node_that_a_person_has_cordoned_does_not_go_back() {
+async fn healthy_cordoned_node_does_not_go_back() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     let cordon = |cordoned| {
         world.lock().contents.iter_mut().filter(|content| content.node == "cp2").for_each(|c| c.cordoned = cordoned);

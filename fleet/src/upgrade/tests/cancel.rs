@@ -1,4 +1,4 @@
-//! A command that is asked to end, at any moment: it ends at one at which it can be continued, and soon.
+//! A command that is asked to end, at any moment: it ends soon, at a point at which it can be continued.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ async fn world(nodes: usize, mode: Mode, ill: Ill, verb: Request) -> World {
     world
 }
 
-/// Gives a command that is asked to end at a call; how many calls it has made in all, and how long it took after that.
+/// Gives a command that is asked to end at a call. Returns how many calls it has made in all, and how long it took
+/// after that.
 async fn cancelled(world: &World, verb: Request, call: usize) -> (anyhow::Result<(RunOutcome, UpgradeStatus)>, usize) {
     world.fault(None);
     let (cancel, cancelled) = watch::channel(false);
@@ -36,7 +37,7 @@ async fn cancelled(world: &World, verb: Request, call: usize) -> (anyhow::Result
     (gone, world.calls().len())
 }
 
-/// Asks a command to end at every call that it makes, and goes on then; how often that was.
+/// Asks a command to end at every call that it makes, and then continues. Returns how often that was.
 async fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Request, then: Request, ends: &[Outcome]) -> usize {
     let mut most = 0;
     for call in 1.. {
@@ -70,7 +71,7 @@ async fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Request, then: Req
 const BOTH: [Outcome; 2] = [Outcome::Upgraded, Outcome::RolledBack];
 
 #[tokio::test(start_paused = true)]
-async fn one_node_and_a_command_that_is_asked_to_end_at_any_call() {
+async fn one_node_upgrade_cancelled_at_any_call() {
     let (roll, well) = (Mode::Rolling, Ill::Well);
     let mut points = everywhere(1, roll, well, Request::Resume, Request::Resume, &BOTH[..1]).await;
     points += everywhere(1, roll, well, Request::Resume, Request::Rollback, &BOTH).await;
@@ -82,14 +83,14 @@ async fn one_node_and_a_command_that_is_asked_to_end_at_any_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_nodes_and_a_command_that_is_asked_to_end_at_any_call() {
+async fn three_node_upgrade_cancelled_at_any_call() {
     let mut points = everywhere(3, Mode::Rolling, Ill::Well, Request::Resume, Request::Resume, &BOTH[..1]).await;
     points += everywhere(3, Mode::AllAtOnce, Ill::Well, Request::Resume, Request::Rollback, &BOTH).await;
     println!("three nodes, asked to end: {points} points");
     assert!(points > 300, "{points}");
 }
 
-/// Asks to end after a while what `work` does; how long that took then.
+/// Asks `work` to end after a while. Returns how long that took.
 async fn after(work: impl Future<Output = ()>, cancel: &watch::Sender<bool>) -> Duration {
     let asked = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -101,7 +102,7 @@ async fn after(work: impl Future<Output = ()>, cancel: &watch::Sender<bool>) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_pods_a_snapshot_or_another_command_ends_within_seconds() {
+async fn cancelled_wait_ends_within_seconds() {
     let soon = Duration::from_secs(5);
     // Pods that do not move away.
     let world = failing::world(3, Mode::Rolling, Ill::Well).await;
@@ -141,7 +142,7 @@ async fn who_waits_for_pods_a_snapshot_or_another_command_ends_within_seconds() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_waits_for_no_store_that_hangs() {
+async fn cancelled_command_waits_for_no_hanging_store() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let (cancel, cancelled) = watch::channel(false);
@@ -161,7 +162,7 @@ async fn who_is_asked_to_end_waits_for_no_store_that_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_what_goes_on() {
+async fn cancelled_command_ends_while_tasks_are_unknown() {
     let soon = Duration::from_secs(5);
     for (verb, ends) in [
         (Request::Resume, Outcome::Upgraded),
@@ -173,7 +174,7 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_what_goes
         let (cancel, cancelled) = watch::channel(false);
         let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
         let asks = async {
-            // The command before it has ended without giving the deployment back, which takes its time.
+            // The command before it has ended without releasing the lease, which takes its time.
             tokio::time::sleep(REACH * 2).await;
             cancel.send_replace(true);
             Instant::now()
@@ -182,7 +183,7 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_what_goes
         assert_eq!(gone.unwrap().0, RunOutcome::Cancelled, "{verb:?}");
         assert!(asked.elapsed() < soon, "{verb:?}: {:?}", asked.elapsed());
         world.lock().settling_hangs = false;
-        // Nobody runs one image alone where it ends as it stands.
+        // No cluster runs one image alone if it ends where it is.
         let ended =
             if ends == Outcome::Abandoned { give(&world, verb).await.outcome() } else { end(&world, verb).await };
         assert_eq!(ended, ends, "{verb:?}");
@@ -190,14 +191,14 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_what_goes
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms_there_are() {
+async fn cancelled_command_ends_while_vms_are_unknown() {
     for (verb, ends) in [(Request::Resume, Outcome::Upgraded), (Request::Rollback, Outcome::RolledBack)] {
         let world = failing::before(3, Step::of(Action::PowerOn, 0)).await;
         let (cancel, cancelled) = watch::channel(false);
         world.lock().inventory_hangs = true;
         let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
         let asks = async {
-            // The command before it has ended without giving the deployment back, which takes its time.
+            // The command before it has ended without releasing the lease, which takes its time.
             tokio::time::sleep(REACH * 2).await;
             cancel.send_replace(true);
             Instant::now()
@@ -213,7 +214,7 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_before_it_has_the_deployment_has_made_nothing() {
+async fn cancelled_command_without_lease_has_made_nothing() {
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     let before = world.store().holds;
     world.lock().listing_hangs = true;
@@ -228,10 +229,10 @@ async fn who_is_asked_to_end_before_it_has_the_deployment_has_made_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_while_it_takes_the_deployment_says_that_it_has_begun_nothing() {
+async fn cancelled_acquisition_says_that_nothing_was_begun() {
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     let alive = Lease::acquire(&world, "elsewhere", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    // Its own directory is made by then, and who is faster cannot be seen any more.
+    // Its own directory exists then, and a faster command can no longer be seen.
     let hangs = |notice: &Notice<'_>| world.lock().listing_hangs |= matches!(notice, Notice::TakingOver { .. });
     let (cancel, cancelled) = watch::channel(false);
     let asked = Deployment { cancelled, ..deployment(&world, &hangs) };
@@ -251,7 +252,7 @@ async fn who_is_asked_to_end_while_it_takes_the_deployment_says_that_it_has_begu
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_of_kubernetes_that_is_asked_to_end_is_gone_on_with() {
+async fn cancelled_kubernetes_upgrade_is_continued() {
     for call in 1.. {
         let world = World::of(3, Mode::Rolling, Ill::Well);
         let (cancel, cancelled) = watch::channel(false);

@@ -10,7 +10,7 @@ async fn renewed(world: &World) -> anyhow::Result<Vec<String>> {
     deployment(world, &|_| ()).renew_certificates(Duration::from_secs(30), TakeOver::FromTheDead).await
 }
 
-/// The nodes that were asked, each as often as it was, and with which renewals.
+/// The nodes that were asked, once for each request, and the number of renewals.
 fn asked(world: &World) -> (Vec<&'static str>, usize) {
     let renewals = world.lock().renewals.clone();
     let ids: BTreeSet<Uuid> = renewals.iter().map(|(_, id)| *id).collect();
@@ -18,7 +18,7 @@ fn asked(world: &World) -> (Vec<&'static str>, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_node_is_renewed_after_the_other_and_the_leader_last() {
+async fn certificates_are_renewed_one_by_one_leader_last() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     assert_eq!(renewed(&world).await.unwrap(), ["cp2", "cp3", "cp1"]);
     assert_eq!(asked(&world), (vec!["cp2", "cp2", "cp3", "cp3", "cp1", "cp1"], 3));
@@ -38,7 +38,7 @@ async fn an_unhealthy_cluster_keeps_all_its_certificates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_node_waits_until_the_one_before_is_healthy() {
+async fn next_node_waits_for_a_healthy_one_before() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     let watch = |notice: &Notice<'_>| {
         if matches!(notice, Notice::Waiting { what, .. } if what.starts_with("cp2")) {
@@ -54,7 +54,7 @@ async fn the_next_node_waits_until_the_one_before_is_healthy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_refuses_ends_it_with_the_names_of_the_renewed_ones() {
+async fn refusal_ends_renewal_and_names_renewed_nodes() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     let watch = |notice: &Notice<'_>| {
         if matches!(notice, Notice::Done { note } if note.starts_with("cp2")) {
@@ -69,7 +69,7 @@ async fn a_node_that_refuses_ends_it_with_the_names_of_the_renewed_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_is_asked_to_end_names_the_renewed_nodes() {
+async fn cancelled_renewal_names_the_renewed_nodes() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     let (end, cancelled) = tokio::sync::watch::channel(false);
     let watch = |notice: &Notice<'_>| {

@@ -1,4 +1,4 @@
-//! Commands as a person gives them, which may be killed.
+//! Commands as an operator gives them, which may be killed.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::upgrade::{Deployment, Entry, Journal, Notice, Outcome, Request, RunOu
 /// How long a run waits in the fakes' time.
 pub const PAUSE_LIMIT: Duration = Duration::from_secs(300);
 
-/// Does work in a time of its own, in which nobody waits.
+/// Does work in a separate time, without waiting.
 pub fn wait<T>(work: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_time().start_paused(true).build().unwrap().block_on(work)
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub enum Given {
     Killed,
@@ -75,19 +75,19 @@ pub async fn begin(world: &World) {
     hold.release().await;
 }
 
-/// Whether the deployment is held by a command that was killed before it had said its name: for all that others know, it
-/// may be alive.
+/// Whether a command that was killed before it had written its name holds the deployment. For other commands, it may be
+/// alive.
 pub async fn is_nameless(world: &World) -> bool {
     world.fault(None);
     matches!(standing(world).await, Ok(LeaseState::Held(held)) if held.holder.is_none())
 }
 
-/// From whom a person takes the deployment who has looked at its status.
+/// From whom an operator takes the deployment over after a look at its status.
 pub async fn over(world: &World) -> TakeOver {
     if is_nameless(world).await { TakeOver::FromAnyone } else { TakeOver::FromTheDead }
 }
 
-/// Gives a command with something going wrong on its way.
+/// Gives a command with a fault at one call.
 pub async fn give_with(world: &World, verb: Request, ova: Option<PathBuf>, at: Option<At>) -> Given {
     give_within(world, verb, ova, at, PAUSE_LIMIT).await
 }
@@ -119,8 +119,8 @@ pub async fn give(world: &World, verb: Request) -> Given {
     give_with(world, verb, None, None).await
 }
 
-/// Gives a command that has to come to an end, at which everything is as it has to be. When it only ends the way back
-/// of one node, it is given once more.
+/// Gives a command that has to come to an end, at which everything is as it has to be. If it only ends the rollback of
+/// one node, it is given once more.
 pub async fn end(world: &World, verb: Request) -> Outcome {
     let mut given = give(world, verb).await;
     if matches!(given, Given::Arrived(RunOutcome::NodeIsBack(_), _)) {

@@ -1,4 +1,4 @@
-//! The commit of a swap names it: a request that comes late must not find the next one.
+//! The commit of a swap names it: a late request must not find the next one.
 
 use super::command::{Given, end, give, give_with};
 use super::failing::world;
@@ -7,7 +7,7 @@ use super::fake::fault::{At, Fault};
 use crate::upgrade::{Mode, Outcome, Request};
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_swap_is_final_already_is_asked_for_nothing() {
+async fn node_with_a_final_swap_gets_no_request() {
     let upgraded = async || {
         let world = world(1, Mode::Rolling, Ill::Well).await;
         assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
@@ -25,7 +25,7 @@ async fn a_node_whose_swap_is_final_already_is_asked_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_look_before_the_commit_asks_for_the_vms_that_it_needs_and_lists_none() {
+async fn look_before_commit_lists_no_vms() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     world.lock().members_shown = Some(2);

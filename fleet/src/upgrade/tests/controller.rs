@@ -10,7 +10,7 @@ use crate::upgrade::{Journal, Mode, Outcome, Request, RunOutcome, StepDeadline};
 fn assert_send<T: Send>(_: &T) {}
 
 #[tokio::test(start_paused = true)]
-async fn all_verbs_and_steps_may_go_from_thread_to_thread() {
+async fn verbs_and_steps_are_send() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let (deployment, over, ova) = (deployment(&world, &|_| {}), TakeOver::FromTheDead, Path::new("new.ova"));
@@ -33,7 +33,7 @@ async fn all_verbs_and_steps_may_go_from_thread_to_thread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_deployments_are_upgraded_at_the_same_time_in_one_runtime() {
+async fn several_deployments_upgrade_in_one_runtime() {
     let upgrade = |ill| async move {
         let world = World::of(3, Mode::Rolling, ill);
         begin(&world).await;

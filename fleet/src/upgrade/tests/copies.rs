@@ -1,4 +1,4 @@
-//! Copies of data disks: made of what the old image has left, named wherever they lie, and removed by the commit.
+//! Copies of data disks: made as the old image has left the disks, named at each place, and removed by the commit.
 
 use super::command::{Given, begin, end, entries, give, give_with};
 use super::failing::stop_before;
@@ -16,7 +16,8 @@ async fn copying(nodes: usize, mode: Mode) -> World {
     world
 }
 
-/// Panics unless each node's disk is there, where it was, and as many copies beside them, each whole and as the old image has left it.
+/// Panics unless each node's disk is where it was, with as many copies next to it. Each copy is whole and as the old
+/// image has left it.
 fn has_copies(world: &World, count: usize) {
     let state = world.lock();
     for content in &state.contents {
@@ -33,7 +34,7 @@ fn has_copies(world: &World, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_disk_is_copied_before_the_new_vm_has_it_and_the_commit_removes_the_copies() {
+async fn copy_precedes_new_vm_and_ends_with_commit() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         let world = copying(3, mode).await;
         let (arrived, status) = give(&world, Request::Resume).await.arrived();
@@ -62,7 +63,7 @@ async fn without_the_word_nothing_is_copied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_way_back_the_copies_stay_and_are_named() {
+async fn copies_stay_after_a_rollback() {
     let world = copying(3, Mode::Rolling).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let (arrived, status) = give(&world, Request::Rollback).await.arrived();
@@ -73,7 +74,7 @@ async fn after_a_way_back_the_copies_stay_and_are_named() {
 
 /// They hold all that the disks held, and the journal of the upgrade that made them goes with the next one.
 #[tokio::test(start_paused = true)]
-async fn copies_that_an_upgrade_has_left_are_named_by_those_after_it_and_stay() {
+async fn later_upgrades_name_earlier_copies() {
     let mut world = copying(3, Mode::Rolling).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let (arrived, first) = give(&world, Request::Rollback).await.arrived();
@@ -96,7 +97,7 @@ async fn copies_that_an_upgrade_has_left_are_named_by_those_after_it_and_stay() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_with_a_copy_it_is_made_whole_or_the_disk_goes_back() {
+async fn interrupted_copy_is_completed_or_the_disk_returns() {
     let twin = copying(1, Mode::Rolling).await;
     give(&twin, Request::Resume).await.arrived();
     let call = 1 + twin.calls().iter().position(|call| call.name == "copy_disk").expect("a copy");
@@ -121,7 +122,7 @@ async fn whatever_goes_wrong_with_a_copy_it_is_made_whole_or_the_disk_goes_back(
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_room_for_a_copy_the_node_waits_and_goes_back_without_one() {
+async fn node_goes_back_without_room_for_a_copy() {
     let twin = copying(1, Mode::Rolling).await;
     give(&twin, Request::Resume).await.arrived();
     let call = 1 + twin.calls().iter().position(|call| call.name == "copy_disk").expect("a copy");
@@ -138,7 +139,7 @@ async fn without_room_for_a_copy_the_node_waits_and_goes_back_without_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_tried_again_is_copied_anew() {
+async fn retried_node_is_copied_again() {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
     world.options.copy_disks = true;
     world.options.on_failure = OnFailure::Node;
@@ -160,7 +161,7 @@ async fn a_node_that_is_tried_again_is_copied_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_is_somebodys_by_now_is_left_and_named() {
+async fn copy_in_use_is_left_and_named() {
     let world = copying(1, Mode::Rolling).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     {
@@ -179,7 +180,7 @@ async fn a_copy_that_is_somebodys_by_now_is_left_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lies_in_the_place_of_a_copy_is_left_and_said() {
+async fn foreign_file_at_copy_path_is_left() {
     let world = copying(1, Mode::Rolling).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let path = {
@@ -204,9 +205,9 @@ async fn call_of_removal() -> usize {
     1 + twin.calls().iter().position(|call| call.name == "delete_disk").expect("a removal")
 }
 
-/// Somebody runs a VM with it, or has taken the privilege away.
+/// A VM runs with it, or the privilege was taken away.
 #[tokio::test(start_paused = true)]
-async fn a_commit_ends_though_a_copy_cannot_be_removed_and_names_it() {
+async fn commit_ends_with_a_copy_that_stays() {
     let call = call_of_removal().await;
     for kind in [ErrorKind::Transient, ErrorKind::Denied] {
         let world = copying(1, Mode::Rolling).await;
@@ -218,7 +219,7 @@ async fn a_commit_ends_though_a_copy_cannot_be_removed_and_names_it() {
         assert_eq!(status.copies.len(), 1, "{kind:?}");
         world.copies_are_named(&status);
     }
-    // What passes is tried again.
+    // A transient error is tried again.
     let world = copying(1, Mode::Rolling).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let at = At { call, fault: Fault::Error(ErrorKind::Transient), lasting: false };
@@ -227,16 +228,16 @@ async fn a_commit_ends_though_a_copy_cannot_be_removed_and_names_it() {
     has_copies(&world, 0);
 }
 
-/// It says nothing of whether the copy can be removed.
+/// Waiting does not show whether the copy can be removed.
 #[tokio::test(start_paused = true)]
-async fn waiting_for_what_was_begun_before_is_no_try_to_remove_a_copy() {
+async fn waiting_to_settle_is_no_removal_attempt() {
     let begun = async || {
         let world = copying(1, Mode::Rolling).await;
         assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
         stop_before(&world, Request::Commit, Step::of(Action::DeleteCopy, 0)).await;
         world
     };
-    // At which call a commit that goes on from there comes to this one.
+    // The call at which a commit that continues from there comes to this one.
     let call_of = async |world: World, name: &str| {
         give(&world, Request::Commit).await.arrived();
         1 + world.calls().iter().position(|call| call.name == name).expect("a call")
@@ -263,7 +264,7 @@ async fn waiting_for_what_was_begun_before_is_no_try_to_remove_a_copy() {
 
 /// The removal cannot tell it from the node's disk, which a VM holds.
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_has_the_uuid_of_its_disk_is_left_by_the_commit_and_named() {
+async fn copy_with_its_disks_uuid_is_left() {
     let world = copying(1, Mode::Rolling).await;
     world.lock().copies_keep_uuid = true;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
@@ -274,9 +275,9 @@ async fn a_copy_that_has_the_uuid_of_its_disk_is_left_by_the_commit_and_named() 
     world.copies_are_named(&status);
 }
 
-/// Its datastore may have another name by now: that it is not there says nothing, unless it was asked for before.
+/// Its datastore may have another name: that it is missing proves nothing, unless its removal was asked for before.
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_is_not_there_is_named_unless_an_earlier_try_may_have_removed_it() {
+async fn missing_copy_is_named_unless_removal_was_tried() {
     let world = copying(1, Mode::Rolling).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let copies = std::mem::take(&mut world.lock().copies);
@@ -293,9 +294,9 @@ async fn a_copy_that_is_not_there_is_named_unless_an_earlier_try_may_have_remove
     assert_eq!((arrived, status.copies), (RunOutcome::Ended(Outcome::Committed), Vec::new()));
 }
 
-/// The journal is a file on a datastore, and whoever may write that one need not be who may remove the disk.
+/// The journal is a file on a datastore, and its writer may have no right to remove the disk.
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_a_journal_calls_a_copy_is_left_unless_it_is_called_as_one() {
+async fn disk_without_copy_name_is_left() {
     let world = copying(1, Mode::Rolling).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     let strange = DiskRef { uuid: uuid::Uuid::from_u128(0xbad), path: "[datastore1] payroll/payroll.vmdk".to_owned() };

@@ -1,5 +1,5 @@
-//! Every call of a command, and everything that can go wrong there: an error with its effect at once, late or never;
-//! a command that is killed. Whoever goes on brings everything to one of the ends.
+//! Every call of a command, and every fault there. A fault is an error with its effect at once, late or never, or a
+//! killed command. The next command brings everything to one of the ends.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::package;
 use crate::hypervisor::{ErrorKind, PowerState};
 use crate::upgrade::{CODES, Mode, Outcome, REASONS, Request, RunOutcome};
 
-/// What a command does that something goes wrong with.
+/// The work of a command at which a fault happens.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     nodes: usize,
@@ -28,7 +28,7 @@ const BACK: Way = Way { verb: Request::Rollback, ..FORWARD };
 const COMMIT: Way = Way { verb: Request::Commit, ..FORWARD };
 
 impl Way {
-    /// A cluster among strangers, at the beginning of this way.
+    /// A cluster among VMs of other deployments, at the beginning of this work.
     async fn world(self) -> World {
         let mut world = World::of(self.nodes, self.mode, self.ill);
         world.options.copy_disks = self.copies;
@@ -45,7 +45,7 @@ impl Way {
         world
     }
 
-    /// The calls of a command with which nothing goes wrong.
+    /// The calls of a command without a fault.
     async fn calls(self) -> Vec<Call> {
         let world = self.world().await;
         give(&world, self.verb).await.arrived();
@@ -66,7 +66,7 @@ impl Way {
     }
 }
 
-/// Whether what goes wrong passes: no node goes back for that.
+/// Whether a fault passes: no node goes back for that.
 fn is_no_reason_to_turn(at: At) -> bool {
     let passes = match at.fault {
         Fault::Late | Fault::Done => true,
@@ -120,7 +120,7 @@ fn state(given: &Given) -> &'static str {
     }
 }
 
-/// One point: something goes wrong, and when it is mended a person goes on.
+/// One point: a fault happens, and once it is repaired the operator continues.
 async fn point(way: Way, at: At, then: Request, figures: &mut Figures) {
     let told = format!("{way:?} {at:?} then {then:?}");
     let world = way.world().await;
@@ -188,12 +188,12 @@ fn all(call: Call) -> Vec<Fault> {
     [call.kind.faults(), overtaken(call)].concat()
 }
 
-/// Another command takes over where this one asks whether it still may: between two steps, before a call, and within it.
+/// Another command takes over when this one confirms its lease: between two steps, before a call, and within it.
 fn overtaken(call: Call) -> Vec<Fault> {
     if ["store.exists", "store.numbers"].contains(&call.name) { vec![Fault::Overtaken] } else { Vec::new() }
 }
 
-/// Only what kills a command, around every call and every entry of the journal.
+/// Only faults that kill a command, around every call and every entry of the journal.
 fn kills(call: Call) -> Vec<Fault> {
     call.kind.faults().into_iter().filter(|fault| fault.kills()).collect()
 }
@@ -202,7 +202,7 @@ fn doubts_and_kills(call: Call) -> Vec<Fault> {
     [kills(call), doubts(call)].concat()
 }
 
-/// What leaves the most doubt.
+/// The faults that leave the most doubt.
 fn doubts(call: Call) -> Vec<Fault> {
     let doubtful = [Fault::Error(ErrorKind::InDoubt), Fault::Done, Fault::Late, Fault::Error(ErrorKind::Refused)];
     match call.kind {
@@ -212,7 +212,7 @@ fn doubts(call: Call) -> Vec<Fault> {
     }
 }
 
-/// All points of several ways, and what they came to.
+/// All points of several kinds of work, and their results.
 async fn figures(what: &str, ways: &[Way], then: &[Request], faults: impl Fn(Call) -> Vec<Fault>) {
     let began = Instant::now();
     let mut all = Figures::default();
@@ -233,29 +233,29 @@ const THREE: Way = Way { nodes: 3, ..FORWARD };
 const AT_ONCE: Way = Way { mode: Mode::AllAtOnce, ..THREE };
 
 #[tokio::test(start_paused = true)]
-async fn one_node_whatever_goes_wrong_at_any_call_on_the_way_forward() {
+async fn one_node_faults_on_the_way_forward() {
     // Also what is asked for a copy.
     figures("one node, forward", &[Way { copies: true, ..FORWARD }], &BOTH, all).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_node_whatever_goes_wrong_at_any_call_on_the_way_back() {
+async fn one_node_faults_in_a_rollback() {
     figures("one node, back", &[BACK], &BOTH, all).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_node_whatever_goes_wrong_at_any_call_of_the_commit() {
+async fn one_node_faults_in_the_commit() {
     figures("one node, commit", &[Way { copies: true, ..COMMIT }], &[Request::Resume, Request::Commit], all).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_node_whatever_goes_wrong_while_an_ill_image_goes_back_by_itself() {
+async fn one_node_faults_with_an_unhealthy_image() {
     let ways = [Ill::NeverGood, Ill::NoStart, Ill::Hangs].map(|ill| Way { ill, ..FORWARD });
     figures("one node, images that are ill", &ways, &[Request::Resume], doubts_and_kills).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_nodes_and_a_command_that_is_killed_at_any_call() {
+async fn three_nodes_command_killed_at_any_call() {
     figures("three nodes, killed forward", &[THREE, AT_ONCE], &BOTH, kills).await;
     let ways = [THREE, AT_ONCE].map(|way| Way { verb: Request::Rollback, ..way });
     figures("three nodes, killed back", &ways, &[Request::Rollback], kills).await;
@@ -264,7 +264,7 @@ async fn three_nodes_and_a_command_that_is_killed_at_any_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_nodes_and_another_command_that_takes_over_anywhere_also_within_a_call() {
+async fn three_nodes_takeover_at_any_call() {
     let ways = [THREE, AT_ONCE, Way { verb: Request::Rollback, ..THREE }];
     figures("three nodes, taken over", &ways, &[Request::Rollback], overtaken).await;
 }
@@ -277,7 +277,7 @@ async fn three_nodes_and_calls_that_are_in_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_nodes_and_a_command_that_is_killed_while_an_ill_image_goes_back_by_itself() {
+async fn three_nodes_killed_with_an_unhealthy_image() {
     let ways = [Ill::NeverGood, Ill::Hangs].map(|ill| Way { ill, ..THREE });
     figures("three nodes, killed with an image that is ill", &ways, &[Request::Resume], kills).await;
 }

@@ -1,4 +1,4 @@
-//! Images that are ill, and clusters that are not as they were when the plan was made.
+//! Images that are unhealthy, and clusters that are not as they were when the plan was made.
 
 use std::sync::Mutex;
 
@@ -34,7 +34,7 @@ pub async fn stop_before(world: &World, verb: Request, step: Step) {
         settings: None,
     })
     .unwrap();
-    // Some say which disk they take away, or which VM they make, too.
+    // Some entries also name the disk that they take away, or the VM that they make.
     world.lock().faults.kill_after_entry = Some(entry.trim_matches(['{', '}']).to_owned());
     assert!(matches!(give(world, verb).await, Given::Killed), "{step:?} is never begun");
 }
@@ -48,14 +48,14 @@ pub async fn turns(world: &World) -> Vec<(Direction, Option<usize>, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_is_ill_makes_everything_go_back_by_itself_and_says_why() {
+async fn unhealthy_image_rolls_all_back_with_a_reason() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         for (ill, why) in [
-            (Ill::NeverGood, "it was not found good yet"),
+            (Ill::NeverGood, "it was not found healthy yet"),
             (Ill::Silent, "no answer"),
             (Ill::NoEtcd, "its etcd does not answer"),
             (Ill::NoStart, "the firmware finds nothing to start"),
-            (Ill::Hangs, "it was not found good yet"),
+            (Ill::Hangs, "it was not found healthy yet"),
             (Ill::OtherMember, "it is etcd's member ff"),
         ] {
             let world = world(3, mode, ill).await;
@@ -68,7 +68,7 @@ async fn an_image_that_is_ill_makes_everything_go_back_by_itself_and_says_why() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_node_at_a_time_is_away_or_all_are() {
+async fn rolling_takes_one_away_at_once_takes_all() {
     for (mode, away) in [(Mode::Rolling, 1), (Mode::AllAtOnce, 3)] {
         let world = world(3, mode, Ill::Well).await;
         for (verb, outcome) in [(Request::Resume, Outcome::Upgraded), (Request::Rollback, Outcome::RolledBack)] {
@@ -79,7 +79,7 @@ async fn one_node_at_a_time_is_away_or_all_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_is_kept_and_a_commit_removes_the_old_vms() {
+async fn snapshot_is_kept_and_commit_removes_old_vms() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     end(&world, Request::Resume).await;
     let snapshot = format!("before-{}.db", uuid::Uuid::from_u128(0x1d));
@@ -87,7 +87,7 @@ async fn a_snapshot_is_kept_and_a_commit_removes_the_old_vms() {
     assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
 }
 
-/// Upgrades the first node of three, and makes the image ill for the next one.
+/// Upgrades the first node of three, and makes the image unhealthy for the next one.
 async fn second_is_ill(on_failure: OnFailure) -> World {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
     world.options.on_failure = on_failure;
@@ -98,7 +98,7 @@ async fn second_is_ill(on_failure: OnFailure) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_error_turns_everything_back_only_the_failing_node_goes_back() {
+async fn only_the_failing_node_goes_back() {
     let world = second_is_ill(OnFailure::Node).await;
     let (arrived, status) = give(&world, Request::Resume).await.arrived();
     assert_eq!(arrived, RunOutcome::NodeIsBack(1));
@@ -113,20 +113,20 @@ async fn any_error_turns_everything_back_only_the_failing_node_goes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollback_after_one_node_went_back_takes_all_back() {
+async fn rollback_after_one_node_takes_all_back() {
     let world = second_is_ill(OnFailure::Node).await;
     assert_eq!(give(&world, Request::Resume).await.arrived().0, RunOutcome::NodeIsBack(1));
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_nodes_go_back_when_the_operator_says_so() {
+async fn on_failure_all_takes_all_nodes_back() {
     let world = second_is_ill(OnFailure::All).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_that_stays_blocked_pauses_and_upgraded_nodes_stay_where_they_are() {
+async fn blocked_drain_pauses_and_keeps_upgraded_nodes() {
     let world = before(3, Step::of(Action::Import, 1)).await;
     world.lock().stuck = Some("cp3");
     let reason = give(&world, Request::Resume).await.paused();
@@ -139,7 +139,7 @@ async fn a_drain_that_stays_blocked_pauses_and_upgraded_nodes_stay_where_they_ar
 }
 
 #[tokio::test(start_paused = true)]
-async fn gates_that_fail_open_another_node_that_became_ill_is_seen_right_before_the_shutdown() {
+async fn node_unhealthy_before_shutdown_blocks_it() {
     for verb in [Request::Resume, Request::Rollback] {
         let world = before(3, Step::of(Action::ShutDown, 0)).await;
         world.lock().sick.insert("cp1");
@@ -147,7 +147,7 @@ async fn gates_that_fail_open_another_node_that_became_ill_is_seen_right_before_
         assert!(reason.contains("cp1"), "{reason}");
         assert_eq!((world.called("shut_down"), world.called("cut_power")), (0, 0));
         assert!(turns(&world).await.is_empty(), "a node that was not stopped needs no way back");
-        // The way back does not stop it either while another one is ill.
+        // The rollback does not stop it either while another one is unhealthy.
         if verb == Request::Rollback {
             let given = give(&world, Request::Rollback).await;
             assert_eq!((world.called("shut_down"), world.called("cut_power")), (0, 0), "{given:?}");
@@ -159,7 +159,7 @@ async fn gates_that_fail_open_another_node_that_became_ill_is_seen_right_before_
 }
 
 #[tokio::test(start_paused = true)]
-async fn gates_that_fail_open_a_short_or_empty_list_of_members_is_not_all_healthy() {
+async fn short_or_empty_member_list_is_not_healthy() {
     for shown in [2, 0] {
         let world = before(3, Step::of(Action::ShutDown, 0)).await;
         world.lock().members_shown = Some(shown);
@@ -172,7 +172,7 @@ async fn gates_that_fail_open_a_short_or_empty_list_of_members_is_not_all_health
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_gets_well_within_the_pause_is_gone_on_with_by_itself() {
+async fn node_recovering_within_the_pause_continues() {
     let world = before(3, Step::of(Action::ShutDown, 0)).await;
     world.lock().sick.insert("cp1");
     let mended = async {
@@ -191,7 +191,7 @@ pub async fn call_of(name: &str, verb: Request, ill: Ill) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_vm_that_is_still_on_at_the_limit_has_its_power_cut() {
+async fn power_is_cut_only_at_the_limit() {
     let call = call_of("shut_down", Request::Resume, Ill::Well).await;
     for kind in [
         ErrorKind::InDoubt,
@@ -214,8 +214,8 @@ async fn only_a_vm_that_is_still_on_at_the_limit_has_its_power_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hypervisor_cannot_do_now_pauses_and_what_nobody_mends_while_a_node_is_away_turns_back() {
-    // A full datastore, or what will never be done: nothing is away yet.
+async fn lasting_error_rolls_an_away_node_back() {
+    // A full datastore, or a final error: no node is away yet.
     let import = call_of("import", Request::Resume, Ill::Well).await;
     for kind in [ErrorKind::Transient, ErrorKind::Refused] {
         let at = At { call: import, fault: Fault::Error(kind), lasting: true };
@@ -224,7 +224,7 @@ async fn what_a_hypervisor_cannot_do_now_pauses_and_what_nobody_mends_while_a_no
         assert!(turns(&paused).await.is_empty());
         assert_eq!(end(&paused, Request::Resume).await, Outcome::Upgraded);
     }
-    // A vCenter that is restarted is no reason to turn back.
+    // A vCenter that is restarted is no reason to go back.
     let attach = call_of("attach", Request::Resume, Ill::Well).await;
     for (fault, lasting, outcome) in [
         (ErrorKind::Transient, false, Outcome::Upgraded),
@@ -241,7 +241,7 @@ async fn what_a_hypervisor_cannot_do_now_pauses_and_what_nobody_mends_while_a_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_suspended_or_in_an_unknown_state_is_left_alone_until_it_is_not() {
+async fn vm_suspended_or_in_unknown_state_is_left() {
     for power in [PowerState::Suspended, PowerState::Unknown] {
         let world = before(3, Step::of(Action::ShutDown, 0)).await;
         world.change_vm(old_vm("cp2"), |machine| machine.vm.power = power);
@@ -254,7 +254,7 @@ async fn a_vm_that_is_suspended_or_in_an_unknown_state_is_left_alone_until_it_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_way_back_evacuates_a_new_vm_that_runs_well_before_it_is_stopped() {
+async fn rollback_evacuates_a_healthy_new_vm() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     end(&world, Request::Resume).await;
     assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack);
@@ -266,7 +266,7 @@ async fn the_way_back_evacuates_a_new_vm_that_runs_well_before_it_is_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_drain_deletes_for_good_is_named_before_a_node_leaves_its_work_on_either_way() {
+async fn drain_losses_are_named_in_both_directions() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     let said = Mutex::new(Vec::new());
     let watch = |notice: &Notice<'_>| {
@@ -307,9 +307,9 @@ async fn only_adapters_that_were_connected_are_connected_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_somebody_has_powered_on_is_not_cut_off_the_network_and_stops_only_while_the_others_are_well() {
+async fn powered_on_vm_stops_only_with_healthy_others() {
     let is_connected = |vm: &Vm| vm.adapters[0].connected;
-    // A command was killed when the old VM of cp2 was off, a colleague has powered it on, and another node fails.
+    // A command was killed when the old VM of cp2 was off, an operator has powered it on, and another node fails.
     let world = before(3, Step::of(Action::Fence, 0)).await;
     let id = world.old_vm("cp2").reference.id;
     world.lock().boot(&id);
@@ -321,7 +321,7 @@ async fn a_vm_that_somebody_has_powered_on_is_not_cut_off_the_network_and_stops_
     assert!(is_connected(&world.old_vm("cp2")));
     world.lock().sick.clear();
     assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
-    // The same of a new one, on the way back.
+    // The same of a new one, in a rollback.
     let world = self::world(3, Mode::Rolling, Ill::Well).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     stop_before(&world, Request::Rollback, Step::of(Action::FenceNew, 2)).await;
@@ -337,7 +337,7 @@ async fn a_vm_that_somebody_has_powered_on_is_not_cut_off_the_network_and_stops_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_was_moved_since_the_plan_is_found_by_its_journaled_path() {
+async fn moved_disk_is_found_by_its_journaled_path() {
     for ill in [Ill::Well, Ill::NeverGood] {
         for call in [None, Some("detach"), Some("attach")] {
             let world = world(1, Mode::Rolling, ill).await;
@@ -359,7 +359,7 @@ async fn a_disk_that_was_moved_since_the_plan_is_found_by_its_journaled_path() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_became_part_of_a_snapshot_is_not_detached() {
+async fn disk_in_a_snapshot_is_not_detached() {
     let world = before(1, Step::of(Action::Fence, 0)).await;
     world.change_vm(old_vm("cp1"), |machine| {
         machine.vm.disks[1].parent = Some("[datastore1] cp1/data-base.vmdk".to_owned());
@@ -374,7 +374,7 @@ async fn a_disk_that_became_part_of_a_snapshot_is_not_detached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_is_abandoned_from_every_entry_and_another_one_can_be_planned() {
+async fn upgrade_can_be_abandoned_at_every_entry() {
     for verb in [Request::Resume, Request::Rollback] {
         let (mut abandoned, mut ended) = (0, 0);
         for number in 1.. {
@@ -400,7 +400,7 @@ async fn an_upgrade_is_abandoned_from_every_entry_and_another_one_can_be_planned
             }
             assert_eq!(given.outcome(), Outcome::Abandoned);
             abandoned += 1;
-            // Where all nodes do their part, nothing of it is in the way of the next one.
+            // If all nodes do their part, nothing of it blocks the next one.
             if world.images().len() == 3 {
                 let refusals = super::stamp::refusals(&world).await;
                 let allowed = ["upgrade.vm-name", "upgrade.nothing-to-do"];
@@ -425,10 +425,10 @@ async fn calls_of(world: &World, verb: Request) -> Vec<&'static str> {
     twin.calls().iter().map(|call| call.name).collect()
 }
 
-/// What was begun before has not settled when a command goes on: the step that comes next is tried again, and is noted
-/// as begun all the same. The way back goes by that.
+/// Earlier requests have not settled when a command continues. The step that comes next is tried again, and is still
+/// noted as begun. The rollback uses that.
 #[tokio::test(start_paused = true)]
-async fn a_step_that_had_to_wait_for_what_was_begun_before_is_not_forgotten_on_the_way_back() {
+async fn step_that_waited_to_settle_is_rolled_back() {
     let killed = async |call| {
         let world = world(1, Mode::Rolling, Ill::NeverGood).await;
         let at = At { call, fault: Fault::CutBefore, lasting: false };

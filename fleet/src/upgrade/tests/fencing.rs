@@ -1,4 +1,4 @@
-//! Two commands on one deployment: who was overtaken does nothing more, also when he was frozen and wakes up.
+//! Two commands on one deployment: an overtaken one does nothing more, also after it was frozen.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl<'a> Freezing<'a> {
         Self { world, left, frozen: AtomicBool::new(false), freezes: Notify::new(), wakes: Notify::new() }
     }
 
-    /// The answer is there; who asked may be frozen before he sees it.
+    /// The answer has arrived; the caller may be frozen before it sees it.
     async fn answer<T>(&self, answer: T) -> T {
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) == Ok(1) {
             self.frozen.store(true, Ordering::SeqCst);
@@ -91,7 +91,7 @@ fn changes(world: &World) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_does_nothing_more() {
+async fn frozen_and_overtaken_command_does_nothing_more() {
     for calls in 1.. {
         let world = World::of(1, Mode::Rolling, Ill::Well);
         begin(&world).await;
@@ -108,7 +108,7 @@ async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_
             }
         }
         std::thread::sleep(WINDOW + Duration::from_millis(2));
-        // The other one takes over, and takes everything back.
+        // The other one takes over, and rolls everything back.
         let (arrived, _) =
             deployment(&world, &|_| {}).go_on(Request::Rollback, None, TakeOver::FromAnyone).await.unwrap();
         assert_eq!(arrived, RunOutcome::Ended(Outcome::RolledBack), "{calls}");
@@ -133,7 +133,7 @@ async fn a_command_that_was_frozen_anywhere_and_wakes_up_after_it_was_overtaken_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_of_kubernetes_that_was_frozen_anywhere_and_overtaken_asks_no_node_any_more() {
+async fn overtaken_kubernetes_upgrade_asks_no_further_node() {
     let options = KubernetesOptions { to: Some("1.36".to_owned()), drain_seconds: 1, limit: Duration::from_secs(30) };
     for calls in 1.. {
         let world = World::of(2, Mode::Rolling, Ill::Well);
@@ -171,7 +171,7 @@ async fn an_upgrade_of_kubernetes_that_was_frozen_anywhere_and_overtaken_asks_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_journal_of_a_hold_that_was_overtaken_is_not_read() {
+async fn journal_of_an_overtaken_lease_is_not_read() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let first = Lease::acquire(&world, "first", TakeOver::FromTheDead, &|_| {}).await.unwrap();
@@ -190,7 +190,7 @@ async fn the_journal_of_a_hold_that_was_overtaken_is_not_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_explicit_word_nothing_is_taken_from_who_may_be_alive() {
+async fn taking_over_the_living_requires_explicit_consent() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let alive = Lease::acquire(&world, "somebody else", TakeOver::FromTheDead, &|_| {}).await.unwrap();
@@ -203,7 +203,7 @@ async fn without_an_explicit_word_nothing_is_taken_from_who_may_be_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resume_and_rollback_are_under_a_hold_while_the_api_is_away_too() {
+async fn resume_and_rollback_hold_the_lease_without_api() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
     world.lock().api_away = true;

@@ -1,4 +1,4 @@
-//! VMs that the inventory does not show any more: gone, or only out of sight.
+//! VMs that the inventory no longer shows: gone, or only out of sight.
 
 use uuid::Uuid;
 
@@ -16,7 +16,7 @@ async fn upgraded(nodes: usize) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_vm_that_a_listing_lacks_may_run_and_its_old_one_stays_off() {
+async fn unlisted_new_vm_keeps_its_old_vm_off() {
     for found_by_uuid in [true, false] {
         let world = upgraded(1).await;
         let new = world.new_vm("cp1").uuid();
@@ -36,14 +36,14 @@ async fn a_new_vm_that_a_listing_lacks_may_run_and_its_old_one_stays_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_vm_that_somebody_deleted_is_no_dead_end() {
+async fn deleted_new_vm_is_no_dead_end() {
     let world = before(1, Step::of(Action::Attach, 0)).await;
     world.delete_vm(world.new_vm("cp1").uuid());
     assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_vm_that_vanishes_while_the_new_one_comes_up_turns_nobody_back() {
+async fn old_vm_vanishing_during_gate_causes_no_rollback() {
     for action in [Action::Attach, Action::PowerOn, Action::Gate] {
         let world = before(3, Step::of(action, 0)).await;
         world.delete_vm(old_vm("cp2"));
@@ -53,7 +53,7 @@ async fn an_old_vm_that_vanishes_while_the_new_one_comes_up_turns_nobody_back() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_vm_that_is_deleted_when_the_new_one_is_off_is_named_as_gone() {
+async fn old_vm_deleted_after_new_stopped_is_reported() {
     for action in [Action::FenceNew, Action::DetachNew, Action::AttachOld, Action::PowerOnOld] {
         let world = upgraded(1).await;
         stop_before(&world, Request::Rollback, Step::of(action, 0)).await;
@@ -64,19 +64,19 @@ async fn an_old_vm_that_is_deleted_when_the_new_one_is_off_is_named_as_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_ill_does_not_go_back_to_a_vm_that_is_gone() {
+async fn unhealthy_node_without_old_vm_stays() {
     let world = before(1, Step::of(Action::Gate, 0)).await;
     world.lock().ill = Ill::NeverGood;
     world.delete_vm(old_vm("cp1"));
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("there is no way back") && reason.contains("of cp1"), "{reason}");
+    assert!(reason.contains("no rollback is possible") && reason.contains("of cp1"), "{reason}");
     assert!(turns(&world).await.is_empty());
     world.lock().ill = Ill::Well;
     assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollback_that_would_stick_half_way_is_refused_before_anything_is_changed() {
+async fn rollback_that_would_stick_is_refused_first() {
     let world = upgraded(3).await;
     world.delete_vm(old_vm("cp1"));
     let Given::Failed(error) = give(&world, Request::Rollback).await else { panic!("it is taken") };
@@ -87,7 +87,7 @@ async fn a_rollback_that_would_stick_half_way_is_refused_before_anything_is_chan
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
+async fn node_rolled_back_is_no_longer_replaced() {
     let plan = World::of(1, Mode::Rolling, Ill::Well).plan().await;
     let done = |action| {
         let step = Step::of(action, 0);
@@ -113,13 +113,13 @@ async fn a_node_whose_way_back_is_done_is_not_taken_for_replaced_any_more() {
     assert!(!Progress::of(&plan, &entries(&events)).is_replaced(0));
 }
 
-/// What the hypervisor of the fakes says of a VM that is out of the folders that are searched.
+/// The fake hypervisor's words for a VM that is out of the folders that are searched.
 const PLACE: &str = "would not be searched for";
-/// What helps where it is none that was moved: a commit would destroy a copy that was moved back, and a way back would run it.
+/// The remedy if it is a copy. A commit would destroy a copy that was moved back, and a rollback would run it.
 const IF_COPY: &str = "a copy that backup software has restored, remove it or take its stamp (kaas.stamp) away";
 
 #[tokio::test(start_paused = true)]
-async fn an_old_vm_that_was_moved_is_named_by_the_plan() {
+async fn plan_names_a_moved_old_vm() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     world.move_away(old_vm("cp2"));
     let inventory = world.inventory().await;
@@ -130,7 +130,7 @@ async fn an_old_vm_that_was_moved_is_named_by_the_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_vm_that_was_moved_right_before_its_shutdown_is_not_called_gone() {
+async fn old_vm_moved_before_shutdown_is_not_gone() {
     let world = before(1, Step::of(Action::ShutDown, 0)).await;
     world.move_away(old_vm("cp1"));
     let reason = give(&world, Request::Resume).await.paused();
@@ -141,21 +141,21 @@ async fn an_old_vm_that_was_moved_right_before_its_shutdown_is_not_called_gone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_way_back_says_where_an_old_vm_was_moved_to_and_is_open_once_it_is_back() {
+async fn rollback_names_a_moved_vm_and_waits() {
     let world = upgraded(3).await;
     world.move_away(old_vm("cp1"));
     let Given::Failed(error) = give(&world, Request::Rollback).await else { panic!("it is taken") };
     let error = error.to_string();
     assert!(error.contains(PLACE) && error.contains("is not gone") && error.contains("[upgrade.vm-moved]"), "{error}");
     assert!(error.contains(IF_COPY), "{error}");
-    assert!(error.ends_with("nothing was changed") && !error.contains("no way back"), "{error}");
+    assert!(error.ends_with("nothing was changed") && !error.contains("no rollback is possible"), "{error}");
     assert_eq!(deployment(&world, &|_| {}).status().await.unwrap().direction, Direction::Forward);
     world.lock().unlisted.clear();
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_does_not_end_while_an_old_vm_is_out_of_sight() {
+async fn commit_waits_for_an_unlisted_old_vm() {
     let world = upgraded(3).await;
     world.move_away(old_vm("cp1"));
     let reason = give(&world, Request::Commit).await.paused();
@@ -168,9 +168,9 @@ async fn a_commit_does_not_end_while_an_old_vm_is_out_of_sight() {
     assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
 }
 
-/// It was removed before the commit was broken off, and backup software keeps a replica of it, with a disk of its own.
+/// It was removed before the commit was interrupted, and backup software keeps a replica of it, with a separate disk.
 #[tokio::test(start_paused = true)]
-async fn a_replica_of_an_old_vm_that_is_gone_holds_up_no_commit() {
+async fn replica_of_gone_old_vm_blocks_no_commit() {
     let world = upgraded(3).await;
     world.delete_vm(old_vm("cp1"));
     world.add_own("replica", old_vm("cp1"), |machine| {
@@ -184,9 +184,9 @@ async fn a_replica_of_an_old_vm_that_is_gone_holds_up_no_commit() {
     assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
 }
 
-/// Stamp and all: the node runs, and the VM that it runs in is the other one.
+/// A copy with the stamp: the node runs, and its VM is the other one.
 #[tokio::test(start_paused = true)]
-async fn a_replica_of_a_new_vm_holds_up_no_commit() {
+async fn replica_of_a_new_vm_blocks_no_commit() {
     for is_copy in [false, true] {
         let world = upgraded(3).await;
         let new = world.new_vm("cp1");
@@ -208,7 +208,7 @@ async fn a_replica_of_a_new_vm_holds_up_no_commit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_is_abandoned_names_the_old_vm_that_was_moved_and_the_next_one_knows_of_it() {
+async fn abandoning_names_a_moved_old_vm() {
     let world = upgraded(1).await;
     world.move_away(old_vm("cp1"));
     let (_, status) = give(&world, Request::Abandon).await.arrived();
@@ -222,6 +222,6 @@ async fn an_upgrade_that_is_abandoned_names_the_old_vm_that_was_moved_and_the_ne
         .collect();
     assert!(told.iter().any(|note| note.contains(PLACE)), "{told:?}");
     assert!(!told.iter().any(|note| note.contains("no other VM of it is left")), "{told:?}");
-    // No node says its BIOS UUID any more: the last upgrade has noted it.
+    // No node says its BIOS UUID now: the last upgrade has noted it.
     assert!(world.inventory().await.moved.contains_key(&old_vm("cp1")));
 }

@@ -1,4 +1,5 @@
-//! A store that hangs: who cannot go on without it asks it no oftener than who only waits. Each question may be a search of a datastore.
+//! A store that hangs: a command that needs it to continue asks it no oftener than a waiting one. Each question may be
+//! a search of a datastore.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::upgrade::step_error::StepError;
 use crate::upgrade::{Deployment, Mode, Notice, Outcome, Request, RunOutcome};
 
 #[tokio::test(start_paused = true)]
-async fn who_has_to_note_something_asks_a_store_that_hangs_once_a_minute() {
+async fn entry_retries_a_hanging_store_once_a_minute() {
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let deployment = Deployment { pause_limit: Duration::from_secs(600), ..deployment(&world, &|_| {}) };
@@ -31,7 +32,7 @@ async fn who_has_to_note_something_asks_a_store_that_hangs_once_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_cannot_be_permitted_asks_a_store_that_hangs_once_a_minute() {
+async fn step_retries_a_hanging_store_once_a_minute() {
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     let hangs = |notice: &Notice<'_>| world.lock().store_hangs |= matches!(notice, Notice::Step { .. });
     let deployment = Deployment { pause_limit: Duration::from_secs(600), ..deployment(&world, &hangs) };

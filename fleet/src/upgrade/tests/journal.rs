@@ -136,7 +136,7 @@ async fn the_journal_before_stays_in_its_hold() {
     assert!(world.store().holds[&1][FILE].ends_with(&before));
 }
 
-/// A journal with a plan and three entries, and its hold.
+/// A journal with a plan and three entries, and its lease.
 async fn written<'a>(hold: &'a Lease<'a>, plan: Plan) -> Journal<'a> {
     let mut journal = Journal::begin(hold, plan).await.unwrap();
     for action in [Action::Verify, Action::Snapshot, Action::Check] {
@@ -332,7 +332,7 @@ async fn commands_remove_old_holds_and_their_journals() {
 async fn a_late_copy_replaces_no_new_journal() {
     use crate::upgrade::tests::command::{begin, deployment, entries, give};
     use crate::upgrade::{Outcome, Request, RunOutcome};
-    // An upgrade that has ended, in the lowest hold but two, and so many above it that it has to be copied.
+    // An upgrade that has ended, in the lowest lease but two, and so many above it that it has to be copied.
     let old = async || {
         let world = World::of(1, Mode::Rolling, Ill::Well);
         begin(&world).await;

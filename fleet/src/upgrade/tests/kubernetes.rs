@@ -41,7 +41,7 @@ fn codes_of(refused: &anyhow::Error) -> Vec<&'static str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_last() {
+async fn nodes_upgrade_in_order_role_holder_last() {
     let world = world();
     let plan = planned_to(&world, None).await.unwrap();
     assert_eq!(plan.to, "1.36");
@@ -58,7 +58,7 @@ async fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_drain_deletes_for_good_is_named_in_the_plan_and_before_each_node_is_asked() {
+async fn drain_losses_are_named_before_each_node() {
     let world = world();
     let plan = planned_to(&world, None).await.unwrap();
     assert!(!plan.grounds.iter().any(|ground| ground.evidence.contains("drain")), "{plan:?}");
@@ -68,7 +68,7 @@ async fn what_a_drain_deletes_for_good_is_named_in_the_plan_and_before_each_node
     for node in ["cp1", "cp2", "cp3"] {
         assert!(plan.grounds.iter().any(|ground| ground.subject == node && ground.evidence == words), "{plan:?}");
     }
-    // What the last node deletes has come since the plan.
+    // The last node's losses have come since the plan.
     let said = Mutex::new(Vec::new());
     let watch = |notice: &Notice<'_>| match notice {
         Notice::Losses { node, words } => {
@@ -89,7 +89,7 @@ async fn what_a_drain_deletes_for_good_is_named_in_the_plan_and_before_each_node
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_broken_off_is_gone_on_with() {
+async fn interrupted_upgrade_is_continued() {
     let world = world();
     world.lock().stuck = Some("cp3");
     let error = format!("{:#}", upgraded(&world).await.unwrap_err());
@@ -102,7 +102,7 @@ async fn what_was_broken_off_is_gone_on_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_snapshot_before_a_kubernetes_upgrade_is_of_before_its_first_node_however_often_it_is_tried() {
+async fn snapshot_before_the_first_node_is_kept() {
     const NAME: &str = "before-kubernetes-1.36.db";
     let world = world();
     // One of an upgrade that never began is of no use.
@@ -119,9 +119,9 @@ async fn the_snapshot_before_a_kubernetes_upgrade_is_of_before_its_first_node_ho
     assert_eq!(world.called("snapshot"), 1);
 }
 
-/// Of two of one name the later one would be of a store in which the new API server has written.
+/// Of two with one name, the later one would be of a store in which the new API server has written.
 #[tokio::test(start_paused = true)]
-async fn a_kubernetes_upgrade_whose_snapshot_is_kept_elsewhere_takes_none_and_says_so() {
+async fn snapshot_kept_elsewhere_is_not_taken_again() {
     let world = world();
     world.lock().stuck = Some("cp3");
     upgraded(&world).await.unwrap_err();
@@ -140,7 +140,7 @@ async fn a_kubernetes_upgrade_whose_snapshot_is_kept_elsewhere_takes_none_and_sa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_was_overtaken_upgrades_no_further_node() {
+async fn overtaken_command_upgrades_no_further_node() {
     let world = world();
     let overtaking = |notice: &Notice<'_>| {
         if matches!(notice, Notice::Kubernetes { index: 1, total: 3, .. }) {
@@ -153,7 +153,7 @@ async fn a_command_that_was_overtaken_upgrades_no_further_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_somebody_does_not_want_upgraded_once_he_is_told_of_it_is_not_asked() {
+async fn node_declined_at_its_notice_is_not_asked() {
     let world = world();
     let (cancel, cancelled) = watch::channel(false);
     let ending = |notice: &Notice<'_>| {
@@ -171,16 +171,16 @@ async fn a_node_that_somebody_does_not_want_upgraded_once_he_is_told_of_it_is_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_that_lists_more_control_nodes_than_a_cluster_has_has_none_of_them_asked() {
+async fn api_with_too_many_nodes_asks_none() {
     let world = world();
     world.lock().nodes = vec!["cp1"; 10];
     let error = format!("{:#}", planned_to(&world, None).await.unwrap_err());
-    assert!(error.contains("lists 10 control nodes"), "{error}");
+    assert!(error.contains("lists 10 control-plane nodes"), "{error}");
     assert_eq!(world.called("facts"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_minor_than_the_next_one_is_refused() {
+async fn other_than_next_minor_version_is_refused() {
     let world = world();
     for to in ["1.37", "1.34", "new"] {
         assert_eq!(codes_of(&planned_to(&world, Some(to)).await.unwrap_err()), ["upgrade.kubernetes-skew"], "{to}");

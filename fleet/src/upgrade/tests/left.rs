@@ -1,4 +1,4 @@
-//! What abandoning tells a person to do with the VMs that stay: vCenter deletes attached disks with their VM.
+//! The operator's work with the VMs that stay after abandoning: vCenter deletes attached disks with their VM.
 
 use super::command::{entries, give, give_with};
 use super::failing::{before, call_of, world};
@@ -8,7 +8,7 @@ use crate::hypervisor::{DiskKind, PowerState};
 use crate::upgrade::entry::Event;
 use crate::upgrade::{Action, Mode, Outcome, Request, Step};
 
-/// What abandoning says of the first node.
+/// The note on the first node after abandoning.
 async fn told(world: &World) -> String {
     assert_eq!(give(world, Request::Abandon).await.outcome(), Outcome::Abandoned);
     let keeps = |event| match event {
@@ -18,13 +18,13 @@ async fn told(world: &World) -> String {
     entries(world).await.into_iter().find_map(|entry| keeps(entry.event)).expect("a note")
 }
 
-/// The VMs that a person is to remove.
+/// The VMs that the operator is to remove.
 fn left(told: &str) -> &str {
     told.split("; ").find(|part| part.starts_with("left: ")).unwrap_or("")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_holds_the_data_disk_is_never_named_to_be_removed() {
+async fn vm_with_the_data_disk_is_never_removable() {
     for (action, new_holds) in [(Action::PowerOn, true), (Action::Fence, false), (Action::Detach, false)] {
         let world = before(1, Step::of(action, 0)).await;
         let (old, new) = (world.old_vm("cp1").to_string(), world.new_vm("cp1").to_string());
@@ -39,7 +39,7 @@ async fn a_vm_that_holds_the_data_disk_is_never_named_to_be_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_attached_late_is_not_removed_with_its_vm() {
+async fn late_attached_disk_is_not_removed() {
     let world = world(1, Mode::Rolling, Ill::Well).await;
     let call = call_of("attach", Request::Resume, Ill::Well).await;
     let at = At { call, fault: Fault::CutLate, lasting: false };
@@ -52,7 +52,7 @@ async fn a_disk_that_is_attached_late_is_not_removed_with_its_vm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_with_any_disk_but_its_own_is_not_named_to_be_removed() {
+async fn vm_with_another_disk_is_not_removable() {
     for kind in [DiskKind::Data, DiskKind::Foreign] {
         let world = before(1, Step::of(Action::Attach, 0)).await;
         let other = crate::hypervisor::Disk { kind, ..data(disk("cp2")) };
@@ -65,7 +65,7 @@ async fn a_vm_with_any_disk_but_its_own_is_not_named_to_be_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_not_known_to_be_off_is_not_named_to_be_removed() {
+async fn vm_not_known_as_off_is_not_removable() {
     for power in [PowerState::Suspended, PowerState::Unknown] {
         let world = before(1, Step::of(Action::Attach, 0)).await;
         world.change_vm(old_vm("cp1"), |machine| machine.vm.power = power);

@@ -1,4 +1,4 @@
-//! How long is waited before a node goes back, whatever the pause limit; what passes while nobody looks does not count.
+//! How long a node waits before it goes back, whatever the pause limit. Time without a look does not count.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::upgrade::{Action, Mode, Outcome, Request, RunOutcome, Step};
 const SHORT: Duration = Duration::from_secs(10);
 
 #[tokio::test(start_paused = true)]
-async fn a_hypervisor_that_stays_away_turns_no_node_back_whatever_the_pause_limit() {
+async fn absent_hypervisor_rolls_no_node_back() {
     for name in ["attach", "power_on"] {
         let call = call_of(name, Request::Resume, Ill::Well).await;
         for kind in [ErrorKind::Transient, ErrorKind::Changed, ErrorKind::InDoubt] {
@@ -30,7 +30,7 @@ async fn a_hypervisor_that_stays_away_turns_no_node_back_whatever_the_pause_limi
     }
 }
 
-/// A node that is away, and another VM holds its disk.
+/// A node that is away while another VM holds its disk.
 async fn held_elsewhere() -> World {
     let world = before(1, Step::of(Action::Attach, 0)).await;
     world.add_own("stray", Uuid::from_u128(0x57), |machine| machine.vm.disks.push(data(disk("cp1"))));
@@ -38,7 +38,7 @@ async fn held_elsewhere() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_pause_limit_pauses_and_the_time_that_counts_goes_on_at_the_next_command() {
+async fn counted_time_continues_after_a_short_pause_limit() {
     let world = held_elsewhere().await;
     let mut paused = 0;
     while turns(&world).await.is_empty() {
@@ -51,14 +51,14 @@ async fn a_short_pause_limit_pauses_and_the_time_that_counts_goes_on_at_the_next
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_pause_limit_lets_the_node_go_back_when_the_gates_time_is_over() {
+async fn long_pause_limit_still_rolls_back_at_gate() {
     let world = held_elsewhere().await;
     give(&world, Request::Resume).await.paused();
     assert_eq!(turns(&world).await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_was_stopped_for_an_hour_has_not_looked_for_an_hour() {
+async fn time_of_a_stopped_command_does_not_count() {
     let world = held_elsewhere().await;
     let hour = Duration::from_secs(3600);
     let stopped = async {
@@ -73,7 +73,7 @@ async fn a_command_that_was_stopped_for_an_hour_has_not_looked_for_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_was_moved_and_moved_back_is_found() {
+async fn disk_moved_away_and_back_is_found() {
     let world = before(1, Step::of(Action::Fence, 0)).await;
     let backup = |parent: Option<&str>| {
         world.change_vm(old_vm("cp1"), |machine| machine.vm.disks[1].parent = parent.map(ToOwned::to_owned));

@@ -1,4 +1,4 @@
-//! A node that is lost for good in mid-upgrade, and replaced by the operator.
+//! A node that is lost for good in the middle of an upgrade, and replaced by the operator.
 
 use super::command::{begin, deployment, give, give_with};
 use super::fake::fault::{At, Fault};
@@ -23,7 +23,7 @@ async fn replaced(call: usize) -> Option<World> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_way_out_after_a_lost_node_a_replaced_member_that_is_good_on_the_target_is_accepted() {
+async fn replaced_lost_node_is_accepted_on_the_target() {
     let mut figures = (0, 0, 0);
     for call in (10..220).step_by(3) {
         let Some(world) = replaced(call).await else { continue };
@@ -54,7 +54,7 @@ async fn no_way_out_after_a_lost_node_a_replaced_member_that_is_good_on_the_targ
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_lost_node_was_replaced_the_others_can_go_back() {
+async fn others_go_back_after_a_lost_node() {
     let mut back = 0;
     for call in (10..220).step_by(7) {
         let Some(world) = replaced(call).await else { continue };
@@ -66,7 +66,7 @@ async fn after_a_lost_node_was_replaced_the_others_can_go_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_node_that_nobody_replaces_ends_by_abandoning() {
+async fn lost_node_without_replacement_ends_by_abandoning() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let at = At { call: 100, fault: Fault::CutAfter, lasting: false };

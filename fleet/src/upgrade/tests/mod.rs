@@ -1,5 +1,5 @@
-//! Upgrades of a cluster that is not there: a strict hypervisor, nodes that keep
-//! the rules of the data disk, and every way in which a call can fail or a command be cut.
+//! Upgrades of a cluster in memory, with a strict hypervisor, and nodes that keep the rules of the data disk. Calls
+//! fail and commands are cut in every way.
 
 mod adopt;
 mod all_at_once;

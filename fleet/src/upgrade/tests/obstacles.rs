@@ -1,5 +1,5 @@
-//! What does not pass by itself: a hypervisor that refuses for good, a missing privilege, a copy of a VM, a store that is
-//! away. The command ends soon, says why, and is continued.
+//! Obstacles that do not pass by themselves: a final refusal of the hypervisor, a missing privilege, a copy of a VM, an
+//! absent store. The command ends soon, says why, and is continued.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn lasting(call: usize, kind: ErrorKind) -> Option<At> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_final_refusal_is_looked_at_once_more_and_ends_the_command() {
+async fn final_refusal_is_retried_once_then_ends() {
     let import = call_of("import", Request::Resume, Ill::Well).await;
     for (kind, code) in [
         (ErrorKind::Refused, "hypervisor.refused"),
@@ -39,7 +39,7 @@ async fn a_final_refusal_is_looked_at_once_more_and_ends_the_command() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_passes_by_itself_is_waited_for_as_before() {
+async fn transient_obstacle_is_waited_for() {
     let import = call_of("import", Request::Resume, Ill::Well).await;
     let world = world(1, Mode::Rolling, Ill::Well).await;
     let began = Instant::now();
@@ -49,7 +49,7 @@ async fn what_passes_by_itself_is_waited_for_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_privilege_does_not_turn_a_node_back_that_is_away() {
+async fn missing_privilege_rolls_no_node_back() {
     for name in ["attach", "power_on"] {
         let call = call_of(name, Request::Resume, Ill::Well).await;
         let world = world(1, Mode::Rolling, Ill::Well).await;
@@ -61,7 +61,7 @@ async fn a_missing_privilege_does_not_turn_a_node_back_that_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_stays_away_pauses_the_upgrade_and_resuming_goes_on() {
+async fn absent_store_pauses_and_resuming_goes_on() {
     for (name, number) in [("store.journal", 4), ("store.exists", 9)] {
         let twin = world(1, Mode::Rolling, Ill::Well).await;
         give(&twin, Request::Resume).await.arrived();
@@ -78,14 +78,14 @@ async fn a_store_that_stays_away_pauses_the_upgrade_and_resuming_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_somebody_made_of_a_new_vm_is_not_removed_with_it() {
+async fn copy_of_a_new_vm_is_not_removed() {
     let import = call_of("import", Request::Resume, Ill::Well).await;
     let world = world(1, Mode::Rolling, Ill::Well).await;
-    // Nobody has noted that the VM is whole.
+    // It is not noted that the VM is whole.
     let at = At { call: import, fault: Fault::CutAfter, lasting: false };
     assert!(matches!(give_with(&world, Request::Resume, None, Some(at)).await, Given::Killed));
     let (swap, half) = (world.plan_of_journal().await.nodes[0].swap, world.new_vm("cp1").uuid());
-    // By a BIOS UUID of its own a copy is told from it, and not by the same one.
+    // A BIOS UUID of a copy tells it from the VM, unless both have the same one.
     for (uuid, codes) in [(Uuid::from_u128(0xc1), "[upgrade.vm-left]"), (half, "[upgrade.vm-copied]")] {
         world.add_own("clone", uuid, |machine| machine.vm.stamp = stamp("cp1", Some(swap)));
         for verb in [Request::Resume, Request::Rollback] {

@@ -1,4 +1,4 @@
-//! Who changes VMs beside an upgrade learns whether it has ended.
+//! Commands that change VMs outside an upgrade learn whether it has ended.
 
 use super::command::{end, give};
 use super::failing::before;

@@ -1,5 +1,5 @@
-//! The way back of nodes one by one, when some are ill on the new image: they go first, for none may leave before they
-//! are mended.
+//! The rollback of nodes one by one, when some are unhealthy on the new image. They go first, for none may leave before
+//! they are repaired.
 
 use super::command::{end, entries, give};
 use super::failing::{before, stop_before, turns, world};
@@ -19,7 +19,7 @@ async fn upgraded() -> World {
     world
 }
 
-/// The new VMs of these nodes, by their place in the plan, become ill.
+/// The new VMs of these nodes, by their place in the plan, become unhealthy.
 async fn fall_ill(world: &World, nodes: &[(usize, Ill)]) {
     let plan = world.plan_of_journal().await;
     let ill = |name: &'static str| {
@@ -30,7 +30,7 @@ async fn fall_ill(world: &World, nodes: &[(usize, Ill)]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whichever_node_is_ill_after_the_upgrade_all_go_back() {
+async fn any_unhealthy_node_lets_all_go_back() {
     for node in 0..3 {
         for ill in DEATHS {
             let world = upgraded().await;
@@ -51,7 +51,7 @@ async fn without_a_quorum_all_go_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_nodes_are_not_stopped_on_the_word_of_one_that_lost_them() {
+async fn silent_nodes_need_more_than_one_witness() {
     for nodes in [[0, 1], [0, 2], [1, 2]] {
         for are_off in [true, false] {
             let world = upgraded().await;
@@ -59,7 +59,7 @@ async fn silent_nodes_are_not_stopped_on_the_word_of_one_that_lost_them() {
             let reason = give(&world, Request::Rollback).await.paused();
             assert!(reason.ends_with("[upgrade.member-unhealthy]"), "{nodes:?}: {reason}");
             assert_eq!(world.called("shut_down") + world.called("cut_power"), 0, "{nodes:?}");
-            // That they are off is a proof; at work or not, a person may say so.
+            // That they are off is a proof; at work or not, the operator may say so.
             let verb = if are_off {
                 let plan = world.plan_of_journal().await;
                 let ids = nodes.map(|node| world.new_vm(&plan.nodes[node].name).reference.id);
@@ -74,7 +74,7 @@ async fn silent_nodes_are_not_stopped_on_the_word_of_one_that_lost_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_etcd_stands_again_before_the_first_node_is_stopped_they_go_back_one_by_one() {
+async fn returning_quorum_makes_nodes_go_one_by_one() {
     let world = upgraded().await;
     fall_ill(&world, &[0, 1, 2].map(|node| (node, Ill::NoEtcd))).await;
     stop_before(&world, Request::Rollback, Step::of(Action::StopNew, 2)).await;
@@ -87,7 +87,7 @@ async fn when_etcd_stands_again_before_the_first_node_is_stopped_they_go_back_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_only_prepared_withdraws_once_the_others_are_back() {
+async fn prepared_node_withdraws_after_the_others() {
     for ill in [Ill::NoEtcd, Ill::NeverGood] {
         let world = before(3, Step::of(Action::ShutDown, 2)).await;
         fall_ill(&world, &[(0, ill), (1, ill)]).await;
@@ -98,7 +98,7 @@ async fn a_node_that_was_only_prepared_withdraws_once_the_others_are_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_well_node_leaves_drained_though_another_one_was_ill_when_its_turn_came() {
+async fn healthy_node_is_drained_despite_earlier_unhealthy_one() {
     let world = upgraded().await;
     stop_before(&world, Request::Rollback, Step::of(Action::EvacuateNew, 2)).await;
     let plan = world.plan_of_journal().await;
@@ -114,7 +114,7 @@ async fn a_well_node_leaves_drained_though_another_one_was_ill_when_its_turn_cam
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_falls_ill_while_it_is_evacuated_is_stopped_as_it_is() {
+async fn node_unhealthy_during_evacuation_is_stopped() {
     for ill in DEATHS {
         let world = upgraded().await;
         let plan = world.plan_of_journal().await;
@@ -126,7 +126,7 @@ async fn a_node_that_falls_ill_while_it_is_evacuated_is_stopped_as_it_is() {
     }
 }
 
-/// What two of three nodes may lack while etcd has a quorum.
+/// The defects of two of three nodes while etcd has a quorum.
 const PAIRS: [(Ill, Ill); 5] = [
     (Ill::NeverGood, Ill::NeverGood),
     (Ill::NoEtcd, Ill::NeverGood),
@@ -136,7 +136,7 @@ const PAIRS: [(Ill, Ill); 5] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn two_ill_nodes_go_back_one_by_one_while_etcd_has_a_quorum() {
+async fn two_unhealthy_nodes_go_back_one_by_one() {
     for (one, other) in PAIRS {
         for (a, b) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
             let world = upgraded().await;
@@ -147,7 +147,7 @@ async fn two_ill_nodes_go_back_one_by_one_while_etcd_has_a_quorum() {
     }
 }
 
-/// The way back begins, on which these go back together.
+/// A rollback begins, in which these go back together.
 fn turned_back(together: &[usize]) -> Event {
     let reason = Reason::new("upgrade.asked", "a test");
     let order = Order::First(IllNodes { together: together.to_vec(), one_by_one: Vec::new() });
@@ -156,7 +156,7 @@ fn turned_back(together: &[usize]) -> Event {
 
 /// As version 0.1 did with nodes that etcd needs.
 #[tokio::test(start_paused = true)]
-async fn nodes_that_keep_each_other_from_going_back_do_so_when_a_rollback_is_asked_for_again() {
+async fn second_rollback_request_resolves_a_deadlock() {
     for (one, other) in PAIRS {
         let world = upgraded().await;
         fall_ill(&world, &[(0, one), (1, other)]).await;
@@ -171,7 +171,7 @@ async fn nodes_that_keep_each_other_from_going_back_do_so_when_a_rollback_is_ask
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgraded_node_that_dies_while_another_is_at_its_gate_goes_back_first() {
+async fn upgraded_node_that_dies_goes_back_first() {
     for ill in [Ill::Silent, Ill::NoEtcd] {
         let world = before(3, Step::of(Action::Gate, 1)).await;
         fall_ill(&world, &[(0, ill)]).await;
@@ -183,7 +183,7 @@ async fn an_upgraded_node_that_dies_while_another_is_at_its_gate_goes_back_first
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_dies_while_another_is_on_its_way_back_is_seen_when_a_rollback_is_asked_for_again() {
+async fn second_rollback_request_sees_a_dead_node() {
     for action in [Action::StopNew, Action::AttachOld, Action::GateOld] {
         for resumed in [true, false] {
             let world = upgraded().await;
@@ -198,7 +198,7 @@ async fn a_node_that_dies_while_another_is_on_its_way_back_is_seen_when_a_rollba
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_nobody_answers_an_explicit_word_takes_all_back_at_once() {
+async fn at_once_request_takes_silent_nodes_back() {
     for unaskable in [None, Some(new())] {
         let world = upgraded().await;
         fall_ill(&world, &[0, 1, 2].map(|node| (node, Ill::Silent))).await;
@@ -206,7 +206,7 @@ async fn when_nobody_answers_an_explicit_word_takes_all_back_at_once() {
         assert!(reason.contains("off by hand") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
         world.lock().unaskable.clone_from(&unaskable);
         if unaskable.is_some() {
-            // What may be at work and cannot be asked is left to a person all the same.
+            // A VM that may be at work and cannot be asked is still left to the operator.
             let reason = give(&world, Request::RollbackAtOnce).await.paused();
             assert!(reason.contains("off by hand") && reason.ends_with("[upgrade.unreachable]"), "{reason}");
             assert_eq!(world.called("cut_power"), 0);
@@ -218,7 +218,7 @@ async fn when_nobody_answers_an_explicit_word_takes_all_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_that_come_first_are_all_on_before_one_must_be_found_good() {
+async fn first_nodes_are_on_before_one_is_gated() {
     let world = upgraded().await;
     let (plan, mut entries) = (world.plan_of_journal().await, entries(&world).await);
     entries.push(Entry { at: 0, lease: 1, event: turned_back(&[0, 1]) });

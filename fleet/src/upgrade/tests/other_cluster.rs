@@ -1,5 +1,5 @@
-//! An API that calls its cluster otherwise than before: a kubeconfig that leads elsewhere, or a tenant who lies. The
-//! operator's word decides, for whose the VMs are their stamp says.
+//! An API whose name of the cluster has changed: a kubeconfig that leads elsewhere, or a dishonest tenant. The
+//! operator's word decides, for the stamp says whose the VMs are.
 
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ fn told<'a>(world: &'a World) -> Deployment<'a> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_upgrade_goes_on_when_the_operator_says_that_the_cluster_is_the_one() {
+async fn operator_word_continues_an_open_upgrade() {
     for verb in [Request::Resume, Request::Rollback] {
         let world = before(3, Step::of(Action::Attach, 1)).await;
         world.lock().cluster = OTHER;
@@ -43,7 +43,7 @@ async fn give_failed(world: &World, verb: Request) -> anyhow::Error {
 }
 
 #[tokio::test(start_paused = true)]
-async fn abandoning_asks_no_node_of_a_cluster_that_calls_itself_otherwise() {
+async fn abandoning_asks_no_node_of_another_cluster() {
     let world = before(3, Step::of(Action::Attach, 1)).await;
     let id = world_id(&world).await;
     world.lock().cluster = OTHER;
@@ -63,7 +63,7 @@ async fn world_id(world: &World) -> Uuid {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_upgrade_that_has_ended_the_same_word_permits_the_next_one() {
+async fn operator_word_permits_the_next_upgrade() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
     assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack);
@@ -85,7 +85,7 @@ async fn after_an_upgrade_that_has_ended_the_same_word_permits_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_is_refused_stops_nobody_who_is_at_work() {
+async fn refused_plan_stops_no_running_command() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let alive = crate::lease::Lease::acquire(&world, "at work", TakeOver::FromTheDead, &|_| {}).await.unwrap();

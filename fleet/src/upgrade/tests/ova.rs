@@ -1,4 +1,4 @@
-//! The bytes that are imported are those that were planned with, whoever has touched the file since.
+//! The imported bytes are those of the plan, even if the file was changed since.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use super::package::{signer, write};
 use crate::lease::TakeOver;
 use crate::upgrade::{Mode, Outcome, Request, RunOutcome, Target};
 
-/// Killed right before its first import: the OVA is verified, for the plan and for the run, and laid ready.
+/// Killed right before its first VM import: the OVA is verified, for the plan and for the run, and its template
+/// imported.
 async fn staged() -> World {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
@@ -22,7 +23,7 @@ async fn staged() -> World {
     world
 }
 
-/// The same, and whoever runs the hypervisor has removed what was laid ready.
+/// The same, and the template was removed from the hypervisor.
 async fn verified() -> World {
     let world = staged().await;
     assert_eq!(std::mem::take(&mut world.lock().templates).len(), 1);
@@ -30,23 +31,23 @@ async fn verified() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_laid_ready_needs_no_file_on_either_way() {
+async fn imported_template_needs_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let gone = directory.path().join("gone.ova");
     for (verb, end) in [(Request::Resume, Outcome::Upgraded), (Request::Rollback, Outcome::RolledBack)] {
         let world = staged().await;
         assert_eq!(give_with(&world, verb, Some(gone.clone()), None).await.outcome(), end);
     }
-    // Without both it is said what is missing, and nothing is imported.
+    // Without both, the missing part is reported, and nothing is imported.
     let world = verified().await;
     let reason = give_with(&world, Request::Resume, Some(gone), None).await.paused();
     assert!(reason.contains("gone.ova"), "{reason}");
     assert_eq!(world.called("import"), 0);
 }
 
-/// A controller has no file: where its image does not lie ready it says so, and goes on once it does.
+/// A controller has no file: if its image is not imported it says so, and goes on once it is.
 #[tokio::test(start_paused = true)]
-async fn an_image_without_a_file_is_made_from_where_it_lies_ready_or_not_at_all() {
+async fn image_without_file_needs_its_template() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let target = Target { ova: PathBuf::new(), ..world.target.clone() };
     let silent = |_: &crate::upgrade::Notice<'_>| ();
@@ -60,10 +61,10 @@ async fn an_image_without_a_file_is_made_from_where_it_lies_ready_or_not_at_all(
 }
 
 #[tokio::test(start_paused = true)]
-async fn resume_with_another_ova_is_refused_at_the_import() {
+async fn resume_with_another_ova_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let full = format!("0.2.0+{} (etcd 3.6)", new().build);
-    // Another image; the same one, signed by somebody else; the same one, not signed.
+    // Another image; the same one, signed with another key; the same one, not signed.
     for (full, signer) in [(full.replace('b', "c"), None), (full.clone(), Some(signer())), (full, None)] {
         let world = verified().await;
         let other = write(directory.path(), &full, signer.as_ref());
@@ -76,7 +77,7 @@ async fn resume_with_another_ova_is_refused_at_the_import() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ova_that_was_replaced_after_it_was_verified_is_refused_at_the_import() {
+async fn ova_replaced_after_verification_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let world = verified().await;
     let place = directory.path().join("appliance.ova");

@@ -10,8 +10,8 @@ use testbed::{Appliance, few_properties};
 use super::fake::new;
 use crate::upgrade::Target;
 
-/// An OVA that the image of the fakes comes in, signed, and the directory that it goes with: read once for all tests
-/// that run together.
+/// A signed OVA of the fakes' image, and the directory that it goes with. It is read once for all tests that run
+/// together.
 pub fn shared() -> Arc<(TempDir, Target)> {
     static SHARED: Mutex<Weak<(TempDir, Target)>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,7 +30,7 @@ fn target() -> (TempDir, Target) {
     (directory, target)
 }
 
-/// Somebody's key.
+/// A signer with a new key.
 pub fn signer() -> Signer {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();

@@ -1,5 +1,5 @@
-//! One call is many requests: whoever is overtaken in the middle of one makes no further request. And what is laid
-//! ready is where it was wanted, and what it was.
+//! One call is many requests: a caller that is overtaken in the middle of one makes no further request. Also: a
+//! template is imported where it was wanted, and unchanged.
 
 use tokio::sync::watch;
 
@@ -15,8 +15,8 @@ fn world() -> World {
     World::of(1, Mode::Rolling, Ill::Well)
 }
 
-/// What goes wrong at the n-th time that a call asks for its permit, and what became of the call: the kind of its
-/// error, if it has one, and the requests that it made.
+/// Injects a fault at the n-th time that a call asks for its permit. Returns the kind of its error, if it has one, and
+/// the requests that it made.
 async fn asked(call: &str, number: usize, fault: Fault) -> (Option<ErrorKind>, Vec<&'static str>) {
     let world = world();
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
@@ -71,7 +71,7 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<ErrorKind>, V
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_caller_is_overtaken_in_the_middle_makes_no_further_request() {
+async fn overtaken_call_makes_no_further_request() {
     assert_eq!(asked("import", 1, Fault::Overtaken).await, (Some(ErrorKind::Fenced), vec![]));
     assert_eq!(asked("import", 2, Fault::Overtaken).await, (Some(ErrorKind::Fenced), vec!["import"]));
     assert_eq!(asked("stage", 1, Fault::Overtaken).await, (Some(ErrorKind::Fenced), vec![]));
@@ -79,7 +79,7 @@ async fn a_call_whose_caller_is_overtaken_in_the_middle_makes_no_further_request
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_nobody_can_give_now_begins_no_call_and_ends_none_that_has_just_begun() {
+async fn unavailable_permit_begins_no_call() {
     let silent = Fault::Error(ErrorKind::Transient);
     assert_eq!(asked("import", 1, silent).await, (Some(ErrorKind::Transient), vec![]));
     assert_eq!(asked("import", 2, silent).await, (None, vec!["import", "import.finish"]));
@@ -87,7 +87,7 @@ async fn a_permit_that_nobody_can_give_now_begins_no_call_and_ends_none_that_has
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_import_left_whose_caller_was_overtaken_is_removed_and_made_anew() {
+async fn import_cut_by_takeover_is_redone() {
     let twin = world();
     begin(&twin).await;
     give(&twin, Request::Resume).await.arrived();
@@ -105,11 +105,11 @@ async fn what_an_import_left_whose_caller_was_overtaken_is_removed_and_made_anew
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_laid_ready_is_at_the_place_and_is_looked_at_at_each_import() {
+async fn template_place_is_checked_at_each_import() {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
     world.options.placement.datastore = Some("datastore2".into());
     begin(&world).await;
-    // Removed, or changed, between the laying ready and the import.
+    // Removed, or changed, between the import of the template and the import of the VM.
     let twin = World::of(3, Mode::Rolling, Ill::Well);
     begin(&twin).await;
     give(&twin, Request::Resume).await.arrived();
@@ -136,7 +136,7 @@ async fn what_was_laid_ready_is_at_the_place_and_is_looked_at_at_each_import() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_there_is_not_is_refused_when_it_is_planned() {
+async fn missing_place_is_refused_by_the_plan() {
     let mut world = world();
     assert!(super::stamp::refusals(&world).await.is_empty());
     world.options.placement.datastore = Some("nowhere".into());

@@ -1,4 +1,4 @@
-//! What lies where the journals are stands against an upgrade: another deployment's, or that its cluster is being destroyed.
+//! Journals that forbid an upgrade: another deployment's, or that its cluster is being destroyed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::upgrade::{Action, ClusterSeen, KubernetesOptions, LastUpgrade, Mode, 
 
 const OTHER: Uuid = Uuid::from_u128(0xbad);
 
-/// What `kaas deploy` and `kaas destroy` note, in the last hold.
+/// The note of `kaas deploy` and `kaas destroy`, in the last lease.
 fn note(world: &World, deployment: Uuid, goal: &str) {
     note_with(world, deployment, goal, None);
 }
@@ -35,7 +35,7 @@ fn put(world: &World, noted: &serde_json::Value) {
     files.insert("deploy-000001.json".to_owned(), crate::journals::record_text(noted).unwrap());
 }
 
-/// What `kaas deploy` has noted once it has made a node's VM, in the last hold.
+/// The note of `kaas deploy` once it has created a node's VM, in the last lease.
 fn note_begun(world: &World, formed: bool) {
     let node = serde_json::json!({"name": "cp1", "address": "10.0.0.11", "settings_hash": "", "bios_uuid": old_vm("cp1"), "ever_powered_on": true});
     let noted = serde_json::json!({
@@ -51,7 +51,7 @@ fn kubernetes() -> KubernetesOptions {
 
 /// Its `kaas deploy` was killed when all nodes were Ready, and before that was noted.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_not_noted_as_formed_is_not_upgraded_and_an_upgrade_of_it_that_was_begun_goes_on() {
+async fn unformed_cluster_only_continues_a_begun_upgrade() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     note_begun(&world, false);
     let apply =
@@ -64,7 +64,7 @@ async fn a_cluster_that_is_not_noted_as_formed_is_not_upgraded_and_an_upgrade_of
     assert_eq!(world.store().holds.len(), 1, "nobody was stopped for it");
     note_begun(&world, true);
     plan().await.unwrap();
-    // One that an earlier version has begun has its way on, and its way back.
+    // One that an earlier version has begun can go on and be rolled back.
     let world = before(1, Step::of(Action::Attach, 0)).await;
     note_begun(&world, false);
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
@@ -79,7 +79,7 @@ async fn a_cluster_that_is_not_noted_as_formed_is_not_upgraded_and_an_upgrade_of
     }
 }
 
-/// Why nothing of an upgrade is begun here, whichever command is given.
+/// The error of each command, of which none begins anything here.
 async fn begins_nothing(world: &World) -> Vec<anyhow::Error> {
     let deployment = deployment(world, &|_| {});
     let (ova, options, over) = (&world.target.ova, &world.options, TakeOver::FromTheDead);
@@ -92,7 +92,7 @@ async fn begins_nothing(world: &World) -> Vec<anyhow::Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_cluster_is_being_destroyed_its_upgrade_neither_begins_nor_goes_on_and_can_be_abandoned() {
+async fn upgrade_of_a_deleted_cluster_can_only_end() {
     let world = before(3, Step::of(Action::Attach, 1)).await;
     note(&world, DEPLOYMENT, "deleting");
     let seen = world.lock().machines.clone();
@@ -112,14 +112,14 @@ async fn while_a_cluster_is_being_destroyed_its_upgrade_neither_begins_nor_goes_
     let status = deployment(&world, &|_| {}).status().await.unwrap();
     let abandoned = deployment(&world, &|_| {}).abandon(status.id, TakeOver::FromTheDead).await.unwrap();
     assert_eq!(abandoned.0, RunOutcome::Ended(Outcome::Abandoned));
-    // One that is gone stands against nothing.
+    // One that is gone blocks nothing.
     let world = before(3, Step::of(Action::Attach, 1)).await;
     note(&world, DEPLOYMENT, "deleted");
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_has_ended_with_its_cluster_neither_goes_on_nor_stands_in_the_way_of_the_next_ones() {
+async fn upgrade_ended_with_its_cluster_blocks_no_other() {
     let world = before(3, Step::of(Action::Attach, 1)).await;
     let id = deployment(&world, &|_| {}).status().await.unwrap().id;
     let earlier = async || ClusterSeen::take(&world, &world, None).await.unwrap().earlier.map(|earlier| earlier.id);
@@ -146,12 +146,12 @@ async fn an_upgrade_that_has_ended_with_its_cluster_neither_goes_on_nor_stands_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_deployments_journal_is_refused_by_each_command_with_one_error() {
+async fn foreign_journal_is_refused_by_each_command() {
     let is_named = |refused: &anyhow::Error, whose: &str| {
         let other: &OtherDeployment = refused.downcast_ref().unwrap_or_else(|| panic!("{refused:#}"));
         assert_eq!((other.noted, other.here, other.whose.as_str()), (OTHER, DEPLOYMENT, whose));
     };
-    // What was begun there.
+    // Begun by that deployment.
     let world = World::of(3, Mode::Rolling, Ill::Well);
     note(&world, OTHER, "active");
     for refused in begins_nothing(&world).await {

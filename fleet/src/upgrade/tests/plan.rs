@@ -8,7 +8,7 @@ use crate::upgrade::{DescribedPublisher, DiskCopy, Earlier, KeptCopy};
 use contract::node::Node;
 use contract::swap::{self, Stage, VmImage};
 
-/// The image as it would be named in a plan that is the same everywhere.
+/// The image, with the same name in every plan.
 fn target() -> Target {
     Target {
         ova: "/images/kaas-control-plane-0.2.0.ova".into(),
@@ -42,7 +42,7 @@ fn steps(plan: &Plan) -> String {
 }
 
 #[test]
-fn one_node_after_the_other_or_all_at_once() {
+fn steps_are_rolling_or_at_once() {
     const ONE: &str =
         "Verify, Snapshot, Import 0, Prepare 0, ShutDown 0, Fence 0, Detach 0, Attach 0, PowerOn 0, Gate 0";
     let swap = |node: usize| ONE.replace("Verify, Snapshot, ", "").replace('0', &node.to_string());
@@ -54,7 +54,7 @@ fn one_node_after_the_other_or_all_at_once() {
 }
 
 #[test]
-fn disks_are_copied_between_two_vms_where_that_is_asked_for() {
+fn requested_copies_are_made_between_two_vms() {
     let steps_of = |mode| {
         let options = Options { copy_disks: true, ..options(mode) };
         steps(&plan(&inventory(3), &target(), &options, Uuid::from_u128(1)).unwrap())
@@ -80,13 +80,13 @@ fn the_plan_names_all_that_will_be_touched() {
 }
 
 #[test]
-fn a_plan_is_read_from_a_journal_as_it_was_written() {
+fn plan_survives_a_journal_round_trip() {
     let plan = decided(3, Mode::Rolling);
     assert_eq!(serde_json::from_str::<Plan>(&serde_json::to_string(&plan).unwrap()).unwrap(), plan);
 }
 
 #[test]
-fn leader_and_holder_of_the_virtual_address_come_last() {
+fn leader_and_virtual_ip_holder_come_last() {
     let names = |plan: Plan| plan.nodes.into_iter().map(|node| node.name).collect::<Vec<_>>();
     assert_eq!(names(decided(3, Mode::Rolling)), ["cp2", "cp3", "cp1"]);
     let mut inventory = inventory(3);
@@ -100,7 +100,7 @@ fn leader_and_holder_of_the_virtual_address_come_last() {
 }
 
 #[test]
-fn a_node_that_runs_the_image_already_is_left_alone() {
+fn node_on_the_image_is_left_alone() {
     let mut inventory = inventory(3);
     inventory.cluster.nodes[1].facts.as_mut().unwrap().image.build = new().build;
     inventory.cluster.nodes[1].facts.as_mut().unwrap().image.version = new().version;
@@ -109,9 +109,9 @@ fn a_node_that_runs_the_image_already_is_left_alone() {
     assert_eq!(names, ["cp3", "cp1"]);
 }
 
-/// Nobody else knows them: neither who powers one on that is off, nor who removes the cluster.
+/// No other record has them, neither for the power-on of one that is off, nor for the removal of the cluster.
 #[test]
-fn a_plan_notes_the_vms_and_disks_of_nodes_that_it_leaves_alone_and_what_earlier_upgrades_have_left() {
+fn plan_notes_unchanged_and_earlier_vms_and_disks() {
     let mut seen = inventory(3);
     let noted = |inventory: &Inventory| {
         let plan = plan(inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap();
@@ -133,7 +133,7 @@ fn a_plan_notes_the_vms_and_disks_of_nodes_that_it_leaves_alone_and_what_earlier
         ..earlier_of(Uuid::from_u128(0xc0))
     });
     assert_eq!(noted(&seen), (BTreeSet::from([left, old_vm("cp2")]), vec![disk("cp2"), unheld]));
-    // What is out of sight is not gone.
+    // A VM that is out of sight is not gone.
     seen.moved.insert(gone, "cp1-ddddddd is in another folder".to_owned());
     assert_eq!(noted(&seen).0, BTreeSet::from([left, gone, old_vm("cp2")]));
     // The deployment's cluster was another one then, as the operator says.
@@ -152,7 +152,7 @@ fn a_plan_notes_the_vms_and_disks_of_nodes_that_it_leaves_alone_and_what_earlier
 
 /// The image stays, and with it the names of VMs: the size tells them apart.
 #[test]
-fn a_node_whose_vm_has_another_size_is_swapped_on_the_same_image_too() {
+fn other_vm_size_is_swapped_on_same_image() {
     let mut inventory = inventory(3);
     for (node, vm) in inventory.cluster.nodes.iter_mut().zip(&mut inventory.vms) {
         let image = &mut node.facts.as_mut().unwrap().image;
@@ -191,7 +191,7 @@ fn a_node_whose_vm_has_another_size_is_swapped_on_the_same_image_too() {
 }
 
 #[test]
-fn disks_that_no_new_vm_would_be_given_are_refused_of_all_nodes_at_once() {
+fn disk_refusals_name_all_nodes_at_once() {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
     world.publisher = target().signer;
     world.lock().beside = NODES.map(old_vm).into();
@@ -201,9 +201,10 @@ fn disks_that_no_new_vm_would_be_given_are_refused_of_all_nodes_at_once() {
     assert!(refusals.0[0].reason.contains("lies beside another's"), "{refusals}");
 }
 
-/// Where the disks lie may not be readable either: that would end the plan, and nobody would be told what to grant.
+/// The places of the disks may not be readable either: that would end the plan, and the missing privileges would not be
+/// named.
 #[test]
-fn what_is_denied_is_told_alone_before_anybody_looks_where_disks_lie() {
+fn missing_privileges_are_reported_before_disk_places() {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
     world.publisher = target().signer;
     world.lock().beside = NODES.map(old_vm).into();
@@ -217,9 +218,9 @@ fn what_is_denied_is_told_alone_before_anybody_looks_where_disks_lie() {
     assert_eq!(told, ["upgrade.denied"]);
 }
 
-/// As where no host can be read: it is asked all the same what is permitted to change.
+/// As if no host can be read: the missing privileges are still asked for.
 #[test]
-fn what_is_denied_is_told_also_where_new_vms_have_no_place() {
+fn missing_privileges_are_reported_without_a_place() {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
     world.publisher = target().signer;
     world.options.placement.datastore = Some("no such one".to_owned());
@@ -231,7 +232,7 @@ fn what_is_denied_is_told_also_where_new_vms_have_no_place() {
     assert_eq!(told, ["upgrade.denied", "upgrade.placement"]);
 }
 
-/// The codes of the refusals after a change of what was seen.
+/// The codes of the refusals after a change of the inventory.
 fn codes(change: impl FnOnce(&mut Inventory, &mut Target, &mut Options)) -> Vec<&'static str> {
     let (mut inventory, mut target, mut options) = (inventory(3), target(), options(Mode::Rolling));
     change(&mut inventory, &mut target, &mut options);
@@ -246,7 +247,7 @@ fn with_facts(change: impl FnOnce(&mut Node)) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_must_not_be_is_refused_with_its_code() {
+fn forbidden_state_is_refused_with_its_code() {
     assert!(codes(|_, _, _| {}).is_empty());
     assert_eq!(
         codes(|inventory, _, _| inventory.cluster.nodes[1].facts = Err("no route".into())),
@@ -322,7 +323,7 @@ fn earlier_of(cluster: Uuid) -> Earlier {
 }
 
 #[test]
-fn gates_that_fail_open_an_unknown_list_of_members_is_not_all_healthy() {
+fn unknown_member_list_is_not_healthy() {
     let members = |count: usize| with_facts(|facts| facts.etcd.as_mut().unwrap().members.truncate(count));
     assert!(members(3).is_empty());
     for count in 0..3 {
@@ -336,7 +337,7 @@ fn gates_that_fail_open_an_unknown_list_of_members_is_not_all_healthy() {
 }
 
 #[test]
-fn an_image_with_another_minor_of_etcd_is_refused() {
+fn other_etcd_minor_version_is_refused() {
     for etcd in [Some("3.5"), Some("3.7"), Some("4.6"), None] {
         let etcd = etcd.map(|etcd| etcd.parse().unwrap());
         assert_eq!(codes(|_, target, _| target.etcd = etcd), ["upgrade.etcd"], "{etcd:?}");
@@ -347,7 +348,7 @@ fn an_image_with_another_minor_of_etcd_is_refused() {
 }
 
 #[test]
-fn an_older_image_must_be_asked_for_and_goes_node_by_node() {
+fn older_image_is_explicit_and_rolling_only() {
     let older = |target: &mut Target| target.image.version = "0.0.9".into();
     assert_eq!(codes(|_, target, _| older(target)), ["upgrade.downgrade"]);
     assert!(codes(|_, target, options| (older(target), options.downgrade = true).1).is_empty());
@@ -364,7 +365,7 @@ fn an_image_follows_only_those_that_it_allows() {
     let from = |text: &str| Some(text.parse().unwrap());
     assert_eq!(codes(|_, target, _| target.upgrades_from = from(">=0.1.5")), ["upgrade.from-version"]);
     assert!(codes(|_, target, _| target.upgrades_from = None).is_empty());
-    // An older image has a rule of its own, and another build of the same version needs none.
+    // An older image has its own rule, and another build of the same version needs none.
     let older = |target: &mut Target| (target.upgrades_from, target.image.version) = (from(">=0.1.5"), "0.0.9".into());
     assert!(codes(|_, target, options| (older(target), options.downgrade = true).1).is_empty());
     let same = |target: &mut Target| (target.upgrades_from, target.image.version) = (from(">=0.1.5"), "0.1.0".into());
@@ -396,15 +397,15 @@ fn only_the_trusted_publishers_images_are_taken() {
     let nothing_pinned = |inventory: &mut Inventory| pin(inventory, &[None, None, None]);
     assert!(codes(|inventory, target, _| (nothing_pinned(inventory), target.signer = None).1).is_empty());
     assert!(codes(|inventory, _, _| nothing_pinned(inventory)).is_empty());
-    // Who signed what runs decides nothing.
+    // The signer of the running image decides nothing.
     assert!(
         codes(|inventory, _, _| inventory.cluster.nodes[0].facts.as_mut().unwrap().image.publisher = None).is_empty()
     );
 }
 
-/// Nothing is pinned, so any image would do: the file says otherwise.
+/// Nothing is pinned, so any image would do: the description of the cluster forbids it.
 #[test]
-fn an_ova_that_the_described_publisher_has_not_signed_is_refused_and_no_pin_changes_for_it() {
+fn unsigned_by_described_publisher_is_refused() {
     let described = |key: &str| Some(DescribedPublisher { key: key.to_owned(), by: "cluster.toml:13".to_owned() });
     let with = |signer: Option<&str>, given: Option<&str>| {
         let (mut inventory, mut target) = (inventory(3), target());
@@ -455,7 +456,7 @@ fn nodes_that_have_pinned_different_keys_are_named() {
 }
 
 #[test]
-fn another_publisher_is_told_to_the_node_and_kept_in_the_journal() {
+fn changed_publisher_reaches_node_and_journal() {
     let mut inventory = inventory(1);
     pin(&mut inventory, &[Some("SHA256:former")]);
     let options = Options { publisher: target().signer, ..options(Mode::Rolling) };
@@ -478,7 +479,7 @@ fn all_reasons_are_said_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_plan_names_the_pods_that_a_drain_deletes_for_good() {
+async fn plan_names_pods_that_a_drain_deletes() {
     let world = World::of(3, Mode::Rolling, Ill::Well);
     let says = |inventory: &Inventory, mode| {
         let plan = plan(inventory, &world.target, &options(mode), Uuid::from_u128(1)).unwrap();

@@ -1,4 +1,4 @@
-//! What is proved right before a VM is powered on, loses its disk or is removed: one test for each branch.
+//! Proofs right before a VM is powered on, loses its disk or is removed: one test for each branch.
 
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ async fn before_power_on() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_vm_is_powered_on_beside_a_replacement_that_runs_or_could() {
+async fn running_replacement_blocks_power_on() {
     for power in [PowerState::On, PowerState::Off] {
         let world = before_power_on().await;
         world.add_own("again", Uuid::from_u128(0x57), |machine| {
@@ -34,9 +34,9 @@ async fn no_vm_is_powered_on_beside_a_replacement_that_runs_or_could() {
     }
 }
 
-/// Somebody has moved it, or has taken its stamp away, and what is seen in its place is a copy.
+/// It was moved, or its stamp was taken away, and the VM that is seen in its place is a copy.
 #[tokio::test(start_paused = true)]
-async fn no_vm_is_powered_on_whose_bios_uuid_another_one_has_elsewhere() {
+async fn same_bios_uuid_elsewhere_blocks_power_on() {
     // It runs; or it could, with the node's disk.
     for runs in [true, false] {
         let world = before_power_on().await;
@@ -58,14 +58,14 @@ async fn no_vm_is_powered_on_whose_bios_uuid_another_one_has_elsewhere() {
 
 /// A replica that backup software keeps.
 #[tokio::test(start_paused = true)]
-async fn a_vm_is_powered_on_whose_bios_uuid_one_has_elsewhere_that_is_off_without_its_disk() {
+async fn off_replica_without_disk_permits_power_on() {
     let world = before_power_on().await;
     world.add_own("replica", world.new_vm("cp1").uuid(), |machine| (machine.vm.stamp, machine.ours) = (None, false));
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_with_another_vm_that_could_come_up_is_not_shut_down() {
+async fn second_bootable_vm_blocks_shutdown() {
     let world = before(1, Step::of(Action::ShutDown, 0)).await;
     world.add_own("again", Uuid::from_u128(0x57), |machine| machine.vm.stamp = stamp("cp1", None));
     let reason = give(&world, Request::Resume).await.paused();
@@ -74,7 +74,7 @@ async fn a_node_with_another_vm_that_could_come_up_is_not_shut_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_new_vm_is_powered_on_while_the_old_one_is_connected() {
+async fn connected_old_vm_blocks_new_power_on() {
     let world = before_power_on().await;
     world.change_vm(old_vm("cp1"), |machine| machine.vm.adapters[0].connected = true);
     give(&world, Request::Resume).await;
@@ -83,7 +83,7 @@ async fn no_new_vm_is_powered_on_while_the_old_one_is_connected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_vm_is_powered_on_that_does_not_hold_the_disk_alone() {
+async fn shared_disk_blocks_power_on() {
     let world = before_power_on().await;
     world.change_vm(world.new_vm("cp1").uuid(), |machine| machine.vm.disks.truncate(1));
     world.add_own("stray", Uuid::from_u128(0x57), |machine| machine.vm.disks.push(data(disk("cp1"))));
@@ -92,7 +92,7 @@ async fn no_vm_is_powered_on_that_does_not_hold_the_disk_alone() {
     assert!(turned[0].2.contains("stray (") && turned[0].2.contains("alone"), "{turned:?}");
 }
 
-/// Lets a run act on the only node as it is, and says what stands against it.
+/// Lets a run act on the only node as it is, and returns the obstacle.
 async fn refused(world: &World, act: impl AsyncFnOnce(&StepContext<'_>, &PlannedNode, &Vms) -> super::Taken) -> String {
     let plan = world.plan_of_journal().await;
     let (deployment, node) = (deployment(world, &|_| {}), &plan.nodes[0]);
@@ -110,7 +110,7 @@ fn of(vm: &Option<Vm>) -> &Vm {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_disk_is_taken_away_that_moved_since_it_was_noted() {
+async fn disk_moved_since_its_note_is_not_detached() {
     let world = before(1, Step::of(Action::Fence, 0)).await;
     world.fault(None);
     world.move_disk("cp1");
@@ -119,7 +119,7 @@ async fn no_disk_is_taken_away_that_moved_since_it_was_noted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_vm_is_removed_that_runs_or_holds_a_disk_or_is_needed() {
+async fn vm_in_use_is_not_removed() {
     let upgraded = world(1, Mode::Rolling, Ill::Well).await;
     end(&upgraded, Request::Resume).await;
     let new = upgraded.new_vm("cp1").uuid();

@@ -4,7 +4,7 @@ use crate::nodes::{Answer, LARGEST};
 use crate::upgrade::nodes::{facts_of, is_name};
 
 #[test]
-fn errors_of_http_and_tls_are_answers_and_a_broken_connection_is_none() {
+fn http_and_tls_errors_count_as_answers() {
     let answered = Answered::with("the answer is 503: not now");
     assert_eq!(Says::of(&anyhow::Error::from(answered).context("asking cp1")), Says::SomethingElse);
     let tls = io::Error::new(io::ErrorKind::InvalidData, "invalid peer certificate");
@@ -14,9 +14,9 @@ fn errors_of_http_and_tls_are_answers_and_a_broken_connection_is_none() {
     assert_eq!(Says::of(&anyhow::anyhow!("no answer")), Says::Nothing);
 }
 
-/// What the client says when something answers that its TLS does not accept, and when nothing does.
+/// The client's error if the peer's TLS is not accepted, and if there is no peer.
 #[tokio::test]
-async fn what_speaks_no_tls_that_is_trusted_has_answered() {
+async fn untrusted_tls_peer_counts_as_an_answer() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let ask = async || {
@@ -36,7 +36,7 @@ async fn what_speaks_no_tls_that_is_trusted_has_answered() {
     assert_eq!(Says::of(&error), Says::Nothing, "{error:?}");
 }
 
-/// Somebody has answered all the same when it is cut short, too much, or not understood.
+/// An answer that is cut short, too long, or not understood is still an answer.
 #[test]
 fn an_answer_that_is_no_good_is_one() {
     let length = LARGEST + 1;

@@ -3,7 +3,7 @@ use crate::upgrade::entry::{Direction, Event};
 use crate::upgrade::{CODES, IllNodes, Order};
 
 #[test]
-fn a_journal_of_before_reasons_had_codes_is_read() {
+fn journal_from_before_reason_codes_is_read() {
     let paused = r#"{"event":"paused","action":"fence","node":1,"reason":"a task is in progress"}"#;
     let Event::Paused { step, reason, .. } = serde_json::from_str(paused).unwrap() else { panic!("{paused}") };
     assert_eq!((step.node, reason), (Some(1), Reason::new(UNCODED, "a task is in progress")));
@@ -18,7 +18,7 @@ fn a_journal_of_before_reasons_had_codes_is_read() {
 }
 
 #[test]
-fn a_reason_is_noted_with_its_code_and_as_one_object_elsewhere() {
+fn reason_is_noted_with_its_code() {
     let reason = Reason::from(Rejection { code: "swap.quorum".into(), reason: "cp2 is\nill".into() });
     let event = turned(Order::LastFirst, &reason);
     let noted = r#"{"event":"direction-changed","direction":"back","code":"swap.quorum","reason":"cp2 is ill"}"#;
@@ -38,7 +38,7 @@ fn turned(order: Order, reason: &Reason) -> Event {
 }
 
 #[test]
-fn an_order_that_is_not_the_usual_one_is_noted() {
+fn unusual_order_is_noted() {
     let reason = Reason::new("upgrade.asked", "a test");
     let ill = |together: &[usize], one_by_one: &[usize]| {
         Order::First(IllNodes { together: together.to_vec(), one_by_one: one_by_one.to_vec() })

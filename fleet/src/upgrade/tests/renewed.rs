@@ -1,4 +1,4 @@
-//! Credentials that end, and nodes that are all off.
+//! Credentials that expire, and nodes that are all off.
 
 use std::sync::Mutex as Shared;
 
@@ -15,7 +15,7 @@ use crate::upgrade::{Action, Deployment, Mode, OfflineNodes, Outcome, Request, R
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Nodes by which it is told whose credentials they are asked with.
+/// Nodes that show whose credentials they are asked with.
 fn given(whence: &str, ends: SystemTime) -> Given {
     Given { nodes: Arc::new(OfflineNodes::because(whence)), ends, whence: whence.to_owned() }
 }
@@ -24,7 +24,7 @@ async fn asked_with(nodes: &Renewed<'_>) -> String {
     nodes.cluster().await.unwrap_err().to_string().replace("it is not asked: ", "")
 }
 
-/// Credentials that are given, the next of these each time; and how often they were asked for.
+/// Credentials that are given, the next of these each time. Also how often they were asked for.
 #[derive(Default)]
 struct Issuer {
     gives: Shared<Vec<Option<Given>>>,
@@ -49,13 +49,13 @@ impl Issuer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_is_used_no_more_and_renewed_once_a_node_answers() {
+async fn expired_credentials_are_renewed_once_nodes_answer() {
     let now = SystemTime::now();
     let issuer = Issuer::of(vec![None, Some(given("a node", now + DAY))]);
     let nodes = issuer.nodes(None, Some(given("the file", now - DAY)));
     let told = nodes.ready().await.unwrap_err().to_string();
     assert!(told.contains("the credentials of the file have ended") && told.contains("no VM is on"), "{told}");
-    // Nobody is asked again and again meanwhile.
+    // Credentials are not asked for again and again meanwhile.
     nodes.ready().await.unwrap_err();
     assert_eq!(*issuer.asked.lock().unwrap(), 1);
     tokio::time::advance(PAUSE).await;
@@ -65,7 +65,7 @@ async fn what_has_ended_is_used_no_more_and_renewed_once_a_node_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lasts_is_used_and_what_is_about_to_end_only_while_no_node_gives_another() {
+async fn expiring_credentials_are_used_only_without_others() {
     let now = SystemTime::now();
     let soon = now + ENDING / 2;
     let issuer = Issuer::of(Vec::new());
@@ -133,7 +133,7 @@ impl Nodes for InWorld {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_all_nodes_off_the_journal_and_the_hypervisor_are_enough_to_go_on_and_to_go_back() {
+async fn upgrade_continues_with_all_nodes_off() {
     for (count, mode) in [(1, Mode::Rolling), (3, Mode::AllAtOnce)] {
         for (verb, outcome, image) in
             [(Request::Resume, Outcome::Upgraded, new()), (Request::Rollback, Outcome::RolledBack, old())]
@@ -173,11 +173,11 @@ async fn with_all_nodes_off_the_journal_and_the_hypervisor_are_enough_to_go_on_a
     }
 }
 
-/// Longer than a permission to change something is good for, with the time that a request may take to arrive.
+/// Longer than a permission to change something is valid, with the time that a request may take to arrive.
 const SLOW: Duration = Duration::from_secs(40);
 
 #[tokio::test(start_paused = true)]
-async fn who_was_overtaken_while_it_waited_for_credentials_asks_no_node_to_change_anything() {
+async fn command_overtaken_during_renewal_changes_no_node() {
     let world = Arc::new(world(1, Mode::Rolling, Ill::Well).await);
     world.fault(None);
     let hold = Lease::acquire(&*world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
@@ -197,7 +197,7 @@ async fn who_was_overtaken_while_it_waited_for_credentials_asks_no_node_to_chang
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_a_node_is_asked_at_once_with_what_is_at_hand() {
+async fn changes_use_the_credentials_at_hand() {
     let now = SystemTime::now();
     let renew = || -> Asking<'_> { Box::pin(std::future::pending()) };
     let nodes = Renewed::new(Some(given("the option", now + ENDING / 2)), None, renew);

@@ -1,4 +1,4 @@
-//! The way out needs nothing to work: not the hypervisor, not the nodes, not the journal.
+//! Abandoning needs nothing to work: not the hypervisor, not the nodes, not the journal.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn damaged() -> (World, Uuid) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_whose_journal_is_damaged_is_abandoned_by_its_plan_and_another_one_can_be_planned() {
+async fn damaged_journal_is_abandoned_by_its_plan() {
     let (world, id) = damaged().await;
     for verb in [Request::Resume, Request::Rollback] {
         let error = deployment(&world, &|_| {}).go_on(verb, None, TakeOver::FromTheDead).await.unwrap_err();
@@ -72,19 +72,19 @@ async fn an_upgrade_whose_journal_is_damaged_is_abandoned_by_its_plan_and_anothe
     for words in ["is not known", "journal-000003.json is damaged", "no VM holds its disk"] {
         assert!(notes.contains(words), "{words}: {notes}");
     }
-    // A node is down, and what was made is still there: that is in the way now, and nothing else.
+    // A node is down, and its new VM still exists: only that blocks now.
     let refusals = super::stamp::refusals(&world).await;
     assert!(!refusals.is_empty() && !refusals.iter().any(|code| code.contains("unfinished")), "{refusals:?}");
     assert!(matches!(give(&world, Request::Resume).await, super::command::Given::Failed(_)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_upgrade_that_is_abandoned_by_its_plan_new_vms_are_named_and_none_that_holds_a_disk_is_to_be_removed() {
+async fn abandoned_by_plan_names_only_diskless_new_vms() {
     for (action, says) in [(Action::Attach, "look whose it is"), (Action::PowerOn, "power it on, never remove it")] {
         let world = before(1, Step::of(action, 0)).await;
         let (id, new) = (id(&world).await, world.new_vm("cp1").to_string());
         damage_plan(&world);
-        // The hold before has the plan still.
+        // The lease before still has the plan.
         let notes = abandoned(&world, id).await.unwrap();
         assert!(notes.contains(&new) && notes.contains(says), "{action:?}: {notes}");
         assert!(!notes.contains(&format!("left: {new}")), "{action:?}: {notes}");
@@ -92,7 +92,7 @@ async fn of_an_upgrade_that_is_abandoned_by_its_plan_new_vms_are_named_and_none_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_salvaged_journal_never_goes_forward_wherever_its_writing_was_cut() {
+async fn salvaged_journal_never_goes_forward() {
     for call in 1.. {
         let (world, id) = damaged().await;
         world.fault(Some(At { call, fault: Fault::CutHalf, lasting: false }));
@@ -120,7 +120,7 @@ async fn a_salvaged_journal_never_goes_forward_wherever_its_writing_was_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_journal_that_has_lost_its_beginning_is_abandoned() {
+async fn journal_without_beginning_is_abandoned() {
     let world = before(3, Step::of(Action::Attach, 1)).await;
     let id = id(&world).await;
     world.lock().store.holds.get_mut(&2).unwrap().remove("journal.jsonl").unwrap();
@@ -129,7 +129,7 @@ async fn a_journal_that_has_lost_its_beginning_is_abandoned() {
     abandoned(&world, id).await.unwrap();
 }
 
-/// A second upgrade after one that has ended. Nothing can be read of its only hold.
+/// A second upgrade after one that has ended. Nothing can be read of its only lease.
 async fn second_unread() -> World {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
@@ -141,7 +141,7 @@ async fn second_unread() -> World {
     world
 }
 
-/// Damages the plan of the last hold.
+/// Damages the plan of the last lease.
 pub fn damage_plan(world: &World) {
     let mut state = world.lock();
     let mut last = state.store.holds.last_entry().unwrap();
@@ -150,7 +150,7 @@ pub fn damage_plan(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_upgrade_is_abandoned_by_the_plan_of_one_that_had_ended_before() {
+async fn ended_upgrades_plan_abandons_no_other() {
     let world = second_unread().await;
     for id in [0x1d, 0x2d] {
         let error = abandoned(&world, Uuid::from_u128(id)).await.unwrap_err();
@@ -159,7 +159,7 @@ async fn no_upgrade_is_abandoned_by_the_plan_of_one_that_had_ended_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_stands_open_at_its_end_is_still_abandoned_by_its_plan() {
+async fn upgrade_open_at_its_end_is_abandoned() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     stop_before(&world, Request::Rollback, Step::of(Action::StopNew, 0)).await;
@@ -168,7 +168,7 @@ async fn an_upgrade_that_stands_open_at_its_end_is_still_abandoned_by_its_plan()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_answer_is_no_damaged_journal() {
+async fn absent_store_is_no_damaged_journal() {
     let (world, id) = damaged().await;
     world.fault(Some(At { call: 1, fault: Fault::Error(ErrorKind::Transient), lasting: true }));
     let error = abandoned(&world, id).await.unwrap_err();

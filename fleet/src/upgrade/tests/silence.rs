@@ -1,4 +1,4 @@
-//! Nodes that let whoever asks wait for what does not come, as a hung agent does, or a router that drops.
+//! Nodes that let a caller wait for a missing answer, as a hung agent does, or a router that drops.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use super::fake::{Ill, World};
 use crate::upgrade::{Mode, Outcome, Request};
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_takes_long_to_say_nothing_goes_back_all_the_same() {
+async fn slowly_silent_node_still_goes_back() {
     for nodes in [1, 3] {
         for ill in [Ill::Silent, Ill::NoEtcd] {
-            // A short limit of the gate is none for the looks that it takes to believe that a node is ill.
+            // A short limit of the gate does not limit the looks after which a node counts as unhealthy.
             for gate_seconds in [20, 120] {
                 let mut world = World::of(nodes, Mode::Rolling, ill);
                 world.options.gate_seconds = gate_seconds;

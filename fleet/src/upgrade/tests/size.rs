@@ -1,4 +1,4 @@
-//! New VMs of another size: with another image, and with the same.
+//! New VMs of another size, with another image and with the same.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::upgrade::{Journal, LastUpgrade, Mode, Outcome, Progress, Request, Run
 
 const LARGE: VmSize = VmSize { processors: 4, memory: 16384 };
 
-/// Plans an upgrade of its own name, and is killed right after that.
+/// Plans an upgrade with a new name, and is killed right after that.
 async fn begin(world: &World) {
     let plan = plan(&world.inventory().await, &world.target, &world.options, Uuid::new_v4());
     let plan = plan.unwrap_or_else(|refusals| panic!("{refusals}"));
@@ -50,7 +50,7 @@ fn run_in(world: &World, size: VmSize, each: usize, what: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_vms_have_the_size_that_is_wanted_and_on_the_way_back_nodes_have_their_own_again() {
+async fn rollback_restores_the_former_vm_size() {
     for (last, outcome, size) in
         [(Request::Commit, Outcome::Committed, LARGE), (Request::Rollback, Outcome::RolledBack, SMALL)]
     {
@@ -65,7 +65,7 @@ async fn new_vms_have_the_size_that_is_wanted_and_on_the_way_back_nodes_have_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_image_in_vms_of_another_size_is_a_swap_with_a_way_back_as_any() {
+async fn same_image_swap_to_other_size_rolls_back() {
     for (last, outcome, size) in
         [(Request::Commit, Outcome::Committed, LARGE), (Request::Rollback, Outcome::RolledBack, SMALL)]
     {
@@ -80,7 +80,7 @@ async fn the_same_image_in_vms_of_another_size_is_a_swap_with_a_way_back_as_any(
         run_in(&world, LARGE, 2, "there");
         assert_eq!(give(&world, last).await.outcome(), outcome);
         run_in(&world, size, 1, "at its end");
-        // And from there to the other one: no name is in the way.
+        // And from there to the other one: no name blocks it.
         world.options.size = Some(if size == LARGE { SMALL } else { LARGE });
         begin(&world).await;
         assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
@@ -89,9 +89,9 @@ async fn the_same_image_in_vms_of_another_size_is_a_swap_with_a_way_back_as_any(
     }
 }
 
-/// The image tells nobody then which of its VMs a node runs in.
+/// The image does not tell then which of its VMs a node runs in.
 #[tokio::test(start_paused = true)]
-async fn wherever_a_command_is_killed_the_next_one_brings_the_same_image_to_its_new_vm_or_back() {
+async fn killed_resize_of_same_image_is_continued() {
     for verb in [Request::Resume, Request::Rollback] {
         for call in (1..).step_by(2) {
             let mut world = committed(1).await;
@@ -114,7 +114,7 @@ async fn wherever_a_command_is_killed_the_next_one_brings_the_same_image_to_its_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_in_its_former_vm_of_the_same_image_is_not_taken_for_swapped_when_it_is_abandoned() {
+async fn node_in_former_vm_is_not_called_swapped() {
     let mut world = committed(3).await;
     world.options.size = Some(LARGE);
     begin(&world).await;
@@ -124,9 +124,9 @@ async fn a_node_that_is_in_its_former_vm_of_the_same_image_is_not_taken_for_swap
     run_in(&world, SMALL, 1, "nothing has moved");
 }
 
-/// A deletion and a look at what is off know VMs by the last upgrade: the one before it is nobody's any more.
+/// A deletion and a look at VMs that are off know VMs by the last upgrade alone, not by the one before it.
 #[tokio::test(start_paused = true)]
-async fn a_resize_of_some_nodes_knows_the_vm_and_the_disk_of_one_that_an_earlier_upgrade_has_made() {
+async fn partial_resize_knows_vms_of_earlier_upgrades() {
     let mut world = committed(3).await;
     let alone = world.new_vm("cp2").uuid();
     world.change_vm(alone, |machine| machine.vm.size = Some(LARGE));
@@ -145,9 +145,9 @@ async fn a_resize_of_some_nodes_knows_the_vm_and_the_disk_of_one_that_an_earlier
     }
 }
 
-/// Whoever plans anew tells what he has ended himself from what a person has taken back.
+/// A planner that plans again tells its own withdrawal from an operator's rollback.
 #[tokio::test(start_paused = true)]
-async fn a_plan_of_which_nothing_was_begun_is_withdrawn_and_one_that_has_begun_is_not() {
+async fn only_a_plan_without_progress_is_withdrawn() {
     let mut world = committed(3).await;
     world.options.size = Some(LARGE);
     for (verb, code) in [(Request::Withdraw, "upgrade.withdrawn"), (Request::Rollback, "upgrade.asked")] {

@@ -32,7 +32,7 @@ async fn after(change: impl FnOnce(&mut super::fake::Machine)) -> Vec<&'static s
 }
 
 #[tokio::test(start_paused = true)]
-async fn vms_are_found_by_name_not_by_stamp_no_more() {
+async fn vms_are_found_by_stamp_not_name() {
     assert!(after(|_| {}).await.is_empty());
     assert_eq!(after(|machine| machine.vm.stamp = None).await, ["upgrade.vm-not-ours"]);
     let other = Stamp { deployment: Uuid::from_u128(0xbad), node: "cp2".into(), swap: None };
@@ -42,7 +42,7 @@ async fn vms_are_found_by_name_not_by_stamp_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_vm_with_the_same_bios_uuid_is_refused() {
+async fn second_vm_with_same_bios_uuid_is_refused() {
     for stranger in [Stranger::Twin] {
         let world = world();
         world.add_stranger(&world.plan().await, 0, stranger, PowerState::Off);
@@ -53,9 +53,9 @@ async fn a_second_vm_with_the_same_bios_uuid_is_refused() {
     assert_eq!(refusals(&world).await, ["upgrade.vm-twice"]);
 }
 
-/// Backup software keeps it in a folder of its own: it has the same stamp and BIOS UUID.
+/// Backup software keeps it in a separate folder: it has the same stamp and BIOS UUID.
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_off_without_a_disk_of_the_node_stands_against_no_plan() {
+async fn off_replica_without_disk_blocks_no_plan() {
     let world = world();
     let refused = async |change: &dyn Fn(&mut Vm)| {
         let mut inventory = world.inventory().await;
@@ -83,9 +83,9 @@ async fn a_replica_that_is_off_without_a_disk_of_the_node_stands_against_no_plan
     assert!(refusals(&world).await.is_empty());
 }
 
-/// Whoever runs a node has it say any BIOS UUID, and copies of one template may have the same.
+/// A node's administrator can make it say any BIOS UUID, and copies of one template may have the same.
 #[tokio::test(start_paused = true)]
-async fn the_names_of_vms_that_are_not_the_deployments_are_told_to_nobody() {
+async fn names_of_foreign_vms_are_not_shown() {
     let world = world();
     let foreign = |name: &'static str| {
         move |machine: &mut super::fake::Machine| {
@@ -103,7 +103,7 @@ async fn the_names_of_vms_that_are_not_the_deployments_are_told_to_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_appears_during_the_upgrade_pauses_it() {
+async fn copy_appearing_during_upgrade_pauses_it() {
     let world = world();
     begin(&world).await;
     world.add_own("cp2", old_vm("cp2"), |_| {});
@@ -140,7 +140,7 @@ async fn snapshots_tasks_and_foreign_disks_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strangers_that_look_like_ours_are_neither_seen_nor_touched() {
+async fn foreign_lookalikes_are_neither_seen_nor_touched() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         for ill in [Ill::Well, Ill::NeverGood] {
             let world = World::of(3, mode, ill);
@@ -160,7 +160,7 @@ async fn strangers_that_look_like_ours_are_neither_seen_nor_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_somebody_else_has_taken_since_pauses_the_upgrade() {
+async fn name_taken_since_the_plan_pauses() {
     let world = world();
     let plan = world.plan().await;
     begin(&world).await;
@@ -176,7 +176,7 @@ async fn a_name_that_somebody_else_has_taken_since_pauses_the_upgrade() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_somebody_else_has_attached_meanwhile_is_not_taken_from_him() {
+async fn disk_attached_elsewhere_is_not_taken() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let plan = world.plan().await;
     begin(&world).await;
@@ -192,7 +192,7 @@ async fn a_disk_that_somebody_else_has_attached_meanwhile_is_not_taken_from_him(
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_import_a_second_vm_of_the_same_swap_is_not_mistaken_for_the_new_one() {
+async fn second_vm_of_a_swap_is_not_mistaken() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
     let plan = world.plan_of_journal().await;
@@ -210,7 +210,7 @@ async fn after_the_import_a_second_vm_of_the_same_swap_is_not_mistaken_for_the_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_somebody_has_given_the_stamp_of_a_swap_is_named_and_never_removed() {
+async fn foreign_vm_with_swap_stamp_is_never_removed() {
     for (begun, verb) in [(false, Request::Resume), (true, Request::Resume), (true, Request::Rollback)] {
         let world = world();
         begin(&world).await;
@@ -225,7 +225,7 @@ async fn a_vm_that_somebody_has_given_the_stamp_of_a_swap_is_named_and_never_rem
         }
         let reason = give(&world, verb).await.paused();
         assert!(reason.starts_with("payroll (") && reason.ends_with("[upgrade.vm-left]"), "{verb:?}: {reason}");
-        // Nor at the next try, nor by who says so once more.
+        // The next try and a repeated command do not remove it either.
         assert_eq!(give(&world, verb).await.paused(), reason);
         let is_there = |world: &World| world.lock().machines.iter().any(|machine| machine.vm.name == "payroll");
         assert!(is_there(&world));
@@ -238,7 +238,7 @@ async fn a_vm_that_somebody_has_given_the_stamp_of_a_swap_is_named_and_never_rem
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_vm_has_the_bios_uuid_that_was_noted_before_and_half_of_it_is_known_by_that() {
+async fn incomplete_vm_is_known_by_its_noted_uuid() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
     stop_before(&world, Request::Resume, Step::of(Action::Import, 0)).await;
@@ -273,7 +273,7 @@ async fn call_of_import_finish() -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_import_that_an_earlier_version_has_begun_a_person_removes_what_is_left() {
+async fn vm_left_by_an_earlier_version_stays() {
     for (is_half_made, verb, outcome) in [
         (true, Request::Resume, Outcome::Upgraded),
         (true, Request::Rollback, Outcome::RolledBack),

@@ -1,5 +1,5 @@
-//! Several commands in a row, each with something going wrong, given by a person who changes his mind, among VMs that
-//! are not ours.
+//! Several commands in a row, each with a fault. An operator who changes decisions gives them, among VMs of other
+//! deployments.
 
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ struct Story {
     on_failure: OnFailure,
     strangers: Vec<(usize, Stranger, PowerState)>,
     commands: Vec<(Option<At>, Request)>,
-    /// After so many commands the image is well.
+    /// After so many commands the image is healthy.
     well_after: usize,
 }
 
@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_goes_wrong_and_is_said_it_ends_at_one_of_the_ends(
+    fn every_story_ends_at_a_defined_end(
         story in any_story(),
         last in prop_oneof![Just(Request::Resume), Just(Request::Rollback)],
     ) {
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn an_upgrade_is_abandoned_from_anywhere_and_nobody_elses_vm_is_touched(story in any_story()) {
+    fn abandoning_anywhere_touches_no_foreign_vm(story in any_story()) {
         let _ova = package::shared();
         wait(async {
             let world = tell(&story).await;

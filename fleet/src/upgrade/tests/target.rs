@@ -5,7 +5,7 @@ use crate::upgrade::tests::fake::new;
 use crate::upgrade::tests::package::{signer, write};
 
 #[test]
-fn an_ova_says_build_minors_and_who_signed_it() {
+fn ova_states_build_versions_and_signer() {
     let directory = tempfile::tempdir().unwrap();
     let full = format!("0.2.0+{}", new().build);
     let signer = signer();
@@ -36,7 +36,7 @@ fn an_ova_says_build_minors_and_who_signed_it() {
 }
 
 #[test]
-fn an_ova_without_a_build_or_with_a_changed_byte_is_refused() {
+fn ova_without_build_or_with_changes_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     for full in ["0.2.0", "0.2.0 (development image)", "0.3.0+bbbb", "0.2.0+XYZ00000000000000000000000000000"] {
         let error = format!("{:#}", Target::read(&write(directory.path(), full, None)).unwrap_err());

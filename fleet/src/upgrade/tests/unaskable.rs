@@ -1,4 +1,4 @@
-//! Guests that cannot be asked to shut down: whatever may be at work is left to a person.
+//! Guests that cannot be asked to shut down: a VM that may be at work is left to the operator.
 
 use super::command::{begin, end, give};
 use super::fake::{Ill, World, new, old, old_vm};
@@ -6,7 +6,7 @@ use crate::hypervisor::PowerState;
 use crate::upgrade::{Mode, Outcome, Request};
 
 #[tokio::test(start_paused = true)]
-async fn an_old_vm_that_cannot_be_asked_pauses_the_upgrade_until_a_person_has_shut_it_down() {
+async fn unaskable_old_vm_pauses_until_shut_down() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         let world = World::of(1, mode, Ill::Well);
         begin(&world).await;
@@ -37,7 +37,7 @@ async fn tools_that_come_up_meanwhile_are_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_vm_that_answers_and_cannot_be_asked_is_left_to_a_person_on_the_way_back_too() {
+async fn unaskable_new_vm_pauses_the_rollback() {
     let world = World::of(1, Mode::Rolling, Ill::NeverGood);
     begin(&world).await;
     world.lock().unaskable = Some(new());
@@ -49,7 +49,7 @@ async fn a_new_vm_that_answers_and_cannot_be_asked_is_left_to_a_person_on_the_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_power_of_a_new_vm_that_neither_answers_nor_can_be_asked_is_cut_and_its_node_goes_back() {
+async fn silent_unaskable_new_vm_is_powered_off() {
     let world = World::of(1, Mode::Rolling, Ill::Silent);
     begin(&world).await;
     world.lock().unaskable = Some(new());
@@ -59,7 +59,7 @@ async fn the_power_of_a_new_vm_that_neither_answers_nor_can_be_asked_is_cut_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_at_once_an_image_that_does_not_boot_is_turned_back_by_itself() {
+async fn at_once_image_that_never_boots_rolls_back() {
     for nodes in [1, 3] {
         let world = World::of(nodes, Mode::AllAtOnce, Ill::Silent);
         begin(&world).await;

@@ -1,4 +1,4 @@
-//! The way back, and the nodes cannot be seen from where the command is: what is not seen is not taken for ill.
+//! A rollback while the nodes cannot be seen from where the command is: an unseen node does not count as unhealthy.
 
 use super::command::{end, give};
 use super::failing::{before, stop_before, turns, world};
@@ -12,11 +12,11 @@ async fn upgraded(nodes: usize, mode: Mode) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_new_vm_is_stopped_while_no_node_can_be_reached() {
+async fn unreachable_nodes_are_not_stopped() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         let world = upgraded(3, mode).await;
         world.lock().unreached = NODES.into();
-        // All at once none is drained; power is what is not cut then.
+        // All at once none is drained; power is not cut then.
         world.lock().unaskable = (mode == Mode::AllAtOnce).then(new);
         let reason = give(&world, Request::Rollback).await.paused();
         assert!(reason.ends_with("[upgrade.unreachable]"), "{reason}");
@@ -28,7 +28,7 @@ async fn no_new_vm_is_stopped_while_no_node_can_be_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_node_is_not_stopped_while_etcd_would_not_stand_without_it() {
+async fn silent_node_needed_for_quorum_is_not_stopped() {
     let world = upgraded(3, Mode::Rolling).await;
     // It is at work, though it is not seen; before it is stopped, another one dies.
     world.lock().unreached.insert("cp1");
@@ -36,23 +36,23 @@ async fn a_silent_node_is_not_stopped_while_etcd_would_not_stand_without_it() {
     stop_before(&world, Request::Rollback, Step::of(Action::StopNew, cp1)).await;
     world.lock().sick.insert("cp3");
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("etcd stands without cp1"), "{reason}");
+    assert!(reason.contains("etcd has a quorum without cp1"), "{reason}");
     assert_eq!(world.called("shut_down") + world.called("cut_power"), 0);
     world.lock().sick.clear();
-    // The others say that it may go; that it is good on the old image it has to say itself.
+    // The others say that it may go; that it is healthy on the old image it has to say itself.
     let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("cp1 to be found good") && world.called("shut_down") == 1, "{reason}");
+    assert!(reason.contains("cp1 to be healthy") && world.called("shut_down") == 1, "{reason}");
     world.lock().unreached.clear();
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_lost_etcd_goes_back_before_a_silent_one() {
+async fn node_without_etcd_goes_before_silent_one() {
     let world = upgraded(3, Mode::Rolling).await;
     world.lock().unreached.insert("cp1");
     world.lock().sick.insert("cp3");
     let reason = give(&world, Request::Rollback).await.paused();
-    assert!(reason.contains("cp3 to be found good"), "{reason}");
+    assert!(reason.contains("cp3 to be healthy"), "{reason}");
     assert!(world.lock().is_served("cp1") && world.called("shut_down") == 1);
     world.lock().unreached.clear();
     world.lock().sick.clear();
@@ -60,7 +60,7 @@ async fn a_node_that_lost_etcd_goes_back_before_a_silent_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_no_node_accepts_any_more_turns_nobody_back() {
+async fn rejected_client_certificate_rolls_no_node_back() {
     let world = before(3, Step::of(Action::Gate, 0)).await;
     world.lock().refusing = NODES.into();
     let reason = give(&world, Request::Resume).await.paused();
@@ -71,7 +71,7 @@ async fn a_certificate_that_no_node_accepts_any_more_turns_nobody_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_only_node_is_not_stopped_undrained_while_it_answers_with_an_error() {
+async fn only_node_answering_with_errors_stays_on() {
     let world = upgraded(1, Mode::Rolling).await;
     world.lock().refusing.insert("cp1");
     let reason = give(&world, Request::Rollback).await.paused();
@@ -82,7 +82,7 @@ async fn the_only_node_is_not_stopped_undrained_while_it_answers_with_an_error()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_power_of_a_guest_that_answers_with_an_error_is_not_cut() {
+async fn guest_answering_with_errors_keeps_power() {
     let world = upgraded(1, Mode::AllAtOnce).await;
     world.lock().refusing.insert("cp1");
     world.lock().unaskable = Some(new());

@@ -1,4 +1,4 @@
-//! What goes wrong at a call: an error with or without its effect, an effect that comes late, a command that is killed.
+//! The faults at a call: an error with or without its effect, an effect that comes late, a command that is killed.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use super::State;
 use crate::hypervisor::ErrorKind;
 use crate::lease::MARGIN;
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// An error, and nothing happens. [`ErrorKind::InDoubt`]: the call was lost.
     Error(ErrorKind),
     /// It happens, and the answer is lost.
     Done,
-    /// Half of it is written, and an error is told.
+    /// Half of it is written, and an error is returned.
     Half,
     /// The answer is lost, and it happens later.
     Late,
     /// The command is killed, and nothing happens.
     CutBefore,
-    /// Another command takes over right before, does nothing and gives the deployment back.
+    /// Another command takes over right before, does nothing and releases the lease.
     Overtaken,
     /// It happens, and the command is killed.
     CutAfter,
@@ -30,7 +30,7 @@ pub enum Fault {
     CutHalf,
     /// The command is killed, and it happens later.
     CutLate,
-    /// The command is killed while its request is on the way: nobody can know of it until it arrives.
+    /// The command is killed while its request is on the way: it is unknown until it arrives.
     CutOnTheWay,
 }
 
@@ -45,13 +45,13 @@ impl Fault {
 pub struct At {
     /// At which call, counted from 1.
     pub call: usize,
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// Whether all later calls of the same name fail likewise, until somebody mends it.
+    /// Whether all later calls of the same name fail likewise, until the fault is repaired.
     pub lasting: bool,
 }
 
-/// What a call may do to whoever makes it.
+/// The effect that a call may have on its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     /// The hypervisor tells.
@@ -111,13 +111,13 @@ pub struct Call {
     pub kind: CallKind,
 }
 
-/// Something that was begun and has not happened yet.
+/// A change that was begun and has not happened yet.
 pub struct Late {
-    /// Calls until it does; none if it is on the way, and nobody but time brings it.
+    /// Calls until it does. `None` if it is on the way, and only time brings it.
     pub left: Option<usize>,
     /// When it does at the latest.
     pub until: Instant,
-    /// The VM that it is done to, by its identifier, and in which words the inventory shows that.
+    /// The identifier of its VM, and the inventory's words for the task.
     pub task: Option<(String, &'static str)>,
     /// Whether settling waits for it: a guest that was asked to shut down is no task of the hypervisor.
     pub settles: bool,
@@ -133,7 +133,7 @@ pub struct Faults {
     pub late: Vec<Late>,
     /// The command is asked to end during the call of this number.
     pub cancel: Option<(usize, watch::Sender<bool>)>,
-    /// The command is killed right after an entry of the journal that has this in it.
+    /// The command is killed right after an entry of the journal that contains this.
     pub kill_after_entry: Option<String>,
 }
 
@@ -152,7 +152,7 @@ impl Faults {
         (self.name == Some(call.name)).then_some(at.fault)
     }
 
-    /// Nothing goes wrong any more, or from now on what is said; calls are counted anew.
+    /// Sets the next fault, or none; calls are counted from 0 again.
     pub fn set(&mut self, at: Option<At>) {
         self.calls.clear();
         (self.at, self.name) = (at, None);
@@ -169,26 +169,26 @@ impl State {
         self.arrive();
     }
 
-    /// What was on the way for as long as anything may be arrives.
+    /// Requests on the way arrive, after the longest time that one may take.
     pub fn arrive(&mut self) {
         let now = Instant::now();
         self.land(|late| late.until <= now);
     }
 
-    /// Sends a request that arrives when its sender is dead, and as late as it may.
+    /// Sends a request that arrives when its sender is dead, and as late as possible.
     pub fn send(&mut self, effect: impl FnOnce(&mut State) + Send + 'static) {
         let until = Instant::now() + MARGIN - Duration::from_millis(1);
         let effect = Box::new(effect);
         self.faults.late.push(Late { left: None, until, task: None, settles: false, effect });
     }
 
-    /// Somebody begins to work: nothing of who was there before may be on its way.
+    /// A command begins to work: nothing of the one before may be on its way.
     pub fn is_alone(&self) {
         let on_the_way = self.faults.late.iter().filter(|late| late.left.is_none()).count();
         assert_eq!(on_the_way, 0, "a command begins while requests of a dead one are on their way");
     }
 
-    /// What settling waits for happens.
+    /// The events that settling waits for happen.
     pub fn settle(&mut self) {
         self.land(|late| late.settles);
     }

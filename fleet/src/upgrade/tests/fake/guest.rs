@@ -8,7 +8,7 @@ use super::{Content, Ill, Machine, State, new, old};
 use crate::hypervisor::PowerState;
 use crate::upgrade::Mode;
 
-/// The BIOS UUID that a guest of this image reads: released images read `product_uuid`, whose bytes VMware swaps from
+/// The BIOS UUID that a guest of this image reads. Released images read `product_uuid`, whose bytes VMware swaps from
 /// hardware 13 on, unless the hypervisor shows it `in_order`.
 pub fn reading(vm: Uuid, image: &Image, in_order: bool) -> BiosUuid {
     let vm = BiosUuid::from(vm);
@@ -29,13 +29,13 @@ impl State {
         self.machines.iter_mut().find(|machine| machine.vm.reference.id == id)
     }
 
-    /// What is on the data disk that a VM holds.
+    /// The content of the data disk that a VM holds.
     pub fn content_of(&self, machine: &Machine) -> Option<&Content> {
         let held = machine.vm.data_disks().next()?;
         self.contents.iter().find(|content| content.at == held.reference)
     }
 
-    /// What is wrong with what a VM runs.
+    /// The defect of a VM's image.
     pub fn ill_of(&self, machine: &Machine) -> Ill {
         match &self.ill_nodes {
             _ if machine.image != new() => Ill::Well,
@@ -61,7 +61,7 @@ impl State {
         2 * self.nodes.iter().filter(|node| self.is_served(node)).count() > self.nodes.len()
     }
 
-    /// Panics when stopping a VM would take a second node away. Where there is no quorum it takes nothing away.
+    /// Panics when stopping a VM would take a second node away. Without a quorum it takes nothing away.
     pub fn may_stop(&self, id: &str) {
         let Some(machine) = self.machine(id) else { return };
         if self.mode == Mode::AllAtOnce || !self.serves(machine) || !self.quorum() {
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// A guest comes up: whether it may have the disk is the disk's to say.
+    /// A guest comes up: the disk decides whether the guest may have it.
     pub fn boot(&mut self, id: &str) {
         let machine = self.machine(id).expect("a VM").clone();
         assert!(machine.whole, "half a VM is powered on: {machine:?}");

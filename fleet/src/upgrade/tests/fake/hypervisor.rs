@@ -26,7 +26,7 @@ fn failing(name: &str, kind: ErrorKind) -> Error {
 
 fn late(name: &'static str, vm: Option<&Vm>, effect: Box<dyn FnOnce(&mut State) + Send>) -> Late {
     let until = Instant::now() + MARGIN;
-    // A guest takes its time, whoever looks meanwhile; of a task the hypervisor knows.
+    // A guest takes its time, whether looked at or not; of a task the hypervisor knows.
     match name {
         "shut_down" => Late { left: Some(6), until, task: None, settles: false, effect },
         _ => Late { left: Some(40), until, task: vm.map(|vm| (vm.reference.id.clone(), name)), settles: true, effect },
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// One change of a VM: `may` says whether the hypervisor takes the request, `effect` is what then happens.
+    /// One change of a VM: `may` says whether the hypervisor accepts the request, `effect` is the change.
     async fn change<T: Send>(
         &self,
         (name, vm, permit): (&'static str, &Vm, &dyn Fence),
@@ -97,7 +97,7 @@ impl World {
         match fault {
             None => done.expect("an effect"),
             Some(fault) if fault.kills() => self.die(fault).await,
-            // What the hypervisor did not even take is no matter of doubt.
+            // A call that the hypervisor did not even accept is no matter of doubt.
             Some(Fault::Done | Fault::Late) if matches!(done, Some(Err(_))) => done.expect("an error"),
             Some(Fault::Error(kind)) => Err(failing(name, kind)),
             Some(_) => Err(failing(name, ErrorKind::InDoubt)),
@@ -241,7 +241,7 @@ impl Hypervisor for World {
         self.look("staged", |state| Ok(state.templates.iter().find(is_it).filter(|t| t.whole).map(as_staged))).await
     }
 
-    /// Two requests: the template is made, and then marked as whole.
+    /// Two requests: one creates the template, and one marks it as whole.
     async fn import_template(
         &self,
         _ova: &Path,
@@ -270,7 +270,7 @@ impl Hypervisor for World {
         self.request(("stage.finish", None, permit), |_| Ok(()), finish).await?.ok_or_else(|| Error::not_found("it"))
     }
 
-    /// Two requests: the VM is made, and then given what the one has whose place it takes.
+    /// Two requests: one creates the VM, and one gives it the settings of the VM that it replaces.
     async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let may = |state: &mut State| {
             let ImageTemplate { digest, reference } = replacement.image;
@@ -307,7 +307,7 @@ impl Hypervisor for World {
                 for (adapter, like) in machine.vm.adapters.iter_mut().zip(&like.adapters) {
                     adapter.connected = like.connected;
                 }
-                // Nobody has heard that it is whole.
+                // The caller did not learn that it is whole.
                 machine.whole = whole;
             });
         };
@@ -429,7 +429,7 @@ impl Hypervisor for World {
         .await
     }
 
-    /// Two requests where half of a copy lies there: that is removed, and the disk copied.
+    /// Two requests if an incomplete copy is at the path: that is removed, and the disk copied.
     async fn copy_disk(&self, disk: &DiskRef, mark: &str, _: &[&str], permit: &dyn Fence) -> Result<DiskRef> {
         let path = disk.beside(mark);
         let lies_there = self.lock().copies.iter().any(|copy| copy.at.path == path);
@@ -456,7 +456,7 @@ impl Hypervisor for World {
             assert!(state.copies.iter().all(|copy| copy.at.path != at.path), "a copy is written over another: {at:?}");
             let content = state.contents.iter().find(|content| content.at == of).expect("the disk");
             let generation = content.generation;
-            // Nobody has heard that it is whole.
+            // The caller did not learn that it is whole.
             state.copies.push(DiskCopied { at: at.clone(), generation, whole: heard });
             at
         };

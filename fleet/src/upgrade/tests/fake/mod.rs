@@ -1,5 +1,5 @@
-//! A hypervisor, a cluster and a store in memory. The hypervisor refuses what a real one must refuse; the guests keep
-//! the rules of who may take a data disk; what must never happen panics.
+//! A hypervisor, a cluster and a store in memory. The hypervisor refuses as a real one must. The guests keep the rules
+//! of who may take a data disk. A state that must never be panics.
 
 pub mod fault;
 pub mod guest;
@@ -25,12 +25,12 @@ use self::store::Kept;
 use crate::hypervisor::{Adapter, DiskKind, DiskRef, Placement, PowerState, Stamp, Vm, VmRef, VmSize};
 use crate::upgrade::{Inventory, Mode, Nodes as _, OnFailure, Options, Plan, Target, UpgradeStatus, plan};
 
-/// What is wrong with the new image.
+/// The defect of the new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ill {
     /// Nothing is wrong with it.
     Well,
-    /// It is never found good.
+    /// It is never healthy.
     NeverGood,
     /// It has no network.
     Silent,
@@ -40,7 +40,7 @@ pub enum Ill {
     NoEtcd,
     /// The VM does not start.
     NoStart,
-    /// It never shuts down by itself, and is never found good.
+    /// It never shuts down by itself, and is never healthy.
     Hangs,
     /// It comes up as another member.
     OtherMember,
@@ -87,11 +87,11 @@ pub struct DiskCopied {
     pub at: DiskRef,
     /// That of its disk when it was made.
     pub generation: u64,
-    /// Whether somebody has heard that it is whole.
+    /// Whether a command has learned that it is whole.
     pub whole: bool,
 }
 
-/// What was laid ready.
+/// An imported template.
 #[derive(Clone, Debug)]
 pub struct Template {
     pub digest: String,
@@ -112,18 +112,18 @@ pub struct State {
     pub overtaken: bool,
     pub contents: Vec<Content>,
     pub copies: Vec<DiskCopied>,
-    /// VMs whose data disks lie beside another's.
+    /// VMs whose data disks are in the directory of another VM.
     pub beside: BTreeSet<Uuid>,
     /// Whether a copy has the UUID of its disk.
     pub copies_keep_uuid: bool,
-    /// The control nodes that Kubernetes knows.
+    /// The control-plane nodes that Kubernetes knows.
     pub nodes: Vec<&'static str>,
     pub leader: &'static str,
     pub address_holder: &'static str,
     pub ill: Ill,
-    /// What is wrong with it on each node, where that is not the same on all of them.
+    /// The defect on each node, if not the same on all of them.
     pub ill_nodes: Option<BTreeMap<&'static str, Ill>>,
-    /// How long a node that says nothing, or is ill, lets whoever asks it wait.
+    /// How long a silent or unhealthy node lets its caller wait.
     pub slow: Duration,
     pub mode: Mode,
     /// The node whose pods do not move away.
@@ -135,31 +135,31 @@ pub struct State {
     /// Identifiers of VMs that the inventory leaves out, and BIOS UUIDs of those that are not found by that either.
     pub unlisted: BTreeSet<String>,
     pub unfound: BTreeSet<Uuid>,
-    /// Whether it is not permitted to take the deployment's own VMs apart.
+    /// Whether changes of the deployment's own VMs are denied.
     pub own_denied: bool,
     /// Nodes that cannot be reached from where the command is, and those that answer with an error.
     pub unreached: BTreeSet<&'static str>,
     pub refusing: BTreeSet<&'static str>,
-    /// So many members etcd's lists have; all of them if it is none.
+    /// So many members etcd's lists have; `None` for all of them.
     pub members_shown: Option<usize>,
     /// Whether the Kubernetes API is away though a majority serves.
     pub api_away: bool,
     pub published: Option<String>,
     /// Whether a snapshot is asked for and never comes.
     pub no_snapshot: bool,
-    /// Whether the store says nothing any more of whether a hold is there.
+    /// Whether the store does not answer whether a lease exists.
     pub store_hangs: bool,
     /// How often that was asked meanwhile.
     pub asked_in_vain: usize,
-    /// Nobody is told which holds there are.
+    /// The list of leases does not answer.
     pub listing_hangs: bool,
     /// The hypervisor does not say what still goes on.
     pub settling_hangs: bool,
     /// The hypervisor does not say which VMs there are.
     pub inventory_hangs: bool,
-    /// What the API calls the cluster.
+    /// The API's name of the cluster.
     pub cluster: Uuid,
-    /// What a drain deletes for good, on each node.
+    /// The data that a drain deletes for good, on each node.
     pub losses: swap::Losses,
     /// The most nodes that were away at once.
     pub most_away: usize,
@@ -176,7 +176,7 @@ pub struct World {
     /// The image to upgrade to, and the directory that its OVA is in.
     pub target: Target,
     _ova: Arc<(TempDir, Target)>,
-    /// Who signed what the nodes run, and whose key is pinned there.
+    /// The signer of the nodes' image, whose key is pinned there.
     pub publisher: Option<String>,
     pub options: Options,
 }
@@ -313,14 +313,14 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets something go wrong, or nothing any more. Calls are counted anew.
+    /// Sets the next fault, or none. Calls are counted from 0 again.
     pub fn fault(&self, at: Option<At>) {
         let mut state = self.lock();
         state.faults.set(at);
         state.overtaken = false;
     }
 
-    /// The calls that were made since the last fault was set.
+    /// The calls since the last fault was set.
     pub fn calls(&self) -> Vec<Call> {
         self.lock().faults.calls.clone()
     }
@@ -334,13 +334,13 @@ impl World {
         self.killed.notified().await;
     }
 
-    /// The command is killed: nothing more is heard of it.
+    /// The command is killed: it never returns.
     async fn die<T>(&self, _fault: Fault) -> T {
         self.killed.notify_one();
         std::future::pending().await
     }
 
-    /// Panics unless each copy that is there is named, as whole only if it is, and each that is named as whole is there.
+    /// Panics unless each existing copy is named, as whole only if it is, and each that is named as whole exists.
     pub fn copies_are_named(&self, status: &UpgradeStatus) {
         let mut state = self.lock();
         state.settle();
@@ -359,7 +359,7 @@ impl World {
         self.lock().most_away
     }
 
-    /// Panics unless all nodes run this image well, in VMs as they should then be, and nobody else's VM was touched.
+    /// Panics unless all nodes are healthy on this image, in VMs as they should then be, and no foreign VM was touched.
     pub async fn all_run(&self, image: &Image, committed: bool) {
         self.fault(None);
         let nodes = self.lock().nodes.clone();
@@ -420,7 +420,7 @@ impl State {
         });
     }
 
-    /// A VM that is off, with nothing but its system disk; nobody's yet.
+    /// A VM that is off, with nothing but its system disk; not stamped yet.
     fn machine_named(&mut self, name: &str, uuid: Uuid, image: Image) -> Machine {
         self.made += 1;
         let id = format!("vm-{}", self.made);
@@ -475,7 +475,7 @@ impl State {
         vm
     }
 
-    /// What must never be.
+    /// Panics in a state that must never be.
     fn check(&mut self) {
         for node in NODES {
             let of = |machine: &&Machine| machine.ours && machine.node == node;

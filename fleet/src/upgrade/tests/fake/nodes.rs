@@ -37,7 +37,7 @@ impl World {
         }
     }
 
-    /// A node is asked to do something: it may hear that late.
+    /// A request to a node, which may arrive late.
     async fn doing(
         &self,
         name: &'static str,
@@ -309,7 +309,7 @@ impl Nodes for World {
         .await
     }
 
-    /// Nothing depends on it: no fault is worth its while.
+    /// No step depends on it: no fault is injected.
     async fn publish(&self, journal: &str) -> anyhow::Result<()> {
         let mut state = self.lock();
         state.api()?;
@@ -319,7 +319,7 @@ impl Nodes for World {
 }
 
 impl World {
-    /// What a node says of itself.
+    /// A node's statement about itself.
     async fn tell(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
         self.node("facts", |state| {
             let (machine, index) = state.answering(node)?;
@@ -372,7 +372,7 @@ impl World {
                 swap: disk.swap,
                 evacuation: disk.evacuation.map(|id| swap::EvacuationState {
                     id,
-                    // A node that falls ill meanwhile gives up, and says so until it is asked again.
+                    // A node that becomes unhealthy meanwhile gives up, and says so until it is asked again.
                     stage: if good && serves { Stage::Prepared } else { Stage::Failed },
                     error: None,
                     code: None,

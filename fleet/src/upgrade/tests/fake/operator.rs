@@ -1,4 +1,4 @@
-//! What people do beside the upgrade: other deployments, a lost node and its replacement, a disk that is moved.
+//! Changes by operators outside the upgrade: other deployments, a lost node and its replacement, a disk that is moved.
 
 use uuid::Uuid;
 
@@ -45,7 +45,7 @@ impl World {
         state.strangers.push(machine);
     }
 
-    /// Panics when a VM that is not ours is not as it was.
+    /// Panics when a VM of another deployment is not as it was.
     pub fn strangers_are_untouched(&self) {
         let state = self.lock();
         for stranger in &state.strangers {
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Changes the deployment's VM with this BIOS UUID behind everybody's back.
+    /// Changes the deployment's VM with this BIOS UUID from outside.
     pub fn change_vm(&self, uuid: Uuid, change: impl FnOnce(&mut Machine)) {
         let mut state = self.lock();
         let own = |machine: &&mut Machine| machine.ours && machine.vm.uuid() == uuid;
@@ -104,12 +104,12 @@ impl World {
         crate::upgrade::entry::plan_of(&crate::upgrade::entry::parse(&text).unwrap()).unwrap().clone()
     }
 
-    /// Somebody deletes a VM of the deployment; its data disk stays.
+    /// Deletes a VM of the deployment; its data disk stays.
     pub fn delete_vm(&self, uuid: Uuid) {
         self.lock().machines.retain(|machine| !machine.ours || machine.vm.uuid() != uuid);
     }
 
-    /// Somebody moves the VMs of a BIOS UUID to a folder that is not searched.
+    /// Moves the VMs of a BIOS UUID to a folder that is not searched.
     pub fn move_away(&self, uuid: Uuid) {
         let mut state = self.lock();
         let with = state.machines.iter().filter(|machine| machine.vm.uuid() == uuid);
@@ -132,7 +132,7 @@ impl World {
         state.contents.retain(|content| content.node != node);
     }
 
-    /// The operator deploys it anew, on the image that there is: another VM, another disk, another member of etcd.
+    /// The operator deploys it again, on the existing image: another VM, another disk, another member of etcd.
     pub fn replace(&self, node: &'static str) {
         let at = DiskRef { uuid: Uuid::from_u128(0xdd), path: format!("[datastore1] {node}-again/data.vmdk") };
         let (vm, identity) = (Uuid::from_u128(0xcc), Uuid::from_u128(0x1dd));

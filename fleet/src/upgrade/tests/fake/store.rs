@@ -33,7 +33,7 @@ impl World {
         self.cutting(name, kind, |kept, _| act(kept)).await
     }
 
-    /// The same for what may be done by half: then it is told so.
+    /// The same for a call that may be done by half: then it is given that fault.
     async fn cutting<T>(
         &self,
         name: &'static str,
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Another command takes the deployment and gives it back.
+    /// Another command acquires the lease and releases it.
     pub fn overtake(&self) {
         let mut state = self.lock();
         let next = state.store.holds.keys().next_back().map_or(1, |last| last + 1);
@@ -69,7 +69,7 @@ impl World {
         state.overtaken = true;
     }
 
-    /// What is kept.
+    /// The content of the store.
     pub fn store(&self) -> Kept {
         self.lock().store.clone()
     }
@@ -107,7 +107,7 @@ impl Store for World {
                 Ok(new)
             })
             .await?;
-        // Whoever takes it now has not been overtaken.
+        // The command that acquires it now has not been overtaken.
         self.lock().overtaken &= !made;
         Ok(made)
     }
