@@ -26,8 +26,8 @@ reasons! {
         /// The endpoint or an address for Services is not in the subnet of the control-plane nodes, or not all addresses of their
         /// pools are. A range that overlaps that subnet is `PropertiesRefused`.
         RangesOverlap = False,
-        /// The image does not carry the minor version, cannot replace the former image, has expired, or has a format that this
-        /// controller does not know; the message says which.
+        /// The image is unsuitable; the message has the reason. It lacks the minor version, cannot replace the former image, has
+        /// expired, or has a format that this controller does not know.
         ImageUnsuitable = False,
         /// A Secret that the spec names is missing or lacks a key; the message names it.
         SecretMissing = False,
