@@ -35,14 +35,14 @@ pub fn kubeconfig_secret(cluster: &str) -> String {
     format!("{cluster}-kubeconfig")
 }
 
-/// The name of the Secret with the keys that nodes trust.
+/// The name of the Secret with the deployer's key and the deployment secret.
 pub fn keys_secret(cluster: &str) -> String {
     format!("{cluster}-deployer")
 }
 
 /// The type of the Secret with a cluster's kubeconfig. Cluster API uses the same type.
 pub const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
-/// The type of the Secret with the keys that nodes trust.
+/// The type of the Secret with the deployer's key and the deployment secret.
 pub const KEYS_TYPE: &str = "Opaque";
 
 /// Whether a Secret was created for this cluster. A former cluster of the same name or a user may have created another one. The
