@@ -50,7 +50,7 @@ pub fn reasons(conditions: &[Condition]) -> Reasons {
     conditions.iter().map(|condition| (condition.about.clone(), condition.reason.clone())).collect()
 }
 
-/// The Events for reasons that differ from `before`. Conditions outside [`FOLLOWED`] count only if the operator may have to act.
+/// The Events for reasons that differ from `before`. Conditions outside `FOLLOWED` count only if the operator may have to act.
 pub fn pending_events(before: &Reasons, conditions: &[Condition]) -> Vec<PendingEvent> {
     let is_new = |condition: &&Condition| before.get(&condition.about) != Some(&condition.reason);
     let told = conditions.iter().filter(is_new).filter_map(|condition| {

@@ -243,7 +243,7 @@ pub fn is_open_swap(operation: &&Operation) -> bool {
 /// How many ended swaps of a cluster are kept.
 const KEPT: usize = 10;
 
-/// The swaps to delete: ended ones, except the last [`KEPT`]. The last one decides the next step, and each contains a plan. Swaps
+/// The swaps to delete: ended ones, except the last `KEPT`. The last one decides the next step, and each contains a plan. Swaps
 /// that are open or not understood stay, and one after which control-plane nodes may differ. Upgrades of Kubernetes stay too:
 /// there is one for each minor version.
 pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
