@@ -56,16 +56,16 @@ impl PauseReason {
     }
 }
 
-/// Whether the message of a rejected request still applies. A rejection for a pause applies during this pause. Another rejection applies
-/// while nothing is paused.
+/// Whether the message of a rejected request still applies. A rejection for a pause applies during this pause. Another rejection
+/// applies while nothing is paused.
 pub fn is_still(refused: &str, rest: Option<&PauseReason>) -> bool {
     let by = [PAUSED, CHANGED].map(|opening| refused.starts_with(opening));
     by == [matches!(rest, Some(PauseReason::Paused)), matches!(rest, Some(PauseReason::ControlCluster(_)))]
 }
 
-/// The sign of a change of the control cluster, and what the operator can do if nothing changes it; `None` without a sign. Either the
-/// controller that leads has another build than the one that installed the cluster's kinds (`is_marked`). Or a control-plane node
-/// takes no pods, as during its image swap.
+/// The sign of a change of the control cluster, and what the operator can do if nothing changes it. `None` without a sign. Either
+/// the controller that leads has another build than the one that installed the cluster's kinds (`is_marked`). Or a control-plane
+/// node takes no pods, as during its image swap.
 pub fn control_cluster(is_marked: bool, nodes: &[Node]) -> Option<String> {
     if !is_marked {
         return Some("the image of the controller is not committed: commit it, or roll back".to_owned());

@@ -97,9 +97,9 @@ const REFERENCES: [(&str, &str); 4] = [
 ];
 
 /// A controller reads each Secret that a cluster names. Its content reaches the cluster's nodes and the server of its backups. So
-/// a user who names a Secret must be allowed to read it. A Secret that was
-/// named before needs no such right, unless site, backup or restore change. These decide who logs in to nodes, which proxies and
-/// CAs nodes trust, and where snapshots are sent. Names of Secrets have no slash (RFC 1123).
+/// a user who names a Secret must be allowed to read it. A Secret that was named before needs no such right, unless site, backup
+/// or restore change. These decide who logs in to nodes, which proxies and CAs nodes trust, and where snapshots are sent. Names
+/// of Secrets have no slash (RFC 1123).
 fn named_secrets() -> [Value; 2] {
     let names = |of: &str| {
         let name = |(part, field)| {

@@ -1,5 +1,5 @@
-//! The record of a cluster's control-plane nodes that `fleet` stores. It is part of the TenantCluster's status, not several objects.
-//! One write stores all of it or nothing. Deletion has what it needs as long as the cluster exists.
+//! The record of a cluster's control-plane nodes that `fleet` stores. It is part of the TenantCluster's status, not several
+//! objects. One write stores all of it or nothing. Deletion has what it needs as long as the cluster exists.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

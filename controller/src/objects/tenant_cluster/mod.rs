@@ -306,7 +306,7 @@ pub enum UpgradeMode {
 /// Which control-plane nodes are rolled back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
-    /// The unhealthy one. The others stay on the new image, and the upgrade waits for the operator.
+    /// The unhealthy one. The others stay where they are, and the upgrade waits for the operator.
     #[default]
     Node,
     /// All nodes.
