@@ -1,4 +1,4 @@
-//! What every reconciler is given, and what it ends with where it does not succeed. Knows no kind.
+//! The context of every reconciler, and its errors. Knows no kind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,41 +10,41 @@ use crate::reach::{Failure, Objects};
 use crate::term::{Clock, Term, TermEnded};
 
 pub struct Context {
-    /// The control cluster's API server, for as long as the term lasts.
+    /// The control cluster's API server, as long as the term lasts.
     pub objects: Arc<dyn Objects>,
     pub providers: Providers,
-    /// For how long this controller leads. What lasts gives up once it has ended ([`Term::ended`]).
+    /// The leader's term. Long tasks stop when it ends ([`Term::ended`]).
     pub term: Term,
     pub clock: Clock,
-    /// Whether the controller is of the build that the control cluster's kinds are of, as far as that is told.
+    /// Whether the controller has the build that has installed the control cluster's kinds, if that build is known.
     pub is_marked: bool,
 }
 
-/// Why an object was not brought to where it is to be. It is tried again, later and later.
+/// Why an object was not reconciled. It is tried again with a growing delay.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// The API server did not do something.
+    /// A request to the API server failed.
     #[error("{attempt}: {failure}")]
     Objects {
         attempt: String,
         #[source]
         failure: Failure,
     },
-    /// What runs VMs cannot be asked now.
+    /// The Provider cannot be asked now.
     #[error(transparent)]
     Provider(#[from] Unavailable),
-    /// What runs VMs did not do something.
+    /// A request to the Provider failed.
     #[error(transparent)]
     Hypervisor(#[from] fleet::hypervisor::Error),
-    /// This controller does not lead any more.
+    /// This controller no longer leads.
     #[error(transparent)]
     Ended(#[from] TermEnded),
-    /// Something else.
+    /// Another error.
     #[error("{0:#}")]
     Other(#[from] anyhow::Error),
 }
 
-/// Says what was attempted.
+/// Adds what was attempted.
 pub trait Attempt<T> {
     /// # Errors
     /// The failure, with the attempt.
@@ -61,12 +61,12 @@ impl<T> Attempt<T> for Result<T, Failure> {
 }
 
 impl ReconcileError {
-    /// Whether somebody else has written the object meanwhile: it is looked at again at once, and nobody needs to know.
+    /// Whether the object was changed or created by another writer. It is reconciled again at once, without a message.
     pub fn is_race(&self) -> bool {
         matches!(self, Self::Objects { failure: Failure::Changed | Failure::Exists, .. })
     }
 
-    /// When it is tried again after it has come up so many times in a row, at least once.
+    /// The delay after `times` failures in a row: 1 s, doubled each time, at most 300 s.
     pub fn again(&self, times: u32) -> Action {
         const SHORTEST: Duration = Duration::from_secs(1);
         const LONGEST: Duration = Duration::from_secs(300);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_tried_again_later_and_later() {
+    fn failures_are_retried_with_growing_delay() {
         let trouble = ReconcileError::Other(anyhow::anyhow!("x"));
         let seconds = [(0, 1), (1, 1), (2, 2), (5, 16), (9, 256), (10, 300), (u32::MAX, 300)];
         for (times, seconds) in seconds {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_write_no_more_is_told_so_and_not_that_the_api_server_refuses() {
+    fn ended_term_is_not_an_api_server_error() {
         let ended = Err::<(), _>(Failure::Ended(TermEnded)).attempting("x");
         assert!(matches!(ended, Err(ReconcileError::Ended(_))));
         let changed = Err::<(), _>(Failure::Changed).attempting("writing").unwrap_err();

@@ -1,19 +1,22 @@
-//! Tenant clusters as objects of the control cluster: declared by people, made so by this controller.
+//! Tenant clusters as objects of the control cluster: users declare them, this controller creates and changes them.
 //!
-//! Rooms, from the ground up; none calls one above it:
+//! Rooms, from the bottom up. No room uses one above it:
 //!
-//! | Room | What it holds |
+//! | Room | Content |
 //! |---|---|
-//! | [`objects`] | the kinds: their fields, rules, columns, conditions and reasons. Types alone; nothing is asked or done here |
-//! | [`records`] | what `fleet` keeps of control nodes, workers and upgrades, as fields of these, there and back; by that it judges which worker is outdated |
-//! | [`decisions`] | pure: which address is next, what is in the way of a cluster, what comes next for it, what it and its pools want of `fleet` |
-//! | [`documents`] | what is made from the kinds: their definitions for an API server, and the reference |
-//! | [`term`] | for how long this process may change anything |
-//! | [`reach`] | what lies outside: the API server, over it the stores of holds and journals of a cluster's control nodes and of a pool's workers, and what runs VMs by its Provider |
-//! | [`leadership`] | who of several controllers leads: a Lease, whose renewals are the term |
-//! | [`context`] | what reconcilers are given, and what they end with |
-//! | [`reconcilers`] | one for each kind: looks, decides, saves, acts |
-//! | [`run`] | all of them at work, for as long as this process leads |
+//! | [`objects`] | the kinds: fields, rules, columns, conditions and reasons. Types only; no requests |
+//! | [`records`] | `fleet`'s records of control-plane nodes, workers and upgrades as fields of these objects, and back. They
+//! decide which worker is outdated |
+//! | [`decisions`] | pure: the next address, findings against a cluster, its next step, and the desired state for `fleet` of a
+//! cluster and its pools |
+//! | [`documents`] | documents made from the kinds: definitions for an API server, and the reference |
+//! | [`term`] | how long this process may change anything |
+//! | [`reach`] | the outside: the API server; stores of leases and journals in it, for control-plane nodes and pools; the
+//! Providers |
+//! | [`leadership`] | election of the leading controller: a Lease, whose renewals make the term |
+//! | [`context`] | the context of reconcilers, and their errors |
+//! | [`reconcilers`] | one for each kind: reads, decides, saves, acts |
+//! | [`run`] | runs all reconcilers as long as this process leads |
 
 pub mod context;
 pub mod decisions;

@@ -1,4 +1,4 @@
-//! The controller's program. Beside its work it has what is for those who make it: it prints and writes what is made from the kinds.
+//! The controller's program. It also prints and writes the documents made from the kinds, for developers.
 
 use std::fs;
 use std::io::Write;
@@ -25,39 +25,39 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Waits until it is elected, and looks after tenant clusters until it is asked to end. Where it leads no longer it begins anew.
+    /// Wait for election and run the reconcilers until SIGTERM or SIGINT. If leadership is lost, the program starts again
     Run {
-        /// How the API server of the control cluster is reached; without it by the service account of the Pod that it runs in.
+        /// Kubeconfig of the control cluster's API server. Default: the service account of the Pod
         #[arg(long, value_name = "FILE")]
         kubeconfig: Option<PathBuf>,
-        /// The node that it runs on.
+        /// Name of the node that the controller runs on
         #[arg(long, value_name = "NAME", env = "NODE_NAME")]
         node: String,
-        /// Where it says on the loopback interface whether it is well: `GET /healthz`.
+        /// Address on the loopback interface for `GET /healthz`
         #[arg(long, value_name = "ADDRESS:PORT")]
         health: Option<SocketAddr>,
-        /// What the image of its node says of itself: it leaves the Lease to controllers of the build that is marked for a minute.
+        /// Image facts of the node. For a minute, a controller of another build leaves the Lease to controllers of the marked
+        /// build
         #[arg(long, value_name = "FILE", requires = "marked")]
         image: Option<PathBuf>,
-        /// The build of the image that the cluster's kinds were made by.
+        /// Build of the image that installed the cluster's kinds
         #[arg(long, value_name = "BUILD", requires = "image")]
         marked: Option<String>,
-        /// Where it keeps what is of its node alone: the snapshot of a cluster's store that comes before its upgrade. Nobody else may
-        /// read it.
+        /// Directory for data of this node only: the snapshots that are taken before upgrades. It must be private
         #[arg(long, value_name = "DIRECTORY", default_value = controller::reach::providers::DIRECTORY)]
         directory: PathBuf,
     },
-    /// Prints all that an API server has to know before a controller works there, as one list.
+    /// Print all objects that an API server needs before a controller can work there, as one list
     Definitions,
-    /// Writes the kinds as an API server takes them, and the policy that goes with them: a YAML file each.
+    /// Write the kinds, policies and rights for an API server as YAML files
     Crds {
-        /// The directory that they are written into.
+        /// Directory for the files
         #[arg(long, value_name = "DIRECTORY")]
         write: PathBuf,
     },
-    /// Renews the reference of the kinds in a document.
+    /// Renew the reference of the kinds in a document
     Reference {
-        /// The document.
+        /// File of the document
         #[arg(long, value_name = "FILE")]
         write: PathBuf,
     },
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// For how long it leaves a Lease that nobody renews to others.
+/// How long an expired Lease is left to others.
 fn waits(image: Option<&Path>, marked: Option<&str>) -> anyhow::Result<Duration> {
     let (Some(image), Some(marked)) = (image, marked) else { return Ok(Duration::ZERO) };
     let attempt = || format!("reading {}", image.display());
@@ -96,7 +96,7 @@ fn prints(text: &str) -> anyhow::Result<()> {
     writeln!(output, "{text}").and_then(|()| output.flush()).context("printing")
 }
 
-/// A control node has two processors at least, and more to do.
+/// A control-plane node has at least two processors, and other work.
 const THREADS: usize = 2;
 
 fn works(settings: &Settings) -> anyhow::Result<()> {
@@ -109,24 +109,24 @@ fn works(settings: &Settings) -> anyhow::Result<()> {
     let runtime = runtime.context("starting")?;
     match runtime.block_on(run(settings, &signals))? {
         ExitReason::Asked => Ok(()),
-        // What its tasks do ends only here, and none is waited for.
+        // Running tasks end only here. The program does not wait for them.
         ExitReason::Lost => match re_exec()? {},
     }
 }
 
-/// Each record is a line on standard error, which whoever has started this program gathers.
+/// Writes each record as a line to standard error.
 struct StandardError;
 
 impl Log for StandardError {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // What libraries say of their insides is for whoever works on them.
+        // Records of other libraries are for their developers.
         let of = metadata.target().split("::").next().unwrap_or_default();
         ["controller", "fleet", "vsphere"].contains(&of)
     }
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            // Nobody who reads it is no reason to end.
+            // A closed standard error does not stop the program.
             let level = record.level().as_str().to_lowercase();
             let _ = writeln!(std::io::stderr().lock(), "{level}: {}", record.args());
         }

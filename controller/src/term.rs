@@ -1,5 +1,5 @@
-//! For how long this process may change anything: the term of a leader. It is renewed by whoever holds the Lease, and ends by the
-//! clock alone when it is not; and with it what this process has begun. Knows nothing of Leases.
+//! The term of a leader: how long this process may change anything. The holder of the Lease renews it. Otherwise it ends by the
+//! clock alone, with all tasks of this process. Knows nothing of Leases.
 
 mod clock;
 
@@ -14,52 +14,52 @@ use uuid::Uuid;
 
 pub use self::clock::Clock;
 
-/// How long after the beginning of its last renewal a term ends. Nothing that changes something is begun then.
+/// A term ends this long after its last renewal was requested. After that no change begins.
 pub const TERM: Duration = Duration::from_secs(10);
 
-/// How the names of controllers begin, by which a hold of one is told from that of a command.
+/// Prefix of controllers' names. It distinguishes their leases from those of commands.
 const NAMED: &str = "controller ";
 
-/// The name of a controller that has just started on a node: no other one has it, nor a later one there.
+/// The name of a controller that has just started on a node. Each start has another name.
 pub fn identity(node: &str) -> String {
     format!("{NAMED}{node} {}", &Uuid::new_v4().simple().to_string()[..12])
 }
 
-/// Whether somebody is a controller, by the name.
+/// Whether a name is that of a controller.
 pub fn is_controller(who: &str) -> bool {
     who.starts_with(NAMED)
 }
 
-/// The term of a leader. Clones are of the same one.
+/// The term of a leader. Clones share it.
 #[derive(Clone)]
 pub struct Term(Arc<Inner>);
 
 struct Inner {
     identity: String,
-    /// None of a process that nobody else is elected beside: its term does not end by the clock.
+    /// `None` for a process without election: its term does not end by the clock.
     elected: Option<Clock>,
     state: Mutex<State>,
     changed: Notify,
     unfinished: Unfinished,
-    /// The generations of objects that were looked at in it to the end, by their UIDs.
+    /// The generations that were fully reconciled in this term, by the objects' UIDs.
     looked: Mutex<BTreeMap<String, i64>>,
-    /// What time it was when it began; none where it does not end by the clock.
+    /// When the term began. `None` if it does not end by the clock.
     began: Option<Time>,
 }
 
 struct State {
-    /// When the request was begun by which it was renewed last.
+    /// When the request of the last renewal was sent.
     renewed: Duration,
-    /// Whether what lasts is to end where it can be gone on with.
+    /// Whether long tasks are to stop at a point where they can be resumed.
     closing: bool,
     ended: bool,
 }
 
-/// Which objects were looked at in a term to the end, until it was asked.
+/// The objects that were fully reconciled in a term so far.
 pub struct ObservedGenerations(BTreeMap<String, i64>);
 
 impl ObservedGenerations {
-    /// Whether an object was looked at as this generation of it is: what it says of itself may be of before a database was turned back.
+    /// Whether this generation of an object was reconciled in the term. Otherwise its status may come from a restored database.
     pub fn have(&self, uid: &str, generation: i64) -> bool {
         self.0.get(uid).is_some_and(|looked| *looked >= generation)
     }
@@ -67,16 +67,16 @@ impl ObservedGenerations {
 
 /// The term of this process is over: it changes nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this controller does not lead any more, or cannot say so in time")]
+#[error("this controller no longer leads, or cannot confirm in time that it does")]
 pub struct TermEnded;
 
 impl Term {
-    /// Of a leader that was elected by a request that was begun at this time of its clock.
+    /// The term of a leader whose election was requested at this time of its clock.
     pub fn elected(identity: &str, clock: Clock, begun: Duration) -> Self {
         Self::new(identity, Some(clock), begun)
     }
 
-    /// Of a process that nobody else is elected beside, such as a test. It lasts until it is ended.
+    /// The term of a process without election, such as a test. It lasts until it is ended.
     pub fn unlimited(identity: &str) -> Self {
         Self::new(identity, None, Duration::ZERO)
     }
@@ -88,33 +88,32 @@ impl Term {
         Self(Arc::new(Inner { identity, elected, state, changed, unfinished, looked, began }))
     }
 
-    /// Who leads: no other process has this name, nor has a later one of the same controller.
+    /// Name of the leader. Each start of a controller has another name.
     pub fn identity(&self) -> &str {
         &self.0.identity
     }
 
-    /// Whether a time that somebody has noted is of before this term: nobody knows what was between. The database may have been turned back
-    /// to it since.
+    /// Whether a recorded time is before this term. The time between is unknown: the database may have been restored since.
     pub fn is_after(&self, time: &Time) -> bool {
         self.0.began.as_ref().is_some_and(|began| time < began)
     }
 
-    /// The VMs of control nodes whose Machines were made in it, and that it has not powered on.
+    /// The VMs of control-plane nodes whose Machines were created in this term and that it has not powered on.
     pub fn unfinished(&self) -> &Unfinished {
         &self.0.unfinished
     }
 
-    /// Notes that an object of this UID was looked at to the end, as this generation of it is.
+    /// Records that this generation of an object was fully reconciled.
     pub fn looked_at(&self, uid: &str, generation: i64) {
         self.looked().insert(uid.to_owned(), generation);
     }
 
-    /// Forgets an object that goes.
+    /// Forgets an object that is deleted.
     pub fn forgets(&self, uid: &str) {
         self.looked().remove(uid);
     }
 
-    /// Which objects were looked at until now. It is asked before they are read: what one says of itself then is of this term.
+    /// The objects that were reconciled so far. Call it before reading them: their status is then from this term.
     pub fn observed_generations(&self) -> ObservedGenerations {
         ObservedGenerations(self.looked().clone())
     }
@@ -123,10 +122,10 @@ impl Term {
         self.0.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anything may be changed now. It is asked right before each request that changes something.
+    /// Whether a change may begin now. Call it right before each request that changes something.
     ///
     /// # Errors
-    /// The term is over, and stays so.
+    /// The term is over, for good.
     pub fn ensure_active(&self) -> Result<(), TermEnded> {
         match self.left() {
             Some(_) => Ok(()),
@@ -134,7 +133,7 @@ impl Term {
         }
     }
 
-    /// Whether all other controllers are known to have ended: this one was elected, which comes after that, and its term lasts.
+    /// Whether all other controllers have ended: this one was elected after that, and its term lasts.
     pub fn is_alone(&self) -> bool {
         self.0.elected.is_some() && self.ensure_active().is_ok()
     }
@@ -145,7 +144,7 @@ impl Term {
             let changed = self.0.changed.notified();
             match self.left() {
                 None => return,
-                // What it is renewed by in the meantime is seen afterwards.
+                // Renewals during the wait are seen after it.
                 Some(Some(left)) => tokio::select! {
                     () = tokio::time::sleep(left) => {}
                     () = changed => {}
@@ -155,10 +154,10 @@ impl Term {
         }
     }
 
-    /// Renews it, by a request that was begun at this time of its clock.
+    /// Renews the term by a request that was sent at this time of its clock.
     ///
     /// # Errors
-    /// It was over before the answer came.
+    /// The term was over before the response.
     pub fn renew(&self, begun: Duration) -> Result<(), TermEnded> {
         self.ensure_active()?;
         let mut state = self.state();
@@ -166,19 +165,20 @@ impl Term {
         Ok(())
     }
 
-    /// Asks all that lasts to end where it can be gone on with, so that the Lease can be given back: what is begun may go on meanwhile.
+    /// Asks long tasks to stop at a point where they can be resumed, so that the Lease can be released. Until then running
+    /// changes continue.
     pub fn close(&self) {
         self.state().closing = true;
         self.0.changed.notify_waiters();
     }
 
-    /// Whether all that lasts is to end.
+    /// Whether long tasks are to stop.
     pub fn is_closing(&self) -> bool {
         let state = self.state();
         state.closing || state.ended
     }
 
-    /// Returns once all that lasts is to end.
+    /// Returns once long tasks are to stop.
     pub async fn closing(&self) {
         loop {
             let changed = self.0.changed.notified();
@@ -189,13 +189,13 @@ impl Term {
         }
     }
 
-    /// Ends it: for whoever has lost the Lease, or is about to give it back.
+    /// Ends the term, after the Lease was lost or before it is released.
     pub fn end(&self) {
         self.state().ended = true;
         self.0.changed.notify_waiters();
     }
 
-    /// How much of it is left: none if it is over, and no number if it does not end by the clock.
+    /// The rest of the term. Outer `None`: it is over. Inner `None`: it does not end by the clock.
     fn left(&self) -> Option<Option<Duration>> {
         let mut state = self.state();
         if state.ended {
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_ends_ten_seconds_after_its_last_renewal_was_begun() {
+    async fn term_ends_ten_seconds_after_last_renewal() {
         let clock = Clock::of_tests();
         let term = Term::elected("one", clock.clone(), clock.now());
         let ended = tokio::spawn({
@@ -229,7 +229,7 @@ mod tests {
         });
         tokio::time::sleep(Duration::from_secs(9)).await;
         let begun = clock.now();
-        // The answer comes late: it counts from the question.
+        // The response comes late: the time of the request counts.
         tokio::time::sleep(Duration::from_millis(900)).await;
         term.renew(begun).unwrap();
         tokio::time::sleep(Duration::from_millis(9000)).await;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_that_is_ended_is_over_at_once_for_all_clones() {
+    async fn ending_a_term_ends_it_for_all_clones() {
         for term in [Term::elected("one", Clock::of_tests(), Duration::ZERO), Term::unlimited("one")] {
             let other = term.clone();
             let ended = tokio::spawn(async move { other.ended().await });
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_noted_before_a_term_began_is_of_before() {
+    async fn earlier_times_are_before_the_term() {
         let clock = Clock::of_tests();
         let before = clock.time();
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_at_counts_in_the_same_term_until_it_is_changed_or_goes() {
+    fn reconciled_generation_counts_until_changed_or_deleted() {
         let term = Term::unlimited("one");
         let before = term.observed_generations();
         term.looked_at("a", 2);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_lasts_hears_of_it_before_a_term_is_over() {
+    async fn long_tasks_are_asked_before_a_term_ends() {
         let term = Term::unlimited("one");
         let other = term.clone();
         let closing = tokio::spawn(async move { other.closing().await });
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_not_elected_knows_nothing_of_others() {
+    async fn unelected_process_is_never_alone() {
         let term = Term::unlimited("one");
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert!(term.ensure_active().is_ok() && !term.is_alone());

@@ -21,7 +21,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kaas-system/leases
 /// The Lease by which one leads.
 const LEASE: &str = "kaas-controller";
 /// What the program says before it begins anew.
-const ANEW: &str = "this program begins anew";
+const ANEW: &str = "the controller starts again";
 /// What anything here may take. None takes more than seconds.
 const LONGEST: Duration = Duration::from_secs(60);
 

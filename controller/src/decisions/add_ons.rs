@@ -1,4 +1,4 @@
-//! What a cluster says of its add-ons: whether those of its spec run, by what was seen of them. Which there are is the appliance's.
+//! The condition of a cluster's add-ons: whether those of its spec run. The appliance decides which add-ons exist.
 
 use contract::properties as keys;
 use fleet::nodes::AddOnSeen;
@@ -6,7 +6,7 @@ use fleet::nodes::AddOnSeen;
 use super::health::ClusterCondition;
 use crate::objects::{TenantClusterReason, TenantClusterSpec};
 
-/// Whether all add-ons of the spec run. `seen` is what runs of them, or why nobody can tell.
+/// The condition of the spec's add-ons. `seen` has the workloads that run, or why they are unknown.
 pub fn add_ons(spec: &TenantClusterSpec, seen: Result<&[AddOnSeen], String>) -> ClusterCondition {
     use TenantClusterReason::{AddonsMissing, AddonsNotReached, AddonsRun};
     let seen = match seen {
@@ -16,7 +16,7 @@ pub fn add_ons(spec: &TenantClusterSpec, seen: Result<&[AddOnSeen], String>) -> 
     let lacking = |name: &&str| {
         let own: Vec<&AddOnSeen> = seen.iter().filter(|workload| workload.add_on == **name).collect();
         if own.is_empty() {
-            return Some(format!("{name} is not there"));
+            return Some(format!("{name} is missing"));
         }
         let lacking = own.into_iter().find(|workload| workload.running < workload.wanted)?;
         let AddOnSeen { workload, wanted, running, .. } = lacking;
@@ -55,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn those_of_the_spec_are_to_run_and_no_others() {
+    fn condition_covers_only_add_ons_of_the_spec() {
         let spec = cluster().spec;
         let all = ["cluster-dns", "cluster-metrics", "local-volumes", "service-vips"];
         assert_eq!(wanted(&spec), all);
         assert_eq!(add_ons(&spec, Ok(&seen(&all, 2))), (AddonsRun, String::new()));
         let (reason, words) = add_ons(&spec, Ok(&seen(&all[..3], 2)));
-        assert_eq!((reason, words.as_str()), (AddonsMissing, "service-vips is not there"));
+        assert_eq!((reason, words.as_str()), (AddonsMissing, "service-vips is missing"));
         let mut some = seen(&all, 2);
         some.extend(seen(&["cluster-dns"], 1));
         let (reason, words) = add_ons(&spec, Ok(&some));
@@ -71,7 +71,7 @@ mod tests {
         let mut bare = spec;
         (bare.add_ons.cluster_dns, bare.add_ons.cluster_metrics, bare.add_ons.local_volumes) = (false, false, false);
         bare.network.service_vips = None;
-        // One that goes is none of them any more.
+        // Pods of an add-on that was removed do not count.
         assert_eq!(add_ons(&bare, Ok(&seen(&all, 0))), (AddonsRun, String::new()));
     }
 }

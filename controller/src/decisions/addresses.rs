@@ -1,9 +1,9 @@
-//! Which address of an IPPool is taken next, and whose is one that a person has named. Whoever makes the IPAddress of that name has it;
-//! where the API server has one of that name already, it is read, added to what was seen, and decided again. So a request whose answer
-//! was lost is repeated with the same result: the object that it had made is the claimant's own.
+//! Decides the next address of an IPPool, and the owner of a named address. The PoolAddress with the address's name claims it. If
+//! the API server already has one of that name, the caller reads it, adds it to `seen`, and decides again. So a request with a
+//! lost response is repeated with the same result: the object belongs to the claimant.
 //!
-//! Of many that see the same first free address one gets it. The others pass over the more the more often they were late ([`passing`]):
-//! else each of them would try again once for each one that is faster.
+//! If many claimants see the same first free address, one gets it. The others skip more addresses after each lost race
+//! ([`passing`]). Otherwise each would retry once for each faster claimant.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -12,40 +12,40 @@ use std::net::Ipv4Addr;
 
 use crate::objects::{Claimant, IPPool, IPPoolSpec, PoolAddress, PoolAddressSpec, Reference};
 
-/// The label by which the addresses of a pool are found: its name.
+/// The label with the name of a pool. Its addresses are found by it.
 pub const POOL: &str = "kaas.local/pool";
-/// The label by which the addresses of a claimant are found: its UID.
+/// The label with the UID of a claimant. Its addresses are found by it.
 pub const CLAIMANT: &str = "kaas.local/claimant";
 
-/// From how many free addresses one is drawn at most: 4 to the power of this.
+/// Exponent of the maximum number of free addresses to draw from: 4 to the power of this.
 const WIDEST: u32 = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// The claimant has this one already.
+    /// The claimant has this address already.
     Has(Ipv4Addr),
-    /// This object is to be made; if there is one of its name, it is to be read.
+    /// Create this object. If one of its name exists, read it.
     Make(Ipv4Addr),
     /// All addresses are in use.
     Exhausted,
 }
 
-/// A pool whose addresses cannot be read: its rules keep that away, and an object of before them may have it.
+/// A pool whose addresses cannot be read. Its rules prevent this, but an object may be older than they are.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pool has {0:?}, which is no IPv4 address")]
 pub struct Malformed(String);
 
-/// How many free addresses a claimant passes over to whom others came first so many times: none at first, then one of 4, of 16, of 64,
-/// drawn by its UID and the same again.
+/// How many free addresses a claimant skips after a number of lost races: 0 at first, then less than 4, 16, 64. The UID decides,
+/// so that repeated calls return the same.
 pub fn passing(uid: &str, races: u32) -> usize {
     let mut hasher = DefaultHasher::new();
     (uid, races).hash(&mut hasher);
     usize::try_from(hasher.finish() % 4_u64.pow(races.min(WIDEST))).unwrap_or_default()
 }
 
-/// Decides for a claimant of the pool `name` by the addresses of all pools that were seen, of which some may be gone by now, and others
-/// there. One that somebody has named counts wherever it was taken: ranges may have come to hold it since. Of the free ones so many are
-/// passed over, as far as there are so many.
+/// Decides the address for a claimant of the pool `name`. `seen` has the addresses of all pools. Some may be deleted since,
+/// others created. Named addresses of other pools count too: the ranges of this pool may contain them now. Skips `passing` free
+/// addresses, modulo their number.
 pub fn allocation<'s>(
     name: &str,
     pool: &IPPoolSpec,
@@ -68,24 +68,23 @@ pub fn allocation<'s>(
     Ok(next.map_or(Allocation::Exhausted, |next| Allocation::Make(*next)))
 }
 
-/// What is to be done for an address that a person has named: an endpoint, or one of a cluster's own ranges.
+/// The next action for a named address: an endpoint, or one of a cluster's own ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedAllocation {
     /// The claimant has it in this pool.
     Has(String),
-    /// The object of this pool is to be made; if there is one of its name, it is to be read. Nobody is given the address then.
+    /// Create the object in this pool. If one of its name exists, read it. No other claimant gets the address then.
     Make(String),
-    /// Somebody else has it.
+    /// Another claimant has it.
     Taken(Claimant),
-    /// No cluster has it: this pool keeps it for something else.
+    /// This pool reserves it, so no cluster gets it.
     Reserved(String),
-    /// It is in no pool's subnet: nothing would say that somebody has it.
+    /// It is in no pool's subnet, so claims of it could not be seen.
     InNoPool,
 }
 
-/// Decides for an address that a person has named, by the pools and the addresses of all of them that were seen. It is taken in the pool
-/// whose ranges hold it, and else in the first one whose subnet does: two clusters that name the same one make the same object, whatever
-/// networks they are on.
+/// Decides a named address by all pools and all seen addresses. It is claimed in the pool whose ranges contain it, otherwise in
+/// the first one whose subnet does. So two clusters that name the same address create the same object, on any network.
 pub fn named<'s>(
     pools: &[(&str, &IPPoolSpec)],
     seen: impl IntoIterator<Item = &'s PoolAddressSpec>,
@@ -117,14 +116,14 @@ pub fn named<'s>(
     Ok(in_ranges.or(in_subnet).map_or(NamedAllocation::InNoPool, |name| NamedAllocation::Make(name.to_owned())))
 }
 
-/// Whether an address is for the same. Another object of the same name has another UID, and no right to it; and one of an
-/// endpoint is for no Service, though both are the same cluster's.
+/// Whether two claimants are the same. Another object of the same name has another UID, and no right to the address. An address
+/// of an endpoint is not for a Service, even of the same cluster.
 fn is_same(one: &Claimant, other: &Claimant) -> bool {
     let of = |claimant: &Claimant| (claimant.kind.clone(), claimant.uid.clone(), claimant.purpose, claimant.index);
     of(one) == of(other)
 }
 
-/// The object that says that an address is a claimant's.
+/// The object that claims an address.
 pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> PoolAddress {
     let [a, b, c, d] = address.octets();
     let spec = PoolAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant, named: false };
@@ -134,11 +133,11 @@ pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> PoolAddress
     object
 }
 
-/// Pools that leave out further addresses, as if a person had reserved them where they are in a subnet: those that are known to be
-/// somebody's, whoever has forgotten to say so.
+/// Reserves further addresses in the pools whose subnets contain them: addresses with a known owner that the spec does not
+/// reserve.
 pub fn leaving_out(mut pools: Vec<IPPool>, others: &[Ipv4Addr]) -> Vec<IPPool> {
     for pool in &mut pools {
-        // Of one that cannot be read it is told where it is needed.
+        // An unreadable pool is reported where it is used.
         let Ok((first, last, _)) = subnet(&pool.spec) else { continue };
         let within = others.iter().filter(|other| (first..=last).contains(&u32::from(**other)));
         pool.spec.reserved.extend(within.map(ToString::to_string));
@@ -148,11 +147,11 @@ pub fn leaving_out(mut pools: Vec<IPPool>, others: &[Ipv4Addr]) -> Vec<IPPool> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressState {
-    /// One of those that it gives out.
+    /// The pool assigns it.
     GivenOut,
-    /// One that it leaves out by now: it is had by who had it before.
+    /// The pool no longer assigns it. Its current claimant keeps it.
     LeftOut,
-    /// In no range of it, or no longer.
+    /// It is in no range.
     Outside,
 }
 
@@ -166,13 +165,13 @@ pub(super) fn standing(pool: &IPPoolSpec, used: &str) -> Result<AddressState, Ma
     })
 }
 
-/// Whether a pool gives an address out, be it in use or not: it is in its ranges, and left out by nothing.
+/// Whether a pool assigns an address, in use or not: it is in its ranges, and not reserved.
 pub fn gives_out(pool: &IPPoolSpec, candidate: Ipv4Addr) -> Result<bool, Malformed> {
     let text = candidate.to_string();
     Ok(standing(pool, &text)? == AddressState::GivenOut && !pool.dns_servers.contains(&text))
 }
 
-/// How many addresses a pool may give out.
+/// How many addresses a pool can assign.
 pub fn total(pool: &IPPool) -> Result<u64, Malformed> {
     let (ranges, left_out) = (ranges(&pool.spec)?, left_out(&pool.spec)?);
     let all: u64 =
@@ -182,8 +181,8 @@ pub fn total(pool: &IPPool) -> Result<u64, Malformed> {
     Ok(all.saturating_sub(out as u64))
 }
 
-/// What no cluster has, whatever ranges say: the gateway, what a person has reserved, and the first and the last address of the
-/// subnet, which no host can have.
+/// Addresses that no cluster gets, in a range or not. These are the gateway, the reserved ones, and the first and last address of
+/// the subnet, which no host can have.
 fn left_out(pool: &IPPoolSpec) -> Result<BTreeSet<Ipv4Addr>, Malformed> {
     let named = pool.reserved.iter().chain(&pool.gateway).map(|text| address(text));
     let mut out = named.collect::<Result<BTreeSet<_>, _>>()?;
@@ -196,7 +195,7 @@ fn left_out(pool: &IPPoolSpec) -> Result<BTreeSet<Ipv4Addr>, Malformed> {
 pub(super) fn subnet(pool: &IPPoolSpec) -> Result<(u32, u32, u8), Malformed> {
     let malformed = || Malformed(pool.subnet.clone());
     let (network, prefix) = pool.subnet.split_once('/').ok_or_else(malformed)?;
-    // Longer ones have no room for hosts between the two, and the kind takes none.
+    // Longer prefixes have no host addresses between these two. The kind rejects them.
     let prefix: u8 = prefix.parse().ok().filter(|prefix| (1..=30).contains(prefix)).ok_or_else(malformed)?;
     let network = u32::from(address(network)?);
     Ok((network, network | (u32::MAX >> prefix), prefix))
@@ -243,7 +242,7 @@ mod tests {
         }
     }
 
-    /// The same cluster's, for each purpose that it has.
+    /// A claimant of a cluster for a purpose.
     fn of_cluster(uid: &str, purpose: Purpose, index: u32) -> Claimant {
         Claimant { kind: "TenantCluster".to_owned(), purpose, index, ..claimant(uid) }
     }
@@ -253,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_gives_out_what_is_in_its_ranges_and_not_left_out() {
+    fn pool_assigns_unreserved_addresses_of_its_ranges() {
         let pool = IPPoolSpec { dns_servers: vec!["10.0.0.3".to_owned()], ..pool() };
         let gives = |last: u8| gives_out(&pool, [10, 0, 0, last].into()).unwrap();
         assert_eq!([0, 1, 2, 3, 9, 254, 255].map(gives), [false, false, false, false, false, true, false]);
     }
 
     #[test]
-    fn the_first_free_address_that_a_host_can_have_is_next() {
+    fn first_free_host_address_is_next() {
         let next = |seen: &[PoolAddressSpec]| allocation("p", &pool(), seen, &claimant("new"), 0).unwrap();
         assert_eq!(next(&[]), Allocation::Make("10.0.0.3".parse().unwrap()));
         assert_eq!(next(&[held("10.0.0.3", "a")]), Allocation::Make("10.0.0.254".parse().unwrap()));
@@ -278,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_named_as_the_kinds_rule_has_it() {
+    fn object_name_matches_the_rule_of_the_kind() {
         let object = claimed("blue-nodes", "192.168.10.21".parse().unwrap(), claimant("a"));
         assert_eq!(object.metadata.name.as_deref(), Some("blue-nodes-192-168-10-21"));
     }
 
-    /// All look, then all make: of those that want the same one gets it, and the others look again.
+    /// All look at the same time, then all create. One claimant gets each address, and the others look again.
     #[test]
-    fn many_that_see_the_same_addresses_free_need_few_looks() {
+    fn many_concurrent_claimants_need_few_rounds() {
         let mut pool = pool();
         pool.ranges = vec![range("10.0.0.10", "10.0.0.249")];
         let mut names = Names::default();
@@ -308,21 +307,21 @@ mod tests {
     }
 
     #[test]
-    fn who_passes_over_more_than_are_free_gets_one_of_them() {
+    fn skipping_wraps_around_the_free_addresses() {
         let next = |passing| allocation("p", &pool(), &[], &claimant("new"), passing).unwrap();
         let all = ["10.0.0.3", "10.0.0.254"].map(|address| Allocation::Make(address.parse().unwrap()));
         assert_eq!([0, 1, 2, 5].map(next), [&all[0], &all[1], &all[0], &all[1]].map(Clone::clone));
     }
 
     #[test]
-    fn an_address_is_found_by_its_pool_and_by_whose_it_is() {
+    fn address_has_labels_of_pool_and_claimant() {
         let labels = claimed("p", "10.0.0.3".parse().unwrap(), claimant("u")).metadata.labels.unwrap();
         assert_eq!((labels[POOL].as_str(), labels[CLAIMANT].as_str()), ("p", "u"));
     }
 
-    /// Whose answers are all lost once, and who has forgotten what was decided: as after the death of a leader.
+    /// All responses are lost once, and all decisions forgotten, as after the death of a leader.
     #[test]
-    fn a_clusters_endpoint_and_its_services_addresses_are_as_many_objects() {
+    fn each_purpose_of_a_cluster_has_its_object() {
         let mut pool = pool();
         pool.ranges = vec![range("10.0.0.10", "10.0.0.29")];
         let mut names = Names::default();
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_a_person_has_named_is_taken_in_the_pool_that_would_give_it_to_others() {
+    fn named_address_is_claimed_in_its_pool() {
         let (blue, own) = (pool(), of_cluster("u", Purpose::Endpoint, 0));
         let green =
             IPPoolSpec { subnet: "10.1.0.0/24".to_owned(), ranges: vec![range("10.1.0.9", "10.1.0.9")], ..pool() };
@@ -376,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pool_keeps_for_something_else_is_no_clusters_by_its_name_either() {
+    fn reserved_address_cannot_be_named() {
         let (own, mut blue) = (of_cluster("u", Purpose::Endpoint, 0), pool());
         (blue.dns_servers, blue.reserved) =
             (vec!["10.0.0.53".to_owned()], vec!["10.0.0.2".to_owned(), "10.0.0.77".to_owned()]);
@@ -384,7 +383,7 @@ mod tests {
         let decided = |pools: &[(&str, &IPPoolSpec)], address: &str, seen: &[PoolAddressSpec]| {
             named(pools, seen, address.parse().unwrap(), &own).unwrap()
         };
-        // In a range and beside all of them, the gateway, a DNS server, and what no host can have.
+        // In a range, outside all ranges, the gateway, a DNS server, and addresses that no host can have.
         for address in ["10.0.0.2", "10.0.0.77", "10.0.0.1", "10.0.0.53", "10.0.0.0", "10.0.0.255"] {
             assert_eq!(
                 decided(&[("blue", &blue)], address, &[]),
@@ -392,7 +391,7 @@ mod tests {
                 "{address}"
             );
         }
-        // Another pool of the same subnet gives nobody what this one keeps.
+        // Another pool of the same subnet does not assign what this one reserves.
         assert_eq!(
             decided(&[("a", &other), ("blue", &blue)], "10.0.0.77", &[]),
             NamedAllocation::Reserved("blue".to_owned())
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_known_to_be_somebodys_is_left_out_of_the_pools_of_its_subnet() {
+    fn known_foreign_address_is_reserved() {
         let [inside, outside] = [Ipv4Addr::new(10, 0, 0, 11), Ipv4Addr::new(192, 168, 7, 7)];
         let mut broken = IPPool::new("broken", pool());
         broken.spec.subnet = "x".to_owned();
@@ -417,13 +416,13 @@ mod tests {
         assert_eq!(pools[1].spec.reserved, broken.spec.reserved);
         let decided = named(&[("p", &pools[0].spec)], &[], inside, &claimant("a")).unwrap();
         assert_eq!(decided, NamedAllocation::Reserved("p".to_owned()));
-        // Who has it keeps it.
+        // The current claimant keeps it.
         let had = named(&[("p", &pools[0].spec)], &[held(&inside.to_string(), "a")], inside, &claimant("a")).unwrap();
         assert_eq!(had, NamedAllocation::Has("p".to_owned()));
     }
 
     #[test]
-    fn two_who_name_the_same_address_beside_all_ranges_make_the_same_object() {
+    fn clusters_naming_one_address_create_one_object() {
         let (blue, own) = (pool(), of_cluster("u", Purpose::Endpoint, 0));
         let other = IPPoolSpec { ranges: vec![range("10.0.0.200", "10.0.0.210")], ..pool() };
         let pools = [("api", &other), ("blue", &blue)];
@@ -431,14 +430,14 @@ mod tests {
             let decided = named(&pools, &[], "10.0.0.99".parse().unwrap(), &claimant).unwrap();
             assert_eq!(decided, NamedAllocation::Make("api".to_owned()));
         }
-        // Ranges that come to hold it give it to nobody else, in whichever pool it was taken.
+        // Ranges that contain it later do not assign it to others, in any pool.
         let taken = [claimed("api", "10.0.0.20".parse().unwrap(), own).spec];
         let grown = IPPoolSpec { ranges: vec![range("10.0.0.20", "10.0.0.21")], ..pool() };
         let next = allocation("blue", &grown, &taken, &claimant("m"), 0).unwrap();
         assert_eq!(next, Allocation::Make("10.0.0.21".parse().unwrap()));
     }
 
-    /// What an API server does with a name.
+    /// An API server's names.
     #[derive(Default)]
     struct Names(BTreeMap<String, PoolAddressSpec>);
 
@@ -454,10 +453,10 @@ mod tests {
         }
     }
 
-    /// Claimants that have seen nothing of each other, whose answers are lost now and then: each ends with one address, and
-    /// none has another's.
+    /// Claimants without knowledge of each other, some with lost responses. Each ends with one address, and none with that of
+    /// another.
     #[test]
-    fn claimants_who_have_seen_nothing_never_share_an_address() {
+    fn blind_claimants_never_share_an_address() {
         let mut pool = pool();
         pool.ranges = vec![range("10.0.0.10", "10.0.0.29")];
         let mut names = Names::default();
@@ -469,7 +468,7 @@ mod tests {
                 match allocation("p", &pool, &seen, &own, 0).unwrap() {
                     Allocation::Has(address) => break address,
                     Allocation::Make(address) => match names.make(&claimed("p", address, own.clone())) {
-                        // It was made, and nobody was told.
+                        // It was created, and the response lost.
                         Ok(()) if losses > 0 => losses -= 1,
                         Ok(()) => break address,
                         Err(there) => seen.push(*there),

@@ -1,7 +1,8 @@
-//! Workers whose VMs are newer than the database, as a person has them taken as they are: a worker is known by the stamp of its VM, and
-//! belongs to the cluster if that has a node of its name that runs on that VM, and the VM says the same. What the node says of itself whoever
-//! rules the cluster can write: its address is the one that its VM was given. What it was made of nobody says: it counts as outdated, so that
-//! its pool makes another one in its place. Pure.
+//! Adoption of workers whose VMs are newer than the database. The stamp of a VM identifies the worker. It belongs to the cluster
+//! if a node of its name runs on that VM, and the VM reports the same.
+//!
+//! A cluster's administrators can write a node's status, so its address is taken from the VM's OVF properties. The worker's image
+//! is unknown: it counts as outdated, so that its pool replaces it. Pure.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -15,43 +16,43 @@ use uuid::Uuid;
 
 use crate::objects::{Journal, Machine, MachineSpec, MachineStatus, MachineVm, Phase, PinnedImage, Provider, VmState};
 
-/// What the image of a worker is called of which nobody knows what it was made of.
+/// Name of the image of adopted workers.
 const UNKNOWN: &str = "unknown";
 
-/// A worker that is taken as it is.
+/// An adopted worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdoptedWorker {
-    /// Its name, and that of its node.
+    /// Name of the worker and of its node.
     pub name: String,
-    /// What its VM is stamped with: the UID of its Machine when it was made.
+    /// UID of its Machine when its VM was created, from the VM's stamp.
     pub stamp: Uuid,
     /// BIOS UUID of its VM.
     pub vm: Uuid,
     pub vm_name: String,
-    /// How large that is, if the hypervisor says so.
+    /// Size of its VM, if the hypervisor reports it.
     pub size: Option<VmSize>,
-    /// The datastores that it has disks on.
+    /// The datastores with its disks.
     datastores: Vec<String>,
-    /// The address that its VM was given; none where it asks for one by DHCP.
+    /// The address in its VM's OVF properties. `None` if it uses DHCP.
     pub address: Option<Ipv4Addr>,
-    /// The one that the cluster knows it by, whoever has written that.
+    /// The address in its Node object. The cluster's administrators can write it.
     known_by: Option<Ipv4Addr>,
-    /// The minor that its kubelet runs.
+    /// The minor version of its kubelet.
     pub minor: Minor,
 }
 
-/// What is known of the VMs of workers and of their nodes beside what the nodes say of themselves.
+/// Facts about the VMs of workers and their nodes, apart from the Node objects.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// The addresses that VMs were given in their forms, which no guest can write, by their BIOS UUIDs.
+    /// The addresses in VMs' OVF properties, which guests cannot write, by BIOS UUIDs.
     pub given: BTreeMap<Uuid, String>,
-    /// What VMs say of themselves, by their BIOS UUIDs.
+    /// The statements of VMs, by BIOS UUIDs.
     pub said: BTreeMap<Uuid, Statement>,
-    /// The keys that control nodes have let in last, by the names of nodes.
+    /// The keys that control-plane nodes have last admitted, by node names.
     pub admitted_keys: BTreeMap<String, String>,
 }
 
-/// The workers of a pool in these VMs, by the nodes of its cluster; and in words what cannot be taken.
+/// The adopted workers of a pool in these VMs, and the reasons against the other VMs.
 pub fn adopted_workers(
     pool: &str,
     newer: &[Vm],
@@ -94,7 +95,7 @@ fn adopted_worker(
         Whose::Its => {}
         Whose::Another => {
             return Err(format!(
-                "the node {name} was let in with another key than that of {vm}: somebody else has joined in its place, or it has a newer \
+                "the node {name} was admitted with another key than that of {vm}: another machine has joined in its place, or it has a newer \
                  key: restart the VM, and remove it if that does not help"
             ));
         }
@@ -120,14 +121,14 @@ fn adopted_worker(
     })
 }
 
-/// The name of a worker and the UID of its Machine that a VM is stamped with.
+/// Name of the worker and UID of its Machine in a VM's stamp.
 fn stamped(vm: &Vm) -> Option<(&str, Uuid)> {
     let stamp = vm.stamp.as_ref()?;
     Some((stamp.node.as_str(), stamp.swap?))
 }
 
 impl AdoptedWorker {
-    /// Its Machine, like one that its pool would make.
+    /// Its Machine, based on one that its pool would create.
     pub fn machine(&self, like: &Machine, provider: &Provider) -> Machine {
         let mut zones = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
         let is_its = |datastore: &String| self.datastores.contains(datastore);
@@ -137,7 +138,7 @@ impl AdoptedWorker {
         machine.metadata.name = Some(self.name.clone());
         machine.spec = MachineSpec {
             zone: zone.map_or_else(|| like.spec.zone.clone(), |zone| zone.name.clone()),
-            // No image has this digest: it is made of another one than is wanted, as far as anybody knows.
+            // No image has this digest, so the worker counts as outdated.
             image: PinnedImage { name: UNKNOWN.to_owned(), digest: format!("sha256:{}", "0".repeat(64)) },
             kubernetes: self.minor.to_string(),
             processors: self.size.map_or(like.spec.processors, |size| size.processors),
@@ -147,7 +148,8 @@ impl AdoptedWorker {
         machine
     }
 
-    /// Whether a Machine of its name may be its own: its VM is stamped with that, or it was made for it and nothing is noted of it yet.
+    /// Whether a Machine of its name may be its own. Either its VM has the Machine's UID in its stamp, or the Machine was created
+    /// for it and has no record yet.
     pub fn may_have(&self, machine: &Machine) -> bool {
         let status = machine.status.clone().unwrap_or_default();
         let is_bare =
@@ -155,7 +157,7 @@ impl AdoptedWorker {
         is_bare || machine.metadata.uid == Some(self.stamp.to_string())
     }
 
-    /// The status of its Machine once it is taken: a member, as of now, with this address from a pool of these.
+    /// The status of its Machine after adoption: joined, as of now, with this address from a pool.
     pub fn status(&self, machine: &Machine, address: Option<Ipv4Addr>, now: &Time) -> MachineStatus {
         let before = machine.status.clone().unwrap_or_default();
         let (minor, own) = (self.minor.to_string(), machine.metadata.uid.as_deref());
@@ -169,7 +171,7 @@ impl AdoptedWorker {
             journal: Journal {
                 since: Some(now.clone()),
                 address: address.map(|address| address.to_string()),
-                // It has joined; how long that took nobody knows.
+                // It has joined. The duration is unknown.
                 joined_seconds: Some(0),
                 stamp: Some(stamp).filter(|stamp| Some(stamp.as_str()) != own),
                 ..before.journal.clone()
@@ -226,7 +228,7 @@ mod tests {
         }
     }
 
-    /// VMs of these BIOS UUIDs have joined, and were given an address.
+    /// VMs of these BIOS UUIDs have joined, and have an address in their OVF properties.
     fn witnesses(vms: &[u128]) -> Evidence {
         let said = |vm: &u128| Statement {
             machine: Some(BiosUuid::from_u128(*vm)),
@@ -248,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_taken_where_its_vm_says_that_it_is_the_node_and_at_the_address_that_it_was_given() {
+    fn worker_is_adopted_if_its_vm_confirms_it() {
         let name = "shop-general-w1";
-        // Whoever rules the cluster has written another team's address into it.
+        // An administrator of the cluster has written another team's address into the Node object.
         let node = NodeSeen { address: Some([192, 168, 10, 99].into()), ..node(name, 1) };
         let by = |witnesses: &Evidence| {
             adopted_workers("shop-general", &[vm(name, 1)], std::slice::from_ref(&node), witnesses)
@@ -266,13 +268,13 @@ mod tests {
         let mut another = witnesses(&[1]);
         another.said.get_mut(&Uuid::from_u128(1)).unwrap().key = Some("aa".to_owned());
         another.admitted_keys.insert(name.to_owned(), "bb".to_owned());
-        assert!(by(&another).1[0].contains("let in with another key"), "{:?}", by(&another).1);
+        assert!(by(&another).1[0].contains("admitted with another key"), "{:?}", by(&another).1);
         another.admitted_keys.insert(name.to_owned(), "aa".to_owned());
         assert_eq!(by(&another).0.len(), 1);
     }
 
     #[test]
-    fn a_worker_is_taken_whichever_order_its_guest_reports() {
+    fn worker_is_adopted_in_either_byte_order() {
         const VM: u128 = 0x420f_1a2b_0003_4000_8000_0000_0000_0001;
         let (name, other) = ("shop-general-w1", BiosUuid::from_u128(VM).swapped().orders()[0].as_u128());
         for reported in [VM, other] {
@@ -280,14 +282,14 @@ mod tests {
             witnesses.said.get_mut(&Uuid::from_u128(VM)).unwrap().machine = Some(BiosUuid::from_u128(reported));
             let by = |vms: &[Vm]| adopted_workers("shop-general", vms, &[node(name, reported)], &witnesses);
             assert_eq!(by(&[vm(name, VM)]).0.len(), 1);
-            // Both orders name a VM.
+            // Both byte orders name a VM.
             let (taken, refused) = by(&[vm(name, VM), vm("shop-general-w2", other)]);
             assert!(taken.is_empty() && refused[0].contains("in the other order"), "{refused:?}");
         }
     }
 
     #[test]
-    fn a_worker_is_taken_by_its_stamp_and_by_its_node() {
+    fn worker_is_adopted_by_stamp_and_node() {
         let (first, second) = ("shop-general-w1", "shop-general-w2");
         let nodes = [node(first, 1), node(second, 9)];
         let all = witnesses(&[1, 2, 3]);
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn its_machine_has_what_is_known_of_it_and_counts_as_outdated() {
+    fn machine_of_adopted_worker_counts_as_outdated() {
         let nodes = [node("shop-general-w1", 1)];
         let worker = adopted_workers("shop-general", &[vm("shop-general-w1", 1)], &nodes, &witnesses(&[1])).0.remove(0);
         let like = Machine::new("", fixture::worker());
@@ -319,7 +321,7 @@ mod tests {
         assert!(wanted.outdates(&kept.template));
         let taken = Machine { metadata: machine.metadata.clone(), status: None, ..worker.machine(&like, &provider()) };
         assert!(worker.may_have(&taken) && !worker.may_have(&machine), "nothing is noted of the first one");
-        // One that is known by its own UID needs no other one.
+        // A worker with its own UID needs no other stamp.
         machine.metadata.uid = Some(worker.stamp.to_string());
         assert_eq!(worker.status(&machine, None, &now()).journal.stamp, None);
         assert!(worker.may_have(&machine));

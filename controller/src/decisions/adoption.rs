@@ -1,5 +1,5 @@
-//! What is kept of a cluster whose control nodes run in VMs that are newer than the database, once a person has them taken as they are; and
-//! what is pinned then. Pure: whether nodes run in these VMs they say themselves, and that is asked elsewhere.
+//! Adoption of control-plane nodes that run in VMs that are newer than the database: their record and the resolved values. Pure:
+//! the nodes are asked elsewhere whether they run in these VMs.
 
 use std::collections::BTreeMap;
 
@@ -13,39 +13,39 @@ use super::change::with_size;
 use super::swap_progress::SwapProgress;
 use crate::objects::{ADOPT, ControlPlaneSize, NodeImage, Operation, OperationKind, Resolved, TenantCluster};
 
-/// Whether a person wants VMs that are newer than the database taken as they are.
+/// Whether the operator has asked to adopt VMs that are newer than the database.
 pub fn is_to_adopt(cluster: &TenantCluster) -> bool {
     cluster.annotations().get(ADOPT).is_some_and(|named| *named == cluster.name_any())
 }
 
-/// What a person can do about VMs that are newer than the database, after words that name them.
+/// A message on VMs that are newer than the database, with what the operator can do.
 pub fn may_adopt(drifted: &str, cluster: &TenantCluster) -> String {
-    format!("{drifted}. Have them taken as they are with {}; or remove them in the vCenter", word(cluster))
+    format!("{drifted}. Adopt them with {}; or remove them in the vCenter", word(cluster))
 }
 
-/// Whether none of these VMs holds a data disk: none of them is what a node runs in.
+/// Whether none of these VMs holds a data disk. Then no node runs in one of them.
 pub fn are_bare(newer: &[Vm]) -> bool {
     !newer.iter().any(|vm| vm.data_disks().next().is_some())
 }
 
-/// Why nothing is adopted where VMs are newer that [are bare](are_bare), and what helps; none where adoption does. `ahead` are those that are newer
-/// than the journal of a swap that is open, none at all where the place does not say: what is not known ends no swap.
+/// Why newer VMs that [are bare](are_bare) are not adopted, and what helps. `None` if they are adopted. `ahead` are the VMs that
+/// are newer than the journal of an open swap; `None` if this is unknown: an unknown state ends no swap.
 pub fn why_not_adopted(ahead: Option<&[Vm]>) -> Option<&'static str> {
     match ahead {
         Some([]) => Some(
-            "None of these holds a data disk, and those that do are as it is noted: nothing is adopted. Each of these is on, or suspended: \
+            "None of these holds a data disk, and the VMs that hold one match their records: nothing is adopted. Each of these is on, or suspended: \
              power them off, or remove them",
         ),
         Some(_) => None,
         None => Some(
-            "None of these holds a data disk, and whether others are ahead of the upgrade that is open nobody knows while the vCenter does \
+            "None of these holds a data disk, and whether others are ahead of the open upgrade is unknown while the vCenter does \
              not answer: nothing is adopted before it does",
         ),
     }
 }
 
-/// What is said of control nodes that have prepared a swap, or failed to, to whose end no Operation leads, with the VMs that were made for it, and how it
-/// is cancelled, unless a person has asked for that; none if there are no such nodes.
+/// The message on control-plane nodes that have prepared a swap, or failed to, that no Operation finishes. It names the VMs of
+/// that swap, and how to cancel it, unless the operator has asked for that. `None` if there are no such nodes.
 pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> Option<String> {
     if left.is_empty() {
         return None;
@@ -57,21 +57,21 @@ pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> O
     let bare = match bare.as_slice() {
         [] => String::new(),
         bare => format!(
-            ". These VMs were made for it and hold no data disk, remove them in the vCenter: {}",
+            ". These VMs were created for it and hold no data disk, remove them in the vCenter: {}",
             bare.join(", ")
         ),
     };
     let advice = match is_to_adopt(cluster) {
         true => String::new(),
-        false => format!(". Have that done with {}", word(cluster)),
+        false => format!(". Cancel it with {}", word(cluster)),
     };
     Some(format!(
-        "{nodes} made ready for an image swap, or failed to, to whose end no Operation leads, as where the control cluster's database was restored from an \
-         older snapshot, or where somebody has prepared it by hand: no other one begins before it is cancelled{advice}{bare}"
+        "{nodes} prepared an image swap, or failed to, that no Operation finishes, as after a restore of the control cluster's database from an \
+         older snapshot, or if it was prepared by hand: no other one begins before it is cancelled{advice}{bare}"
     ))
 }
 
-/// How a person says it.
+/// The command that asks for it.
 fn word(cluster: &TenantCluster) -> String {
     let (name, namespace) = (cluster.name_any(), cluster.namespace().unwrap_or_default());
     let other = cluster.annotations().get(ADOPT).filter(|named| **named != name);
@@ -81,26 +81,27 @@ fn word(cluster: &TenantCluster) -> String {
     )
 }
 
-/// Whether no VM of a control node holds its data disk: it runs nowhere. It is given up only where it has no VM at all.
+/// Whether no VM of a control-plane node holds its data disk: it does not run. It is given up only if it has no VM at all.
 pub fn is_lost(node: &Node, vms: &[Vm]) -> bool {
     power_of(node, vms).is_none()
 }
 
-/// How the VM is that holds a control node's data disk; none if there is none. Of several one that is on counts.
+/// The power state of the VM that holds a control-plane node's data disk. `None` without such a VM. Of several, one that is on
+/// counts.
 pub fn power_of(node: &Node, vms: &[Vm]) -> Option<PowerState> {
     let own = vms.iter().filter(|vm| is_of(vm, node) && vm.data_disks().next().is_some());
     let powers: Vec<PowerState> = own.map(|vm| vm.power).collect();
     powers.iter().find(|power| **power == PowerState::On).or(powers.first()).copied()
 }
 
-/// Whether a VM is stamped as a node's.
+/// Whether a VM has the stamp of a node.
 fn is_of(vm: &Vm, node: &Node) -> bool {
     vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name)
 }
 
-/// What is kept of control nodes, each of which is taken to run in the one VM with its stamp that holds a data disk, and which is on: of one
-/// that is off nobody knows what it runs, nor whether a swap is open on it. Once the cluster has formed, one that has no VM at all is lost, and
-/// stays as it is noted, and so does one that runs where that is noted.
+/// The record of control-plane nodes after adoption. Each node is taken to run in the one VM with its stamp that holds a data
+/// disk and is on. If that VM is off, its image is unknown, and whether a swap is open on it. Once the cluster has formed, a node
+/// without any VM is lost, and its record stays. The record of a node that runs in the recorded VM stays too.
 pub fn adopted(kept: &DeploymentRecord, vms: &[Vm]) -> Result<DeploymentRecord, String> {
     let is_stranger = |vm: &&Vm| vm.data_disks().next().is_some() && !kept.nodes.iter().any(|node| is_of(vm, node));
     if let Some(vm) = vms.iter().find(is_stranger) {
@@ -129,7 +130,7 @@ pub fn adopted(kept: &DeploymentRecord, vms: &[Vm]) -> Result<DeploymentRecord, 
         let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
         match disks.as_slice() {
             [disk] if node.own_disk().is_none_or(|noted| noted == *disk) => {
-                // Where nobody knows which one is its own that stays so: a person has said which VM is.
+                // An unknown data disk stays unknown: the operator has decided which VM is the node's.
                 Ok(Node {
                     bios_uuid: Some(vm.uuid()),
                     ever_powered_on: true,
@@ -145,8 +146,8 @@ pub fn adopted(kept: &DeploymentRecord, vms: &[Vm]) -> Result<DeploymentRecord, 
     Ok(DeploymentRecord { nodes, formed: true, ..kept.clone() })
 }
 
-/// What is kept of a control node that [is lost](is_lost). Where VMs of it are there its data disk may have been on its way from one of them to the
-/// other: what is on it is the node's, and is given up by nobody but a person.
+/// The record of a control-plane node that [is lost](is_lost). If it has VMs, its data disk may have been moved between them. The
+/// data on the disk is the node's, and only the operator gives it up.
 fn given_up(node: &Node, vms: &[Vm]) -> Result<Node, String> {
     let bare: Vec<String> = vms.iter().filter(|vm| is_of(vm, node)).map(ToString::to_string).collect();
     if bare.is_empty() {
@@ -161,18 +162,18 @@ fn given_up(node: &Node, vms: &[Vm]) -> Result<Node, String> {
     ))
 }
 
-/// Why control nodes that have VMs, none of which holds their data disk, are not given up; none if there are no such nodes.
+/// Why control-plane nodes with VMs, but without a data disk, are not given up. `None` if there are no such nodes.
 pub fn without_disk(kept: &DeploymentRecord, vms: &[Vm]) -> Option<String> {
     let lost = kept.nodes.iter().filter(|node| kept.formed && is_lost(node, vms));
     let bare: Vec<String> = lost.filter_map(|node| given_up(node, vms).err()).collect();
     (!bare.is_empty()).then(|| bare.join("; "))
 }
 
-/// What is pinned of control nodes that run these images, by their names, in VMs of these sizes. Where they run several, what is pinned
-/// stays, and the one that the spec names is swapped to.
+/// The resolved values for control-plane nodes that run these images, by node names, in VMs of these sizes. If they run several
+/// images, the current values stay, and the nodes are swapped to the image that the spec names.
 ///
 /// # Errors
-/// In words, why nothing can be pinned.
+/// The reason why nothing can be decided.
 pub fn pinned_as_run(
     cluster: &TenantCluster,
     run: &[(String, RunningImage)],
@@ -184,7 +185,7 @@ pub fn pinned_as_run(
     for (node, runs) in run {
         let image = images.iter().find(|image| is_image(image, runs)).ok_or_else(|| {
             let RunningImage { name, version, build, .. } = runs;
-            format!("{node} runs {name} {version} (build {build}), and no NodeImage is that one: push it, and make the object")
+            format!("{node} runs {name} {version} (build {build}), and no NodeImage is that one: push it, and create the object")
         })?;
         found.insert(image.name_any(), image);
     }
@@ -196,17 +197,17 @@ pub fn pinned_as_run(
         (names, Some(wanted)) if names.contains(&wanted.as_str()) && pinned.image.as_ref() != Some(wanted) => pinned,
         (names, _) => {
             let names = names.join(" and ");
-            return Err(format!("its control nodes run {names}: name in spec.image the one that all are to run"));
+            return Err(format!("its control-plane nodes run {names}: name in spec.image the one that all are to run"));
         }
     };
     let size = sizes.first().copied().flatten().filter(|first| sizes.iter().all(|size| size.as_ref() == Some(first)));
     Ok(with_size(resolved, size))
 }
 
-/// Swaps that are open by journals that are older than the VMs: nothing that they say next is so.
+/// The open swaps whose journals are older than the VMs. Their next steps are wrong.
 ///
 /// # Errors
-/// In words, which one is not understood: whether it is open nobody can tell.
+/// The name of one that is not understood, so that it may be open.
 pub fn superseded(operations: &[Operation]) -> Result<Vec<&Operation>, String> {
     let mut superseded = Vec::new();
     for swap in operations.iter().filter(|it| it.spec.kind == OperationKind::ImageSwap) {
@@ -277,7 +278,7 @@ mod tests {
         }
     }
 
-    /// A VM of a node that holds its data disk.
+    /// A VM of a node with its data disk.
     fn vm(number: u8, uuid: u128) -> Vm {
         fixture::vm(&format!("shop-cp{number}"), uuid, 0xd0 + u128::from(number))
     }
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_taken_to_run_where_their_data_disks_are() {
+    fn adopted_nodes_run_where_their_data_disks_are() {
         let empty = Vm { disks: Vec::new(), power: PowerState::Off, ..vm(1, 1) };
         assert_eq!(in_vms(&kept(true), &[empty, vm(1, 9), vm(2, 2)]), Ok(vec![Some(9), Some(2)]));
         assert_eq!(in_vms(&kept(true), &[vm(1, 9)]), Ok(vec![Some(9), Some(2)]), "one that is lost stays as it was");
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_certain_is_refused_in_words() {
+    fn uncertain_adoption_is_rejected_with_a_reason() {
         let other =
             Disk { reference: DiskRef { uuid: Uuid::from_u128(7), path: "p".to_owned() }, ..vm(1, 9).disks[0].clone() };
         let bare = Vm { disks: Vec::new(), power: PowerState::Off, ..vm(2, 2) };
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_that_all_run_is_pinned_and_of_several_the_one_that_is_named_is_gone_to() {
+    fn common_image_is_adopted_or_the_spec_decides() {
         let known = |name: &str, version: &str| {
             let mut image = image(name, version);
             let status = image.status.as_mut().unwrap();
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn swaps_that_are_open_are_superseded_and_one_that_is_not_understood_is_named() {
+    fn open_swaps_are_superseded_and_unreadable_ones_named() {
         let open = swap(plan(), &[]);
         let all = [open.clone()];
         assert_eq!(superseded(&all).map(|all| all.len()), Ok(1));
@@ -370,18 +371,18 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_without_a_data_disk_is_to_be_powered_off_unless_others_are_or_may_be_ahead_of_a_swap() {
+    fn bare_vm_is_not_adopted() {
         let bare = Vm { disks: Vec::new(), ..vm(1, 9) };
         assert!(are_bare(std::slice::from_ref(&bare)) && !are_bare(&[bare, vm(1, 8)]));
         let words = why_not_adopted(Some(&[])).unwrap();
         assert!(words.contains("on, or suspended: power them off"), "{words}");
         assert_eq!(why_not_adopted(Some(&[vm(1, 9)])), None, "they are adopted");
         let unknown = why_not_adopted(None).unwrap();
-        assert!(unknown.contains("nobody knows") && !unknown.contains("power them off"), "{unknown}");
+        assert!(unknown.contains("is unknown") && !unknown.contains("power them off"), "{unknown}");
     }
 
     #[test]
-    fn nobody_is_told_to_ask_for_what_is_asked_for() {
+    fn advice_is_left_out_after_the_request() {
         let node = json!({
             "node": "shop-cp1", "image": {"name": "kaas-tenant", "version": "0.2.0", "build": "a"}, "disk": Uuid::from_u128(1),
             "generation": 1, "kubernetes": {"version": "1.36.2", "carried": []}, "ready": true,
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_says_the_clusters_name() {
+    fn adoption_needs_the_name_of_the_cluster() {
         let mut cluster = cluster();
         assert!(!is_to_adopt(&cluster));
         cluster.annotations_mut().insert(ADOPT.to_owned(), "bank".to_owned());

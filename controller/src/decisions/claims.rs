@@ -1,5 +1,5 @@
-//! The addresses that a cluster has: which ones it claims, and what has become of the claims. One IPAddress is made at a time; where
-//! the API server has one of its name already, it is read, and decided again.
+//! The addresses of a cluster: which ones it claims, and the state of the claims. One PoolAddress is created at a time. If the
+//! API server already has one of its name, it is read, and the next claim is decided again.
 
 use std::net::Ipv4Addr;
 
@@ -10,10 +10,10 @@ use crate::objects::{
     TenantClusterReason,
 };
 
-/// So many addresses for Services a cluster can claim: `index` of a claimant goes to 255.
+/// Maximum number of addresses for Services: `index` of a claimant is at most 255.
 const MOST: usize = 256;
 
-/// An address that is claimed.
+/// A claim of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub claimant: Claimant,
@@ -23,30 +23,30 @@ pub struct Claim {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Pool(String),
-    /// The one that a person has named.
+    /// An address that the spec names.
     Named(Ipv4Addr),
 }
 
-/// The addresses that a cluster has.
+/// The addresses of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllocatedAddresses {
-    /// Of the Kubernetes API.
+    /// The address of the Kubernetes API.
     pub endpoint: Option<Ipv4Addr>,
-    /// Of control nodes, by the UIDs of their Machines.
+    /// The addresses of control-plane nodes, by the UIDs of their Machines.
     pub nodes: Vec<(String, Ipv4Addr)>,
-    /// Of Services, by their number.
+    /// The addresses for Services, by number.
     pub service_vips: Vec<Ipv4Addr>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimStep {
     Has(AllocatedAddresses),
-    /// This object is to be made, and it would have these in the end.
+    /// Create this object. With all claims, the cluster would have these addresses.
     Make(Box<PoolAddress>, Box<AllocatedAddresses>),
 }
 
 impl ClaimStep {
-    /// The addresses that the cluster has, or would have in the end.
+    /// The addresses that the cluster has, or would have with all claims.
     pub fn allotted(&self) -> &AllocatedAddresses {
         match self {
             Self::Has(allotted) => allotted,
@@ -55,7 +55,7 @@ impl ClaimStep {
     }
 }
 
-/// A Machine as the one that has its node's address.
+/// A Machine as the claimant of its node's address.
 pub fn claimant(machine: &Machine) -> Claimant {
     Claimant {
         kind: "Machine".to_owned(),
@@ -67,11 +67,11 @@ pub fn claimant(machine: &Machine) -> Claimant {
     }
 }
 
-/// All that a cluster claims for its control plane: first what a person has named, so that none of it is given to a node. `machines`
-/// are those of its control nodes, `pool` that of their addresses.
+/// The claims of a cluster for its control plane. Named addresses come first, so that no node gets one of them. `machines` are
+/// those of its control-plane nodes, `pool` is the pool of their addresses.
 ///
 /// # Errors
-/// When a named address is none, or there are too many.
+/// A named address is malformed, or there are too many.
 pub fn claims(cluster: &TenantCluster, machines: &[Machine], pool: &str) -> Result<Vec<Claim>, Obstacle> {
     let (mut from_pools, mut all) = (Vec::new(), Vec::new());
     let own = |purpose, index| Claimant {
@@ -128,12 +128,12 @@ fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
     text.parse().map_err(|_| why())
 }
 
-/// What comes next for claims, by the pools and by the addresses that were seen of all of them, for who was late so many times. Who
-/// cannot have all of them is given none.
+/// The next claim, from the pools and the seen addresses of all of them, after this number of lost races. A cluster that cannot
+/// get all addresses claims none.
 ///
 /// # Errors
-/// When a pool is missing, exhausted or cannot be read, its namespace would have more of it for endpoints and Services than it may, or
-/// a named address is somebody else's or nobody's to have.
+/// A pool is missing, exhausted or cannot be read. Or its namespace would exceed its share for endpoints and Services. Or a named
+/// address is reserved, in no pool, or has another owner.
 pub fn next_claim<'s>(
     claims: &[Claim],
     pools: &[IPPool],
@@ -145,7 +145,7 @@ pub fn next_claim<'s>(
         pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
     let missing = |words: String| Obstacle::new(TenantClusterReason::AddressesMissing, words);
     let seen: Vec<&PoolAddressSpec> = seen.into_iter().collect();
-    // Those that it would have by then, beside those that there are.
+    // The addresses that the cluster would claim, in addition to the seen ones.
     let (mut allotted, mut own, mut next) = (AllocatedAddresses::default(), Vec::<PoolAddressSpec>::new(), None);
     for Claim { claimant, from } in claims {
         let seen = seen.iter().copied().chain(&own);
@@ -161,7 +161,7 @@ pub fn next_claim<'s>(
                     return Err(missing(format!("{wanted} is reserved in the IPPool {pool}: no cluster can have it")));
                 }
                 NamedAllocation::InNoPool => {
-                    return Err(missing(format!("{wanted} is in the subnet of no IPPool: nobody can have it")));
+                    return Err(missing(format!("{wanted} is in the subnet of no IPPool: no cluster can have it")));
                 }
             },
             Source::Pool(pool) => {
@@ -198,8 +198,8 @@ pub fn next_claim<'s>(
     })
 }
 
-/// Why a cluster may not have those that it would have beside those that there are: with them its namespace would have more of a pool for
-/// endpoints and Services than it may. Nodes neither count nor wait for that, and who asks for nothing more is not judged.
+/// Why a cluster may not claim `further` addresses: with them its namespace would have more of a pool for endpoints and Services
+/// than allowed. Nodes do not count and are not limited by it. Without further addresses nothing is checked.
 fn too_many(pools: &[(&str, &IPPoolSpec)], seen: &[&PoolAddressSpec], further: &[PoolAddressSpec]) -> Option<String> {
     pools.iter().find_map(|(name, pool)| {
         let most = pool.vips_per_namespace?;
@@ -222,16 +222,16 @@ fn is_vip(address: &PoolAddressSpec, pool: &str) -> bool {
     address.pool_ref.name == pool && matches!(address.claimant.purpose, Purpose::Endpoint | Purpose::ServiceVip)
 }
 
-/// Whose an address is, for who is in this namespace: what is in others is told to nobody.
+/// The owner of an address, for users of this namespace. Objects of other namespaces are not named.
 fn whose(other: &Claimant, namespace: &str) -> String {
     if other.namespace == namespace {
         format!("the {} {namespace}/{}", other.kind, other.name)
     } else {
-        "somebody in another namespace: name another one, or ask who runs the pool".to_owned()
+        "an object in another namespace: name another one, or ask who runs the pool".to_owned()
     }
 }
 
-/// The addresses that a cluster itself has and does not claim, or no longer: they are given back before its first VM.
+/// The addresses that a cluster itself has and does not claim, or no longer. They are released before its first VM.
 pub fn left_over(cluster: &TenantCluster, claims: &[Claim], seen: &[PoolAddress]) -> Vec<PoolAddress> {
     let is_claimed = |address: &PoolAddressSpec| {
         claims.iter().any(|Claim { claimant, from }| {
@@ -265,7 +265,7 @@ mod tests {
         machines
     }
 
-    /// Claims until nothing is left to claim.
+    /// Claims until all claims are met.
     fn until_all(
         cluster: &TenantCluster,
         pools: &[IPPool],
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_has_one_address_for_each_purpose_and_asks_for_no_second_one() {
+    fn cluster_claims_each_address_once() {
         let (cluster, mut seen) = (cluster(), Vec::new());
         let allotted = until_all(&cluster, &[pool()], &mut seen).unwrap();
         let of = |last: u8| Ipv4Addr::new(192, 168, 10, last);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_has_named_is_claimed_before_nodes_can_be_given_it() {
+    fn named_addresses_are_claimed_before_those_of_nodes() {
         let (mut cluster, mut seen) = (cluster(), Vec::new());
         cluster.spec.network.endpoint.address = Some("192.168.10.20".to_owned());
         let range = AddressRange { first: "192.168.10.21".to_owned(), last: "192.168.10.22".to_owned() };
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_told_with_its_pool_or_its_owner() {
+    fn unavailable_address_is_reported_with_pool_or_owner() {
         let (mut cluster, mut full) = (cluster(), pool());
         full.spec.ranges[0].last = "192.168.10.23".to_owned();
         let mut seen = Vec::new();
@@ -322,12 +322,12 @@ mod tests {
         let mut of_another = seen.clone();
         of_another.iter_mut().for_each(|address| address.claimant.namespace = "team-red".to_owned());
         let why = until_all(&cluster, &[pool()], &mut of_another).unwrap_err();
-        let words = "192.168.10.20 is in use by somebody in another namespace";
+        let words = "192.168.10.20 is in use by an object in another namespace";
         assert!(why.message.starts_with(words) && !why.message.contains("team-red"), "{why:?}");
         assert!(!why.message.contains("shop-cp1"), "{why:?}");
         for (address, words) in [
             ("192.168.10.1", "192.168.10.1 is reserved in the IPPool blue-nodes: no cluster can have it"),
-            ("10.9.0.9", "10.9.0.9 is in the subnet of no IPPool: nobody can have it"),
+            ("10.9.0.9", "10.9.0.9 is in the subnet of no IPPool: no cluster can have it"),
         ] {
             cluster.spec.network.endpoint.address = Some(address.to_owned());
             let why = until_all(&cluster, &[pool()], &mut Vec::new()).unwrap_err();
@@ -343,9 +343,9 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_has_no_more_addresses_for_endpoints_and_services_than_a_pool_lets_it_have() {
+    fn namespace_stays_within_its_share_of_virtual_ips() {
         let (cluster, mut pool) = (cluster(), pool());
-        // An endpoint that is named beside the ranges and two addresses for Services; its three nodes count nowhere.
+        // A named endpoint outside the ranges, and two addresses for Services. Its three nodes do not count.
         pool.spec.vips_per_namespace = Some(2);
         let mut seen = Vec::new();
         let why = until_all(&cluster, &[pool.clone()], &mut seen).unwrap_err();
@@ -358,12 +358,12 @@ mod tests {
         pool.spec.vips_per_namespace = Some(3);
         let had = until_all(&cluster, &[pool.clone()], &mut seen).unwrap();
         assert_eq!(seen.len(), 6);
-        // What it has it keeps, and a node of it is given another address.
+        // The cluster keeps its addresses, and a node can get another one.
         pool.spec.vips_per_namespace = Some(2);
         assert_eq!(until_all(&cluster, &[pool.clone()], &mut seen).unwrap(), had);
         seen.retain(|address| address.claimant.uid != "uid-3");
         assert_eq!(until_all(&cluster, &[pool.clone()], &mut seen).unwrap(), had);
-        // Others' count with it in its own namespace alone, and of this pool alone.
+        // Other clusters count only in the same namespace and pool.
         let vip = |namespace: &str, pool: &str, last: u8| {
             let claimant = Claimant {
                 kind: "TenantCluster".to_owned(),
@@ -382,7 +382,7 @@ mod tests {
         pool.spec.vips_per_namespace = Some(2);
         let why = until_all(&cluster, &[pool.clone()], &mut others).unwrap_err();
         assert!(says(&why, 5) && others.len() == 4, "{why:?}");
-        // One with an endpoint alone has nothing there that it could give up.
+        // A cluster with only an endpoint has no address to give up.
         let mut alone = cluster.clone();
         alone.spec.network.service_vips = None;
         let why = until_all(&alone, &[pool.clone()], &mut others).unwrap_err();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_no_longer_is_left_over() {
+    fn unclaimed_addresses_are_left_over() {
         let (mut cluster, pools) = (cluster(), [pool()]);
         let named = |last: u8| {
             let range = AddressRange { first: "192.168.10.90".to_owned(), last: format!("192.168.10.{last}") };

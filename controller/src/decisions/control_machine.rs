@@ -1,5 +1,5 @@
-//! What the Machine of a control node says of it, by what `fleet` has seen of the node. What is begun for control nodes is kept in the
-//! cluster's status: a Machine shows it.
+//! The status of a control-plane node's Machine, from what `fleet` has observed of the node. The record of control-plane nodes is
+//! in the cluster's status; a Machine only shows it.
 
 use fleet::control_plane::{DeployStatus, NodeStatus, VM_ODD, Wait};
 use fleet::hypervisor::PowerState;
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::objects::{Machine, MachineReason, MachineStatus, MachineVm, Phase, VmState, set};
 
-/// The status of a control node's Machine; as it was, where the node is not among those that were seen.
+/// The status of a control-plane node's Machine. Unchanged if the node was not observed.
 pub fn control_machine_status(machine: &Machine, seen: &DeployStatus, now: &Time) -> MachineStatus {
     let mut status = machine.status.clone().unwrap_or_default();
     let name = machine.metadata.name.as_deref().unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn control_machine_status(machine: &Machine, seen: &DeployStatus, now: &Time
     status
 }
 
-/// Why each of its conditions is as it is: of the VM, of the node, and of both.
+/// The reasons of its conditions: of the VM, of the node, and of both.
 fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineReason, MachineReason) {
     use MachineReason::{
         Joining, NodeNotReached, NodeServes, NotKnown, NotReady, PoweredOff, VmGone, VmNotAsked, VmProvisioning,
@@ -76,15 +76,15 @@ fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineRea
     (vm, of_node, ready)
 }
 
-/// Whether the node runs in no VM in sight, and may be in one that cannot be read now, or of which there may be another one: nobody says then that
-/// its VM is off or gone.
+/// Whether the node's VM may be hidden. No running VM is seen, and one that cannot be read now, or a second one, may be the
+/// node's. Then its VM is not reported as off or deleted.
 fn is_hidden(node: &NodeStatus, seen: &DeployStatus) -> bool {
     let is_odd = |wait: &Wait| !wait.lasting && wait.reason.code == VM_ODD;
     let of_node = |wait: &Wait| wait.node.as_ref() == Some(&node.name);
     node.power != Some(PowerState::On) && seen.waits.iter().any(|wait| is_odd(wait) && of_node(wait))
 }
 
-/// The VM that the node runs in.
+/// Sets the VM that the node runs in.
 fn set_vm(vms: &mut Vec<MachineVm>, node: &NodeStatus) {
     let uuid = node.uuid.map(|uuid| uuid.to_string());
     vms.retain(|vm| uuid.as_ref() == Some(&vm.uuid));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_shows_its_nodes_vm_and_how_far_it_is() {
+    fn machine_shows_vm_and_phase_of_its_node() {
         let machine = machines(&cluster(), &Resolved::default(), &provider()).remove(0);
         let of = |seen: &DeployStatus| {
             let status = control_machine_status(&machine, seen, &now());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_that_cannot_be_read_is_not_gone() {
+    fn unreadable_vm_is_not_deleted() {
         let mut machine = machines(&cluster(), &Resolved::default(), &provider()).remove(0);
         machine.status = Some(control_machine_status(&machine, &seen(Some(PowerState::On), true, true), &now()));
         let odd = |lasting: bool| Wait {
@@ -175,13 +175,13 @@ mod tests {
         let (vms, reasons, words) = of(odd(false));
         assert_eq!((vms, reasons), (1, "NotAsked NotReached NotKnown".to_owned()));
         assert!(words.contains("it cannot be told now"), "{words}");
-        // Nor is one of before an upgrade, which is in sight and off, taken for it.
+        // The former VM of before an upgrade, which is visible and off, is not taken for it.
         let mut before = DeployStatus { waits: vec![odd(false)], ..seen(Some(PowerState::Off), true, false) };
         before.nodes[0].uuid = Some(uuid::Uuid::from_u128(99));
         let status = control_machine_status(&machine, &before, &now());
         assert_eq!(status.conditions[0].reason, "NotAsked");
         assert_eq!(status.vms, machine.status.as_ref().unwrap().vms);
-        // What a person has to see to, or what another node waits for, says nothing of this one's VM.
+        // A wait for the operator, or one of another node, says nothing about this node's VM.
         let gone = (0, "Gone NotReached NotReady".to_owned());
         for wait in [odd(true), Wait { node: Some("shop-cp2".to_owned()), ..odd(false) }] {
             let (vms, reasons, _) = of(wait);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_looked_at_stays_and_is_not_known() {
+    fn unobserved_state_is_kept_as_unknown() {
         let mut machine = machines(&cluster(), &Resolved::default(), &provider()).remove(0);
         machine.status = Some(control_machine_status(&machine, &seen(Some(PowerState::On), true, true), &now()));
         let unseen = DeployStatus { looked: false, ..seen(None, true, false) };

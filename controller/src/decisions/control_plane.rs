@@ -1,5 +1,5 @@
-//! What a cluster wants of `fleet` for its control nodes: their Machines, the form of each VM, and all of it as [`DesiredState`]. The forms are
-//! judged as the VMs themselves would judge them, before there are any.
+//! The desired state of a cluster's control-plane nodes for `fleet`: their Machines, the OVF properties of each VM, and both as
+//! [`DesiredState`]. The OVF properties are checked as the VMs would check them, before any VM exists.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -32,10 +32,10 @@ use crate::records::digits_of;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlNode {
-    /// Its name, and that of its Machine and of its VM.
+    /// Name of the node, of its Machine and of its VM.
     pub name: String,
     pub address: Ipv4Addr,
-    /// UID of its Machine, with which its VM is made.
+    /// UID of its Machine, and BIOS UUID for its VM.
     pub machine: Uuid,
     pub zone: String,
 }
@@ -48,10 +48,10 @@ pub struct Secrets {
     pub backup: Option<(Zeroizing<String>, Zeroizing<String>)>,
 }
 
-/// What nodes prove themselves with to whoever made them, and to each other.
+/// The deployer's key, and the secret of a cluster's control-plane nodes.
 pub struct Keys {
     pub deployer: PrivateKey,
-    /// By which control nodes know each other while they form.
+    /// The secret that identifies control-plane nodes to each other while they form a cluster.
     pub deployment_secret: Zeroizing<String>,
 }
 
@@ -63,7 +63,7 @@ pub struct NodeSettings<'a> {
     /// The pool of their addresses.
     pub pool: &'a IPPoolSpec,
     pub secrets: &'a Secrets,
-    /// Networks from which controllers ask nodes, beside those of administrators.
+    /// Networks from which controllers reach nodes, in addition to those of administrators.
     pub controllers: &'a [String],
 }
 
@@ -75,13 +75,13 @@ fn level(level: PodSecurity) -> contract::pod_security::PodSecurity {
     }
 }
 
-/// The names of a cluster's control nodes, in the order of the list that each of them is told.
+/// The names of a cluster's control-plane nodes, in the order of the list that each node gets.
 pub fn names(cluster: &TenantCluster) -> Vec<String> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     (1..=cluster.spec.control_plane.replicas).map(|number| format!("{name}-cp{number}")).collect()
 }
 
-/// The zones that control nodes are in: those that the spec names, or all of the Provider's, one after the other.
+/// The zones of control-plane nodes: those that the spec names, or all of the Provider's, in turn.
 pub fn zones<'p>(cluster: &TenantCluster, provider: &'p Provider) -> Vec<&'p Zone> {
     let all = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
     let named = &cluster.spec.control_plane.zones;
@@ -90,7 +90,7 @@ pub fn zones<'p>(cluster: &TenantCluster, provider: &'p Provider) -> Vec<&'p Zon
     zones.iter().cycle().take(usize::from(cluster.spec.control_plane.replicas)).copied().collect()
 }
 
-/// The Machines of a cluster's control nodes.
+/// The Machines of a cluster's control-plane nodes.
 pub fn machines(cluster: &TenantCluster, resolved: &Resolved, provider: &Provider) -> Vec<Machine> {
     let spec = |zone: &Zone| MachineSpec {
         cluster_ref: Reference::to(cluster.metadata.name.clone().unwrap_or_default()),
@@ -127,10 +127,10 @@ pub fn machines(cluster: &TenantCluster, resolved: &Resolved, provider: &Provide
 }
 
 impl NodeSettings<'_> {
-    /// The form of a node's VM, but for what proves it to others.
+    /// The OVF properties of a node's VM, without the deployer's key and the deployment secret.
     ///
     /// # Errors
-    /// When the subnet cannot be read, or the server for snapshots takes no user and password.
+    /// The subnet cannot be read, or the URL of the server for snapshots takes no user and password.
     pub fn form(&self, node: &ControlNode) -> anyhow::Result<BTreeMap<String, String>> {
         let (spec, site, network) = (&self.cluster.spec, &self.cluster.spec.site, &self.cluster.spec.network);
         let (_, _, prefix) = subnet(self.pool)?;
@@ -139,7 +139,7 @@ impl NodeSettings<'_> {
         let line = |text: &str| text.trim_end().replace("\r\n", "\n").replace('\n', "\\n");
         let proxy = site.proxy.clone().unwrap_or_default();
         let admins: Vec<String> = match site.admin_cidrs.is_empty() {
-            // It is open to all.
+            // An empty list means open to all.
             true => Vec::new(),
             false => site.admin_cidrs.iter().chain(self.controllers).cloned().collect(),
         };
@@ -183,7 +183,8 @@ impl NodeSettings<'_> {
         Ok(told.map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
-    /// The addresses for Services that the cluster has, and none that its spec names since: somebody else may have those.
+    /// The addresses for Services that the cluster has claimed. Addresses that the spec names later are left out: others may have
+    /// them.
     fn service_vips(&self) -> String {
         let addresses = self.resolved.service_vips.iter().filter_map(|address| address.parse::<Ipv4Addr>().ok());
         let mut ranges: Vec<(Ipv4Addr, Ipv4Addr)> = Vec::new();
@@ -196,7 +197,7 @@ impl NodeSettings<'_> {
         ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(",")
     }
 
-    /// The directory for snapshots, with user and password where they are asked for: the form has no other place for these.
+    /// The directory for snapshots, with user and password if required: no other property has a place for these.
     fn snapshot_target(&self) -> anyhow::Result<String> {
         let Some(backup) = &self.cluster.spec.backup else { return Ok(String::new()) };
         let Some((user, password)) = &self.secrets.backup else { return Ok(backup.target.clone()) };
@@ -206,7 +207,7 @@ impl NodeSettings<'_> {
         Ok(target.to_string())
     }
 
-    /// What the VMs would say of their forms, as far as it stops them. `carried` are the minors of the image.
+    /// The errors that the VMs would report on their OVF properties. `carried` are the minor versions of the image.
     pub fn obstacles(&self, carried: &[String], now: SystemTime) -> Vec<Obstacle> {
         let roles = Roles::new(vec![Role::TenantControlPlane, Role::Worker]).unwrap_or(Role::TenantControlPlane.into());
         let mut obstacles: Vec<Obstacle> = Vec::new();
@@ -219,7 +220,7 @@ impl NodeSettings<'_> {
                 }
             };
             let text = |property: &keys::Property| Ok(told.get(property.key).map(String::as_str));
-            // The secret is drawn once all else is in order.
+            // The secret is drawn only after all checks have passed.
             let (draft, mut findings) = form::read(&text, &roles, SecretNeed::Erased);
             findings.extend(form::all(&draft, carried, now));
             for finding in findings.iter().filter(|finding| finding.severity == Severity::Error) {
@@ -233,10 +234,10 @@ impl NodeSettings<'_> {
         obstacles
     }
 
-    /// All of it, in `fleet`'s words. `networks` are port groups, `placements` where each zone puts its VMs.
+    /// The desired state in `fleet`'s words. `networks` are port groups, `placements` the places of each zone's VMs.
     ///
     /// # Errors
-    /// When something is not pinned, or a form cannot be made.
+    /// A resolved value is missing, or the OVF properties of a node cannot be made.
     pub fn wanted(
         &self,
         with: &Keys,
@@ -254,7 +255,7 @@ impl NodeSettings<'_> {
             let (drawn, placement) = (Some(node.machine), Some(placement.clone()));
             Ok(WantedNode { name: node.name.clone(), address: node.address, properties, drawn, placement })
         };
-        let first = self.nodes.first().context("there are no control nodes")?;
+        let first = self.nodes.first().context("there are no control-plane nodes")?;
         Ok(DesiredState {
             cluster: self.cluster.metadata.name.clone().unwrap_or_default(),
             nodes: self.nodes.iter().map(node).collect::<anyhow::Result<_>>()?,
@@ -264,7 +265,7 @@ impl NodeSettings<'_> {
                 data_disk: Some(u64::from(resolved.data_disk_gib.context("no data disk is pinned")?) << 30),
             },
             image: Image { digest, name: resolved.image.clone().unwrap_or_default() },
-            // It is in the vCenter already.
+            // The image is in the vCenter already.
             ova: PathBuf::new(),
             networks,
             placement: placements.get(&first.zone).cloned().unwrap_or_default(),
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn control_nodes_are_spread_over_the_zones_and_named_by_their_cluster() {
+    fn nodes_are_named_and_spread_over_zones() {
         let (mut cluster, provider) = (cluster(), provider());
         let of = |cluster: &TenantCluster| {
             let machines = machines(cluster, &pinned(), &provider).into_iter();
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_holds_all_that_the_spec_says_and_is_one_that_nodes_take() {
+    fn form_covers_the_spec_and_passes_node_checks() {
         let mut whole = cluster();
         let (spec, secret) = (&mut whole.spec, |text: &str| Zeroizing::new(text.to_owned()));
         spec.pod_security = PodSecurity::Restricted;
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_would_refuse_is_said_before_there_are_any() {
+    fn invalid_properties_are_found_before_the_first_vm() {
         type Change<'a> = &'a dyn Fn(&mut TenantCluster);
         let changes: [(&str, Change<'_>); 4] = [
             ("snapshot-every", &|it| {
@@ -448,9 +449,9 @@ mod tests {
         );
     }
 
-    /// What is named once VMs were begun was claimed by nobody.
+    /// Addresses that the spec names after the first VM are not claimed.
     #[test]
-    fn a_form_holds_no_address_that_the_cluster_does_not_have() {
+    fn form_has_only_claimed_addresses() {
         let mut changed = cluster();
         let range = AddressRange { first: "192.168.10.200".to_owned(), last: "192.168.10.219".to_owned() };
         changed.spec.network.service_vips =
@@ -460,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn fleet_is_told_which_uuid_and_which_place_each_node_has() {
+    fn desired_state_places_each_node() {
         let with = Keys {
             deployer: PrivateKey::draw().unwrap(),
             deployment_secret: Zeroizing::new("0f1e2d3c4b5a69788796a5b4c3d2e1f0".to_owned()),

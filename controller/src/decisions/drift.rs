@@ -1,5 +1,5 @@
-//! VMs that are newer than the control cluster's database, as where that was restored from a snapshot; and whether control nodes run in
-//! VMs that nothing is noted of, by what Machines say of what was seen last, for where no VM can be looked at. Pure.
+//! VMs that are newer than the control cluster's database, as after its restore from a snapshot. Also: whether control-plane
+//! nodes run in VMs without a record, according to Machines, for when no VM can be observed. Pure.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use uuid::Uuid;
 use super::swap_progress::SwapProgress;
 use crate::objects::{Deployment, JournalEntry, Machine, Operation, VmState};
 
-/// How many VMs are named.
+/// How many VMs a message names.
 const NAMED: usize = 5;
-/// The steps of a swap that move a data disk, by the words of its journal.
+/// The steps of a swap that move a data disk, in the words of its journal.
 const MOVES: [&str; 4] = ["detach", "attach", "detach-new", "attach-old"];
 
-/// What is said of VMs that are newer than what is kept of them; none if there are none.
+/// The message on VMs that are newer than their records. `None` if there are no such VMs.
 pub fn drifted(newer: &[Vm]) -> Option<String> {
     if newer.is_empty() {
         return None;
@@ -26,13 +26,13 @@ pub fn drifted(newer: &[Vm]) -> Option<String> {
     let more = newer.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     Some(format!(
-        "VMs are there of which the control cluster's database does not know that they were made, as where it was restored from an older \
-         snapshot, or where somebody has copied a VM with its disks: {named}{more}. Nothing is changed, powered off, deleted or made meanwhile"
+        "the control cluster's database does not know that these VMs were created, as after its restore from an older \
+         snapshot, or after a VM was copied with its disks: {named}{more}. Nothing is changed, powered off, deleted or created meanwhile"
     ))
 }
 
-/// Of a swap that is open, the VMs that hold a node's data disk though its journal has not come to where they were given it: it is older
-/// than they are, and whoever went on with it would take steps again that lead elsewhere by now.
+/// The VMs that hold a node's data disk although the open swap's journal has not reached that step. The journal is older than the
+/// VMs, so its next steps would be repeated with another effect.
 pub fn ahead(operation: &Operation, vms: &[Vm]) -> Vec<Vm> {
     let nodes = operation.spec.plan.as_ref().and_then(|plan| plan["nodes"].as_array());
     let of_node = |(node, planned): (usize, &Value)| {
@@ -52,19 +52,18 @@ pub fn ahead(operation: &Operation, vms: &[Vm]) -> Vec<Vm> {
     nodes.into_iter().flatten().enumerate().flat_map(of_node).collect()
 }
 
-/// Of what control nodes say, that of those which are ready for a swap, make ready, or have failed to, to whose end none of their cluster's
-/// Operations leads: as where the database was restored to before one that had come no further. Of these no VM is newer, for none has given
-/// a disk away.
+/// The control-plane nodes that are ready for a swap, prepare one or have failed to, and whose swap no Operation finishes. This
+/// happens after a restore of the database to before such a swap. No VM is newer then, because no node has given its disk away.
 pub fn left_prepared(said: Vec<Node>, operations: &[Operation]) -> Vec<Node> {
     let led = led(operations);
-    // A node keeps one that has failed until somebody cancels it, and each other one is refused as long.
+    // A node keeps a failed swap until it is cancelled, and rejects other swaps until then.
     let is_left =
         |node: &Node| node.swap.as_ref().is_some_and(|swap| swap.stage != Stage::Taken && !led.contains(&swap.id));
     said.into_iter().filter(is_left).collect()
 }
 
-/// The swaps of nodes, by their names, to whose end Operations lead. One that is not understood may; one that was never begun does not, for it
-/// is removed.
+/// The UUIDs of nodes' swaps that Operations finish. An Operation that is not understood may finish its swaps. One that never
+/// began does not: it is removed.
 fn led(operations: &[Operation]) -> BTreeSet<Uuid> {
     let leads = |operation: &&Operation| match SwapProgress::of(operation) {
         Ok(swapping) => swapping.is_some_and(|swapping| swapping.is_open()),
@@ -74,7 +73,7 @@ fn led(operations: &[Operation]) -> BTreeSet<Uuid> {
     plans.filter_map(|plan| plan["nodes"].as_array()).flatten().filter_map(|node| uuid(node.get("swap"))).collect()
 }
 
-/// What the journal of a swap has begun of a node, by its place in the plan.
+/// The begun steps of a node in a swap's journal, by its place in the plan.
 fn begun_of(operation: &Operation, node: usize) -> Vec<&JournalEntry> {
     let entries = operation.status.iter().flat_map(|status| &status.entries);
     let is_its = |entry: &&JournalEntry| {
@@ -88,11 +87,11 @@ fn uuid(value: Option<&Value>) -> Option<Uuid> {
     value.and_then(Value::as_str).and_then(|text| text.parse().ok())
 }
 
-/// Whether a control node runs in a VM that was neither made for it at first, nor noted by a swap that there is.
+/// Whether a control-plane node runs in a VM that is neither its first one nor recorded by an existing swap.
 ///
-/// [`drifted`] judges VMs that were looked at, and where there are some that are newer nothing else is decided. This one judges objects alone,
-/// by what Machines say of the last look: it is all that is known while the vCenter does not answer, and what comes next is decided then,
-/// too. By it nobody goes by the image and the size that are pinned before the nodes were asked.
+/// [`drifted`] evaluates observed VMs, and if some are newer nothing else is decided. This function evaluates objects only, with
+/// the last observation in Machines. It is all that is known while the vCenter does not answer, and decisions are made then too.
+/// It prevents that the resolved image and size are trusted before the nodes were asked.
 pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operations: &[Operation]) -> bool {
     let at_first =
         deployment.into_iter().flat_map(|it| &it.nodes).flat_map(|node| [&node.allocated_uuid, &node.bios_uuid]);
@@ -103,8 +102,8 @@ pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operat
     current.any(|vm| vm.uuid.parse::<Uuid>().is_ok_and(|uuid| !noted.contains(&uuid)))
 }
 
-/// The VMs that a swap has found, by its plan, those of nodes that it leaves alone among them; and those that it has made or begun to make,
-/// by its journal.
+/// The VMs of a swap. The plan has those that it found, including those of nodes that it leaves alone. The journal has those that
+/// it created or began to create.
 fn of_swap(operation: &Operation) -> Vec<Uuid> {
     let list = |name: &str| operation.spec.plan.as_ref().and_then(|plan| plan[name].as_array()).into_iter().flatten();
     let found = list("nodes").filter_map(|node| uuid(node.get("old")));
@@ -122,20 +121,20 @@ mod tests {
     use crate::objects::{MachineStatus, MachineVm};
     use crate::records::fixture::{node, plan};
 
-    /// A swap of `shop-cp1`, which its plan has found in the VM 1, with this journal.
+    /// A swap of `shop-cp1` with this journal. Its plan has found the node in VM 1.
     fn swap(entries: &[Value]) -> Operation {
         let mut plan = plan();
         plan["nodes"] = json!([node("shop-cp1")]);
         fixture::swap(plan, entries)
     }
 
-    /// One of `shop-cp1`, which holds its data disk.
+    /// A VM of `shop-cp1` with its data disk.
     fn vm(uuid: u128) -> Vm {
         fixture::vm("shop-cp1", uuid, 2)
     }
 
     #[test]
-    fn vms_that_are_newer_are_named_and_not_all_of_many() {
+    fn message_names_at_most_five_newer_vms() {
         assert_eq!(drifted(&[]), None);
         let words = drifted(&[vm(9)]).unwrap();
         assert!(words.contains(&vm(9).to_string()) && !words.contains("more"), "{words}");
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_that_holds_a_disk_before_its_journal_says_so_is_ahead_of_it() {
+    fn early_data_disk_shows_an_older_journal() {
         let begun = |action: &str| json!({"at": 1, "lease": 1, "event": "begun", "action": action, "node": 0});
         let mut import = begun("import");
         import["vm"] = json!(Uuid::from_u128(0xf2));
@@ -164,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn operations_lead_to_the_end_of_the_swaps_of_their_nodes_until_they_have_ended() {
+    fn open_operations_finish_the_swaps_of_their_nodes() {
         let (open, strange) = (swap(&[]), swap(&[json!({"event": "dreamt"})]));
         let mut ended = strange.clone();
         ended.status.get_or_insert_default().outcome = Some("committed".to_owned());
         let mut never_begun = open.clone();
         never_begun.status = None;
         for (operation, leads) in [(open, true), (strange, true), (ended, false), (never_begun, false)] {
-            // As the plan's node has it.
+            // The UUID of the plan's node.
             let expected = BTreeSet::from_iter(leads.then_some(Uuid::from_u128(4)));
             assert_eq!(led(std::slice::from_ref(&operation)), expected, "{:?}", operation.status);
         }
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn control_nodes_have_drifted_once_one_runs_in_a_vm_that_nothing_is_noted_of() {
+    fn node_in_an_unrecorded_vm_has_drifted() {
         let node = json!({
             "name": "shop-cp1", "address": "192.168.10.20", "settingsHash": "x", "biosUUID": Uuid::from_u128(0xf1).to_string(),
         });
@@ -194,7 +193,7 @@ mod tests {
             "lease": 1, "lifecycle": "Active", "image": {"name": "former"}, "formed": true, "nodes": [node],
         }))
         .unwrap();
-        // It has made this one.
+        // The swap has created this VM.
         let entry = json!({"at": 1, "lease": 1, "event": "begun", "action": "import", "vm": Uuid::from_u128(0xf2)});
         let swap = swap(&[entry]);
         for (vm, has) in [(0xf1, false), (1, false), (0xf2, false), (0xf3, true)] {
@@ -202,7 +201,7 @@ mod tests {
             assert_eq!(has_drifted(Some(&deployment), &machines, std::slice::from_ref(&swap)), has, "{vm:x}");
         }
         assert!(has_drifted(Some(&deployment), &[runs_in(0xf2)], &[]), "the swap is not known any more");
-        // That one is not known any more either; a later one has left its node alone.
+        // That swap is no longer known either. A later one has left its node alone.
         let mut alone = swap;
         alone.spec.plan.as_mut().unwrap()["other_vms"] = json!([Uuid::from_u128(0xf3)]);
         assert!(!has_drifted(Some(&deployment), &[runs_in(0xf3)], &[alone]));

@@ -1,4 +1,4 @@
-//! For the tests: a cluster, and what it names.
+//! Fixture: a cluster, and the objects that it names.
 
 use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,7 +15,7 @@ use crate::objects::{
 
 pub(crate) const UID: &str = "5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10";
 
-/// A control node's VM with its data disk, which is on.
+/// A control-plane node's VM with its data disk, powered on.
 pub(crate) fn vm(node: &str, uuid: u128, disk: u128) -> Vm {
     let reference = DiskRef { uuid: Uuid::from_u128(disk), path: "[ds] a.vmdk".to_owned() };
     let disk = Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
@@ -34,10 +34,10 @@ pub(crate) fn vm(node: &str, uuid: u128, disk: u128) -> Vm {
     }
 }
 
-/// Somebody's public key.
+/// A public key.
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvmWVAZWKQyXZyfC9bSOVuJpqjq3h1nGBhFJPbLUjJi admin";
 
-/// As an API server gives it: with kind and version.
+/// An object as an API server returns it: with kind and version.
 fn object<K: CustomResourceExt + serde::de::DeserializeOwned>(name: &str, spec: Value) -> K {
     let names = K::crd().spec.names;
     serde_json::from_value(json!({
@@ -46,7 +46,7 @@ fn object<K: CustomResourceExt + serde::de::DeserializeOwned>(name: &str, spec: 
     .unwrap()
 }
 
-/// A cluster of three control nodes in two zones, for which nothing was begun.
+/// A cluster of three control-plane nodes in two zones, without any VM.
 pub(crate) fn cluster() -> TenantCluster {
     let mut cluster: TenantCluster = object(
         "shop",
@@ -69,7 +69,7 @@ pub(crate) fn cluster() -> TenantCluster {
     cluster
 }
 
-/// A Provider of two zones, which is Ready.
+/// A Ready Provider of two zones.
 pub(crate) fn provider() -> Provider {
     let mut provider: Provider = object(
         "dc1",
@@ -109,7 +109,7 @@ pub(crate) fn pool() -> IPPool {
     )
 }
 
-/// An image of this version that is supported, understood and ready.
+/// A supported, compatible and ready image of this version.
 pub(crate) fn image(name: &str, version: &str) -> NodeImage {
     let digest = format!("sha256:{}", "0a".repeat(32));
     let mut image = NodeImage::new(name, NodeImageSpec { digest, publisher: None, lifecycle: Vec::new() });
@@ -133,7 +133,7 @@ pub(crate) fn now() -> Time {
     Time(Timestamp::from_second(1_796_115_600).unwrap())
 }
 
-/// The Operation of a swap to the next image, with this plan and these entries behind it. It does not say yet where it stands.
+/// The Operation of an image swap to the next image, with this plan and the entries after it. Its conditions are not set.
 pub(crate) fn swap(plan: Value, entries: &[Value]) -> Operation {
     let all = std::iter::once(json!({"event": "planned"})).chain(entries.iter().cloned());
     let entry = |(at, mut entry): (usize, Value)| -> JournalEntry {

@@ -1,5 +1,5 @@
-//! In which order clusters give back what they have noted for control nodes that become larger, where a Provider's limits do not have room for
-//! all of them: each of them has noted it before it looked, and sees the others. Pure.
+//! The order in which growing clusters release what they have reserved for larger control-plane nodes, if a Provider's limits do
+//! not suffice for all. Each has reserved before it checked the limits, and sees the others. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,9 @@ use super::sizes::pinned_size;
 use crate::objects::{ControlPlaneSize, Machine, TenantCluster};
 
 impl ClusterInventory {
-    /// How many clusters on its Provider came after a cluster, and note that control nodes become larger than is pinned: each of them gives its
-    /// room back before it. Of several in the same place one waits for nobody, so that not all give theirs back at once, again and again.
+    /// The number of clusters on the same Provider that came after this one and have reserved larger control-plane nodes. Each of
+    /// them releases its reservation before this cluster. The first cluster waits for no other, so that not all release theirs
+    /// again and again.
     pub fn growing_after(&self, cluster: &TenantCluster) -> usize {
         let mut control: BTreeMap<Key, Vec<&Machine>> = BTreeMap::new();
         for machine in self.machines.iter().filter(|machine| machine.spec.pool_ref.is_none()) {
@@ -28,7 +29,7 @@ impl ClusterInventory {
     }
 }
 
-/// Whether a control node is noted as larger than it is by what is pinned of its cluster.
+/// Whether a control-plane node is reserved with a larger size than the cluster's resolved one.
 fn grows(cluster: &TenantCluster, machine: &Machine) -> bool {
     let noted = ControlPlaneSize { processors: machine.spec.processors, memory_mib: machine.spec.memory_mib };
     let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
@@ -41,7 +42,8 @@ mod tests {
     use crate::decisions::fixture::cluster;
     use crate::objects::{Reference, Resolved, TenantClusterStatus};
 
-    /// A small cluster whose control node is noted to have so many processors; those that came first have the lower UIDs.
+    /// A small cluster whose control-plane node is reserved with this number of processors. Clusters that came first have lower
+    /// UIDs.
     fn noted(name: &str, processors: u32) -> (TenantCluster, Machine) {
         let mut cluster = cluster();
         (cluster.metadata.name, cluster.metadata.uid) = (Some(name.to_owned()), Some(name.to_owned()));
@@ -55,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn of_clusters_that_grow_the_one_that_came_last_gives_its_room_back_first() {
+    fn last_growing_cluster_releases_first() {
         let all = [noted("amber", 4), noted("blue", 4), noted("coral", 2), noted("dune", 4)];
         let after = |all: &[(TenantCluster, Machine)]| -> Vec<usize> {
             let (clusters, machines) = all.iter().cloned().unzip();

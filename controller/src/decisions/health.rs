@@ -1,5 +1,5 @@
-//! What a cluster says of itself: its conditions, by what was seen of its control nodes and its pools, and by what is in the way. Each
-//! condition is written anew each time, so that none stays that is not so any more.
+//! The conditions of a cluster, from its control-plane nodes, its pools and its obstacles. All conditions are written each time,
+//! so that none is outdated.
 
 use fleet::control_plane::DeployStatus;
 
@@ -8,27 +8,27 @@ use crate::objects::{
     ConditionStatus, ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, TenantClusterReason,
 };
 
-/// A condition, and what it is about.
+/// A condition's reason, with its message.
 pub type ClusterCondition = (TenantClusterReason, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationPhase {
-    /// A person has paused it.
+    /// The cluster's `paused` is set.
     Paused,
-    /// Its control nodes are made, or powered on; what is waited for.
+    /// Its control-plane nodes are being created or powered on; the text has what is awaited.
     Provisioning(String),
-    /// An Operation is under way; what it does.
+    /// An Operation runs; the text has its state.
     Operating(String),
-    /// A person has to see to something.
+    /// The operator has to act; the text says why.
     Blocked(String),
-    /// VMs are newer than what is kept of them: which.
+    /// VMs are newer than their records; the text names them.
     Drifted(String),
-    /// Nothing is to be done.
+    /// There is nothing to do.
     Idle,
 }
 
-/// The conditions of a cluster for which no VM was begun. `obstacle` is what is in the way: what is not known may be known at the next look,
-/// such as what a vCenter says that was silent, and nobody has to see to it.
+/// The conditions of a cluster without a VM. An unknown state, such as that of a silent vCenter, may pass by itself, and needs no
+/// action.
 pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition> {
     use TenantClusterReason::{
         Blocked, ControlPlaneChanges, Forming, NotReady, Passed, Paused, PreflightNotKnown, Provisioning,
@@ -39,7 +39,7 @@ pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition
         None if paused => (PreflightNotKnown, "it is not judged while the cluster is paused".to_owned()),
         None => (Passed, none()),
     };
-    let control_plane = (Forming, "no control node was made yet".to_owned());
+    let control_plane = (Forming, "no control-plane node was created yet".to_owned());
     match obstacle {
         _ if paused => vec![preflight, control_plane, (Paused, none()), (NotReady, "it is paused".to_owned())],
         Some(obstacle) if obstacle.reason == PreflightNotKnown => {
@@ -58,18 +58,18 @@ pub struct Health<'a> {
     pub control_plane: &'a DeployStatus,
     pub pools: &'a [NodePool],
     pub doing: OperationPhase,
-    /// Why it is not as the spec has it; none if it is.
+    /// Why it differs from the spec, if it does.
     pub differs: Option<ClusterCondition>,
-    /// What is in the way of a change; none if nothing is.
+    /// The obstacle of a change, if there is one.
     pub obstacle: Option<Obstacle>,
-    /// Why a person's word to adopt what is there stays; none where there is none.
+    /// Why the adoption that the operator asked for waits, if it does.
     pub adopts: Option<String>,
-    /// Whether its kubeconfig is at hand for others.
+    /// Whether its kubeconfig is available to users.
     pub is_handed_over: bool,
 }
 
 impl Health<'_> {
-    /// Its control nodes in numbers. Those that were not looked at are not Ready.
+    /// Numbers of its control-plane nodes. Nodes that were not observed count as not Ready.
     pub fn control_plane(&self) -> ControlPlaneStatus {
         let nodes = &self.control_plane.nodes;
         let ready = nodes.iter().filter(|node| node.ready).count();
@@ -78,7 +78,7 @@ impl Health<'_> {
         ControlPlaneStatus { replicas: number(nodes.len()), ready: number(ready), updated: number(updated) }
     }
 
-    /// Its workers in numbers, as their pools have them.
+    /// Numbers of its workers, from their pools.
     pub fn nodes(&self) -> NodesStatus {
         workers_of(self.pools)
     }
@@ -106,7 +106,7 @@ impl Health<'_> {
         let progressing = match (progressing, &self.adopts) {
             (said, None) => said,
             ((reason, words), Some(adopts)) if words.is_empty() => (reason, adopts.clone()),
-            // What is written is cut off at its end, and the rest is told elsewhere, too.
+            // Messages are cut at their end, and the rest is reported elsewhere too.
             ((reason, words), Some(adopts)) => (reason, format!("{adopts}; {words}")),
         };
         let control_plane = self.serves();
@@ -127,7 +127,7 @@ impl Health<'_> {
         match (ready, status.nodes.len()) {
             _ if !status.looked => (ControlPlaneNotReached, waits()),
             (ready, all) if ready == all => (ControlNodesReady, String::new()),
-            // Its VMs were seen, and nobody in it has said anything: it may serve all the same.
+            // Its VMs were seen, and no node answered: the API may be served all the same.
             (0, _) if !gives => (ControlPlaneNotReached, waits()),
             (ready, all) if ready > all / 2 => (Degraded, waits()),
             _ => (NoQuorum, waits()),
@@ -142,7 +142,7 @@ impl Health<'_> {
         if !unknown.is_empty() {
             return (NodesNotReached, unknown.join("; "));
         }
-        // Of each by itself: one may have more than it wants while they are replaced.
+        // Each pool by itself: one may have more workers than it wants during a replacement.
         let lacks = |pool: &&NodePool| pool.metadata.deletion_timestamp.is_none() && !has_all(pool);
         let lacking: Vec<String> = self.pools.iter().filter(lacks).map(of_pool).collect();
         if lacking.is_empty() { (WorkersReady, String::new()) } else { (WorkersMissing, lacking.join("; ")) }
@@ -167,17 +167,17 @@ impl Health<'_> {
     }
 }
 
-/// The conditions of a cluster that is being deleted: what is waited for.
+/// The conditions of a cluster that is being deleted, with what is awaited.
 pub fn leaving(words: &str) -> Vec<ClusterCondition> {
     vec![(TenantClusterReason::Deleting, words.to_owned()), (TenantClusterReason::ClusterDeleting, words.to_owned())]
 }
 
-/// The same of one that goes no further before a person has seen to something.
+/// The conditions of a cluster whose deletion waits for the operator.
 pub fn leaving_stuck(words: &str) -> Vec<ClusterCondition> {
     vec![(TenantClusterReason::Blocked, words.to_owned()), (TenantClusterReason::ClusterDeleting, words.to_owned())]
 }
 
-/// The same of one whose VMs are newer than what is kept of them.
+/// The conditions of a cluster that is being deleted and whose VMs are newer than their records.
 pub fn leaving_drifted(words: &str) -> Vec<ClusterCondition> {
     vec![
         (TenantClusterReason::AdoptionRequired, words.to_owned()),
@@ -185,7 +185,7 @@ pub fn leaving_drifted(words: &str) -> Vec<ClusterCondition> {
     ]
 }
 
-/// The workers of some pools in numbers.
+/// Numbers of the workers of some pools.
 pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
     let mut all = NodesStatus::default();
     for pool in pools {
@@ -198,13 +198,13 @@ pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
     all
 }
 
-/// The pools that lack workers, or have others beside them, for people.
+/// The pools that do not have the wanted number of workers, as a message.
 fn of_pools(pools: &[NodePool]) -> String {
     let is_other = |pool: &&NodePool| ready_of(pool) != i64::from(pool.spec.replicas);
     pools.iter().filter(is_other).map(of_pool).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether as many workers of a pool are Ready as it wants.
+/// Whether at least as many workers of a pool are Ready as it wants.
 fn has_all(pool: &NodePool) -> bool {
     ready_of(pool) >= i64::from(pool.spec.replicas)
 }
@@ -213,7 +213,7 @@ fn ready_of(pool: &NodePool) -> i64 {
     pool.status.as_ref().map(|status| status.ready_replicas.into()).unwrap_or_default()
 }
 
-/// How a pool's condition Ready stands, and why; none where nobody has looked at it yet.
+/// Status and reason of a pool's condition Ready. `None` before the pool was first observed.
 fn standing_of(pool: &NodePool) -> Option<(ConditionStatus, String)> {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.about == NodePoolReason::AllReady.condition())?;
@@ -275,7 +275,7 @@ mod tests {
         pool
     }
 
-    /// What is said of a condition.
+    /// The condition of a type.
     fn about(said: &[ClusterCondition], condition: &str) -> ClusterCondition {
         let found = said.iter().find(|(reason, _)| reason.condition() == condition);
         found.unwrap_or_else(|| panic!("nobody says {condition}")).clone()
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_ready_once_its_api_is_served_and_a_worker_takes_pods() {
+    fn cluster_is_ready_with_api_and_one_worker() {
         let all = status(&[true; 3]);
         assert_eq!(ready_by(&all, &[]), (Why::ControlNodesReady, Why::Available));
         assert_eq!(ready_by(&all, &[pool(2, 0)]), (Why::ControlNodesReady, Why::NotReady));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_is_said_once_and_what_is_so_no_more_is_overwritten() {
+    fn each_condition_is_set_once() {
         let (all, pools) = (status(&[true; 3]), [pool(3, 2)]);
         let paused = Obstacle::new(Why::AddressesMissing, "x");
         let health = of(&all, &pools);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_vm_a_person_is_called_for_an_obstacle_and_not_for_what_is_not_known_yet() {
+    fn unknown_obstacle_needs_no_operator() {
         let said = |why| before(Some(&Obstacle::new(why, "the vCenter dc1 does not answer")), false);
         let words = "the vCenter dc1 does not answer".to_owned();
         let unknown = said(Why::PreflightNotKnown);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_ready_where_those_of_each_pool_are_and_unknown_where_nobody_can_tell_of_one() {
+    fn workers_are_ready_if_every_pool_is() {
         let all = status(&[true; 3]);
         let said = |pools: &[NodePool]| about(&of(&all, pools).conditions(), "NodesReady");
         let with = |pool: &NodePool, reason: NodePoolReason| {
@@ -378,7 +378,7 @@ mod tests {
         let scaling = with(&pool(3, 2), NodePoolReason::Scaling);
         let words = "shop-general has 2 of 3 workers Ready (Scaling)".to_owned();
         assert_eq!(said(&[good.clone(), scaling.clone()]), (Why::WorkersMissing, words));
-        // One that makes more than it wants has them for itself.
+        // The surplus of one pool does not count for another.
         let surge = with(&pool(2, 3), NodePoolReason::Scaling);
         assert_eq!(said(&[surge, scaling.clone()]).0, Why::WorkersMissing);
         let silent = with(&good, NodePoolReason::NotReached);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_nodes_and_pools() {
+    fn numbers_come_from_nodes_and_pools() {
         let (all, pools) = (status(&[true, false, true]), [pool(3, 2), pool(2, 2)]);
         let differs = Some((Why::ChangeNotSupported, "vmClass".to_owned()));
         let health = Health { differs, ..of(&all, &pools) };

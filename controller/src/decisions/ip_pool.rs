@@ -1,28 +1,28 @@
-//! What is to be said of an IPPool, by the addresses that are in use and by the other pools.
+//! The status of an IPPool, from the addresses in use and the other pools.
 
 use super::addresses::{AddressState, Malformed, ranges, standing, total};
 use crate::objects::{IPPool, IPPoolReason, PoolAddress};
 
-/// At most so many names are in a message.
+/// Maximum number of names in a message.
 const NAMED: usize = 10;
 
-/// What was counted of a pool, and why its conditions are as they are, each with its message.
+/// The numbers of a pool, and the reasons of its conditions with their messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolUsage {
-    /// How many addresses may be given out.
+    /// Number of addresses that can be assigned.
     pub total: u64,
-    /// How many of these are in use.
+    /// Number of these that are in use.
     pub used: u64,
-    /// Whether addresses can be had.
+    /// Whether addresses are available.
     pub ready: (IPPoolReason, String),
-    /// Whether all that are in use are of its ranges.
+    /// Whether all addresses in use are in its ranges.
     pub consistent: (IPPoolReason, String),
 }
 
-/// Judges a pool by all addresses that are in use of it, and by all pools.
+/// Evaluates a pool by all its addresses in use, and by all pools.
 ///
 /// # Errors
-/// When the pool, another one, or an address in use cannot be read.
+/// The pool, another pool, or an address in use cannot be read.
 pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> Result<PoolUsage, Malformed> {
     let (total, name) = (total(pool)?, pool.metadata.name.as_deref());
     let (mut used, mut outside) = (0, Vec::new());
@@ -30,7 +30,7 @@ pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> R
         match standing(&pool.spec, &address.spec.address)? {
             AddressState::GivenOut => used += 1,
             AddressState::LeftOut => {}
-            // It stands there so that nobody else names it.
+            // A cluster names it itself: the claim only prevents a second one.
             AddressState::Outside if address.spec.named => {}
             AddressState::Outside => outside.push(address.spec.address.as_str()),
         }
@@ -51,18 +51,18 @@ pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> R
     let consistent = if outside.is_empty() {
         (IPPoolReason::AllInRanges, String::new())
     } else {
-        (IPPoolReason::OutsideRanges, format!("in use, and in no range any more: {}", listed(&outside)))
+        (IPPoolReason::OutsideRanges, format!("in use, and no longer in a range: {}", listed(&outside)))
     };
     Ok(PoolUsage { total, used, ready, consistent })
 }
 
-/// Whether two pools may give out the same address.
+/// Whether two pools can assign the same address.
 fn overlap(one: &IPPool, other: &IPPool) -> Result<bool, Malformed> {
     let others = ranges(&other.spec)?;
     Ok(ranges(&one.spec)?.iter().any(|(first, last)| others.iter().any(|(from, to)| first <= to && from <= last)))
 }
 
-/// Names with commas between them, as far as they fit.
+/// Names with commas between them, at most [`NAMED`].
 fn listed(names: &[&str]) -> String {
     let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_counted_and_what_is_odd_is_named() {
+    fn usage_counts_addresses_and_names_outsiders() {
         let pool_of = |last: &str| pool("p", "10.0.0.10", last);
         let own = pool_of("10.0.0.13");
         let judged = |pool: &IPPool, used: &[PoolAddress], all: &[IPPool]| pool_usage(pool, used, all).unwrap();
@@ -117,10 +117,10 @@ mod tests {
         assert_eq!(free.consistent.0, IPPoolReason::AllInRanges);
         let full = judged(&own, &[used(10), used(12), used(13)], std::slice::from_ref(&own));
         assert_eq!(full.ready, (IPPoolReason::Exhausted, "all 3 addresses are in use".to_owned()));
-        // The range became smaller; what was reserved since is had by who had it before.
+        // The range became smaller. An address that was reserved later stays with its claimant.
         let smaller = judged(&pool_of("10.0.0.11"), &[used(10), used(11), used(13)], std::slice::from_ref(&own));
         assert_eq!((smaller.total, smaller.used, smaller.ready.0), (1, 1, IPPoolReason::Exhausted));
-        let words = "in use, and in no range any more: 10.0.0.13";
+        let words = "in use, and no longer in a range: 10.0.0.13";
         assert_eq!(smaller.consistent, (IPPoolReason::OutsideRanges, words.to_owned()));
         let mut beside = used(99);
         beside.spec.named = true;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_that_share_an_address_are_both_named() {
+    fn overlapping_pools_name_each_other() {
         let (one, other) = (pool("p", "10.0.0.10", "10.0.0.20"), pool("q", "10.0.0.20", "10.0.0.30"));
         let apart = pool("r", "10.0.0.31", "10.0.0.40");
         let all = [one.clone(), other.clone(), apart.clone()];

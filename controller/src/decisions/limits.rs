@@ -1,5 +1,5 @@
-//! What the clusters of a Provider may have together, and what of it is left: by all Machines that there are, before anything is made for a
-//! cluster or a further worker. Knows nothing of places: what a vCenter has room for is asked of it.
+//! The limits of a Provider's clusters, and what is left of them. All existing Machines count, before a cluster or a worker is
+//! created. Knows nothing of places: the vCenter's own capacity is checked with the vCenter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ impl ResourceUsage {
         machines.into_iter().map(one).fold(Self::default(), Self::and)
     }
 
-    /// What so many Machines of one size have.
+    /// The usage of Machines of one size.
     fn sized(count: u64, processors: u32, memory_mib: u32) -> Self {
         Self { nodes: count, processors: count * u64::from(processors), memory_mib: count * u64::from(memory_mib) }
     }
@@ -49,19 +49,19 @@ impl ResourceUsage {
     }
 }
 
-/// Whether a Provider's limits leave room for further Machines beside those that there are.
+/// Why a Provider's limits have no room for further Machines, if they have none.
 pub fn limits(provider: &Provider, used: ResourceUsage, wanted: ResourceUsage) -> Option<Obstacle> {
     over(provider, limited(provider, used, wanted))
 }
 
-/// The same for Machines that are there and become larger: what they have they keep, also where limits were lowered. Nothing is judged but
-/// what they want more of.
+/// As [`limits`], for existing Machines that grow. They keep what they have, even if limits were lowered. Only resources that
+/// grow are checked.
 pub fn growth(provider: &Provider, used: ResourceUsage, had: ResourceUsage, wanted: ResourceUsage) -> Option<Obstacle> {
     let both = limited(provider, used, wanted).into_iter().zip(limited(provider, used, had));
     over(provider, both.filter(|((.., wanted), (.., had))| wanted > had).map(|(limited, _)| limited))
 }
 
-/// What is limited, how much of it there may be, and how much is used and wanted.
+/// Name of a resource, its limit, its usage, and how much is wanted.
 type Limited = (&'static str, Option<u64>, u64, u64);
 
 fn over(provider: &Provider, limited: impl IntoIterator<Item = Limited>) -> Option<Obstacle> {
@@ -84,7 +84,7 @@ fn limited(provider: &Provider, used: ResourceUsage, wanted: ResourceUsage) -> [
     ]
 }
 
-/// Why nothing further may be made for a namespace on a Provider.
+/// Why a Provider does not allow a namespace, if it does not.
 pub fn permission(provider: &Provider, namespace: &str) -> Option<Obstacle> {
     let allowed = &provider.spec.allowed_namespaces;
     if allowed.from == FromNamespaces::All || allowed.names.iter().any(|name| name == namespace) {
@@ -95,7 +95,7 @@ pub fn permission(provider: &Provider, namespace: &str) -> Option<Obstacle> {
     Some(Obstacle::new(TenantClusterReason::NamespaceNotAllowed, words))
 }
 
-/// All clusters and all Machines, as they were looked at.
+/// All clusters and all Machines, as observed.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterInventory {
     pub clusters: Vec<TenantCluster>,
@@ -110,8 +110,8 @@ pub(super) fn key_of(cluster: &TenantCluster) -> Key {
 }
 
 impl ClusterInventory {
-    /// What the Machines on a Provider have, those alone of which `counts` holds. One whose cluster is gone has its VM all the same, and
-    /// nobody knows where: it counts on each of them.
+    /// The usage of a Provider's Machines that `counts` accepts. A Machine whose cluster was deleted still has its VM, and its
+    /// Provider is unknown: it counts on each Provider.
     pub fn used(&self, provider: &str, counts: impl Fn(&Machine) -> bool) -> ResourceUsage {
         let (of_clusters, there) = (self.on(provider), self.there());
         let is_on = |machine: &&Machine| {
@@ -123,9 +123,10 @@ impl ClusterInventory {
         )
     }
 
-    /// What is taken before a cluster for which no VM was begun: all workers, all whose cluster is gone, and the control nodes of clusters
-    /// that were begun, or that have had Machines for longer than it. Of two that wait, one waits for nobody: who has seen no Machine of the
-    /// other is seen by it. One that has begun to make its Machines counts as if it had all of them.
+    /// The usage that has precedence over a cluster without a VM: all workers, and all Machines whose cluster was deleted.
+    /// Control-plane nodes count if their cluster has begun, or has had Machines for longer. Two waiting clusters never both
+    /// wait: a cluster that has not seen the other's Machine is seen by it. A cluster that has begun to create its Machines
+    /// counts with all of them.
     pub fn taken_before(&self, cluster: &TenantCluster) -> ResourceUsage {
         let (of_clusters, there) = (self.on(&cluster.spec.provider_ref.name), self.there());
         let mut control: BTreeMap<Key, Vec<&Machine>> = BTreeMap::new();
@@ -156,8 +157,8 @@ impl ClusterInventory {
         taken
     }
 
-    /// Whether a cluster for which no VM was begun goes before all others like it that have addresses of these pools, and there are any: of
-    /// several that have taken what each of them needs, all but one give theirs back, and that one has only to wait for it.
+    /// Whether a cluster without a VM precedes all others like it that hold addresses of these pools, and such others exist. If
+    /// several clusters each hold a part of what they need, all but the first release theirs, and the first only waits.
     pub fn comes_first<'s>(
         &self,
         cluster: &TenantCluster,
@@ -184,7 +185,7 @@ impl ClusterInventory {
         !own.is_empty() && !others.is_empty() && others.iter().all(|other| came < *other)
     }
 
-    /// All clusters that there are.
+    /// All existing clusters.
     fn there(&self) -> BTreeSet<Key> {
         self.clusters.iter().map(key_of).collect()
     }
@@ -200,30 +201,30 @@ pub(super) fn cluster_of(machine: &Machine) -> Key {
     (machine.namespace(), name.clone())
 }
 
-/// Since when a cluster has Machines; of two in the same second the one with the lower UID came first.
+/// Since when a cluster has Machines. In the same second, the lower UID is first.
 pub(super) fn since(cluster: &TenantCluster, machines: &[&Machine]) -> (Option<Time>, Option<String>) {
     let first = machines.iter().filter_map(|machine| machine.metadata.creation_timestamp.clone()).min();
     (first, cluster.metadata.uid.clone())
 }
 
-/// What a NodePool may have now of what it wants.
+/// The share of its wish that a NodePool may have now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolAllowance {
-    /// So many workers.
+    /// Number of workers.
     pub count: usize,
-    /// So many more while some are replaced.
+    /// Additional workers during a replacement.
     pub surge: usize,
-    /// Why they are fewer than are wanted; none if they are not.
+    /// Why there are fewer workers than wanted, if there are.
     pub why: Option<(NodePoolReason, String)>,
-    /// Why fewer are replaced at once than might be; none if they are not.
+    /// Why fewer workers are replaced at a time than allowed, if so.
     pub slow: Option<String>,
-    /// Why nobody that is there may go for another one: who went would have no successor. None if there is room for one.
+    /// Why no existing worker may be replaced: it would have no successor. `None` if there is room for one.
     pub stands: Option<String>,
 }
 
 impl PoolAllowance {
-    /// Has a pool want no more than that. Who is not held already is one of those that may be missing: a pool that has lost one for want
-    /// of room loses no other one by being replaced.
+    /// Limits the pool to this allowance. Workers that do not fit count as unavailable. So a pool that has lost one for lack of
+    /// room does not lose another by a replacement.
     pub fn holds(&self, pool: &mut Pool) {
         let missing = pool.count.saturating_sub(self.count);
         pool.count = self.count;
@@ -233,15 +234,15 @@ impl PoolAllowance {
     }
 }
 
-/// Whether a worker is on its way out: another one may come in its place.
+/// Whether a worker is being removed, so that another one may replace it.
 pub(super) fn is_leaving_machine(machine: &Machine) -> bool {
     let phase = machine.status.as_ref().map(|status| status.phase);
     machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Deleting)
 }
 
-/// Holds a NodePool that wants `count` workers of a class, and `surge` more while it replaces some, against what its Provider permits its
-/// namespace, and against limits of which `used` is taken. Workers that are there stay, and are replaced within the limits: fewer are
-/// nobody's to refuse. One that leaves for another one to take its place keeps its room for that one.
+/// The allowance of a NodePool that wants `count` workers of a class, and `surge` more during a replacement. It follows from the
+/// Provider's permission for the namespace, and from limits of which `used` is taken. Existing workers stay, and are replaced
+/// within the limits. Fewer workers are always allowed. A worker that leaves for a replacement keeps its room for it.
 pub fn pool_allowance(
     provider: &Provider,
     pool: (&str, &[Machine]),
@@ -278,7 +279,7 @@ pub fn pool_allowance(
     let many = |count: usize| ResourceUsage::sized(count as u64, class.processors, class.memory_mib);
     let over = |left: usize| limits(provider, used.and(many(room - left)), many(surge));
     let slow = (surge > left).then(|| over(left).map(|obstacle| obstacle.message)).flatten();
-    // Of workers of several sizes some may have a successor: those are let go by the limits as they are by then.
+    // Workers of several sizes: only some may have a successor. The limits at that time decide.
     let refused = staying.iter().map(|machine| limits(provider, used.without(ResourceUsage::of([&machine.spec])), one));
     let stands = refused.reduce(|all, next| all.and(next)).flatten();
     let stands = stands.map(|why| format!("who went would have no successor: {}", why.message));
@@ -294,7 +295,7 @@ mod tests {
     use crate::objects::{Limits, MachineStatus, TenantClusterStatus};
 
     #[test]
-    fn a_limit_holds_for_what_is_there_and_what_is_wanted_together() {
+    fn limit_covers_existing_and_wanted_machines() {
         let mut provider = provider();
         let wanted = ResourceUsage::of(&vec![crate::objects::fixture::worker(); 3]);
         assert_eq!(wanted, ResourceUsage { nodes: 3, processors: 12, memory_mib: 3 * 16384 });
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn who_becomes_larger_keeps_what_it_has_where_limits_were_lowered() {
+    fn growing_node_keeps_its_size_under_lowered_limits() {
         let mut provider = provider();
         let (had, used) = (ResourceUsage { nodes: 3, processors: 12, memory_mib: 4096 }, ResourceUsage::default());
         provider.spec.limits = Some(Limits { nodes: Some(1), processors: Some(8), memory_mib: Some(8192) });
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(growth(&provider, ResourceUsage { memory_mib: 8192, ..used }, had, had), None, "it wants nothing");
     }
 
-    /// A cluster of three with so many Machines, the first of which is so many seconds old.
+    /// A cluster of three with so many Machines. The first is so many seconds old.
     fn tenant(name: &str, count: usize, age: i64) -> (TenantCluster, Vec<Machine>) {
         let mut cluster = cluster();
         (cluster.metadata.name, cluster.metadata.uid) = (Some(name.to_owned()), Some(name.to_owned()));
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn of_clusters_that_wait_the_one_that_came_first_waits_for_nobody() {
+    fn first_waiting_cluster_waits_for_no_other() {
         let nodes = |all: &[(TenantCluster, Vec<Machine>)], of: usize| tenants(all).taken_before(&all[of].0).nodes;
         let pair = [tenant("blue", 3, 60), tenant("red", 3, 50)];
         assert_eq!((nodes(&pair, 0), nodes(&pair, 1)), (0, 3));
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!((nodes(&none, 0), nodes(&none, 1)), (3, 0), "who has made nothing holds nothing");
         let same = [tenant("blue", 3, 50), tenant("red", 3, 50)];
         assert_eq!((nodes(&same, 0), nodes(&same, 1)), (0, 3), "in the same second");
-        // What was begun counts, whoever came first; and so do workers, but not those on another Provider.
+        // A begun cluster counts, even if it came later. Workers count too, but not those on another Provider.
         let mut begun = pair.clone();
         let deployment =
             serde_json::from_value(serde_json::json!({"lifecycle": "Active", "image": {"name": "a"}})).unwrap();
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_whose_cluster_is_gone_counts_wherever_its_vm_may_be() {
+    fn machine_without_cluster_counts_on_every_provider() {
         let all = [tenant("blue", 3, 60), tenant("red", 1, 50)];
         let mut seen = tenants(&all);
         seen.clusters.retain(|cluster| cluster.name_any() != "red");
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_has_no_more_than_its_provider_permits_and_keeps_what_is_there() {
+    fn pool_stays_within_limits_and_keeps_existing_workers() {
         let (mut provider, machines) = (provider(), tenant("shop", 4, 60).1);
         let mut machines = machines;
         machines[3].metadata.deletion_timestamp = Some(now());
@@ -400,13 +401,13 @@ mod tests {
         let (reason, words) = cut.why.unwrap();
         assert!(reason == NodePoolReason::CapacityMissing && words.contains("7 are taken, and 6 wanted"), "{words}");
         assert_eq!(of(&provider, 1).count, 1, "fewer are nobody's to refuse");
-        // More is taken than there may be: what is there stays.
+        // The usage exceeds the limits: existing workers stay.
         provider.spec.limits = Some(Limits { nodes: None, processors: Some(20), memory_mib: None });
         assert_eq!((of(&provider, 9).count, of(&provider, 3).count, of(&provider, 3).surge), (3, 3, 0));
         provider.spec.limits = Some(Limits { nodes: None, processors: None, memory_mib: Some(9 * 16384 + 1) });
         let cut = of(&provider, 9);
         assert_eq!((cut.count, cut.surge), (5, 0));
-        // Who leaves by himself counts no longer either.
+        // A worker that leaves without a replacement does not count either.
         machines[2].status = Some(MachineStatus { phase: Phase::Deleting, ..MachineStatus::default() });
         provider.spec.limits = None;
         provider.spec.allowed_namespaces.names.clear();
@@ -417,9 +418,9 @@ mod tests {
         assert_eq!((enough.count, enough.why), (2, None));
     }
 
-    /// Otherwise each worker that leaves gives its room away, and the pool wants one less from then on.
+    /// Otherwise each leaving worker would lose its room, and the pool would shrink by one each time.
     #[test]
-    fn who_leaves_for_another_one_keeps_its_room_and_where_none_is_left_nobody_goes() {
+    fn replaced_worker_keeps_its_room_for_its_successor() {
         let (mut provider, mut machines) = (provider(), tenant("shop", 2, 60).1);
         let limited = |nodes| Some(Limits { nodes: Some(nodes), processors: None, memory_mib: None });
         let used = ResourceUsage { nodes: 5, ..ResourceUsage::default() };
@@ -439,7 +440,7 @@ mod tests {
             machines[0].status = Some(status);
             assert_eq!(of(&provider, &machines, used).count, count, "{code}");
         }
-        // Its room is gone all the same: no other one goes.
+        // Its room is lost all the same: no other worker is replaced.
         let left = of(&provider, &machines[1..], ResourceUsage { nodes: 4, ..ResourceUsage::default() });
         assert_eq!((left.count, &left.stands), (1, &None));
         let template = fleet::workers::Template {

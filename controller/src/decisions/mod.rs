@@ -1,4 +1,4 @@
-//! What is to be done, decided by what was seen. Pure: nothing is asked or done here, and an answer that is not known is no
+//! Decides the next steps from what was observed. Pure: requests and changes nothing. An unknown state is never taken for an
 //! answer.
 
 mod add_ons;

@@ -1,12 +1,12 @@
-//! What is to be said of a NodeImage: how far it is in its life, and whether VMs can be made of it.
+//! The status of a NodeImage: its phase, and whether VMs can be created from it.
 
 use contract::minor::Minor;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::objects::{Lifecycle, LifecyclePhase, NodeImageReason, NodeImageStatus, Template};
 
-/// How far an image is in its life at a time: in the phase that began last. Before any has begun it is in what comes before the
-/// first one: what is to be supported is a preview until then. Without any it is supported.
+/// The phase of an image at a time: the one that began last. Before the first phase, the one that precedes it: an image that will
+/// be supported is a preview. Without phases the image is supported.
 pub fn phase(lifecycle: &[Lifecycle], now: Timestamp) -> LifecyclePhase {
     let begun = lifecycle.iter().filter(|phase| phase.from.0 <= now).max_by_key(|phase| phase.phase);
     match begun {
@@ -19,7 +19,7 @@ pub fn phase(lifecycle: &[Lifecycle], now: Timestamp) -> LifecyclePhase {
     }
 }
 
-/// How long it is until the next phase begins; none if none comes.
+/// The time until the next phase begins. `None` if no phase follows.
 pub fn next_phase(lifecycle: &[Lifecycle], now: Timestamp) -> Option<SignedDuration> {
     let coming = lifecycle.iter().map(|phase| phase.from.0.duration_since(now)).filter(SignedDuration::is_positive);
     coming.min()
@@ -27,28 +27,28 @@ pub fn next_phase(lifecycle: &[Lifecycle], now: Timestamp) -> Option<SignedDurat
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateInventory {
-    /// Its templates, on whichever datastore.
+    /// All templates of the image.
     pub templates: Vec<Template>,
-    /// Templates that are not as they were laid: where, and what is not.
+    /// Templates that differ from their import: where, and in what.
     pub altered: Vec<String>,
-    /// What could not be asked, and why.
+    /// Providers that could not be asked, with the reason.
     pub unasked: Vec<String>,
-    /// On which datastores of which Providers it is not, for people.
+    /// Datastores and Providers without a template, as messages.
     pub missing: Vec<String>,
     /// Whether any Provider was asked.
     pub asked: bool,
 }
 
-/// Why conditions are as they are, each with its message.
+/// The reasons of conditions, each with its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageConditions {
-    /// Whether VMs can be made of it.
+    /// Whether VMs can be created from the image.
     pub ready: (NodeImageReason, String),
-    /// Whether this controller knows how to run it.
+    /// Whether this controller can run the image.
     pub compatible: (NodeImageReason, String),
 }
 
-/// Judges an image in a phase of its life, by what was found and by what it says of itself.
+/// The conditions of an image in a phase, from its templates and their properties.
 pub fn image_conditions(phase: LifecyclePhase, found: &TemplateInventory, said: &NodeImageStatus) -> ImageConditions {
     ImageConditions { ready: ready(phase, found), compatible: compatible(said) }
 }
@@ -72,7 +72,7 @@ fn ready(phase: LifecyclePhase, found: &TemplateInventory) -> (NodeImageReason, 
     }
 }
 
-/// The appliance whose images tenants run.
+/// The appliance of tenant clusters.
 const APPLIANCE: &str = "kaas-tenant";
 
 fn compatible(said: &NodeImageStatus) -> (NodeImageReason, String) {
@@ -89,7 +89,7 @@ fn compatible(said: &NodeImageStatus) -> (NodeImageReason, String) {
         return (NodeImageReason::TooNew, format!("it carries Kubernetes {}, which is not understood", odd.join(", ")));
     }
     if kubernetes.is_empty() {
-        return (NodeImageReason::NotRead, "it is not known which minors of Kubernetes it carries".to_owned());
+        return (NodeImageReason::NotRead, "it is not known which minor versions of Kubernetes it carries".to_owned());
     }
     (NodeImageReason::Understood, format!("it carries Kubernetes {}", kubernetes.join(", ")))
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_goes_through_its_life_by_the_clock() {
+    fn phases_follow_the_clock() {
         use LifecyclePhase::{Deprecated, Expired, Preview, Supported};
         let whole = life(&[(Supported, 10), (Deprecated, 20), (Expired, 30)]);
         let seen: Vec<_> = [9, 10, 19, 20, 30, 99].iter().map(|second| phase(&whole, at(*second))).collect();
@@ -117,12 +117,12 @@ mod tests {
         let waits: Vec<_> = [9, 10, 29, 30].iter().map(|second| next_phase(&whole, at(*second))).collect();
         assert_eq!(waits, [Some(1), Some(10), Some(1), None].map(|wait| wait.map(SignedDuration::from_secs)));
         assert_eq!((phase(&[], at(0)), next_phase(&[], at(0))), (Supported, None));
-        // What is only said to end is supported until then.
+        // An image with only an end is supported until then.
         for ending in [&[(Deprecated, 20)][..], &[(Expired, 20)]] {
             assert_eq!(phase(&life(ending), at(19)), Supported);
         }
         assert_eq!(phase(&life(&[(Preview, 5), (Supported, 10)]), at(4)), Preview);
-        // In whichever order they are listed.
+        // The order in the list does not matter.
         let mut reversed = whole.clone();
         reversed.reverse();
         assert_eq!(phase(&reversed, at(25)), Deprecated);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_ready_where_a_template_is_whole_and_nothing_unknown_is_taken_for_missing() {
+    fn image_with_a_stamped_template_is_ready() {
         let ready =
             |phase, found: &TemplateInventory| image_conditions(phase, found, &NodeImageStatus::default()).ready;
         let supported = LifecyclePhase::Supported;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_of_another_appliance_or_of_a_form_that_is_not_known_is_not_run() {
+    fn unknown_appliance_or_format_is_incompatible() {
         let of = |appliance: Option<&str>, kubernetes: &[&str]| {
             let said = NodeImageStatus {
                 appliance: appliance.map(str::to_owned),

@@ -1,5 +1,5 @@
-//! What of a spec control nodes were told when they were made, and what of that it says otherwise by now: nodes that are there are told
-//! nothing of it. Knows nothing of how they are told; that is `control_plane.rs`.
+//! The fields of a spec that control-plane nodes are created with, and which of them have changed since: changes do not reach
+//! existing nodes. Does not know how the settings reach the nodes; see `control_plane.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,19 +11,19 @@ use sha2::{Digest, Sha256};
 
 use crate::objects::{AddOns, Backup, Network, Proxy, Reference, ServiceVips, Site, TenantClusterSpec};
 
-/// What control nodes are told of a spec: its field, the property of their form, and the value. What their IPPool gives them where the spec
-/// says nothing is none of it, nor what is in the Secrets that it names.
+/// The fields of a spec that control-plane nodes are created with: field, OVF property and value. Defaults from their IPPool do
+/// not count, nor the content of Secrets.
 fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static str, Value)> {
-    // Each is named, so that a field that comes later asks whether they are told.
+    // All fields are listed, so that a new field does not compile until it is classified here.
     let TenantClusterSpec {
-        // These stay, by rules.
+        // These cannot change.
         provider_ref: _,
         restore: _,
-        // These are changed as Operations, or said where they are not.
+        // These are changed by Operations, or a condition reports that they are not.
         version: _,
         image: _,
         control_plane: _,
-        // By these the controller goes itself.
+        // These are settings of the controller itself.
         upgrade: _,
         maintenance: _,
         paused: _,
@@ -52,7 +52,7 @@ fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static str, Value)> 
         None => (Value::Null, Value::Null, Value::Null),
     };
     let (target, login, recovery) = match backup {
-        // `pace` has it.
+        // See `pace`.
         Some(Backup { every: _, target, credentials_ref, recovery_public_key }) => {
             (json!(target), named(credentials_ref.as_ref()), json!(recovery_public_key))
         }
@@ -84,14 +84,13 @@ fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static str, Value)> 
     ]
 }
 
-/// How often control nodes are told to take snapshots, in the one way that a span of time is written. None where they do so anyway: so
-/// a cluster that was made before there was a pace says nothing else than its control nodes were told, and an image from before, which
-/// has no property for it, is given none.
+/// The interval of snapshots as control-plane nodes are configured, in its canonical form. `None` for the nodes' default. So a
+/// cluster from before the setting matches its nodes, and an image without the property gets none.
 pub(super) fn pace(backup: Option<&Backup>) -> Option<String> {
     let property = keys::find(keys::SNAPSHOT_EVERY)?;
     let period = |text: &str| property.parse(text).ok().and_then(|value| keys::Period::try_from(value).ok());
     let asked = &backup?.every;
-    // What is no span of time is told as it is: the form is refused for it.
+    // Malformed text is passed on: the form check rejects it.
     let Some(every) = period(asked) else { return Some(asked.clone()) };
     let default = property.default(Role::TenantControlPlane).and_then(period);
     (default != Some(every)).then(|| every.to_string())
@@ -101,8 +100,7 @@ fn named(reference: Option<&Reference>) -> Value {
     json!(reference.map(|reference| &reference.name))
 }
 
-/// What control nodes that are made by this spec are told, by its fields: the SHA-256 of each value. What the spec says nothing of is not
-/// in it.
+/// The settings that control-plane nodes are created with, by field: the SHA-256 of each value. Unset fields are left out.
 pub fn node_settings_hashes(spec: &TenantClusterSpec) -> BTreeMap<String, String> {
     let is_given = |value: &Value| !value.is_null() && *value != json!([]);
     let given = fields(spec).into_iter().filter(|(_, _, value)| is_given(value));
@@ -117,8 +115,8 @@ fn hash(value: &Value) -> String {
     })
 }
 
-/// What a spec says otherwise than control nodes were told, and what a person can do about it; none if there is nothing, or nobody
-/// knows what they were told: an earlier version has made them.
+/// The fields that differ from the settings that control-plane nodes were created with, and what the operator can do. `None` if
+/// no field differs, or if an earlier version has created the nodes and recorded nothing.
 pub fn unapplied_settings(spec: &TenantClusterSpec, told: &BTreeMap<String, String>) -> Option<String> {
     if told.is_empty() {
         return None;
@@ -133,13 +131,15 @@ pub fn unapplied_settings(spec: &TenantClusterSpec, told: &BTreeMap<String, Stri
         list.push(field);
     }
     let is_of_workers = by_hand.iter().any(|field| field.starts_with("site."));
-    let mut words = vec!["control nodes go by what the spec said when they were made".to_owned()];
+    let mut words = vec!["control-plane nodes use the settings that they were created with".to_owned()];
     if !by_hand.is_empty() {
         let fields = by_hand.join(", ");
-        words.push(format!("{fields}: change it on each of them, by `kaas-agent configure`, which nobody notes here"));
+        words.push(format!(
+            "{fields}: change it on each of them with `kaas-agent configure`, which this condition does not see"
+        ));
     }
     if is_of_workers {
-        words.push("workers that are made from now on have it, and those that are there have not".to_owned());
+        words.push("workers that are created from now on have it, existing workers do not".to_owned());
     }
     if !never.is_empty() {
         words.push(format!("{}: it stays for the cluster's life", never.join(", ")));
@@ -164,7 +164,7 @@ mod tests {
         spec.backup.get_or_insert(Backup { every, target, credentials_ref: None, recovery_public_key: None })
     }
 
-    /// A spec that says all that control nodes can be told.
+    /// A spec with a backup.
     fn whole() -> TenantClusterSpec {
         let mut spec = cluster().spec;
         backup(&mut spec);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_that_control_nodes_are_told_is_named_where_it_is_another_one_and_no_other_field() {
+    fn message_names_exactly_the_changed_field() {
         let spec = whole();
         let pinned = node_settings_hashes(&spec);
         assert_eq!(unapplied_settings(&spec, &pinned), None);
@@ -219,9 +219,9 @@ mod tests {
         }
     }
 
-    /// Clusters of an earlier version have a backup without a pace, and images of then no property for one.
+    /// Clusters of an earlier version have a backup without an interval, and images of that version have no property for it.
     #[test]
-    fn a_pace_that_control_nodes_have_anyway_is_told_to_none_however_it_is_written() {
+    fn default_snapshot_interval_is_left_out() {
         let mut spec = whole();
         let pinned = node_settings_hashes(&spec);
         assert!(pinned.contains_key("backup.target") && !pinned.contains_key("backup.every"));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_goes_by_itself_is_told_to_nobody_and_what_nobody_has_noted_is_not_judged() {
+    fn controller_settings_and_unrecorded_settings_are_ignored() {
         let spec = whole();
         let mut changed = spec.clone();
         (changed.paused, changed.upgrade.gate_seconds) = (true, 60);
@@ -252,9 +252,9 @@ mod tests {
         assert_eq!(unapplied_settings(&changed, &BTreeMap::new()), None);
     }
 
-    /// A hash that is another one for what an earlier version has pinned would have each cluster say what is not so.
+    /// If a hash of recorded settings changed, each cluster would report a difference that does not exist.
     #[test]
-    fn what_was_pinned_once_stays_the_same() {
+    fn hashes_of_recorded_settings_stay_the_same() {
         let told = node_settings_hashes(&cluster().spec);
         for (field, hash) in [
             ("podSecurity", "sha256:df1912786a1008385da3992614e8d95a5a0a0e48fa3a10d933169148f9e158a3"),

@@ -1,22 +1,22 @@
-//! Something that is in the way of a cluster, in words for people: why its `Preflight` is as it is.
+//! A finding that blocks a cluster, with its message for operators: the reason of its `Preflight`.
 
 use crate::objects::TenantClusterReason;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
-    /// As the condition has it.
+    /// Reason of the condition.
     pub reason: TenantClusterReason,
-    /// What it is about, and what to do.
+    /// The subject, and what to do.
     pub message: String,
 }
 
 impl Obstacle {
-    /// An obstacle in these words.
     pub fn new(reason: TenantClusterReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 
-    /// One for several: the first says why, and the words of all that are so for the same reason are told. None for none.
+    /// One obstacle for several. The first decides the reason. The messages of all with this reason are joined. `None` if there
+    /// are no obstacles.
     pub fn of_all(all: Vec<Self>) -> Option<Self> {
         let reason = all.first()?.reason;
         let words: Vec<String> =
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_are_told_as_the_first_one_with_all_that_are_like_it() {
+    fn obstacles_of_the_first_reason_are_joined() {
         use TenantClusterReason::{ProviderNotReady, ReferenceMissing};
         let all = [(ReferenceMissing, "a"), (ProviderNotReady, "b"), (ReferenceMissing, "c")];
         let all = all.map(|(reason, words)| Obstacle::new(reason, words));

@@ -1,4 +1,4 @@
-//! How what the controller makes for a cluster is known as its own: labels, owners, finalizers, names of Secrets.
+//! Labels, owners, finalizers and Secret names that mark a cluster's objects as the controller's own.
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -6,17 +6,17 @@ use kube::ResourceExt;
 
 use crate::objects::{GROUP, TenantCluster, VERSION};
 
-/// The label by which a cluster's objects are found.
+/// The label of a cluster's objects. They are found by it.
 pub const CLUSTER: &str = "kaas.local/cluster";
-/// The field of NodePools and Operations by which those of a cluster are found: it stays, and labels are whose who may change them.
+/// The field of NodePools and Operations by which those of a cluster are found. It cannot change, while labels can be edited.
 pub const CLUSTER_REF: &str = ".spec.clusterRef.name";
-/// The label by which a NodePool's Machines are found.
+/// The label of a NodePool's Machines. They are found by it.
 pub const NODE_POOL: &str = "kaas.local/pool";
-/// Keeps a NodePool until its workers are gone.
+/// Keeps a NodePool until its workers are deleted.
 pub const POOL_FINALIZER: &str = "kaas.local/pool";
-/// Keeps a TenantCluster until nothing of it is left.
+/// Keeps a TenantCluster until all its parts are deleted.
 pub const CLUSTER_FINALIZER: &str = "kaas.local/cluster";
-/// Keeps a Machine until its VM is proved gone.
+/// Keeps a Machine until its VM is proved deleted.
 pub const MACHINE_FINALIZER: &str = "kaas.local/machine";
 
 pub fn owner(cluster: &TenantCluster) -> OwnerReference {
@@ -30,23 +30,23 @@ pub fn owner(cluster: &TenantCluster) -> OwnerReference {
     }
 }
 
-/// The name of the Secret with a cluster's kubeconfig, as Cluster API has it.
+/// The name of the Secret with a cluster's kubeconfig. Cluster API uses the same name.
 pub fn kubeconfig_secret(cluster: &str) -> String {
     format!("{cluster}-kubeconfig")
 }
 
-/// The name of the Secret with what nodes prove themselves with.
+/// The name of the Secret with the deployer's key and the deployment secret.
 pub fn keys_secret(cluster: &str) -> String {
     format!("{cluster}-deployer")
 }
 
-/// The type of a Secret with a cluster's kubeconfig, as Cluster API has it.
+/// The type of the Secret with a cluster's kubeconfig. Cluster API uses the same type.
 pub const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
-/// The type of a Secret with what nodes prove themselves with.
+/// The type of the Secret with the deployer's key and the deployment secret.
 pub const KEYS_TYPE: &str = "Opaque";
 
-/// Whether a Secret was made for a cluster, and not for one of the same name before it, nor by somebody else in its name: of such a one
-/// the policy `controller-secrets` has a controller change nothing either.
+/// Whether a Secret was created for this cluster. A former cluster of the same name or a user may have created another one. The
+/// policy `controller-secrets` forbids a controller to change such a Secret too.
 pub fn is_own_secret(secret: &Secret, cluster: &TenantCluster) -> bool {
     let (name, group) = (cluster.name_any(), format!("{GROUP}/"));
     let is_cluster = |owner: &OwnerReference| {
@@ -66,7 +66,7 @@ mod tests {
     use crate::decisions::fixture::cluster;
 
     #[test]
-    fn a_secret_is_a_clusters_own_by_its_owner_its_name_and_its_type() {
+    fn own_secret_needs_owner_name_and_type() {
         let cluster = cluster();
         let own = || {
             let mut secret = Secret { type_: Some(KEYS_TYPE.to_owned()), ..Secret::default() };

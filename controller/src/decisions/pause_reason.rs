@@ -1,5 +1,5 @@
-//! Why nothing is begun of a cluster's control nodes, and what is under way rests where no node is away: somebody has paused it, or the
-//! control cluster itself is being changed. Pure.
+//! Why no change of a cluster's control-plane nodes begins, and a running one pauses at a point without a missing node. Either
+//! the cluster is paused, or the control cluster itself is being changed. Pure.
 
 use fleet::upgrade::Direction;
 use k8s_openapi::api::core::v1::Node;
@@ -8,28 +8,28 @@ use kube::ResourceExt;
 use super::swap_progress::{Stage, SwapProgress};
 use crate::objects::{OperationReason, TenantCluster};
 
-/// The label of control nodes (Kubernetes, "Well-Known Labels, Annotations and Taints").
+/// The label of control-plane nodes (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// How it begins for people why something rests.
+/// How the messages of the reasons begin.
 const PAUSED: &str = "the cluster is paused";
 const CHANGED: &str = "the control cluster is being changed";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PauseReason {
-    /// A person has paused the cluster.
+    /// The cluster's `paused` is set.
     Paused,
-    /// The control cluster is being changed; by what that is seen.
+    /// The control cluster is being changed; the text has the sign of it.
     ControlCluster(String),
 }
 
 impl PauseReason {
-    /// Why a cluster rests, if it does. `control_cluster` is by what a change of the control cluster is seen.
+    /// Why a cluster pauses, if it does. `control_cluster` is the sign of a change of the control cluster.
     pub fn of(cluster: &TenantCluster, control_cluster: Option<String>) -> Option<Self> {
         if cluster.spec.paused { Some(Self::Paused) } else { control_cluster.map(Self::ControlCluster) }
     }
 
-    /// The same as an Operation has it.
+    /// The reason for the condition of an Operation.
     pub fn reason(&self) -> OperationReason {
         match self {
             Self::Paused => OperationReason::Paused,
@@ -37,55 +37,56 @@ impl PauseReason {
         }
     }
 
-    /// The same for people.
+    /// The message of the condition.
     pub fn words(&self) -> String {
         match self {
             Self::Paused => PAUSED.to_owned(),
-            Self::ControlCluster(why) => format!("{CHANGED}, and this goes on afterwards: {why}"),
+            Self::ControlCluster(why) => format!("{CHANGED}, and this continues afterwards: {why}"),
         }
     }
 
-    /// Why what is asked of an Operation is refused meanwhile: it would be done later, when somebody else may have said that it goes on.
-    /// `back` is what is to be named in the spec, and where, by who wants to go back: that is heard before anything else afterwards.
+    /// The answer to a request on a paused Operation, which is rejected: it would otherwise run later, when the pause ends.
+    /// `back` is the field of the spec, and its value, that start a rollback. After the pause a rollback comes first.
     pub fn refuses(&self, back: Option<&str>) -> String {
         let refused = format!("{}; ask for it once that is over", self.words());
         match back {
-            Some(back) => format!("{refused}, or name {back} now: then it goes back first"),
+            Some(back) => format!("{refused}, or name {back} now: then the rollback comes first"),
             None => refused,
         }
     }
 }
 
-/// Whether something that was refused in these words still is: for the same that keeps it now, or for nothing that ever kept it.
+/// Whether the message of a rejected request still applies. A rejection for a pause applies during this pause. Another rejection
+/// applies while nothing is paused.
 pub fn is_still(refused: &str, rest: Option<&PauseReason>) -> bool {
     let by = [PAUSED, CHANGED].map(|opening| refused.starts_with(opening));
     by == [matches!(rest, Some(PauseReason::Paused)), matches!(rest, Some(PauseReason::ControlCluster(_)))]
 }
 
-/// By what it is seen that the control cluster is being changed, and what a person does where it is not: the controller that leads is of
-/// another build than that which the cluster's kinds are of (`is_marked`), or a control node takes no pods, as while its image is swapped.
-/// None if nothing is seen of it.
+/// The sign of a change of the control cluster, and what the operator can do if nothing changes it. `None` without a sign. Either
+/// the controller that leads has another build than the one that installed the cluster's kinds (`is_marked`). Or a control-plane
+/// node takes no pods, as during its image swap.
 pub fn control_cluster(is_marked: bool, nodes: &[Node]) -> Option<String> {
     if !is_marked {
-        return Some("the image that the controller is of is not committed: commit it, or take it back".to_owned());
+        return Some("the image of the controller is not committed: commit it, or roll back".to_owned());
     }
     let is_cordoned = |node: &&Node| {
         let is_control = node.labels().contains_key(CONTROL_PLANE);
         is_control && node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
     };
     let node = nodes.iter().find(is_cordoned)?;
-    Some(format!("its control node {} takes no pods: uncordon it, or replace it if it is lost", node.name_any()))
+    Some(format!("its control-plane node {} takes no pods: uncordon it, or replace it if it is lost", node.name_any()))
 }
 
-/// Whether no node is away as long as a swap takes no step.
+/// Whether no node is missing as long as the swap runs no step.
 pub fn is_pausable(swapping: &SwapProgress) -> bool {
     swapping.stage != Stage::Goes || (swapping.direction == Direction::Forward && !swapping.is_away)
 }
 
-/// Why the conditions of a swap's Operation are as they are, in a cluster that may rest.
+/// The reasons of a swap's Operation in a cluster that may be paused.
 pub fn swap_reasons(rest: Option<&PauseReason>, swapping: &SwapProgress) -> [(OperationReason, String); 2] {
     let [progressing, succeeded] = swapping.reasons();
-    // One whose node is back waits for a person, whether or not the cluster rests.
+    // A swap with a rolled-back node waits for the operator, paused or not.
     let rests = matches!(swapping.stage, Stage::Goes | Stage::Upgraded) && is_pausable(swapping);
     match rest.filter(|_| rests) {
         Some(rest) => [(rest.reason(), swapping.step.clone().unwrap_or_default()), succeeded],
@@ -99,7 +100,7 @@ mod tests {
     use crate::decisions::fixture::cluster;
 
     #[test]
-    fn a_control_cluster_is_being_changed_while_a_control_node_takes_no_pods_or_its_image_is_not_committed() {
+    fn uncommitted_image_or_cordoned_node_marks_a_change() {
         let node = |name: &str, control: bool, unschedulable: Option<bool>| {
             let mut node = Node::default();
             node.metadata.name = Some(name.to_owned());
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_for_a_rest_says_nothing_any_more_once_that_is_over() {
+    fn rejection_for_a_pause_ends_with_the_pause() {
         let beside = |why: &str| PauseReason::ControlCluster(why.to_owned());
         let refused = [PauseReason::Paused.refuses(Some("former")), beside("cp1").refuses(None), "too far".to_owned()];
         let rests = [Some(PauseReason::Paused), Some(beside("cp2")), None];

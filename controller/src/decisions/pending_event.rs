@@ -1,4 +1,4 @@
-//! What of an object's conditions is worth an Event: that one has another reason than before. Pure.
+//! Which changes of an object's conditions become Events: those of a reason. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use crate::objects::{Condition, ConditionStatus};
 /// The reasons of an object's conditions, by condition.
 pub type Reasons = BTreeMap<String, String>;
 
-/// The longest note that an Event takes, in bytes (Kubernetes, `events.k8s.io/v1`, `Event.note`).
+/// The maximum size of an Event's note, in bytes (Kubernetes, `events.k8s.io/v1`, `Event.note`).
 const LONGEST: usize = 1024;
 
-/// The conditions whose every change people follow.
+/// Conditions whose every change becomes an Event.
 const FOLLOWED: [&str; 5] = ["Preflight", "Progressing", "Ready", "VMReady", "NodeReady"];
 
-/// What does not hold yet, or no longer, and is as it is to be.
+/// Reasons that are not `True` and need no action.
 const ON_ITS_WAY: [&str; 17] = [
     "AwaitingControlPlane",
     "Changing",
@@ -34,15 +34,15 @@ const ON_ITS_WAY: [&str; 17] = [
     "Scaling",
 ];
 
-/// Something new of an object.
+/// An Event to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingEvent {
-    /// The condition that it is about.
+    /// The type of the condition.
     pub about: String,
     pub reason: String,
-    /// Its message, cut to what an Event takes.
+    /// Its message, cut to the size of a note.
     pub note: String,
-    /// Whether somebody may have to see to it.
+    /// Whether the operator may have to act.
     pub is_grave: bool,
 }
 
@@ -50,7 +50,7 @@ pub fn reasons(conditions: &[Condition]) -> Reasons {
     conditions.iter().map(|condition| (condition.about.clone(), condition.reason.clone())).collect()
 }
 
-/// What is new since the reasons were these. Of conditions that nobody follows, only what somebody may have to see to.
+/// The Events for reasons that differ from `before`. Conditions outside `FOLLOWED` count only if the operator may have to act.
 pub fn pending_events(before: &Reasons, conditions: &[Condition]) -> Vec<PendingEvent> {
     let is_new = |condition: &&Condition| before.get(&condition.about) != Some(&condition.reason);
     let told = conditions.iter().filter(is_new).filter_map(|condition| {
@@ -80,7 +80,7 @@ mod tests {
         MachineReason, NodeImageReason, NodePoolReason, ProviderReason, Reason, TenantClusterReason, set,
     };
 
-    /// Condition and word of each reason of the kinds that Events are of, with whether it holds.
+    /// Condition and word of each reason of the kinds with Events, with its status.
     fn all_reasons() -> Vec<(&'static str, &'static str, ConditionStatus)> {
         fn of<R: Reason>() -> Vec<(&'static str, &'static str, ConditionStatus)> {
             R::ALL.iter().map(|reason| (reason.condition(), reason.word(), reason.standing())).collect()
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_news_once_and_what_nobody_follows_only_if_somebody_has_to_see_to_it() {
+    fn new_reason_gives_one_event() {
         let mut conditions = Vec::new();
         let mut before = Reasons::new();
         let mut told = |reason: TenantClusterReason, words: &str| {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_no_longer_than_an_event_takes() {
+    fn note_is_cut_to_the_event_size() {
         let mut conditions = Vec::new();
         set(&mut conditions, TenantClusterReason::Blocked, &"\u{fc}".repeat(2000), 1, &now());
         let note = &pending_events(&Reasons::new(), &conditions)[0].note;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_word_that_is_looked_for_is_one_of_a_kind() {
+    fn listed_conditions_and_reasons_exist() {
         let all = all_reasons();
         for word in FOLLOWED {
             assert!(all.iter().any(|(about, ..)| *about == word), "{word}");
@@ -135,10 +135,9 @@ mod tests {
         }
     }
 
-    /// A reason that comes later is a Warning by itself: whoever adds one says here that somebody has to see to it, or above that it is on
-    /// its way.
+    /// A new reason becomes a Warning by default. Add it to this list if the operator has to act, otherwise to [`ON_ITS_WAY`].
     #[test]
-    fn each_reason_that_does_not_hold_is_on_its_way_or_somebodys_to_see_to() {
+    fn each_negative_reason_is_classified() {
         const GRAVE: [&str; 48] = [
             "AddressesMissing",
             "AdoptionRequired",

@@ -1,5 +1,5 @@
-//! What a NodePool wants of `fleet`, whatever was wanted before: what is kept of its workers is held against that. Which address a worker
-//! gets is no part of it: IPAddresses decide that.
+//! The desired state of a NodePool for `fleet`, independent of former ones: the records of its workers are compared with it.
+//! Addresses of workers are not part of it: PoolAddresses decide these.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -16,55 +16,55 @@ use super::addresses::{Malformed, subnet};
 use crate::objects::{self, IPPoolSpec, Machine, NodePool, NodePoolSpec, VMClassSpec};
 use crate::records::{Mismatch, as_on_form, digits_of, worker_of};
 
-/// So many pools a cluster has: each asks its Provider and its API as often as a large one.
+/// Maximum number of pools of a cluster: each one queries its Provider and its API as often as a large one.
 pub const MOST_POOLS: usize = 16;
 
-/// Whether so many of a cluster's pools are older that no worker is made for this one.
+/// Whether so many of a cluster's pools are older that no worker is created for this one.
 pub fn is_one_too_many(pool: &NodePool, of_cluster: &[NodePool]) -> bool {
     let age = |pool: &NodePool| (pool.metadata.creation_timestamp.clone(), pool.name_any());
     let own = age(pool);
     of_cluster.iter().filter(|other| age(other) < own).count() >= MOST_POOLS
 }
 
-/// A NodePool, with what it names.
+/// A NodePool, with the objects that it names.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedPool<'a> {
-    /// Its name, which names of Machines begin with.
+    /// Name of the pool, with which names of Machines begin.
     pub name: &'a str,
     pub spec: &'a NodePoolSpec,
     pub class: &'a VMClassSpec,
-    /// The name of the NodeImage that its cluster is on: of an upgrade the one before, until it is committed.
+    /// Name of the NodeImage of its cluster: until the commit of an upgrade, the former one.
     pub image: &'a str,
     pub digest: &'a str,
-    /// The minors of Kubernetes that it carries.
+    /// The minor versions of Kubernetes that the image carries.
     pub carries: &'a [String],
-    /// The minor of all API servers of the cluster.
+    /// The minor version of all API servers of the cluster.
     pub cluster: Minor,
-    /// The pool of its network's addresses; none where nodes ask for one by DHCP.
+    /// The pool of its network's addresses. `None` if nodes use DHCP.
     pub addresses: Option<&'a IPPoolSpec>,
 }
 
-/// Why no worker can be made as a NodePool has it.
+/// Why no worker can be created from a NodePool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPool {
-    /// A label or a taint that a node would not take from its form.
+    /// A label or a taint that a node would reject.
     #[error("{0} is no {1} of a node: {2}")]
     Refused(String, &'static str, String),
-    /// No Kubernetes of the image runs in the cluster.
+    /// No Kubernetes version of the image runs in the cluster.
     #[error("{0}")]
     Skew(Reason),
     /// The addresses of its network cannot be read.
     #[error("{0}")]
     Addresses(#[from] Malformed),
-    /// The image is named by no SHA-256.
+    /// The digest of the image is not a SHA-256.
     #[error("{0:?} is no digest of an image")]
     Digest(String),
 }
 
-/// What is wanted, in `fleet`'s words, as if no worker was ever made.
+/// The desired state in `fleet`'s words, as if no worker existed.
 ///
 /// # Errors
-/// When no worker can be made like that: what there is stays as it is then.
+/// No worker can be created like that: existing workers stay as they are then.
 pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, InvalidPool> {
     let WantedPool { name, spec, class, image, digest, carries, cluster, addresses } = *wanted;
     let NodePoolSpec {
@@ -99,22 +99,22 @@ pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, InvalidPool> {
         prefix: name.to_owned(),
         count: *replicas as usize,
         template,
-        // It is in the vCenter already.
+        // The image is in the vCenter already.
         ova: PathBuf::new(),
         carries: carries.to_vec(),
         addresses: addresses.map(hosts).transpose()?,
         rollout: rollout_of(rollout),
         last_index: 0,
         powers_on: false,
-        // By how many are ill it is decided when another one takes its place.
+        // The number of unhealthy workers decides when one is replaced.
         keeps_lost: true,
     })
 }
 
-/// The same of a pool of which no worker is wanted any more. `first` is one of those that there are.
+/// The desired state of a pool without workers, for its deletion. `first` is one of its existing workers.
 ///
 /// # Errors
-/// When that one is not what it has to be.
+/// The Machine of that worker does not match its form.
 pub fn emptied_pool(pool: &NodePool, first: &Machine) -> Result<Pool, Mismatch> {
     let name = pool.name_any();
     Ok(Pool {
@@ -153,7 +153,7 @@ fn hosts(pool: &IPPoolSpec) -> Result<Addresses, Malformed> {
     Ok(Addresses { first: Ipv4Addr::from(first + 1), last: Ipv4Addr::from(last - 1), prefix })
 }
 
-/// Holds labels and taints against what a node takes from its form: otherwise each would be refused there, after its VM was made.
+/// Checks labels and taints as a node does. Otherwise the node would reject them after its VM was created.
 fn is_taken_by_nodes(template: &Template) -> Result<(), InvalidPool> {
     let why = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.seen).collect::<Vec<_>>().join("; ");
     for (key, value) in &template.labels {
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::objects::{AddressRange, Effect, Reference, Repair, Taint, fixture};
 
-    /// What a NodePool names, to be changed.
+    /// The inputs of a pool, to be changed.
     #[derive(Clone)]
     struct Case {
         spec: NodePoolSpec,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pool_is_made_as_its_object_has_it() {
+    fn new_pool_matches_its_object() {
         let pool = case().pool().unwrap();
         assert_eq!((pool.name.as_str(), pool.machine_name(1).as_str(), pool.count), ("general", "shop-general-w1", 3));
         let Template { image, kubernetes, size, labels, taints } = &pool.template;
@@ -251,9 +251,9 @@ mod tests {
         assert_eq!(Case { addresses: None, ..case() }.pool().unwrap().addresses, None);
     }
 
-    /// By what a NodePool, its class and its cluster say workers are replaced, and by nothing else.
+    /// Only changes of a NodePool, its class and its cluster replace workers.
     #[test]
-    fn what_is_wanted_otherwise_is_another_pool_and_outdates_workers_only_where_they_would_be_made_otherwise() {
+    fn only_template_changes_outdate_workers() {
         type Edit = fn(&mut Case);
         let before = case().pool().unwrap();
         let edits: [(&str, bool, Edit); 12] = [
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_goes_wants_no_worker_and_moves_them_away_as_it_says() {
+    fn deleted_pool_drains_all_workers() {
         let mut pool = NodePool::new("shop-general", case().spec);
         pool.spec.rollout.paused = true;
         let mut first = Machine::new("shop-general-w1", fixture::worker());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_would_refuse_is_refused_before_its_vm_is_made() {
+    fn invalid_labels_are_rejected_before_a_vm_exists() {
         let labels = include_str!("../../../contract/testdata/node-label-keys.txt");
         let mut seen = 0;
         for line in labels.lines().filter(|line| !line.starts_with('#')) {

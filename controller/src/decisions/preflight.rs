@@ -1,5 +1,5 @@
-//! Whether all that a cluster needs can be had, as far as objects say so: judged by what was looked at, before the first VM. What the
-//! vCenter itself says of places and templates comes after that, and is asked of it.
+//! The preflight: whether everything that a cluster needs is available according to objects, before the first VM. The vCenter's
+//! own state of places and templates is checked afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -15,32 +15,32 @@ use crate::objects::{
     Reason, TenantCluster, TenantClusterReason, VMClass, VSphere,
 };
 
-/// What a cluster's spec names, as it was looked at: what is not there is none.
+/// The objects that a cluster's spec names. Missing ones are `None`.
 #[derive(Clone, Copy, Debug)]
 pub struct PreflightInputs<'a> {
     pub cluster: &'a TenantCluster,
     pub provider: Option<&'a Provider>,
-    /// The class of its control nodes.
+    /// The class of its control-plane nodes.
     pub class: Option<&'a VMClass>,
     pub pools: &'a [IPPool],
-    /// The keys of the Secrets that are there of those that the spec names.
+    /// The existing Secrets that the spec names, with their keys.
     pub secrets: &'a BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A Secret that a spec names, and what has to be in it.
+/// A Secret that a spec names, with its required keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededSecret {
     pub name: String,
-    /// The keys that it has to have.
+    /// The required keys.
     pub keys: &'static [&'static str],
 }
 
-/// The key of the hash of consoles' password.
+/// The key with the hash of the consoles' password.
 pub const CONSOLE_PASSWORD_HASH: &str = "console-password-hash";
-/// The keys of a user and a password.
+/// The keys with a user and a password.
 pub const LOGIN: [&str; 2] = ["username", "password"];
 
-/// The Secrets that a cluster's control nodes need.
+/// The Secrets that a cluster's control-plane nodes need.
 pub fn needed_secrets(cluster: &TenantCluster) -> Vec<NeededSecret> {
     let console = cluster.spec.site.console_password_ref.as_ref();
     let console = console.map(|it| NeededSecret { name: it.name.clone(), keys: &[CONSOLE_PASSWORD_HASH] });
@@ -49,19 +49,19 @@ pub fn needed_secrets(cluster: &TenantCluster) -> Vec<NeededSecret> {
     console.into_iter().chain(backup).collect()
 }
 
-/// The network of a Provider that a cluster's control nodes are on.
+/// The Provider's network for a cluster's control-plane nodes.
 pub fn network<'p>(cluster: &TenantCluster, provider: &'p Provider) -> Option<&'p ProviderNetwork> {
     let mut networks = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.networks);
     networks.find(|network| network.name == cluster.spec.network.name)
 }
 
-/// The pool of the addresses of a cluster's control nodes.
+/// The pool of the addresses of a cluster's control-plane nodes.
 pub fn pool_of_nodes<'p>(cluster: &TenantCluster, provider: &Provider, pools: &'p [IPPool]) -> Option<&'p IPPool> {
     let name = &network(cluster, provider)?.pool_ref.as_ref()?.name;
     pools.iter().find(|pool| pool.metadata.name.as_ref() == Some(name))
 }
 
-/// What is in the way, the gravest first; none if nothing is.
+/// The obstacles of a cluster, the most important first.
 pub fn obstacles(around: &PreflightInputs<'_>) -> Vec<Obstacle> {
     let mut found = Obstacles(Vec::new());
     found.unsupported(around.cluster);
@@ -88,7 +88,7 @@ impl Obstacles {
         self.add(TenantClusterReason::ReferenceMissing, format!("there is no {kind} {name}"));
     }
 
-    /// What the kinds have and this version does not do: it is not passed over in silence.
+    /// Fields that this version does not support are reported, not ignored.
     fn unsupported(&mut self, cluster: &TenantCluster) {
         if cluster.spec.restore.is_some() {
             self.add(TenantClusterReason::NotSupported, "spec.restore: clusters are not made from a snapshot yet");
@@ -107,8 +107,10 @@ impl Obstacles {
                 self.missing("network", &format!("{} of the Provider {}", spec.network.name, spec.provider_ref.name))
             }
             Some(network) if network.addressing == Addressing::Dhcp => {
-                let words =
-                    format!("the network {} has no IPPool, and control nodes take no address by DHCP", network.name);
+                let words = format!(
+                    "the network {} has no IPPool, and control-plane nodes take no address by DHCP",
+                    network.name
+                );
                 self.add(TenantClusterReason::ReferenceMissing, words);
             }
             Some(network) => self.pool(around, network.pool_ref.as_ref().map(|pool| &pool.name)),
@@ -141,9 +143,9 @@ impl Obstacles {
         }
     }
 
-    /// The endpoint is handed over within the subnet of the control nodes, and the nodes answer for addresses of Services there: those
-    /// that are named, and all that their pools give out. What else may not overlap nodes themselves would say, and their forms are held
-    /// against that.
+    /// The endpoint moves between nodes within the subnet of the control-plane nodes, and the nodes answer for addresses of
+    /// Services there. This applies to named addresses and to all addresses of their pools. The form check finds other overlaps,
+    /// as the nodes would.
     fn ranges(&mut self, around: &PreflightInputs<'_>, provider: &Provider) {
         let Some(pool) = pool_of_nodes(around.cluster, provider, around.pools) else { return };
         let network = &around.cluster.spec.network;
@@ -175,9 +177,9 @@ impl Obstacles {
         match is_inside() {
             Ok(true) => {}
             Ok(false) => {
-                let words = format!("{what} is not in the subnet of the control nodes, {}", pool.subnet);
+                let words = format!("{what} is not in the subnet of the control-plane nodes, {}", pool.subnet);
                 let obstacle = Obstacle::new(TenantClusterReason::RangesOverlap, words);
-                // A range of one address has it as its first and its last.
+                // The first and the last address of a range may be the same.
                 if !self.0.contains(&obstacle) {
                     self.0.push(obstacle);
                 }
@@ -195,7 +197,7 @@ impl Obstacles {
                 self.add(TenantClusterReason::ProviderNotReady, format!("the Provider {name} is not Ready: {why}"));
             }
             Some((ConditionStatus::Unknown, _)) | None => {
-                let words = format!("nobody knows yet whether the Provider {name} is Ready");
+                let words = format!("it is not known yet whether the Provider {name} is Ready");
                 self.add(TenantClusterReason::PreflightNotKnown, words);
             }
         }
@@ -210,7 +212,7 @@ mod tests {
         Backup, Endpoint, FromNamespaces, Reference, Restore, ServiceVips, TenantClusterReason as Why, set,
     };
 
-    /// What can be changed.
+    /// The inputs, to be changed.
     struct Case {
         cluster: TenantCluster,
         provider: Option<Provider>,
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_in_the_way_of_a_cluster_whose_surroundings_are_there() {
+    fn cluster_with_all_objects_has_no_obstacle() {
         let mut case = Case::new();
         assert_eq!(case.judged(), []);
         case.cluster.spec.control_plane.vm_class = "medium".to_owned();
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_in_the_way_is_told_by_its_reason_and_its_name() {
+    fn each_obstacle_has_its_reason_and_name() {
         type Change<'a> = &'a dyn Fn(&mut Case);
         let backup = || Backup {
             every: "6h".to_owned(),
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_be_there_is_told_so_also_where_all_is_allowed_to_others() {
+    fn namespace_must_be_allowed_by_the_provider() {
         let mut case = Case::new();
         case.provider.as_mut().unwrap().spec.allowed_namespaces.names.clear();
         assert_eq!(case.judged()[0].reason, Why::NamespaceNotAllowed, "none means that no cluster may be made");

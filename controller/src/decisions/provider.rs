@@ -1,54 +1,54 @@
-//! What was seen of a Provider's vCenter at one moment, and what is to be said of that. Holds no connection.
+//! An observation of a Provider's vCenter, and the conditions that follow from it. Holds no connection.
 
 use std::collections::BTreeMap;
 
 use crate::objects::{ProviderReason, VSphere, ZoneRoom};
 
-/// A vCenter that answers, and what it has of what a Provider names.
+/// A vCenter that answers, and the objects that a Provider names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VCenterInventory {
-    /// Its own version, such as `VMware vCenter Server 8.0.3 build-24022515`.
+    /// The version that the vCenter reports, such as `VMware vCenter Server 8.0.3 build-24022515`.
     pub version: String,
-    /// What tells it from others.
+    /// The vCenter's own identifier.
     pub instance: String,
-    /// Who is logged in, as it names the account.
+    /// The account that is logged in, as the vCenter names it.
     pub user: String,
-    /// What is not there, each with its path.
+    /// Missing objects, each with its path.
     pub absent: Vec<String>,
     /// Privileges that the account lacks, each with its object and its purpose.
     pub missing: Vec<String>,
-    /// What is there and takes no VMs now, and why.
+    /// Objects that exist and take no VMs now, each with the reason.
     pub closed: Vec<String>,
-    /// What is free, by zone.
+    /// Free capacity by zone.
     pub zones: BTreeMap<String, ZoneInventory>,
 }
 
 impl VCenterInventory {
-    /// Whether a person has to give nothing more: all is there, open and permitted.
+    /// Whether all objects exist, take VMs, and have the needed privileges.
     pub fn is_whole(&self) -> bool {
         self.absent.is_empty() && self.missing.is_empty() && self.closed.is_empty()
     }
 }
 
-/// What is free in a zone.
+/// Free capacity of a zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneInventory {
-    /// What the vCenter calls the datastore: two zones may share one.
+    /// The vCenter's identifier of the datastore. Two zones may share one.
     pub datastore: String,
-    /// Free on it, in bytes.
+    /// Free space on the datastore, in bytes.
     pub free_storage: u64,
-    /// Not reserved in the resource pool, in bytes.
+    /// Unreserved memory of the resource pool, in bytes.
     pub free_memory: u64,
 }
 
-/// Why a condition is as it is, with its message.
+/// The reason of a condition, with its message.
 pub type ProviderCondition = (ProviderReason, String);
 
-/// Whether all that is named is there and permitted.
+/// The condition `Privileged`.
 pub fn privileged(seen: &VCenterInventory) -> ProviderCondition {
     let VCenterInventory { absent, missing, user, .. } = seen;
     if !absent.is_empty() {
-        let words = format!("not there, or the account {user} cannot see it: {}", absent.join("; "));
+        let words = format!("missing, or the account {user} cannot see it: {}", absent.join("; "));
         return (ProviderReason::ObjectsMissing, words);
     }
     if !missing.is_empty() {
@@ -57,7 +57,8 @@ pub fn privileged(seen: &VCenterInventory) -> ProviderCondition {
     (ProviderReason::Complete, format!("{user} has all that is needed"))
 }
 
-/// What is free, with how many Machines are in each zone. Where there are any, it is noted where the zone was when the first came.
+/// The free capacity of zones, with their numbers of Machines. A zone with Machines keeps the place that it had when the first
+/// was created.
 pub fn zones(
     vsphere: &VSphere,
     before: &[ZoneRoom],
@@ -75,7 +76,7 @@ pub fn zones(
         let place = place.or_else(|| now.map(|zone| (Some(zone.cluster.clone()), zone.datastore.clone())));
         let (cluster, datastore) =
             place.or_else(|| noted.map(|noted| (noted.cluster.clone(), noted.datastore.clone()))).unwrap_or_default();
-        // What was free when it was asked last stands until it answers again.
+        // The last known values stay until the vCenter answers again.
         let free = seen.map(|seen| seen.zones.get(name).cloned().unwrap_or_default());
         let gib = |bytes: u64| i64::try_from(bytes >> 30).unwrap_or(i64::MAX);
         let mib = |bytes: u64| i64::try_from(bytes >> 20).unwrap_or(i64::MAX);
@@ -95,13 +96,13 @@ pub fn zones(
     named.chain(gone).map(room).collect()
 }
 
-/// What is free on the datastores of all zones together, each counted once, in GiB.
+/// Free space on the datastores of all zones together, each counted once, in GiB.
 pub fn free_storage(seen: &VCenterInventory) -> i64 {
     let by_datastore: BTreeMap<_, _> = seen.zones.values().map(|zone| (&zone.datastore, zone.free_storage)).collect();
     i64::try_from(by_datastore.values().sum::<u64>() >> 30).unwrap_or(i64::MAX)
 }
 
-/// Zones that Machines are in and that are no longer where these are, for people.
+/// Zones with Machines whose place in the spec has changed, as messages.
 pub fn moved(vsphere: &VSphere, zones: &[ZoneRoom]) -> Vec<String> {
     let place = |cluster: Option<&str>, datastore: Option<&str>| {
         format!("{} and the datastore {}", cluster.unwrap_or("no cluster"), datastore.unwrap_or("that is not named"))
@@ -111,7 +112,7 @@ pub fn moved(vsphere: &VSphere, zones: &[ZoneRoom]) -> Vec<String> {
         let count = zone.machines;
         let name = &zone.name;
         match vsphere.zones.iter().find(|now| now.name == *name) {
-            None => Some(format!("the zone {name} with {count} Machines is not named any more: it is {was}")),
+            None => Some(format!("the zone {name} with {count} Machines is no longer named: it is {was}")),
             Some(now)
                 if (Some(&now.cluster), now.datastore.as_ref()) != (zone.cluster.as_ref(), zone.datastore.as_ref()) =>
             {

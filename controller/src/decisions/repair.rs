@@ -1,6 +1,6 @@
-//! Which workers of a NodePool are repaired: another one takes the place of one that has joined and has not done its part for a while,
-//! unless so many are like that that the cause is elsewhere. What nobody can tell is no illness: where a cluster or a Provider does not
-//! answer nobody is, and the time begins anew once they answer again.
+//! Which workers of a NodePool are replaced: workers that have joined and were unhealthy for a while. If too many are unhealthy,
+//! the cause is elsewhere, and none is replaced. An unknown state does not count as unhealthy. If a cluster or a Provider does
+//! not answer, the time starts again afterwards.
 
 use fleet::upgrade::Reason as Why;
 use fleet::workers::{PoolRecord, State, UNHEALTHY, WorkerStatus, WorkersStatus};
@@ -9,21 +9,21 @@ use kube::ResourceExt;
 
 use crate::objects::{Machine, NodePoolReason, Repair};
 
-/// How many that are not repaired are named.
+/// How many unhealthy workers a message names.
 const NAMED: usize = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repairs {
-    /// Whether any may be repaired, as the pool's condition has it.
+    /// Reason of the pool's condition `Repairable`.
     pub reason: NodePoolReason,
-    /// The same for people.
+    /// Message of that condition.
     pub words: String,
-    /// The names of those that are repaired now.
+    /// Names of the workers to replace now.
     pub now: Vec<String>,
 }
 
 impl Repairs {
-    /// Nobody is repaired where there is no room for who would come in his place; with why there is none.
+    /// Replaces no worker if there is no room for a successor. `lacks` says why there is no room.
     pub fn with_room(self, lacks: Option<&str>) -> Self {
         match lacks {
             Some(words) if !self.now.is_empty() => {
@@ -34,7 +34,7 @@ impl Repairs {
     }
 }
 
-/// What is done about workers that are ill, by their Machines, which have since when each is, and by what was seen now.
+/// Decides the repairs. The Machines have the time since when each worker is unhealthy.
 pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now: &Time) -> Repairs {
     use NodePoolReason::{FewUnhealthy, RepairNotKnown, RepairOff, RepairStopped, TooManyUnhealthy};
     let none = |reason, words: String| Repairs { reason, words, now: Vec::new() };
@@ -44,7 +44,7 @@ pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now:
     if !seen.looked {
         return none(RepairNotKnown, seen.waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
     }
-    // One that is repaired is ill until nothing of it is left.
+    // A worker that is being replaced counts as unhealthy until it is deleted.
     let is_repaired = |worker: &WorkerStatus| {
         worker.state == State::Deleting && worker.reason.as_ref().is_some_and(|why| why.code == UNHEALTHY)
     };
@@ -57,7 +57,7 @@ pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now:
         let more = ill.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let named = ill.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-        let words = format!("{} of {joined} workers are ill, and {allowed} may be: {named}{more}", ill.len());
+        let words = format!("{} of {joined} workers are unhealthy, and {allowed} may be: {named}{more}", ill.len());
         return none(TooManyUnhealthy, words);
     }
     if !seen.stopped.is_empty() {
@@ -77,12 +77,12 @@ pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now:
     Repairs { reason: FewUnhealthy, words: String::new(), now: due }
 }
 
-/// How many of those that have joined may be ill for any to be repaired. One may be, also of one or two, unless nobody may.
+/// How many of the joined workers may be unhealthy for a repair: at least one, unless the share is 0.
 fn allowed(percent: u8, joined: usize) -> usize {
     if percent == 0 { 0 } else { (joined * usize::from(percent) / 100).max(1) }
 }
 
-/// Has those go that are repaired now, from `now` on, in seconds of Unix time.
+/// Marks the workers to replace as leaving. `now` is in seconds of Unix time.
 pub fn repaired(kept: &mut PoolRecord, repairs: &Repairs, policy: &Repair, now: u64) {
     for worker in kept.machines.iter_mut().filter(|worker| repairs.now.contains(&worker.name)) {
         let words = format!("it was not Ready, or its VM did not run, for {} s or longer", policy.after_seconds);
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// A pool of which these are ill, each since so many seconds.
+    /// A pool with these unhealthy workers, each since so many seconds.
     fn pool(count: usize, ill: &[(usize, i64)]) -> (Vec<Machine>, WorkersStatus) {
         let workers: Vec<_> =
             (1..=count).map(|number| worker(number, ill.iter().any(|(at, _)| *at == number))).collect();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ill_for_long_enough_is_repaired_unless_too_many_are() {
+    fn long_unhealthy_worker_is_replaced_unless_too_many() {
         use NodePoolReason::{FewUnhealthy, TooManyUnhealthy};
         let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
         type Case = (usize, &'static [(usize, i64)], NodePoolReason, &'static [usize]);
@@ -168,12 +168,12 @@ mod tests {
             (3, &[], FewUnhealthy, &[]),
             (3, &[(2, 299)], FewUnhealthy, &[]),
             (3, &[(2, 300)], FewUnhealthy, &[2]),
-            // Of a clock that was set back nothing is known.
+            // After a clock was set back, the duration is unknown.
             (3, &[(2, -9)], FewUnhealthy, &[]),
             (5, &[(2, 300), (4, 9), (5, 9)], TooManyUnhealthy, &[]),
             (5, &[(2, 300), (4, 400)], FewUnhealthy, &[2, 4]),
             (5, &[(2, 300), (4, 10)], FewUnhealthy, &[2]),
-            // One may always be.
+            // One may always be unhealthy.
             (1, &[(1, 300)], FewUnhealthy, &[1]),
             (2, &[(1, 300)], FewUnhealthy, &[1]),
             (2, &[(1, 300), (2, 300)], TooManyUnhealthy, &[]),
@@ -184,7 +184,7 @@ mod tests {
         }
         let all = pool(7, &[1, 2, 3, 4, 5, 6, 7].map(|at| (at, 900)));
         let said = repairs(&policy, &all.0, &all.1, &now()).words;
-        let named = "7 of 7 workers are ill, and 2 may be: shop-general-w1, shop-general-w2, shop-general-w3, shop-general-w4, \
+        let named = "7 of 7 workers are unhealthy, and 2 may be: shop-general-w1, shop-general-w2, shop-general-w3, shop-general-w4, \
                      shop-general-w5 and 2 more";
         assert_eq!(said, named);
         let strict = Repair { max_unhealthy_percent: 0, ..policy };
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_seen_now_or_since_when_nobody_knows_is_not_repaired() {
+    fn worker_of_unknown_health_is_not_replaced() {
         let policy = Repair::default();
         let (machines, seen) = pool(3, &[(2, 900)]);
         assert_eq!(decided(&policy, &(Vec::new(), seen.clone())), (NodePoolReason::FewUnhealthy, Vec::new()));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_repaired_where_there_is_no_room_for_another_one() {
+    fn no_worker_is_replaced_without_room() {
         let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
         let decided = |seconds| {
             let (machines, seen) = pool(3, &[(2, seconds)]);
@@ -222,9 +222,9 @@ mod tests {
         assert_eq!(decided(300).with_room(None), decided(300));
     }
 
-    /// Otherwise all would be repaired, a few at a time.
+    /// Otherwise all workers would be replaced, a few at a time.
     #[test]
-    fn who_is_repaired_is_ill_until_nothing_of_it_is_left() {
+    fn replaced_worker_counts_as_unhealthy_until_deleted() {
         let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
         let (machines, mut seen) = pool(5, &[(1, 900), (2, 900), (3, 900)]);
         let going = WorkerStatus { state: State::Deleting, unhealthy: false, ..worker(1, true) };

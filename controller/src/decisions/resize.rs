@@ -1,15 +1,16 @@
-//! Control nodes of another size: a swap of the image that they run, into VMs that are larger or smaller. What else there is to a swap is
-//! that of any image. Pure.
+//! Control-plane nodes of another size: a swap with the current image to VMs of another size. Everything else is as for any
+//! image. Pure.
 //!
-//! | The size is another one than is pinned | What follows |
+//! | The wanted size differs from the resolved one | Next step |
 //! |---|---|
-//! | with another image | new VMs get it with the image |
-//! | a person has named another class | a swap of the same image begins at once |
-//! | `auto`, and its workers have outgrown it | the same, in the maintenance window; without one with the next image |
-//! | the Provider has no room for it | it waits; another image or minor does not, and new VMs have the size that is pinned |
-//! | it is planned, as in a cluster that was paused | it takes its room when it goes on, and waits if there is none by then |
-//! | there is none by then, and an image or a minor waits for it | the plan ends; the image is planned anew with the size that is pinned |
-//! | nobody knows it, for its class is not there | what is planned of it waits, and does not end |
+//! | another image is wanted too | new VMs get the size with the image |
+//! | the spec names another class | a swap with the same image begins at once |
+//! | `auto`, and the workers have outgrown it | the same, in the maintenance window; without a window with the next image |
+//! | the Provider has no room for it | it waits; another image or minor version does not, and new VMs have the resolved size |
+//! | it is planned, as in a cluster that was paused | it takes its room when it continues, and waits if there is no room then |
+//! | there is no room then, and an image or a minor version waits for it | the plan ends; the image is planned again with the
+//! resolved size |
+//! | the size is unknown, because its class is missing | its plan waits and does not end |
 
 use fleet::upgrade::Request;
 
@@ -20,25 +21,25 @@ use super::swap_progress::{SwapProgress, is_of_size};
 use crate::objects::{AUTO, ControlPlaneSize, Operation, Resolved, TenantClusterReason};
 
 impl ObservedCluster<'_> {
-    /// Whether the size of control nodes is by the number of workers: nobody has named it.
+    /// Whether the number of workers decides the size: the spec names no class.
     pub(super) fn is_automatic(&self) -> bool {
         self.cluster.spec.control_plane.vm_class == AUTO
     }
 
-    /// Whether nobody has asked for another size on the same image, and nobody has said when it may be.
+    /// Whether the size is automatic and no window allows a swap for the size alone.
     fn is_nobodys(&self) -> bool {
         self.is_automatic() && self.cluster.spec.maintenance.window.is_none()
     }
 
-    /// The size that is pinned, if there is one.
+    /// The resolved size, if there is one.
     fn former_size(&self) -> Option<ControlPlaneSize> {
         self.cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size)
     }
 
-    /// The size of new VMs of another image: where there is no room for the one of the spec, as they are. An image waits for no room.
+    /// The size of new VMs of another image: without room for the wanted size, the current one. An image does not wait for room.
     ///
     /// # Errors
-    /// Why nobody knows it.
+    /// Why the size is unknown.
     pub(super) fn size_with_image(&self) -> Result<ControlPlaneSize, Obstacle> {
         match &self.room {
             Some(obstacle) => self.former_size().ok_or_else(|| obstacle.clone()),
@@ -46,8 +47,8 @@ impl ObservedCluster<'_> {
         }
     }
 
-    /// What comes next of an open swap, but that one which is only planned goes on once there is room for its size: it has taken none before.
-    /// Without room it ends where it `gives_way` to something else, whatever the spec was when it was made.
+    /// The next step of an open swap, except that a planned one continues only with room for its size: it holds none before.
+    /// Without room it ends if it `gives_way` to something else, whatever the former spec was.
     pub(super) fn with_room(&self, change: Change, swapping: &SwapProgress, gives_way: bool) -> Change {
         let Some(obstacle) = self.plan_room.as_ref().filter(|_| swapping.is_planned()) else { return change };
         match change {
@@ -57,8 +58,8 @@ impl ObservedCluster<'_> {
         }
     }
 
-    /// Whether a swap of another image is only planned, by a spec that is not the one of now, and new VMs would have another size by that
-    /// one, which is given: it is planned anew.
+    /// Whether a swap of another image is only planned, the spec is newer, and new VMs would now have another size, which is
+    /// given. Then it is planned again.
     pub(super) fn is_outdated(
         &self,
         operation: &Operation,
@@ -71,7 +72,7 @@ impl ObservedCluster<'_> {
         may_be && size.is_ok_and(is_other)
     }
 
-    /// Why the size of the spec is not to be had, where something else comes next; none if that has it, or says so itself.
+    /// Why the wanted size waits while something else comes next. `None` if that has the size, or reports the obstacle itself.
     pub fn size_waits(&self, change: &Change) -> Option<String> {
         let (obstacle, size) = (self.room.as_ref()?, self.size.as_ref().ok()?);
         let open = self.swap.as_ref().map(|(_, swapping)| swapping).filter(|swapping| swapping.is_open());
@@ -86,7 +87,7 @@ impl ObservedCluster<'_> {
         waits.then(|| format!("the size that the spec wants waits: {}", obstacle.message))
     }
 
-    /// What comes next for another size on the same image; none where there is nothing to do.
+    /// The next step for another size with the same image. `None` if there is nothing to do.
     pub(super) fn resizes(&self, pinned: &Resolved, current: &str) -> Option<Change> {
         let size = match &self.size {
             Ok(size) => *size,
@@ -105,7 +106,7 @@ impl ObservedCluster<'_> {
         })
     }
 
-    /// Whether nobody has named the size of a swap, and nobody names one now: what was chosen by the number of workers stays chosen.
+    /// Whether neither a swap's size nor the current one is named: an automatic choice stays.
     fn is_chosen(&self, operation: &Operation) -> bool {
         self.is_automatic() && operation.spec.to_class.is_none()
     }
@@ -116,19 +117,20 @@ impl ObservedCluster<'_> {
         image.is_none_or(|image| operation.spec.to_image.as_ref() == Some(image))
     }
 
-    /// Whether the size of a swap of the same image is still what the spec asks for, and the image too.
+    /// Whether size and image of a swap with the same image are still what the spec asks for.
     pub(super) fn is_size_wanted(&self, operation: &Operation, swapping: &SwapProgress) -> bool {
         let is_size = self.size.is_ok() && self.size.as_ref().ok() == swapping.size.as_ref();
         (is_size || self.is_chosen(operation)) && self.is_its_image(operation)
     }
 
-    /// Why nobody knows whether the size of a swap of the same image is still what the spec asks for: its class may be deleted and made anew.
+    /// Why it is unknown whether the size of a swap with the same image is still wanted: its class may be deleted and created
+    /// again.
     pub(super) fn unknown_size(&self, operation: &Operation) -> Option<&Obstacle> {
         self.size.as_ref().err().filter(|_| is_of_size(operation) && self.is_its_image(operation))
     }
 
-    /// Whether the spec means the size again from which a swap of the same image leads away: by its class, or by `auto` where a class had
-    /// been named. Fewer workers take nothing back.
+    /// Whether the spec wants the former size of a swap with the same image again. It does by a class, or by `auto` if the swap's
+    /// class was named. Fewer workers start no rollback.
     pub(super) fn is_former_size(&self, operation: &Operation, swapping: &SwapProgress) -> bool {
         let former = self.former_size();
         !self.is_chosen(operation)
@@ -138,24 +140,24 @@ impl ObservedCluster<'_> {
     }
 }
 
-/// How large a control node is.
+/// The sizes of a control-plane node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeSizes {
-    /// What its Machine says, by which limits count.
+    /// The size in its Machine, which limits count.
     pub noted: ControlPlaneSize,
-    /// What is pinned of its cluster: it may have that again without anybody being asked for room. None where that does not say it.
+    /// The resolved size of its cluster, which it may have again at any time without a check for room. `None` if it is unset.
     pub pinned: Option<ControlPlaneSize>,
-    /// How large the VM is that it runs in; none where nobody could see that.
+    /// The size of the VM that it runs in. `None` if it was not observed.
     pub seen: Option<ControlPlaneSize>,
 }
 
 impl Change {
-    /// How large a control node counts as: as the VM that it runs in, whatever has brought it there, or as it is pinned if that is more. From
-    /// before the first new VM of a swap is made until there is no way back, as the larger of all that it may have; and where nobody sees
-    /// it, as it was noted. What is only planned takes no room.
+    /// The size that a control-plane node counts with. It is that of its VM, or the resolved one if that is larger. From before
+    /// the first new VM of a swap until no rollback is possible, it is the largest that it may have. If it is not observed, the
+    /// recorded size counts. A plan takes no room.
     pub fn holds(&self, node: NodeSizes, swap: Option<&SwapProgress>, is_paused: bool) -> ControlPlaneSize {
         let begins = match self {
-            // That is noted with the rest.
+            // That is recorded with the rest.
             Self::Pin(..) => return node.noted,
             Self::Swap(_, _, size) => Some(*size).filter(|_| !is_paused),
             _ => None,

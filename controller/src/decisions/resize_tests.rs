@@ -13,7 +13,7 @@ use fleet::upgrade::Request;
 const SMALL: ControlPlaneSize = ControlPlaneSize { processors: 2, memory_mib: 4096 };
 const LARGE: ControlPlaneSize = ControlPlaneSize { processors: 4, memory_mib: 16384 };
 
-/// A small cluster on the former image, whose control nodes are of a class that a person has named.
+/// A small cluster on the former image, whose spec names the class of control-plane nodes.
 fn small() -> TenantCluster {
     let mut cluster = names(Some(FORMER));
     cluster.spec.control_plane.vm_class = "any".to_owned();
@@ -29,14 +29,14 @@ fn automatic(window: Option<&str>) -> TenantCluster {
     cluster
 }
 
-/// An Operation of the same image that goes to large ones.
+/// An Operation with the same image and large VMs.
 fn resize(entries: &[Value]) -> Operation {
     let mut operation = to_large(entries);
     operation.spec.to_image = Some(FORMER.to_owned());
     operation
 }
 
-/// One of another image, whose new VMs are large.
+/// An Operation with another image and large VMs.
 fn to_large(entries: &[Value]) -> Operation {
     let mut operation = swap(entries);
     operation.spec.plan.as_mut().unwrap()["options"]["size"] = json!({"processors": 4, "memory": 16384});
@@ -51,7 +51,7 @@ fn decided(cluster: &TenantCluster, operation: Option<&Operation>, size: Result<
     looked(cluster, operation, size, (None, false))
 }
 
-/// The same beside a change of the control cluster, and where nothing is noted of a node's VM.
+/// As [`decided`], during a change of the control cluster, and with a VM without a record.
 fn looked(
     cluster: &TenantCluster,
     operation: Option<&Operation>,
@@ -61,7 +61,7 @@ fn looked(
     after(cluster, operation.map(std::slice::from_ref).unwrap_or_default(), size, beside)
 }
 
-/// The same after several swaps, the last one of which comes last.
+/// As [`looked`], after several swaps in this order.
 fn after(
     cluster: &TenantCluster,
     operations: &[Operation],
@@ -77,13 +77,13 @@ fn after(
         .next()
 }
 
-/// What comes next where a Provider has no room for large ones, and what is said of the size beside it.
+/// The next step if a Provider has no room for large VMs, and the message on the size.
 fn without_room(cluster: &TenantCluster, minor: &str, operation: Option<&Operation>) -> (Change, Option<String>) {
     let waits = |seen: &ObservedCluster<'_>, change: &Change| seen.size_waits(change);
     said_without_room((cluster, Ok(LARGE)), minor, operation, waits)
 }
 
-/// The same where the spec means this size, and what else is said of what comes next.
+/// As [`without_room`], for this wanted size, with another message on the next step.
 fn said_without_room<T>(
     (cluster, size): (&TenantCluster, Result<ControlPlaneSize, Obstacle>),
     minor: &str,
@@ -124,7 +124,7 @@ fn missing() -> Obstacle {
 }
 
 #[test]
-fn another_class_is_a_swap_of_the_same_image_and_goes_with_another_image_at_once() {
+fn another_class_starts_a_swap_with_its_size() {
     let to = |change: Change| match change {
         Change::Swap(image, None, size) => (image.metadata.name.unwrap(), size),
         change => panic!("{change:?}"),
@@ -138,14 +138,14 @@ fn another_class_is_a_swap_of_the_same_image_and_goes_with_another_image_at_once
     for cluster in [&small(), &both] {
         assert_eq!(decided(cluster, None, Err(missing())), Change::Blocked(missing()));
     }
-    // Its image carries what it runs, whatever has become of it.
+    // Its image carries the current version, whatever its state.
     let mut unnamed = small();
     unnamed.spec.image = None;
     assert_eq!(to(next(&unnamed, None, LARGE)).0, FORMER);
 }
 
 #[test]
-fn what_workers_have_outgrown_waits_for_the_window_and_without_one_for_the_next_image() {
+fn automatic_size_waits_for_window_or_image() {
     assert_eq!(next(&automatic(None), None, LARGE), Change::Nothing);
     let waits = next(&automatic(Some("Sat 02:00-03:00")), None, LARGE);
     let Change::Waits(TenantClusterReason::AwaitingWindow, words) = &waits else { panic!("{waits:?}") };
@@ -157,7 +157,7 @@ fn what_workers_have_outgrown_waits_for_the_window_and_without_one_for_the_next_
 }
 
 #[test]
-fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
+fn former_class_starts_a_rollback() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     assert_eq!(next(&small(), Some(&resize(&moves)), LARGE), go(Request::Resume));
@@ -166,7 +166,7 @@ fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
     assert_eq!(next(&small(), Some(&resize(&moves)), third), go(Request::Resume), "one after the other");
     assert_eq!(next(&small(), Some(&resize(&[])), third), go(Request::Withdraw), "nothing of it has moved");
     assert_eq!(decided(&small(), Some(&resize(&moves)), Err(missing())), go(Request::Resume));
-    // Fewer workers take nothing back.
+    // Fewer workers start no rollback.
     assert_eq!(next(&automatic(None), Some(&resize(&moves)), SMALL), go(Request::Resume));
     let upgraded = resize(&ended("upgraded"));
     assert_eq!(next(&small(), Some(&upgraded), SMALL), go(Request::Rollback));
@@ -175,21 +175,21 @@ fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
     assert!(waits.said().is_some_and(|(_, words)| words.contains("8 processors")), "{waits:?}");
     let unknown = decided(&small(), Some(&upgraded), Err(missing()));
     assert!(unknown.said().is_some_and(|(_, words)| words.contains("there is no VMClass any")), "{unknown:?}");
-    // A swap of another image turns by its image alone, as ever.
+    // A swap of another image is rolled back only by its image.
     let mut image = to_large(&moves);
     assert_eq!(next(&small(), Some(&image), LARGE), go(Request::Rollback), "its image is not named");
     image.spec.from_image = Some("another".to_owned());
     assert_eq!(next(&small(), Some(&image), SMALL), go(Request::Resume));
 }
 
-/// Whether the commit is a person's, for the spec wants another size by now.
+/// Whether the commit waits for a request, because the spec now wants another size.
 fn awaits_a_word(change: &Change) -> bool {
     matches!(change, Change::Waits(TenantClusterReason::AwaitingCommit, words) if words.contains("another size"))
 }
 
-/// It is one more way to say how large they are to be; but a size that nobody had named is taken back by nobody's workers.
+/// `auto` is one more way to name the size. But fewer workers never roll back an automatic size.
 #[test]
-fn auto_is_the_way_back_from_a_class_where_it_means_the_former_size() {
+fn auto_with_the_former_size_starts_a_rollback() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let named = |entries: &[Value]| {
         let mut operation = resize(entries);
@@ -206,19 +206,19 @@ fn auto_is_the_way_back_from_a_class_where_it_means_the_former_size() {
     for operation in [named(&moves), upgraded(named(&ended("upgraded")))] {
         assert_eq!(next(&auto, Some(&operation), SMALL), go(Request::Rollback));
     }
-    // Its workers want what the class was named for, or something else.
+    // The workers want the size of the class, or another one.
     let (of_class, of_workers) = (upgraded(named(&ended("upgraded"))), upgraded(resize(&ended("upgraded"))));
     assert_eq!(next(&auto, Some(&of_class), LARGE), go(Request::Commit));
     assert!(awaits_a_word(&next(&auto, Some(&of_class), third)));
     for size in [SMALL, LARGE, third] {
         assert_eq!(next(&auto, Some(&of_workers), size), go(Request::Commit), "{size}");
     }
-    // Where nobody had named it a class may be the way back.
+    // After an automatic size, a class can start a rollback.
     assert_eq!(next(&small(), Some(&of_workers), SMALL), go(Request::Rollback));
 }
 
 #[test]
-fn what_is_committed_is_pinned_once_and_never_again_over_what_came_later() {
+fn committed_size_is_resolved_once() {
     let committed = [ended("upgraded"), ended("committed")].concat();
     for operation in [resize(&committed), to_large(&committed)] {
         let Change::Pin(resolved, Some(of)) = next(&small(), Some(&operation), LARGE) else {
@@ -226,7 +226,7 @@ fn what_is_committed_is_pinned_once_and_never_again_over_what_came_later() {
         };
         assert_eq!((pinned_size(&resolved), of.as_str()), (Some(LARGE), "shop-1"));
         assert_eq!(resolved.image, operation.spec.to_image);
-        // Somebody has changed VMs by hand, and the class was changed to what they are.
+        // VMs were changed by hand, and the class was changed to match them.
         let mut later = operation.clone();
         later.status.as_mut().unwrap().resolved_updated = true;
         assert_eq!(next(&small(), Some(&later), SMALL), Change::Nothing);
@@ -234,7 +234,7 @@ fn what_is_committed_is_pinned_once_and_never_again_over_what_came_later() {
 }
 
 #[test]
-fn what_went_back_is_not_tried_again_by_itself_and_another_size_is() {
+fn rolled_back_size_is_not_retried() {
     let mut back = resize(&[vec![turned("back")], ended("rolled-back")].concat());
     let failed = next(&small(), Some(&back), LARGE);
     let Change::Waits(TenantClusterReason::ChangeFailed, words) = &failed else { panic!("{failed:?}") };
@@ -242,7 +242,7 @@ fn what_went_back_is_not_tried_again_by_itself_and_another_size_is() {
     let larger = ControlPlaneSize { processors: 8, ..LARGE };
     assert!(matches!(next(&small(), Some(&back), larger), Change::Swap(_, None, _)));
     assert_eq!(next(&small(), Some(&back), SMALL), Change::Nothing);
-    // It holds nothing else up.
+    // It blocks nothing else.
     let mut raised = small();
     raised.spec.version = "1.35".to_owned();
     assert!(matches!(next(&raised, Some(&back), LARGE), Change::Blocked(_)), "there is no way back to that");
@@ -250,9 +250,9 @@ fn what_went_back_is_not_tried_again_by_itself_and_another_size_is() {
     assert!(matches!(next(&small(), Some(&back), LARGE), Change::Swap(_, Some(of), LARGE) if of == "shop-1"));
 }
 
-/// Some control nodes may be in VMs of the new size for good, and no object says which.
+/// Some control-plane nodes may keep VMs of the new size, and no object says which.
 #[test]
-fn after_a_resize_that_was_abandoned_the_sizes_of_vms_are_asked_for() {
+fn sizes_are_asked_after_an_abandoned_resize() {
     let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
     assert!(is_judged(&next(&small(), Some(&abandoned), SMALL), "shop-1"));
     let wanted = next(&small(), Some(&abandoned), LARGE);
@@ -263,14 +263,14 @@ fn after_a_resize_that_was_abandoned_the_sizes_of_vms_are_asked_for() {
     assert_eq!(next(&small(), Some(&settled), SMALL), Change::Nothing);
 }
 
-/// What nobody has asked for says nothing of a size, with room for it or without.
+/// An automatic size has no message, with room for it or without.
 #[test]
-fn after_a_resize_that_was_abandoned_nothing_is_current_before_sizes_are_asked_for() {
+fn abandoned_resize_is_not_current_without_known_sizes() {
     let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
     assert!(is_judged(&next(&automatic(None), Some(&abandoned), LARGE), "shop-1"));
     let (judged, _) = without_room(&automatic(None), "1.36", Some(&abandoned));
     assert!(is_judged(&judged, "shop-1"), "{judged:?}");
-    // A size that is waited for says so, and a minor waits for none.
+    // A waiting size is reported, and a minor version waits for no size.
     let mut named_anew = small();
     named_anew.metadata.generation = Some(2);
     let (waits, _) = without_room(&named_anew, "1.36", Some(&abandoned));
@@ -279,22 +279,22 @@ fn after_a_resize_that_was_abandoned_nothing_is_current_before_sizes_are_asked_f
     assert!(matches!(&raises, Change::Judge(_, None, then) if matches!(**then, Change::Raise(..))), "{raises:?}");
 }
 
-/// Whether nodes are asked whether all of them are small, and what this Operation has left is settled then.
+/// Whether nodes are asked whether all of them are small, and then this Operation is settled.
 fn is_judged(change: &Change, name: &str) -> bool {
     let Change::Judge(_, Some(SMALL), then) = change else { return false };
     matches!(&**then, Change::Pin(resolved, Some(of)) if of == name && pinned_size(resolved) == Some(SMALL))
 }
 
-/// An Operation under another name, whose journal was begun by this hold.
+/// An Operation under another name, whose journal was begun with this lease.
 fn begun_by(mut operation: Operation, hold: u64) -> Operation {
     operation.metadata.name = Some(format!("shop-{hold}"));
     operation.status.as_mut().unwrap().lease = hold;
     operation
 }
 
-/// Control nodes go back to what they were before, and that was not the same of all.
+/// A rollback returns control-plane nodes to their former VMs, which were not all alike.
 #[test]
-fn what_an_abandoned_resize_has_left_is_asked_for_however_many_swaps_have_gone_back_since() {
+fn abandoned_resize_stays_unsettled_after_later_rollbacks() {
     let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
     let back = |hold| begun_by(resize(&[vec![turned("back")], ended("rolled-back")].concat()), hold);
     let mut all = vec![abandoned];
@@ -305,7 +305,7 @@ fn what_an_abandoned_resize_has_left_is_asked_for_however_many_swaps_have_gone_b
     }
     let names: Vec<_> = outlived(&all).into_iter().filter_map(|it| it.metadata.name.clone()).collect();
     assert_eq!((names.len(), names.contains(&"shop-1".to_owned())), (8, false), "{names:?}");
-    // All of them have come to one that was committed.
+    // All of them have reached a committed swap.
     let mut committed = begun_by(resize(&[ended("upgraded"), ended("committed")].concat()), 20);
     committed.status.as_mut().unwrap().resolved_updated = true;
     all.extend([committed, back(21)]);
@@ -313,9 +313,9 @@ fn what_an_abandoned_resize_has_left_is_asked_for_however_many_swaps_have_gone_b
     assert!(outlived(&all).iter().any(|it| it.metadata.name.as_deref() == Some("shop-1")));
 }
 
-/// The database of the control cluster may be older than VMs are.
+/// The database of the control cluster may be older than VMs.
 #[test]
-fn the_sizes_of_vms_that_nothing_is_noted_of_are_asked_for() {
+fn sizes_of_unrecorded_vms_are_asked() {
     let drifted = |cluster: &TenantCluster, size| looked(cluster, None, Ok(size), (None, true));
     let judged = drifted(&small(), SMALL);
     assert!(matches!(&judged, Change::Judge(_, Some(SMALL), then) if **then == Change::Nothing), "{judged:?}");
@@ -324,9 +324,9 @@ fn the_sizes_of_vms_that_nothing_is_noted_of_are_asked_for() {
     assert!(matches!(&waits, Change::Judge(_, None, then) if matches!(**then, Change::Waits(..))), "{waits:?}");
 }
 
-/// As with an image: what speaks against beginning something does not speak against going back.
+/// As for an image: the change speaks against new swaps, not against a rollback.
 #[test]
-fn beside_a_change_of_the_control_cluster_the_former_class_is_the_way_back_and_nothing_begins() {
+fn former_class_rolls_back_during_a_cluster_change() {
     let beside = |operation: Option<&Operation>, size| looked(&small(), operation, Ok(size), (Some("cp2"), false));
     let waits = beside(None, LARGE);
     assert!(
@@ -337,7 +337,7 @@ fn beside_a_change_of_the_control_cluster_the_former_class_is_the_way_back_and_n
     assert_eq!(beside(Some(&upgraded), SMALL), Change::Go("shop-1".to_owned(), Request::Rollback));
     let stays = beside(Some(&upgraded), LARGE);
     assert!(!matches!(stays, Change::Go(..)), "{stays:?}");
-    // In a cluster that is paused the word is refused, and it is said what to name.
+    // In a paused cluster the request is rejected, with the value that the spec needs.
     let mut paused = small();
     paused.spec.paused = true;
     upgraded.spec.from_size = Some(SMALL);
@@ -350,9 +350,9 @@ fn beside_a_change_of_the_control_cluster_the_former_class_is_the_way_back_and_n
     assert!(words.contains("or auto"), "{words}");
 }
 
-/// One after the other, or not at all: what is in the way of the size is in the way of nothing else.
+/// An obstacle of the size does not block anything else.
 #[test]
-fn without_room_for_a_size_an_image_and_a_minor_go_on_with_the_one_that_is_pinned() {
+fn image_and_minor_version_need_no_room() {
     let waits = |words: Option<&str>| words.is_some_and(|words| words.contains("the Provider is full"));
     let mut both = small();
     both.spec.image = Some(NEW.to_owned());
@@ -362,11 +362,11 @@ fn without_room_for_a_size_an_image_and_a_minor_go_on_with_the_one_that_is_pinne
     let mut unpinned = both.clone();
     unpinned.status.as_mut().unwrap().resolved.as_mut().unwrap().processors = None;
     assert_eq!(without_room(&unpinned, "1.36", None).0, Change::Blocked(full()), "nobody knows how large they are");
-    // The size alone says so itself, and a minor goes before it.
+    // The obstacle of a size alone is reported, and a minor version precedes it.
     assert_eq!(without_room(&small(), "1.36", None), (Change::Blocked(full()), None));
     let (change, words) = without_room(&small(), "1.35", None);
     assert!(matches!(change, Change::Raise(..)) && waits(words.as_deref()), "{change:?}: {words:?}");
-    // While the image alone is on its way that is said; of one that brings the size there is nothing to say.
+    // While the image alone is swapped, the size is reported. If the swap brings the size, it is not.
     let open = |operation: Operation| without_room(&both, "1.36", Some(&operation));
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     let (change, words) = open(swap(&moves));
@@ -375,13 +375,13 @@ fn without_room_for_a_size_an_image_and_a_minor_go_on_with_the_one_that_is_pinne
         "{change:?}: {words:?}"
     );
     assert_eq!(open(to_large(&moves)).1, None);
-    // What nobody has asked for is nothing to be waited for.
+    // An automatic size is not waited for.
     assert_eq!(without_room(&automatic(None), "1.35", None).1, None);
 }
 
-/// It may have rested for weeks, while others took what there was.
+/// It may have been paused for weeks, while others took the capacity.
 #[test]
-fn a_plan_takes_room_only_once_it_goes_on_and_there_is_some() {
+fn plan_takes_room_only_when_it_continues() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let small_node = NodeSizes { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
     let begins = next(&small(), None, LARGE);
@@ -401,9 +401,9 @@ fn a_plan_takes_room_only_once_it_goes_on_and_there_is_some() {
     assert_eq!(turned_back, go(Request::Resume), "it takes none");
 }
 
-/// Whoever may abandon plans and edit a cluster could note the largest size for as long as he likes, without a VM.
+/// Otherwise a user could reserve the largest size without a VM, by abandoning plans and editing the cluster.
 #[test]
-fn a_plan_that_is_turned_before_anything_of_a_node_has_begun_takes_no_room() {
+fn plan_rolled_back_early_takes_no_room() {
     let node = NodeSizes { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
     let begun = |action: &str| json!({"event": "begun", "action": action, "node": 0});
     let (back, abandon, import) = (turned("back"), turned("abandon"), begun("import"));
@@ -423,9 +423,9 @@ fn a_plan_that_is_turned_before_anything_of_a_node_has_begun_takes_no_room() {
     }
 }
 
-/// Who has read the plan and corrected its size gets what he has named.
+/// A user who corrects the size in a planned upgrade gets the corrected size.
 #[test]
-fn a_plan_of_an_image_with_another_size_than_by_the_spec_of_now_is_made_anew() {
+fn plan_with_an_outdated_size_is_withdrawn() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let mut both = small();
     both.spec.image = Some(NEW.to_owned());
@@ -440,9 +440,9 @@ fn a_plan_of_an_image_with_another_size_than_by_the_spec_of_now_is_made_anew() {
     assert_eq!(next(&chosen, Some(&to_large(&[])), SMALL), go(Request::Resume), "fewer workers change no plan");
 }
 
-/// The room that was missing may be there again once it has ended, and a class that was gone, too.
+/// The missing room, or the missing class, may be available again after its end.
 #[test]
-fn a_plan_that_was_withdrawn_has_failed_at_nothing_and_one_that_a_person_has_taken_back_stays_so() {
+fn withdrawn_plan_is_no_failure() {
     let mut both = small();
     both.spec.image = Some(NEW.to_owned());
     let told_now = |mut operation: Operation, cluster: &TenantCluster| {
@@ -468,9 +468,9 @@ fn a_plan_that_was_withdrawn_has_failed_at_nothing_and_one_that_a_person_has_tak
     }
 }
 
-/// As between its deletion and its being made anew.
+/// As between the deletion and the creation of the class.
 #[test]
-fn a_plan_whose_class_is_not_there_waits_for_it_and_does_not_end() {
+fn plan_with_a_missing_class_waits() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let unknown = |cluster: &TenantCluster| decided(cluster, Some(&resize(&[])), Err(missing()));
     assert_eq!(unknown(&small()), Change::Blocked(missing()));
@@ -480,9 +480,9 @@ fn a_plan_whose_class_is_not_there_waits_for_it_and_does_not_end() {
     assert_eq!(unknown(&other), go(Request::Withdraw), "its image is not named any more");
 }
 
-/// Whatever the spec was when it was made.
+/// The former spec does not matter.
 #[test]
-fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
+fn plan_without_room_gives_way() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let of = |cluster: &TenantCluster, minor, operation: Operation| without_room(cluster, minor, Some(&operation)).0;
     let mut both = small();
@@ -496,7 +496,7 @@ fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
     let mut unpinned = both.clone();
     unpinned.status.as_mut().unwrap().resolved.as_mut().unwrap().processors = None;
     assert_eq!(of(&unpinned, "1.36", to_large(&[])), Change::Blocked(full()), "nobody knows how large they are");
-    // A size by itself has nothing to give way to but what comes next.
+    // A size alone gives way only to what comes next.
     assert_eq!(of(&small(), "1.36", resize(&[])), Change::Blocked(full()));
     assert_eq!(of(&small(), "1.35", resize(&[])), go(Request::Withdraw));
     assert!(matches!(of(&small(), "1.35", resize(&withdrawn())), Change::Raise(..)));
@@ -511,7 +511,7 @@ fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
 }
 
 #[test]
-fn a_plan_that_nobody_wants_any_more_does_not_end_for_want_of_room() {
+fn unwanted_plan_does_not_end_for_room() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let of = |cluster: &TenantCluster, size, operation: Operation| {
         let said = |seen: &ObservedCluster<'_>, change: &Change| seen.ends_for_room(change);
@@ -523,7 +523,7 @@ fn a_plan_that_nobody_wants_any_more_does_not_end_for_want_of_room() {
     let mut other = small();
     other.spec.image = Some("other".to_owned());
     assert_eq!(of(&other, LARGE, to_large(&[])), (go(Request::Withdraw), false), "another image is wanted");
-    // It is planned anew with the size that nodes have: that of the spec is the one that it was planned with.
+    // It is planned again with the current size of nodes. The spec's size is the one that it was planned with.
     let mut both = small();
     (both.spec.image, both.metadata.generation) = (Some(NEW.to_owned()), Some(2));
     assert_eq!(of(&both, LARGE, to_large(&[])), (go(Request::Withdraw), true), "for its image");
@@ -533,7 +533,7 @@ fn a_plan_that_nobody_wants_any_more_does_not_end_for_want_of_room() {
 }
 
 #[test]
-fn a_resize_is_not_tried_again_without_room_and_that_is_the_answer() {
+fn retry_without_room_is_rejected() {
     let mut back = resize(&[vec![turned("back")], ended("rolled-back")].concat());
     back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
     let answer = without_room(&small(), "1.36", Some(&back)).0;
@@ -541,7 +541,7 @@ fn a_resize_is_not_tried_again_without_room_and_that_is_the_answer() {
 }
 
 #[test]
-fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_there_is_no_way_back() {
+fn node_counts_with_its_largest_possible_size() {
     let cluster = small();
     let of = |change: &Change, operation: Option<&Operation>, noted, seen| {
         let node = NodeSizes { noted, pinned: Some(SMALL), seen };
@@ -565,15 +565,15 @@ fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_t
         assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, Some(SMALL)), size, "{entries:?}");
         assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, None), LARGE, "{entries:?}");
     }
-    // Some were found good on a size that was abandoned: these have it, also once a later swap has gone back.
+    // Some were healthy on an abandoned size: they keep it, even after a later rollback.
     for entries in [&abandoned, &back] {
         assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, Some(LARGE)), LARGE, "{entries:?}");
         assert_eq!(of(&Change::Nothing, Some(&swap(entries)), SMALL, Some(LARGE)), LARGE, "{entries:?}");
     }
-    // It becomes what is pinned again without anybody being asked for room.
+    // It returns to the resolved size without a check for room.
     let shrunk = NodeSizes { noted: SMALL, pinned: Some(LARGE), seen: Some(SMALL) };
     assert_eq!(Change::Nothing.holds(shrunk, None, false), LARGE);
-    // On the way to smaller ones each may come back.
+    // On the way to smaller sizes, each node may return.
     let huge = ControlPlaneSize { processors: 8, memory_mib: 32768 };
     assert_eq!(of(&Change::Nothing, Some(&resize(&moves)), huge, Some(LARGE)), huge);
     let mut committed = resize(&committed);

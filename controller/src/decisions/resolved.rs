@@ -1,5 +1,5 @@
-//! What a spec leaves open, decided once: which image, and how large control nodes are. It is pinned in the cluster's status, and once
-//! VMs were begun it stays: what is wanted otherwise from then on is a change, which an Operation makes.
+//! Decides the fields that a spec leaves open, once: the image, and the size of control-plane nodes. The result is in the
+//! cluster's `status.resolved`. After the first VM only an Operation changes it.
 
 use super::obstacle::Obstacle;
 use super::sizes::automatic;
@@ -9,23 +9,23 @@ use crate::objects::{
 };
 use contract::version::is_older;
 
-/// Data disk of a control node in GiB where its class names none.
+/// Data disk of a control-plane node in GiB if its class names none.
 const DATA_DISK: u32 = 32;
 
-/// What the spec names, as it was looked at.
+/// The objects that the spec names.
 #[derive(Clone, Copy, Debug)]
 pub struct ResolveInputs<'a> {
     pub images: &'a [NodeImage],
-    /// The class of the control nodes; none if there is no such class, or it is `auto`.
+    /// The class of the control-plane nodes. `None` if it is missing, or `auto`.
     pub class: Option<&'a VMClassSpec>,
     /// How many workers all pools want.
     pub workers: u32,
 }
 
-/// What is pinned now of a cluster for which no VM was begun. `before` is what was pinned so far.
+/// The values for a cluster without a VM. `before` has the former ones.
 ///
 /// # Errors
-/// Why it cannot be decided: nothing is pinned anew then.
+/// Why they cannot be decided: the former ones stay then.
 pub fn resolved(
     spec: &TenantClusterSpec,
     before: Option<&Resolved>,
@@ -53,7 +53,7 @@ pub fn resolved(
     })
 }
 
-/// The image: the one that is named, or the one that was pinned, or the newest supported one.
+/// The image: the named one, or the former one, or the newest supported one.
 fn image<'i>(
     spec: &TenantClusterSpec,
     before: Option<&Resolved>,
@@ -82,8 +82,8 @@ fn image<'i>(
     })
 }
 
-/// Whether the first one is of a newer version; of two without one, or of the same, by name, so that it does not depend on the
-/// order in which they are listed.
+/// Whether the first image is newer. If the versions are equal or missing, the name decides, so that the order of the list does
+/// not matter.
 fn is_newer(one: &NodeImage, other: &NodeImage) -> bool {
     let version =
         |image: &NodeImage| image.status.as_ref().and_then(|status| status.version.clone()).unwrap_or_default();
@@ -91,7 +91,7 @@ fn is_newer(one: &NodeImage, other: &NodeImage) -> bool {
     is_older(&of_other, &of_one) || (!is_older(&of_one, &of_other) && one.metadata.name > other.metadata.name)
 }
 
-/// Whether a new cluster of this minor may be made of an image. `named` is whether a person has named it.
+/// Whether a new cluster of this minor version may use an image. `named` is whether the spec names it.
 ///
 /// # Errors
 /// Why it may not.
@@ -99,13 +99,12 @@ pub fn suits(image: &NodeImage, version: &str, named: bool) -> Result<(), Obstac
     use TenantClusterReason::{ImageUnsuitable, PreflightNotKnown};
     let name = image.metadata.name.as_deref().unwrap_or_default();
     let unsuitable = |words: String| Err(Obstacle::new(ImageUnsuitable, words));
-    let unknown = |words: &str| {
-        Err(Obstacle::new(PreflightNotKnown, format!("nobody has said yet {words} of the NodeImage {name}")))
-    };
+    let unknown =
+        |words: &str| Err(Obstacle::new(PreflightNotKnown, format!("not known yet: {words} of the NodeImage {name}")));
     let nothing = NodeImageStatus::default();
     let status = image.status.as_ref().unwrap_or(&nothing);
     match status.phase {
-        None => return unknown("how far it is in the life"),
+        None => return unknown("the phase"),
         Some(LifecyclePhase::Supported) => {}
         Some(LifecyclePhase::Preview) if named => {}
         Some(LifecyclePhase::Preview) => {
@@ -122,7 +121,7 @@ pub fn suits(image: &NodeImage, version: &str, named: bool) -> Result<(), Obstac
             Some((ConditionStatus::False, why)) => {
                 return unsuitable(format!("the image {name} is not {about}: {why}"));
             }
-            Some((ConditionStatus::Unknown, _)) | None => return unknown(&format!("whether it is {about}")),
+            Some((ConditionStatus::Unknown, _)) | None => return unknown(&format!("the condition {about}")),
         }
     }
     if status.version.is_none() {
@@ -135,7 +134,7 @@ pub fn suits(image: &NodeImage, version: &str, named: bool) -> Result<(), Obstac
     Ok(())
 }
 
-/// How a condition stands, and why; none if nothing is said of it.
+/// Status and message of a condition. `None` if the condition is missing.
 pub fn standing<'c>(conditions: &'c [Condition], about: &str) -> Option<(ConditionStatus, &'c str)> {
     let found = conditions.iter().find(|condition| condition.about == about)?;
     Some((found.status, if found.message.is_empty() { &found.reason } else { &found.message }))
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_supported_image_is_taken_once_and_stays() {
+    fn newest_supported_image_is_chosen_once() {
         let mut spec = cluster().spec;
         spec.image = None;
         let mut images = vec![image("a", "0.9.0"), image("b", "0.10.0"), image("c", "0.11.0-rc.1")];
@@ -168,7 +167,7 @@ mod tests {
         spec.image = Some("c".to_owned());
         let named = decided(&spec, Some(&first), &images).unwrap();
         assert_eq!(named.image.as_deref(), Some("c"), "a person says otherwise, and names a preview");
-        // Somebody has made another object of the name.
+        // Another object of the same name.
         spec.image = None;
         images[1].spec.digest = format!("sha256:{}", "0f".repeat(32));
         assert_eq!(decided(&spec, Some(&first), &images).unwrap_err().reason, TenantClusterReason::ImageUnsuitable);
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_of_which_something_is_wrong_or_not_known_is_not_taken() {
+    fn unsuitable_or_unknown_image_is_not_chosen() {
         use TenantClusterReason::{ImageUnsuitable, PreflightNotKnown};
         type Change<'a> = &'a dyn Fn(&mut NodeImageStatus);
         let expired = || Some(LifecyclePhase::Expired);
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_the_class_or_follows_from_the_workers() {
+    fn size_follows_from_class_or_workers() {
         let (mut spec, images) = (cluster().spec, [image("kaas-tenant-0.2.0", "0.2.0")]);
         let class = class();
         let sized = |spec: &TenantClusterSpec, class: Option<&VMClassSpec>, workers| {

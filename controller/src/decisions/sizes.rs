@@ -1,4 +1,4 @@
-//! How large control nodes are to be: by their class, or where that is `auto` by the number of their cluster's workers.
+//! The size of control-plane nodes: that of their class, or with `auto` by the number of their cluster's workers.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,7 +9,8 @@ use fleet::hypervisor::VmSize;
 use super::obstacle::Obstacle;
 use crate::objects::{AUTO, ControlPlaneSize, Resolved, TenantClusterReason, TenantClusterSpec, VMClassSpec};
 
-/// Up to so many workers, such a size. The first has what a control node of the appliance needs at least: 2 processors and 4 GiB.
+/// Maximum number of workers for each size. The first size is the appliance's minimum for a control-plane node: 2 processors and
+/// 4 GiB.
 const SIZES: [(u32, ControlPlaneSize); 6] = [
     (5, ControlPlaneSize { processors: 2, memory_mib: 4 << 10 }),
     (10, ControlPlaneSize { processors: 2, memory_mib: 8 << 10 }),
@@ -19,18 +20,18 @@ const SIZES: [(u32, ControlPlaneSize); 6] = [
     (u32::MAX, ControlPlaneSize { processors: 32, memory_mib: 128 << 10 }),
 ];
 
-/// What an object may say of a node: no Machine takes another number.
+/// The ranges of an object's fields: no Machine accepts another number.
 const PROCESSORS: RangeInclusive<u32> = 1..=128;
 const MEMORY_MIB: RangeInclusive<u32> = (1 << 10)..=(4 << 20);
 
-/// The size for so many workers.
+/// The size for this number of workers.
 pub fn automatic(workers: u32) -> ControlPlaneSize {
     let fits = SIZES.iter().find(|(most, _)| workers <= *most);
     fits.unwrap_or(&SIZES[SIZES.len() - 1]).1
 }
 
-/// The size that control nodes of this one are to have at their next swap, for so many workers; none where it suffices. They do
-/// not become smaller by themselves: what was large once may be so again, and a swap costs more than memory.
+/// The larger size that control-plane nodes get at their next image swap. `None` if their size suffices. They do not shrink by
+/// themselves: a large cluster may become large again, and a swap costs more than memory.
 pub fn grown(now: ControlPlaneSize, workers: u32) -> Option<ControlPlaneSize> {
     let fits = automatic(workers);
     let wanted = ControlPlaneSize {
@@ -41,13 +42,13 @@ pub fn grown(now: ControlPlaneSize, workers: u32) -> Option<ControlPlaneSize> {
 }
 
 impl ControlPlaneSize {
-    /// The larger of both, in processors and in memory.
+    /// The maximum of both, in processors and in memory.
     #[must_use]
     pub fn larger(self, other: Self) -> Self {
         Self { processors: self.processors.max(other.processors), memory_mib: self.memory_mib.max(other.memory_mib) }
     }
 
-    /// As `fleet` has it; none of one that no object can name.
+    /// Converts from `fleet`. `None` if no object can have this size.
     pub fn of(size: VmSize) -> Option<Self> {
         let size = Self { processors: size.processors, memory_mib: size.memory.try_into().ok()? };
         (PROCESSORS.contains(&size.processors) && MEMORY_MIB.contains(&size.memory_mib)).then_some(size)
@@ -66,22 +67,22 @@ impl fmt::Display for ControlPlaneSize {
     }
 }
 
-/// How large the control nodes of a cluster are by what is pinned of it; none if that does not say it.
+/// The size in the cluster's resolved values. `None` if they have no size.
 pub fn pinned_size(pinned: &Resolved) -> Option<ControlPlaneSize> {
     let (processors, memory_mib) = pinned.processors.zip(pinned.memory_mib)?;
     Some(ControlPlaneSize { processors, memory_mib })
 }
 
-/// How large the VM is that a control node was seen to run in; none where nobody could look, or it has a size that no object can name.
+/// The size of the VM that a control-plane node runs in. `None` if it was not observed, or if no object can have it.
 pub fn seen_size(seen: &DeployStatus, node: &str) -> Option<ControlPlaneSize> {
     seen.nodes.iter().find(|it| it.name == node)?.size.and_then(ControlPlaneSize::of)
 }
 
-/// How large control nodes are to be now that have formed: as their class, whatever that makes of them; or where it is `auto` by so many
-/// workers, and never smaller than they are.
+/// The wanted size of control-plane nodes that have formed a cluster. It is that of their class. With `auto` it follows from the
+/// number of workers, and is at least the current one.
 ///
 /// # Errors
-/// There is no such class.
+/// The class is missing.
 pub fn wanted_size(
     spec: &TenantClusterSpec,
     pinned: &Resolved,
@@ -107,7 +108,7 @@ mod tests {
     use crate::decisions::fixture::{class, cluster};
 
     #[test]
-    fn each_size_holds_up_to_its_last_worker() {
+    fn each_size_covers_its_range_of_workers() {
         let of = |workers| {
             let size = automatic(workers);
             (size.processors, size.memory_mib >> 10)
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_class_is_the_size_and_auto_never_shrinks() {
+    fn class_sets_the_size_and_auto_never_shrinks() {
         let mut spec = cluster().spec;
         let class = class();
         let now = Resolved { processors: Some(8), memory_mib: Some(4096), ..Resolved::default() };
@@ -148,9 +149,9 @@ mod tests {
         assert_eq!(of(&spec, &now, None, 0).unwrap_err().reason, TenantClusterReason::ReferenceMissing);
     }
 
-    /// A Machine that was to say one of these would be refused, and its cluster with it.
+    /// A Machine with one of these values would be rejected, and its cluster would be stuck.
     #[test]
-    fn what_somebody_has_made_of_a_vm_that_no_object_can_name_is_no_size() {
+    fn size_outside_the_ranges_is_ignored() {
         let of = |processors, memory| ControlPlaneSize::of(VmSize { processors, memory });
         assert_eq!(of(2, 4096), Some(ControlPlaneSize { processors: 2, memory_mib: 4096 }));
         assert_eq!(of(128, 4 << 20), Some(ControlPlaneSize { processors: 128, memory_mib: 4 << 20 }));
@@ -160,12 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_grows_with_its_workers_and_never_shrinks() {
+    fn control_plane_grows_with_workers_and_never_shrinks() {
         let small = automatic(5);
         assert_eq!(grown(small, 5), None);
         assert_eq!(grown(small, 50), Some(automatic(50)));
         assert_eq!(grown(automatic(500), 1), None);
-        // What a class had given it is kept where it is more.
+        // A larger value that a class has set is kept.
         let odd = ControlPlaneSize { processors: 16, memory_mib: 4096 };
         assert_eq!(grown(odd, 50), Some(ControlPlaneSize { processors: 16, memory_mib: 16384 }));
     }

@@ -1,4 +1,4 @@
-//! The zones that the workers of a pool are spread over, and which one a further worker is in.
+//! The zones of a pool's workers, and the zone of a new worker.
 
 use crate::objects::{Machine, MachineSpec, NodePoolSpec, Phase, Provider};
 use crate::records::template;
@@ -6,7 +6,7 @@ use crate::records::template;
 /// The zones of a pool: those that it names, or all of the Provider's.
 ///
 /// # Errors
-/// In words, where the Provider lacks one of them or has none.
+/// The Provider lacks one of them or has none; the text says which.
 pub fn zones_of_pool(spec: &NodePoolSpec, provider: &Provider) -> Result<Vec<String>, String> {
     let all = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
     let all: Vec<String> = all.map(|zone| zone.name.clone()).collect();
@@ -19,8 +19,8 @@ pub fn zones_of_pool(spec: &NodePoolSpec, provider: &Provider) -> Result<Vec<Str
     Ok(if spec.zones.is_empty() { all } else { spec.zones.clone() })
 }
 
-/// The zone of a further worker that is made like this: the one that has the fewest like it, of those the one with the fewest workers in
-/// all, and of those the first. Those that leave are in none. While outdated ones are replaced the new ones are spread by themselves.
+/// The zone of a new worker of this template. It is the zone with the fewest workers of the template, then with the fewest
+/// workers, then the first. Leaving workers do not count. So new workers are spread independently of outdated ones.
 pub fn zone_of_next<'z>(zones: &'z [String], like: &MachineSpec, machines: &[Machine]) -> Option<&'z String> {
     let stays = |machine: &&Machine| {
         let phase = machine.status.as_ref().map(|status| status.phase).unwrap_or_default();
@@ -28,7 +28,7 @@ pub fn zone_of_next<'z>(zones: &'z [String], like: &MachineSpec, machines: &[Mac
     };
     let staying: Vec<&Machine> = machines.iter().filter(stays).collect();
     let wanted = template(like, None);
-    // As `fleet` judges it. One that cannot be read is none like it.
+    // The same comparison as in `fleet`. A Machine that cannot be read counts as different.
     let is_alike = |machine: &&&Machine| {
         let newer = machine.status.as_ref().and_then(|status| status.kubernetes.as_deref());
         let made = template(&machine.spec, newer);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_worker_is_where_the_fewest_like_it_are() {
+    fn new_worker_gets_the_emptiest_zone() {
         let zones = ["a", "b", "c"].map(str::to_owned);
         let like = MachineSpec { processors: 4, ..fixture::worker() };
         let next = |machines: &[Machine]| zone_of_next(&zones, &like, machines).unwrap().clone();
@@ -62,10 +62,10 @@ mod tests {
         assert_eq!(next(&[]), "a");
         assert_eq!(next(&[of("a")]), "b");
         assert_eq!(next(&[of("b"), of("a"), of("c"), of("a")]), "b");
-        // In a zone that the pool has no more there is nobody.
+        // Workers in a zone that the pool no longer has do not count.
         assert_eq!(next(&[of("d"), of("a")]), "b");
         assert_eq!(next(&[machine("a", 4, Phase::Deleting), of("b"), of("c")]), "a");
-        // Of outdated ones as many as there are go.
+        // Outdated workers leave, so they count less.
         let outdated = |zone| machine(zone, 2, Phase::Running);
         assert_eq!(next(&[outdated("a"), outdated("a"), outdated("b"), of("c")]), "b");
         assert_eq!(next(&[outdated("a"), of("a"), of("b"), outdated("c"), outdated("c")]), "c");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_zones_of_a_pool_are_those_that_it_names_or_all_of_the_provider() {
+    fn pool_uses_named_zones_or_all() {
         let spec = |zones: &[&str]| -> NodePoolSpec {
             let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium", "zones": zones});
             serde_json::from_value(spec).unwrap()

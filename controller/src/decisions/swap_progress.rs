@@ -1,4 +1,4 @@
-//! How far a swap of control nodes is, by the plan and the journal that its Operation has. Pure: `fleet` says what comes next in it.
+//! The progress of an image swap, from the plan and the journal of its Operation. Pure: `fleet` decides the next step.
 
 use fleet::upgrade::{Action, Direction, Entry, Next, Outcome, Plan, Progress, Step, before_kubernetes, before_swap};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -7,15 +7,17 @@ use uuid::Uuid;
 use crate::objects::{ControlPlaneSize, Operation, OperationKind, OperationReason, OperationStatus};
 use crate::records::{Mismatch, entry_of};
 
-/// For how long nobody may have looked at control nodes that count as good, in seconds; and how often it is noted that somebody has.
+/// How long the health of control-plane nodes may be unobserved without being lost, in seconds; and how often an observation is
+/// recorded.
 const UNSEEN: i64 = 120;
 const NOTED: i64 = 60;
 
-/// Since when all control nodes are good, and when that was seen last, now that they are: for as long as nobody has looked nobody knows it.
+/// Since when all control-plane nodes are healthy, and when that was last observed, given that they are healthy now. A longer
+/// time without observation starts again.
 pub fn health_times(before: &OperationStatus, now: &Time) -> (Time, Time) {
     let ago = |time: &Time| now.0.as_second() - time.0.as_second();
     match (&before.healthy_since, &before.last_healthy) {
-        // A clock that was set back says nothing either.
+        // After a clock was set back, the time is unknown too.
         (Some(since), Some(seen)) if (-UNSEEN..=UNSEEN).contains(&ago(seen)) => {
             let seen = if ago(seen) < NOTED { seen } else { now };
             (since.clone(), seen.clone())
@@ -24,66 +26,68 @@ pub fn health_times(before: &OperationStatus, now: &Time) -> (Time, Time) {
     }
 }
 
-/// How far a swap is.
+/// The progress of a swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapProgress {
-    /// The name of its plan.
+    /// UUID of its plan.
     pub id: Uuid,
     pub stage: Stage,
-    /// The way that it goes.
+    /// The direction of its steps.
     pub direction: Direction,
-    /// Whether all nodes go it, and not one alone.
+    /// Whether all nodes go in this direction, not a single one.
     pub is_of_all: bool,
-    /// Whether a node's swap may have been made final: there is no way back then.
+    /// Whether a node's swap may have been committed: no rollback is possible then.
     pub is_final: bool,
-    /// Whether a control node is off or goes off, or is not found good yet, on the way forward: it cannot stay so.
+    /// Whether a control-plane node is off, shutting down or not healthy yet while the swap goes forward. The swap cannot pause
+    /// there.
     pub is_away: bool,
-    /// Whether nothing was begun of any node, but that it is left as it is: it ends without anything having moved, whatever way it goes.
+    /// Whether no step of any node began, except leaving it as it is. Then it ends without a change, in any direction.
     pub is_untouched: bool,
-    /// Whether the controller has ended it before anything of it was begun, for another plan to take its place: it has failed at nothing.
+    /// Whether the controller has ended it before its first step, so that another plan can replace it. It counts as no failure.
     pub is_withdrawn: bool,
-    /// Why it waits, if it does; or why it has turned.
+    /// Why it waits; otherwise why its direction changed.
     pub why: Option<String>,
-    /// Whether the former is so.
+    /// Whether `why` is the reason of a wait.
     pub waits: bool,
-    /// What is done or comes next, in words.
+    /// The current or next step, in words.
     pub step: Option<String>,
-    /// How many steps of its way are done.
+    /// How many steps of its direction are done.
     pub done: usize,
-    /// SHA-256 of the image that it goes to, in hexadecimal.
+    /// SHA-256 of its image, in hexadecimal.
     pub digest: String,
-    /// How large nodes are on it; none of a swap in which each VM is as large as the one before.
+    /// The new size of nodes. `None` if each VM keeps the former one's size.
     pub size: Option<ControlPlaneSize>,
-    /// Whether what it has come to is pinned; of one that was abandoned, whether all nodes were found to be as it is pinned since.
+    /// Whether the result is in the cluster's resolved values. After an abandoned swap: whether all nodes were seen to match
+    /// these since.
     pub is_pinned: bool,
 }
 
-/// Where a swap stands.
+/// The stage of a swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Steps are left to take.
+    /// Steps are left.
     Goes,
-    /// This node is back on its image, the others are where they were: a person decides.
+    /// This node is back on its former image, the others stay where they are. The operator decides.
     NodeIsBack(String),
-    /// All nodes run the new image, and there still is a way back.
+    /// All nodes run the new image, and a rollback is still possible.
     Upgraded,
-    /// It has ended, as none but these can.
+    /// It has ended for good.
     Ended(Ending),
 }
 
 /// How a swap has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The new image is final.
+    /// The new image is committed.
     Committed,
-    /// All nodes run what they ran before.
+    /// All nodes run the former image.
     RolledBack,
-    /// A person has ended it where it stood.
+    /// The operator has ended it where it was.
     Abandoned,
 }
 
 impl Ending {
-    /// In the words of `status.outcome`.
+    /// The word in `status.outcome`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Committed => "committed",
@@ -92,7 +96,7 @@ impl Ending {
         }
     }
 
-    /// The same as the reason of a condition.
+    /// The reason of a condition.
     pub fn reason(self) -> OperationReason {
         match self {
             Self::Committed => OperationReason::Done,
@@ -103,10 +107,10 @@ impl Ending {
 }
 
 impl SwapProgress {
-    /// How far an Operation's swap is; none of one that was made, and never begun.
+    /// The progress of an Operation's swap. `None` if it never began.
     ///
     /// # Errors
-    /// When its plan or its journal is not understood.
+    /// Its plan or its journal is not understood.
     pub fn of(operation: &Operation) -> Result<Option<Self>, Mismatch> {
         let Some(status) = operation.status.as_ref().filter(|status| !status.entries.is_empty()) else {
             return Ok(None);
@@ -154,12 +158,12 @@ impl SwapProgress {
         }
     }
 
-    /// Whether it has not come to an end after which nothing follows.
+    /// Whether it has not ended for good.
     pub fn is_open(&self) -> bool {
         !matches!(self.stage, Stage::Ended(_))
     }
 
-    /// Whether it is no more than a plan, which begins if it goes on: no VM was made for it, or those that were are gone again.
+    /// Whether it is only a plan, which begins when it continues: no VM was created for it, or those were deleted again.
     pub fn is_planned(&self) -> bool {
         let is_ahead = match &self.stage {
             Stage::Goes => self.direction == Direction::Forward,
@@ -169,8 +173,8 @@ impl SwapProgress {
         self.is_untouched && is_ahead
     }
 
-    /// Whether a node may be in a VM of its size by now, or come into the one before again: something was begun of one, and there is a way
-    /// back, or nobody has noted yet that there is none. A plan that is turned before has taken nothing.
+    /// Whether a node may be in a VM of the new size now, or return to the former one. This is so after a node's first step while
+    /// a rollback is possible, or the end is not recorded yet. A plan that is rolled back before its first step never took room.
     pub fn moves(&self) -> bool {
         match self.ending() {
             None => !self.is_untouched,
@@ -183,7 +187,7 @@ impl SwapProgress {
         if let Stage::Ended(ending) = self.stage { Some(ending) } else { None }
     }
 
-    /// Why the conditions of its Operation are as they are.
+    /// The reasons of its Operation's conditions.
     pub fn reasons(&self) -> [(OperationReason, String); 2] {
         use OperationReason::{AwaitingCommit, Blocked, Ended, NotEnded, RollingBack, Running, Waiting};
         let why = self.why.clone().unwrap_or_default();
@@ -194,8 +198,8 @@ impl SwapProgress {
             Stage::NodeIsBack(node) => (
                 Blocked,
                 format!(
-                    "{node} was not found good on the new image and is back on the one before: {why}. Say with kaas.local/do \
-                     `resume` to try it again, `rollback` to take all nodes back, or `abandon`"
+                    "{node} was not healthy on the new image and is back on the former one: {why}. Set kaas.local/do to \
+                     `resume` to try it again, `rollback` to roll back all nodes, or `abandon`"
                 ),
             ),
             Stage::Goes if self.waits => (Waiting, format!("{step}: {why}")),
@@ -211,8 +215,9 @@ impl SwapProgress {
     }
 }
 
-/// Whether a control node is being shut down, or was and is not found good yet, on the way forward. A guest that was asked to goes off also
-/// where nobody is left to note that it has: to [`Progress::is_away`], which says who is turned back, it is there until then.
+/// Whether a control-plane node is being shut down, or was and is not healthy yet, while the swap goes forward. A guest shuts
+/// down even if the controller does not record it. [`Progress::is_away`] differs: for it the node is present until the shutdown
+/// is recorded.
 fn is_away(plan: &Plan, progress: &Progress) -> bool {
     let is_away = |node: usize| {
         let (off, good) = (Step::of(Action::ShutDown, node), Step::of(Action::Gate, node));
@@ -221,7 +226,7 @@ fn is_away(plan: &Plan, progress: &Progress) -> bool {
     progress.direction == Direction::Forward && (0..plan.nodes.len()).any(is_away)
 }
 
-/// The last swap whose journal was begun.
+/// The last swap whose journal has begun.
 pub fn last_swap(operations: &[Operation]) -> Option<&Operation> {
     let begun = |operation: &&Operation| {
         let status = operation.status.as_ref();
@@ -235,12 +240,12 @@ pub fn is_open_swap(operation: &&Operation) -> bool {
     matches!(SwapProgress::of(operation), Ok(Some(swapping)) if swapping.is_open())
 }
 
-/// How many swaps that have ended a cluster keeps.
+/// How many ended swaps of a cluster are kept.
 const KEPT: usize = 10;
 
-/// The swaps that go, of all Operations of a cluster: those that have ended, but the last ones of them. What follows is decided by the
-/// last one, and each has a plan in it: without an end they were more than anybody can read. One that is open, or not understood, stays,
-/// and so does one that says that control nodes may differ. Those that raise Kubernetes stay, too: there is one of each minor.
+/// The swaps to delete: ended ones, except the last `KEPT`. The last one decides the next step, and each contains a plan. Swaps
+/// that are open or not understood stay, and one after which control-plane nodes may differ. Upgrades of Kubernetes stay too:
+/// there is one for each minor version.
 pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
     let is_over = |operation: &&Operation| {
         operation.spec.kind == OperationKind::ImageSwap
@@ -255,13 +260,13 @@ pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
     outlived
 }
 
-/// By this swaps are sorted whose journal was begun: those that were begun last come first.
+/// Sort key of swaps whose journal has begun: the last one first.
 fn last_first(operation: &Operation) -> std::cmp::Reverse<Option<u64>> {
     std::cmp::Reverse(operation.status.as_ref().map(|status| status.lease))
 }
 
-/// The last swap that was abandoned, for as long as nothing says that all control nodes are alike again: neither one that was committed
-/// afterwards, nor the nodes themselves. Some may be on its image and in VMs of its size for good, whatever has gone back since.
+/// The last abandoned swap, as long as nothing proves that all control-plane nodes are alike again. Proof is a later committed
+/// swap or the nodes themselves. Some nodes may keep its image and size, even after later rollbacks.
 pub fn unsettled(operations: &[Operation]) -> Option<(&Operation, SwapProgress)> {
     let mut swaps: Vec<&Operation> = operations.iter().filter(|it| it.spec.kind == OperationKind::ImageSwap).collect();
     swaps.sort_by_key(|operation| last_first(operation));
@@ -270,9 +275,10 @@ pub fn unsettled(operations: &[Operation]) -> Option<(&Operation, SwapProgress)>
     last.filter(|(_, swapping)| swapping.ending() == Some(Ending::Abandoned) && !swapping.is_pinned)
 }
 
-/// Whether what was kept before Operations of a cluster may be needed yet: one of them is under way, or control nodes may differ since one
-/// was abandoned. A raise of Kubernetes that was abandoned may be gone on with for good, and counts as long as its own file is kept: without
-/// that there is nothing to go back to from it, and what was kept since is another one's.
+/// Whether a snapshot from before a cluster's Operations may still be needed. It is needed while an Operation is under way, or
+/// control-plane nodes may differ after an abandoned one. An abandoned upgrade of Kubernetes can be resumed at any time. It
+/// counts as long as its own snapshot exists: without it, no rollback is possible, and later snapshots belong to other
+/// Operations.
 pub fn may_go_back(operations: &[Operation], is_kept: impl Fn(&str) -> bool) -> bool {
     let counts = |operation: &&Operation| {
         !is_left_half_raised(operation) || own_file(operation).is_some_and(|file| is_kept(&file))
@@ -280,14 +286,14 @@ pub fn may_go_back(operations: &[Operation], is_kept: impl Fn(&str) -> bool) -> 
     operations.iter().filter(counts).any(is_under_way) || unsettled(operations).is_some()
 }
 
-/// Whether a person has ended a raise of Kubernetes where it stood.
+/// Whether the operator has abandoned an upgrade of Kubernetes.
 fn is_left_half_raised(operation: &Operation) -> bool {
     let noted = operation.status.as_ref().and_then(|status| status.outcome.as_deref());
     operation.spec.kind == OperationKind::KubernetesUpgrade && noted == Some(Ending::Abandoned.words())
 }
 
-/// Whether an Operation was begun, and has not come to an end after which nothing follows. One that raises Kubernetes comes to none by being
-/// abandoned: some nodes may be at the next minor, and `resume` goes on with the others. One that is not understood goes by its outcome.
+/// Whether an Operation has begun and not ended for good. An abandoned upgrade of Kubernetes has not ended: some nodes may have
+/// the next minor version, and `resume` continues with the others. If an Operation is not understood, its outcome counts.
 fn is_under_way(operation: &Operation) -> bool {
     match (operation.spec.kind, SwapProgress::of(operation)) {
         (OperationKind::ImageSwap, Ok(swapping)) => swapping.is_some_and(|swapping| swapping.is_open()),
@@ -295,12 +301,12 @@ fn is_under_way(operation: &Operation) -> bool {
     }
 }
 
-/// Whether an Operation has kept a file of this name before it began, and is over since for good.
+/// Whether a file of this name is the snapshot of an Operation that has ended for good.
 pub fn is_done_with(operation: &Operation, file: &str) -> bool {
     own_file(operation).as_deref() == Some(file) && is_over(operation)
 }
 
-/// What an Operation keeps before it begins, by its name; none where its plan does not say.
+/// The file name of the snapshot from before an Operation. `None` if its plan has no ID.
 fn own_file(operation: &Operation) -> Option<String> {
     let spec = &operation.spec;
     match spec.kind {
@@ -312,7 +318,7 @@ fn own_file(operation: &Operation) -> Option<String> {
     }
 }
 
-/// Whether all control nodes are as an Operation was to leave them, or as they were before it.
+/// Whether all control-plane nodes have the Operation's result, or their former state.
 fn is_over(operation: &Operation) -> bool {
     let noted = operation.status.as_ref().and_then(|status| status.outcome.as_deref());
     match operation.spec.kind {
@@ -326,12 +332,12 @@ fn is_over(operation: &Operation) -> bool {
     }
 }
 
-/// Whether a swap is of the image that nodes run already, and so for their size alone.
+/// Whether a swap has the current image, and so changes only the size.
 pub(super) fn is_of_size(operation: &Operation) -> bool {
     operation.spec.from_image == operation.spec.to_image
 }
 
-/// What all control nodes have once a swap has come to its end, in words.
+/// The image and size of all control-plane nodes after a swap, in words.
 pub(super) fn goal(operation: &Operation, swapping: &SwapProgress) -> String {
     let image = operation.spec.to_image.as_deref().unwrap_or_default();
     match swapping.size.filter(|_| is_of_size(operation)) {
@@ -340,7 +346,7 @@ pub(super) fn goal(operation: &Operation, swapping: &SwapProgress) -> String {
     }
 }
 
-/// A step in words: as the Operation's spec has it.
+/// A step in words: as in the Operation's spec.
 pub fn words(plan: &Plan, step: Step) -> String {
     let action = serde_json::to_value(step.action).ok().and_then(|action| action.as_str().map(str::to_owned));
     let action = action.unwrap_or_default();
@@ -361,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_is_under_way_from_its_first_entry_to_an_end_that_nothing_follows() {
+    fn operation_is_under_way_until_its_final_end() {
         let never_begun = Operation { status: None, ..swap(&[]) };
         let back = json!({
             "event": "direction-changed", "direction": "back", "only": 0, "code": "upgrade.asked", "reason": "it is ill",
@@ -393,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_may_be_needed_until_all_control_nodes_are_known_to_be_alike() {
+    fn snapshot_is_kept_until_all_nodes_are_alike() {
         let mut abandoned = swap(&ended("abandoned"));
         assert!(may_go_back(std::slice::from_ref(&abandoned), |_| false));
         let mut committed = swap(&[ended("upgraded"), ended("committed")].concat());
@@ -416,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_is_done_with_its_own_file_once_it_is_over() {
+    fn ended_operation_releases_its_own_snapshot() {
         let committed = swap(&[ended("upgraded"), ended("committed")].concat());
         let own = before_swap(Uuid::from_u128(5));
         assert!(is_done_with(&committed, &own));
@@ -434,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_control_nodes_are_good_counts_for_as_long_as_somebody_looks() {
+    fn healthy_time_counts_only_while_observed() {
         let ago = |seconds: i64| Time(Timestamp::from_second(now().0.as_second() - seconds).unwrap());
         let of = |since: Option<i64>, seen: Option<i64>| {
             let (good_since, good_seen) = (since.map(ago), seen.map(ago));

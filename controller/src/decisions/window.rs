@@ -2,12 +2,12 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-/// In the order of a week; 1 January 1970 was a Thursday.
+/// In the order of Unix days: 1 January 1970 was a Thursday.
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const DAY: i64 = 24 * 3600;
 
-/// Whether a window such as `Sat,Sun 02:00-06:00` is open at a time. From a later to an earlier hour it is over midnight, and its days
-/// are those on which it begins; without days it opens on each. What is no window is never open.
+/// Whether a window such as `Sat,Sun 02:00-06:00` is open at a time. A window from a later to an earlier hour spans midnight, and
+/// opens on its days. Without days it opens on each day. Malformed text is never open.
 pub fn is_open(window: &str, now: Timestamp) -> bool {
     let (days, hours) = window.rsplit_once(' ').map_or((None, window), |(days, hours)| (Some(days), hours));
     let Some((from, to)) = hours.split_once('-') else { return false };
@@ -25,7 +25,7 @@ pub fn is_open(window: &str, now: Timestamp) -> bool {
     }
 }
 
-/// Which minute of the day a time such as `02:30` is.
+/// Minute of the day of a time such as `02:30`.
 fn minute(time: &str) -> Option<i64> {
     let (hours, minutes) = time.split_once(':')?;
     Some(hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?)
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_open_on_its_days_in_its_hours_and_over_midnight() {
+    fn window_opens_on_its_days_and_spans_midnight() {
         // 28 November 2026 is a Saturday.
         for (window, time, open) in [
             ("Sat 02:00-06:00", "28T02:00", true),

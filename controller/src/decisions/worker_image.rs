@@ -1,6 +1,6 @@
-//! Which image and which Kubernetes the workers of a cluster are made with: what its control nodes have come to for good. Workers follow
-//! the commit of an upgrade, and never come before it: `status.resolved` has the image that the cluster is on, which is the one before
-//! for as long as there is a way back to it, and `status.kubernetes` the minor that all control nodes have reached.
+//! The image and the Kubernetes version of a cluster's workers: those that its control-plane nodes have reached for good. Workers
+//! follow the commit of an upgrade and never precede it. `status.resolved` has the cluster's image, which is the former one as
+//! long as a rollback is possible. `status.kubernetes` has the minor version that all control-plane nodes have reached.
 
 use contract::minor::Minor;
 
@@ -8,18 +8,18 @@ use crate::objects::TenantCluster;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerImage {
-    /// The name of the NodeImage.
+    /// Name of the NodeImage.
     pub name: String,
-    /// Its digest: another object of the same name is not taken for it.
+    /// Digest of the image. Another object of the same name is not accepted for it.
     pub digest: String,
-    /// The minor of Kubernetes that the cluster's API servers have reached.
+    /// The minor version of Kubernetes that the cluster's API servers have reached.
     pub kubernetes: Minor,
 }
 
-/// What the workers of a cluster are made with.
+/// The image and Kubernetes version for a cluster's workers.
 ///
 /// # Errors
-/// In words, where there is nothing yet that they could be made with.
+/// Neither is known yet; the text has the reason.
 pub fn worker_image(cluster: &TenantCluster) -> Result<WorkerImage, String> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let status = cluster.status.as_ref();
@@ -27,17 +27,17 @@ pub fn worker_image(cluster: &TenantCluster) -> Result<WorkerImage, String> {
     let resolved = status.and_then(|status| status.resolved.as_ref()).filter(|_| is_formed);
     let Some((image, digest)) = resolved.and_then(|resolved| resolved.image.clone().zip(resolved.digest.clone()))
     else {
-        return Err(format!("the control nodes of {name} have not formed yet"));
+        return Err(format!("the control-plane nodes of {name} have not formed a cluster yet"));
     };
     let reached = status.and_then(|status| status.kubernetes.as_deref());
     let kubernetes =
-        reached.ok_or_else(|| format!("which Kubernetes the control nodes of {name} run is not known yet"))?;
+        reached.ok_or_else(|| format!("which Kubernetes the control-plane nodes of {name} run is not known yet"))?;
     let kubernetes =
         kubernetes.parse::<Minor>().map_err(|error| format!("Kubernetes {kubernetes:?} of {name}: {error:#}"))?;
     Ok(WorkerImage { name: image, digest, kubernetes })
 }
 
-/// What the control nodes of a cluster have to come to before workers follow; none where they are as the spec names it.
+/// The versions that the control-plane nodes have to reach before workers follow. `None` if they match the spec.
 pub fn awaited(cluster: &TenantCluster) -> Option<String> {
     let status = cluster.status.as_ref()?;
     let on = status.resolved.as_ref().and_then(|resolved| resolved.image.as_ref());
@@ -47,7 +47,7 @@ pub fn awaited(cluster: &TenantCluster) -> Option<String> {
     let image = image.map(|image| format!("the image {image}"));
     let minor = minor.map(|minor| format!("Kubernetes {minor}"));
     let awaited: Vec<String> = image.into_iter().chain(minor).collect();
-    (!awaited.is_empty()).then(|| format!("the control nodes come to {} first", awaited.join(" and ")))
+    (!awaited.is_empty()).then(|| format!("the control-plane nodes come to {} first", awaited.join(" and ")))
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::objects::{Resolved, TenantClusterStatus};
 
-    /// A cluster whose control nodes have formed.
+    /// A cluster whose control-plane nodes have formed a cluster.
     fn formed() -> TenantCluster {
         let mut cluster = cluster();
         let deployment = serde_json::json!({"lifecycle": "Active", "image": {"name": "a"}, "formed": true});
@@ -75,32 +75,32 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_made_with_what_the_control_nodes_have_come_to_and_not_with_what_is_wanted() {
+    fn workers_use_what_control_plane_nodes_have_reached() {
         let mut cluster = formed();
         let first = worker_image(&cluster).unwrap();
         assert_eq!((first.name.as_str(), first.kubernetes.to_string().as_str()), ("kaas-tenant-0.2.0", "1.36"));
         assert_eq!(awaited(&cluster), None);
         (cluster.spec.image, cluster.spec.version) = (Some("kaas-tenant-0.3.0".to_owned()), "1.37".to_owned());
         assert_eq!(worker_image(&cluster), Ok(first), "it has not come to that yet");
-        let words = "the control nodes come to the image kaas-tenant-0.3.0 and Kubernetes 1.37 first";
+        let words = "the control-plane nodes come to the image kaas-tenant-0.3.0 and Kubernetes 1.37 first";
         assert_eq!(awaited(&cluster).as_deref(), Some(words));
         // The commit.
         let status = cluster.status.as_mut().unwrap();
         status.resolved.as_mut().unwrap().image.clone_from(&cluster.spec.image);
         assert_eq!(worker_image(&cluster).unwrap().name, "kaas-tenant-0.3.0");
-        assert_eq!(awaited(&cluster).as_deref(), Some("the control nodes come to Kubernetes 1.37 first"));
+        assert_eq!(awaited(&cluster).as_deref(), Some("the control-plane nodes come to Kubernetes 1.37 first"));
         cluster.status.as_mut().unwrap().kubernetes = Some("1.37".to_owned());
         assert_eq!(
             (worker_image(&cluster).unwrap().kubernetes.to_string(), awaited(&cluster)),
             ("1.37".to_owned(), None)
         );
-        // Left out, it is the one that it is on.
+        // Without `spec.image`, the current image counts.
         cluster.spec.image = None;
         assert_eq!(awaited(&cluster), None);
     }
 
     #[test]
-    fn before_control_nodes_have_formed_and_said_what_they_run_there_is_nothing() {
+    fn unformed_cluster_has_no_worker_image() {
         let changes: [&dyn Fn(&mut TenantClusterStatus); 5] = [
             &|status| status.deployment.as_mut().unwrap().formed = false,
             &|status| status.deployment = None,

@@ -1,5 +1,5 @@
-//! The workers of a NodePool: the Machine of a further one, what is kept of all by their Machines, what they are told, and what the pool
-//! says of itself. What comes next for each is `fleet`'s.
+//! The workers of a NodePool: the Machine of a new worker, the records from their Machines, their settings, and the pool's
+//! conditions. `fleet` decides the next step of each worker.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::objects::{
 };
 use crate::records::{Mismatch, worker_of};
 
-/// The code of a worker that leaves because a person has deleted its Machine.
+/// The code of a worker that leaves because its Machine was deleted.
 const ASKED: &str = "workers.asked";
 
-/// What workers are told: of the form of a control node what is theirs as well, and the hash of the cluster's authority.
+/// The settings of workers: the shared part of a control-plane node's form, and the hash of the cluster's CA.
 pub fn site(of_control_node: &BTreeMap<String, String>, authority: String) -> Site {
     let shared = of_control_node.iter().filter(|(key, _)| Site::SHARED.contains(&key.as_str()));
     let mut told: BTreeMap<String, String> = shared.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -30,7 +30,7 @@ pub fn site(of_control_node: &BTreeMap<String, String>, authority: String) -> Si
     Site(told)
 }
 
-/// What the Machine of a further worker is like, but for its name. `wanted` is the pool in `fleet`'s words.
+/// The Machine of a new worker, without its name. `wanted` is the pool in `fleet`'s words.
 pub fn machine_template(
     cluster: &TenantCluster,
     pool: &NodePool,
@@ -68,8 +68,8 @@ pub fn machine_template(
     Machine { metadata, spec, status: None }
 }
 
-/// Whether something may have to be made for a pool: fewer workers stay than are wanted, or one is outdated, or ill: it may be repaired. If
-/// not, it is nothing to the pool what others have.
+/// Whether a pool may have to create a worker: too few workers stay, or one is outdated or unhealthy. Otherwise the limits do not
+/// matter to it.
 pub fn may_make(wanted: &Pool, machines: &[Machine]) -> bool {
     let staying = machines.iter().filter(|machine| !is_leaving_machine(machine)).count();
     let is_outdated =
@@ -78,11 +78,11 @@ pub fn may_make(wanted: &Pool, machines: &[Machine]) -> bool {
     staying < wanted.count || machines.iter().any(|machine| is_outdated(machine) || is_ill(machine))
 }
 
-/// What is kept of a pool's workers by their Machines. One that a person has deleted leaves; of a pool that goes as a whole, all leave,
-/// and nothing of them is waited for.
+/// The records of a pool's workers. A worker whose Machine was deleted leaves. If the pool is deleted, all leave, and pods and
+/// volumes do not delay them.
 ///
 /// # Errors
-/// When a Machine is not what it has to be: nothing is done for the pool then.
+/// A Machine does not match its form: nothing is done for the pool then.
 pub fn pool_record(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Result<PoolRecord, Mismatch> {
     let mut pool = wanted;
     let mut workers = machines.iter().map(worker_of).collect::<Result<Vec<_>, _>>()?;
@@ -106,20 +106,20 @@ pub fn pool_record(wanted: Pool, machines: &[Machine], is_going: bool, now: u64)
     Ok(PoolRecord { pool, machines: workers })
 }
 
-/// What was seen of a pool, and decided by that.
+/// The observation of a pool, and the decisions from it.
 #[derive(Debug)]
 pub struct PoolObservation<'a> {
     pub seen: &'a WorkersStatus,
-    /// What is said of VMs that are newer than the database; none if there are none.
+    /// The message on VMs that are newer than the database, if there are any.
     pub drifted: Option<String>,
     pub held: &'a PoolAllowance,
     pub repairs: &'a Repairs,
-    /// What the control nodes have to come to first; none if nothing.
+    /// The versions that the control-plane nodes have to reach first, if any.
     pub awaited: Option<String>,
     pub going: bool,
 }
 
-/// What a pool says of itself, by what was seen for this generation of its spec.
+/// The status of a pool for this generation of its spec.
 pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_>, now: &Time) -> NodePoolStatus {
     use NodePoolReason::{
         AdoptionRequired, AllReady, AwaitingControlPlane, Current, DrainBlocked, JoinFailed, NotReached, Paused,
@@ -173,7 +173,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     status
 }
 
-/// What the Machine of a worker says of it beside what was begun.
+/// The status of a worker's Machine, apart from its record.
 pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> MachineStatus {
     use MachineReason::{
         Current, Draining, JoinFailed, Joining, NodeNotReached, NodeServes, NotKnown, NotReady, Outdated, PoweredOff,
@@ -217,7 +217,8 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
         (VmRuns, NodeServes) => Works,
         _ => WorksNot,
     };
-    let kept = |name: &String| format!("its VM is kept as {name} in the folder of its cluster, and is nobody's");
+    let kept =
+        |name: &String| format!("its VM is kept as {name} in the folder of its cluster, and is no longer managed");
     let mut said: Vec<String> = worker.kept.iter().map(kept).collect();
     if !worker.left.is_empty() {
         said.push(format!("what has the BIOS UUID of its VM elsewhere, and is off, stays: {}", worker.left.join(", ")));
@@ -246,7 +247,7 @@ mod tests {
     use crate::records::noted;
 
     #[test]
-    fn of_one_whose_machine_is_deleted_it_stays_known_that_somebody_else_was_in_its_place() {
+    fn deleted_machine_keeps_its_impersonation_mark() {
         for (code, impersonated) in [("workers.name-in-use", true), ("workers.not-joined", false)] {
             let mut machine = Machine::new("shop-general-w1", fixture::worker());
             machine.metadata.uid = Some(Uuid::from_u128(1).to_string());

@@ -1,4 +1,4 @@
-//! The kinds as CustomResourceDefinitions, and with them the policies and the controller's rights: all that an API server has to know.
+//! The kinds as CustomResourceDefinitions, the policies, and the controller's rights: everything that an API server needs.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -11,17 +11,17 @@ use crate::objects::all;
 /// A file for an API server.
 pub struct Definition {
     pub file: String,
-    /// Its text: YAML, the same from the same types.
+    /// YAML. The same types always give the same text.
     pub text: String,
 }
 
-/// All that an API server has to know, in an order in which it can be applied.
+/// All objects that an API server needs, in the order in which they can be applied.
 pub fn definitions() -> Vec<Definition> {
     let files = files().into_iter();
     files.map(|(file, objects)| Definition { file, text: objects.iter().map(document).collect() }).collect()
 }
 
-/// The same as one list (`v1`, `List`), for programs: the control plane's image is made with it.
+/// The same objects as one list (`v1`, `List`) for programs: the control plane's image contains it.
 pub fn list() -> Value {
     let items: Vec<Value> = files().into_iter().flat_map(|(_, objects)| objects).collect();
     json!({"apiVersion": "v1", "kind": "List", "items": items})
@@ -36,9 +36,9 @@ fn files() -> Vec<(String, Vec<Value>)> {
     kinds.chain(policies).chain([("rights.yaml".to_owned(), rights())]).collect()
 }
 
-/// A kind's definition, with what types say and an API server does not take put right.
+/// A kind's definition. Corrects what the types contain and an API server does not accept.
 pub fn definition(kind: &CustomResourceDefinition) -> Value {
-    // It has text keys and finite numbers.
+    // It cannot fail: all keys are texts, and all numbers finite.
     let mut definition = serde_json::to_value(kind).unwrap_or_default();
     if let Some(Value::Array(versions)) = definition.pointer_mut("/spec/versions") {
         for version in versions {
@@ -50,8 +50,8 @@ pub fn definition(kind: &CustomResourceDefinition) -> Value {
     definition
 }
 
-/// A null means the same as a field that is left out: the API server drops it where nothing says "nullable". Formats of Rust's
-/// numbers are none of OpenAPI's; their bounds stand beside them. A title says nothing that the name does not.
+/// An API server treats null as a missing field: it drops it where the schema has no `nullable`. Rust's number formats do not
+/// exist in OpenAPI; the schema has their bounds. A title only repeats the name.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definitions_say_what_the_types_say() {
+    fn definitions_match_the_types() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("definitions");
         let there: BTreeSet<String> =
             fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -119,9 +119,9 @@ mod tests {
         }
     }
 
-    /// The image's builder tells kinds from the rest by their kind, and the agent applies them first.
+    /// The image's builder distinguishes kinds by their `kind`, and the agent applies them first.
     #[test]
-    fn the_list_has_all_of_it_kinds_first() {
+    fn list_begins_with_all_kinds() {
         let list = list();
         let items = list["items"].as_array().unwrap();
         let is_kind = |object: &&Value| object["kind"] == "CustomResourceDefinition";
@@ -131,9 +131,9 @@ mod tests {
         assert_eq!(text, definitions().into_iter().map(|definition| definition.text).collect::<String>());
     }
 
-    /// An API server refuses a kind whose rules could take too long by what its schema allows.
+    /// An API server rejects a kind whose rules could take too long within the bounds of its schema.
     #[test]
-    fn every_list_map_and_text_is_bounded_and_every_field_says_what_it_is() {
+    fn fields_have_bounds_and_descriptions() {
         let mut wrong = Vec::new();
         of_each_kind(|path, schema| {
             let is_ours = path.contains('.') && !path.ends_with(".metadata");
@@ -164,7 +164,7 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
-    /// The preflight refuses a cluster with `restore` (`decisions/preflight.rs`).
+    /// The preflight rejects a cluster with `restore` (`decisions/preflight.rs`).
     #[test]
     fn refused_fields_are_documented_as_refused() {
         let mut found = 0;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_says_what_is_wrong_and_names_fields_that_are_there() {
+    fn rules_have_messages_and_name_existing_fields() {
         let mut rules = 0;
         of_each_kind(|path, schema| {
             for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
@@ -189,7 +189,7 @@ mod tests {
                 if let Some(field) = rule["fieldPath"].as_str() {
                     assert!(schema["properties"][&field[1..]].is_object(), "{path}: {field}");
                 }
-                // The API server takes no longer ones either.
+                // The API server does not accept longer ones either.
                 assert!(message.len() <= 2048, "{path}: {message}");
             }
         });
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_of_one_group_and_have_names_that_are_no_others() {
+    fn kinds_share_a_group_and_have_unique_names() {
         let mut names = BTreeSet::new();
         for kind in all() {
             let spec = &kind.definition.spec;

@@ -1,4 +1,4 @@
-//! The examples of the documentation, held to the types and to the schemas. What rules say of them, an API server judges.
+//! Checks the examples of the documentation against the types and the schemas. An API server evaluates the rules.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn examples() -> Vec<Value> {
     blocks.map(|block| serde_saphyr::from_str(block).unwrap_or_else(|error| panic!("{error}:\n{block}"))).collect()
 }
 
-/// What a schema says against a value, with where it stands. Of what schemas can say, that which ours do.
+/// Collects the violations of a schema with their paths. Knows only the keywords that these schemas use.
 fn mistakes(path: &str, schema: &Value, value: &Value, found: &mut Vec<String>) {
     let mut wrong = |what: String| found.push(format!("{path}: {what}"));
     let number = |name: &str| schema[name].as_i64();
@@ -25,7 +25,7 @@ fn mistakes(path: &str, schema: &Value, value: &Value, found: &mut Vec<String>) 
         number(least).is_none_or(|least| count >= least) && number(most).is_none_or(|most| count <= most)
     };
     if schema["enum"].as_array().is_some_and(|values| !values.contains(value)) {
-        wrong(format!("{value} is none of {}", schema["enum"]));
+        wrong(format!("{value} is not in {}", schema["enum"]));
     }
     match (schema["type"].as_str().unwrap_or_default(), value) {
         ("string", Value::String(text)) => {
@@ -77,7 +77,7 @@ fn of_object(path: &str, schema: &Value, members: &Map<String, Value>, found: &m
 }
 
 #[test]
-fn each_kind_has_a_whole_example_that_the_types_and_the_schema_take() {
+fn each_kind_has_a_complete_valid_example() {
     let mut shown = BTreeSet::new();
     for example in examples() {
         assert_eq!(example["apiVersion"], format!("{GROUP}/{VERSION}"));
@@ -93,14 +93,14 @@ fn each_kind_has_a_whole_example_that_the_types_and_the_schema_take() {
             mistakes(part, &schema["properties"][part], &example[part], &mut found);
         }
         assert!(found.is_empty(), "{}: {found:#?}", example["kind"]);
-        // What the types do not know would be lost, and what they understand otherwise be changed.
+        // Unknown fields would be lost, and misread ones changed.
         let written = (kind.read)(example.clone()).unwrap_or_else(|error| panic!("{}: {error}", example["kind"]));
         contains(&written, &example, "");
     }
     assert_eq!(shown.len(), all().len(), "{shown:?}");
 }
 
-/// Whether all of `part` is in `whole`, which may have defaults beside.
+/// Panics unless all of `part` is in `whole`. `whole` may have further defaults.
 fn contains(whole: &Value, part: &Value, path: &str) {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
@@ -118,7 +118,7 @@ fn contains(whole: &Value, part: &Value, path: &str) {
 }
 
 #[test]
-fn what_the_schema_does_not_take_is_a_mistake() {
+fn schema_violations_are_found() {
     let all = all();
     let kind = all.iter().find(|kind| kind.definition.spec.names.kind == "NodePool").unwrap();
     let definition = definition(&kind.definition);

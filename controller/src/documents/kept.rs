@@ -1,23 +1,23 @@
-//! What the kinds promise somebody keeps: each reason is said, each field is read by the controller, and each word of a field is told from
-//! the others. By its sources, since a library's public items are used as far as the compiler knows.
+//! Each reason is used, each field is read by the controller, and each value of a field is distinguished from the others. The
+//! test reads the sources: the compiler treats a library's public items as used.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What stands in the kinds and nobody in the controller reads or says, and why it is there all the same.
+/// Fields and values of the kinds that the controller neither reads nor sets, each with its reason to exist.
 const EXCEPTIONS: [(&str, &str); 8] = [
-    ("Commit::Auto", "it is whatever is not Manual"),
-    ("Condition.last_transition_time", "it is set with the condition, for people"),
-    ("Described.meaning", "it is the reference's"),
-    ("From::Listed", "it is whatever is not All"),
-    ("OperationSpec.from_version", "it is written for people"),
-    ("OperationSpec.to_size", "it is written for people: the plan says it to `fleet`"),
+    ("Commit::Auto", "it is each value but Manual"),
+    ("Condition.last_transition_time", "it is set with the condition, for operators"),
+    ("Described.meaning", "it is for the reference"),
+    ("From::Listed", "it is each value but All"),
+    ("OperationSpec.from_version", "it is written for operators"),
+    ("OperationSpec.to_size", "it is written for operators: `fleet` reads the plan"),
     ("Restore.recovery_key_ref", "`restore` as a whole is NotSupported"),
-    ("TenantClusterStatus.cluster_uid", "nobody notes it: a cluster is known by its authority"),
+    ("TenantClusterStatus.cluster_uid", "it is not set: a cluster is known by its CA"),
 ];
 
-/// What a file of the kinds promises: `Struct.field`, `Enum::Variant` or the reason alone; and its last word.
+/// The fields, values and reasons of a file: `Struct.field`, `Enum::Variant` or the reason alone, each with its last word.
 fn promises(text: &str) -> Vec<(String, String)> {
     let (mut found, mut within) = (Vec::new(), None);
     for line in text.lines() {
@@ -49,7 +49,7 @@ fn promises(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The words of code, but those that stand only where a value is given to a field or where something is called.
+/// The words of code, except those that only set a field or name a call.
 fn words(code: &str) -> BTreeSet<&str> {
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
     let (mut found, mut rest) = (BTreeSet::new(), code);
@@ -64,26 +64,26 @@ fn words(code: &str) -> BTreeSet<&str> {
     found
 }
 
-/// A file without its tests and its remarks.
+/// A file without its tests and comments.
 fn code(text: &str) -> String {
     let begins = ["", "pub(super) "].map(|seen| text.find(&format!("#[cfg(test)]\n{seen}mod tests {{")));
     let text = &text[..begins.into_iter().flatten().min().unwrap_or(text.len())];
     text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect()
 }
 
-/// Whether a file is there for tests alone, or has reasons as texts.
+/// Whether a file is for tests only, or has reasons as texts.
 fn is_none_of_the_code(file: &str) -> bool {
     const NONE: [&str; 6] = ["tests.rs", "fixture.rs", "in_memory.rs", "bed.rs", "points.rs", "news.rs"];
     let name = file.rsplit('/').next().unwrap_or(file);
     NONE.contains(&name) || name.ends_with("_tests.rs") || file.contains("/tests/") || file.starts_with("run/scale")
 }
 
-/// Whether a file is none of the kinds, of what is made from them, or of tests.
+/// Whether a file belongs to neither the kinds, their documents nor tests.
 fn is_code(file: &str) -> bool {
     !["objects/", "documents/"].iter().any(|room| file.starts_with(room)) && !is_none_of_the_code(file)
 }
 
-/// The files below a directory, by their paths below `source`, with what is in them.
+/// The files below a directory with their contents, by paths below `source`.
 fn files(source: &Path, directory: &Path, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -97,7 +97,7 @@ fn files(source: &Path, directory: &Path, found: &mut Vec<(String, String)>) {
 }
 
 #[test]
-fn each_reason_is_said_and_each_field_is_read() {
+fn reasons_are_set_and_fields_are_read() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut all = Vec::new();
     files(&source, &source, &mut all);
@@ -107,16 +107,16 @@ fn each_reason_is_said_and_each_field_is_read() {
     let promised: Vec<(String, String)> = kinds.flat_map(|(_, text)| promises(text)).collect();
     assert!(promised.len() > 350 && used.len() > 1000, "{} {}", promised.len(), used.len());
     for (exception, _) in EXCEPTIONS {
-        assert!(promised.iter().any(|(promise, _)| promise == exception), "{exception} is not there any more");
+        assert!(promised.iter().any(|(promise, _)| promise == exception), "{exception} no longer exists");
     }
     let is_exception = |promise: &str| EXCEPTIONS.iter().any(|(exception, _)| *exception == promise);
     let broken = promised.iter().filter(|(promise, word)| !used.contains(word.as_str()) && !is_exception(promise));
     let broken: Vec<&str> = broken.map(|(promise, _)| promise.as_str()).collect();
-    assert!(broken.is_empty(), "nobody keeps what the kinds promise by these: {}", broken.join(", "));
+    assert!(broken.is_empty(), "not used by the controller: {}", broken.join(", "));
 }
 
 #[test]
-fn what_nobody_says_reads_or_tells_apart_is_found() {
+fn unused_reasons_and_fields_are_found() {
     let kinds = "\
 pub struct Spec {
     pub size: u32,

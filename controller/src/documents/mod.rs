@@ -1,5 +1,5 @@
-//! What is made from the kinds: their definitions as an API server takes them with all else that it has to know before a controller
-//! works there, and the reference for people. Knows what the types say and nothing else, and writes nothing by itself.
+//! Documents made from the kinds: the definitions and all other objects that an API server needs before a controller can work
+//! there, and the reference. They depend on the types only. Writes no files.
 
 mod definitions;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What an API server judges of an object that the rules of its kind cannot: policies of its own, so that no webhook has to answer.
+//! Checks that the rules of a kind cannot make: policies of the API server, so that no webhook is needed.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ pub(super) fn policies() -> Vec<(&'static str, [Value; 2])> {
     ]
 }
 
-/// Whoever deletes a cluster names it. Deleting its namespace is held up by this as well.
+/// A cluster is deleted only with an annotation that names it. This also blocks the deletion of its namespace.
 fn confirmation() -> [Value; 2] {
     let expression = format!(
         "has(oldObject.metadata.annotations) && '{CONFIRM_DELETE}' in oldObject.metadata.annotations && \
@@ -33,16 +33,16 @@ fn confirmation() -> [Value; 2] {
     policy("confirm-delete", GROUP, &["DELETE"], &["tenantclusters"], vec![validation])
 }
 
-/// What a controller keeps until its VMs and addresses are given back goes when it says so: who takes the finalizer away has VMs that
-/// nobody counts, at addresses that are given to others. Who runs the control cluster may, where no controller is left.
+/// Only a controller removes its finalizers, after it has released VMs and addresses. Without the finalizer, VMs would run
+/// unmanaged at addresses that others get. An administrator of the control cluster may remove one if no controller is left.
 fn finalizers() -> [Value; 2] {
     let stays = format!(
         "!has(oldObject.metadata.finalizers) || oldObject.metadata.finalizers.all(kept, !kept.startsWith('{GROUP}/') || \
          (has(object.metadata.finalizers) && kept in object.metadata.finalizers))"
     );
     let message = format!(
-        "the finalizer of {GROUP} is taken away by the controller, once VMs and addresses are given back; by hand only by \
-         who may update the finalizers of this kind"
+        "the finalizer of {GROUP} is removed by the controller, once VMs and addresses are released; by hand only by \
+         a user who may update the finalizers of this kind"
     );
     let validation = json!({"expression": format!("{stays} || {}", runs_all()), "message": message});
     let resources = ["nodepools", "tenantclusters"];
@@ -51,7 +51,7 @@ fn finalizers() -> [Value; 2] {
     [policy, binding]
 }
 
-/// Whether who asks runs the control cluster, as far as a right says it.
+/// Whether the requester may administer the control cluster. The check is the right to update finalizers.
 fn runs_all() -> String {
     format!(
         "authorizer.group('{GROUP}').resource(request.resource.resource).subresource('finalizers')\
@@ -59,14 +59,14 @@ fn runs_all() -> String {
     )
 }
 
-/// Whether a field of an object is as it was.
+/// Whether a field of an object is unchanged.
 fn same(place: &str, field: &str) -> String {
     let (now, before) = (format!("object{place}.{field}"), format!("oldObject{place}.{field}"));
     format!("has({now}) == has({before}) && (!has({now}) || {now} == {before})")
 }
 
-/// An Operation is the journal of what is done to VMs: who may say a word to it changes nothing else of it. An owner that is nowhere has it
-/// removed, a finalizer keeps it, and whatever finds it goes by something of it.
+/// An Operation is the journal of changes to VMs, so its users may only set the annotation. A missing owner would delete it, a
+/// finalizer would keep it, and labels and owners are used to find it.
 fn operations() -> [Value; 2] {
     let stays = ["labels", "ownerReferences"].map(|field| same(".metadata", field)).join(" && ");
     let none_new = "(!has(object.metadata.finalizers) || object.metadata.finalizers.all(kept, \
@@ -88,7 +88,7 @@ fn operations() -> [Value; 2] {
     [policy, binding]
 }
 
-/// Where the spec of a cluster names a Secret of its namespace.
+/// The places in a cluster's spec that name a Secret of its namespace.
 const REFERENCES: [(&str, &str); 4] = [
     ("site", "consolePasswordRef"),
     ("backup", "credentialsRef"),
@@ -96,9 +96,10 @@ const REFERENCES: [(&str, &str); 4] = [
     ("restore", "credentialsRef"),
 ];
 
-/// A controller reads each Secret that a cluster names, and what it holds comes to the cluster's nodes, and to the server of its backups: so
-/// who names one there may read it himself. One that was named before stays named, whoever else changes the cluster; but not what says who
-/// logs in to nodes, whom they trust on the way, and where they send it. No name of a Secret has a slash (RFC 1123).
+/// A controller reads each Secret that a cluster names. Its content reaches the cluster's nodes and the server of its backups. So
+/// a user who names a Secret must be allowed to read it. A Secret that was named before needs no such right, unless site, backup
+/// or restore change. These decide who logs in to nodes, which proxies and CAs nodes trust, and where snapshots are sent. Names
+/// of Secrets have no slash (RFC 1123).
 fn named_secrets() -> [Value; 2] {
     let names = |of: &str| {
         let name = |(part, field)| {
@@ -128,8 +129,9 @@ fn named_secrets() -> [Value; 2] {
 /// A domain (RFC 1035, section 2.3.4) and a slash or nothing, then a name.
 const KEY: &str = "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 
-/// Keys of labels that a node may not give itself, as `contract` has it of the form of a node, which would be refused otherwise
-/// after its VM was made. A rule of the kind cannot look into keys: an API server takes them for as long as a request may be.
+/// Keys of labels that a node may not set itself, the same as `contract` checks in a node's OVF properties. Otherwise the node
+/// would reject them after its VM was created. A rule of the kind cannot read keys: an API server estimates their length by that
+/// of a request.
 fn labels() -> [Value; 2] {
     let all = |expression: &str| format!("!has(object.spec.labels) || object.spec.labels.all(key, {expression})");
     let is_key = format!(
@@ -155,9 +157,10 @@ fn labels() -> [Value; 2] {
     policy("node-labels", GROUP, &["CREATE", "UPDATE"], &["nodepools"], validations.to_vec())
 }
 
-/// Kubernetes puts a token into a Secret that names a service account, whichever rights that one has: who may make Secrets, or change
-/// those that are there, and read them would have these as well. No right is for Secrets of some names or of some type, and a controller
-/// needs two of each cluster, which it has made; of those in its own namespace it changes what is not theirs to hold.
+/// Kubernetes puts a token into a Secret that names a service account, whatever the rights of that account. With the rights to
+/// create or change Secrets and to read them, the controller would also have those rights. RBAC cannot limit rights to names that
+/// do not exist yet, or to types. A controller needs two Secrets of each cluster, which it creates. In its own namespace it
+/// changes only the metadata of Secrets.
 fn secrets() -> [Value; 2] {
     let [kubeconfig, keys] = [kubeconfig_secret(""), keys_secret("")];
     let owner = format!(
@@ -165,7 +168,7 @@ fn secrets() -> [Value; 2] {
          variables.secret.metadata.name in [owner.name + '{kubeconfig}', owner.name + '{keys}']"
     );
     let variables = json!([
-        // The one that is made, or that is there: what it is cannot be changed on the way.
+        // The new or existing object. These fields cannot change in the same request.
         {"name": "secret", "expression": "request.operation == 'CREATE' ? object : oldObject"},
         {"name": "isHome", "expression": format!("request.namespace == '{SYSTEM}'")},
         {
@@ -188,11 +191,11 @@ fn secrets() -> [Value; 2] {
     let validations = [
         (
             "variables.isOwn || (variables.isHome && request.operation == 'UPDATE')".to_owned(),
-            "a controller makes, changes and removes the two Secrets of a cluster alone, which name it as their owner",
+            "a controller creates, changes and removes only the two Secrets of a cluster, which name it as their owner",
         ),
         (
             "!variables.isOwn || request.operation == 'DELETE' || variables.isOfType".to_owned(),
-            "a controller makes and changes Secrets of its own two types alone",
+            "a controller creates and changes only Secrets of its two types",
         ),
         (
             format!(
@@ -210,13 +213,13 @@ fn secrets() -> [Value; 2] {
     [policy, binding]
 }
 
-/// What a policy is about: what the controller's account asks, or what all others do.
+/// Selects the requests of the controller's account, or all others.
 fn by_controller(name: &str, is: &str) -> Value {
     let account = format!("system:serviceaccount:{SYSTEM}:{ACCOUNT}");
     json!([{"name": name, "expression": format!("request.userInfo.username {is} '{account}'")}])
 }
 
-/// A policy for kinds of one group, and what has it refuse.
+/// A policy for kinds of one group, with its binding.
 fn policy(name: &str, group: &str, operations: &[&str], resources: &[&str], validations: Vec<Value>) -> [Value; 2] {
     let name = format!("{name}.{GROUP}");
     [
@@ -251,7 +254,7 @@ mod tests {
     use super::*;
     use crate::objects::TenantCluster;
 
-    /// The fields below a schema that name a Secret, with the part of the spec that they are in.
+    /// The fields below a schema that name a Secret, each with its part of the spec.
     fn references(part: &str, schema: &Value, found: &mut Vec<(String, String)>) {
         for (name, below) in schema["properties"].as_object().into_iter().flatten() {
             let says = below["description"].as_str().unwrap_or_default();
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_a_cluster_that_names_a_secret_is_one_that_is_asked_for() {
+    fn policy_covers_all_fields_that_name_secrets() {
         let kind = serde_json::to_value(TenantCluster::crd()).unwrap();
         let spec = &kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         let mut found = Vec::new();

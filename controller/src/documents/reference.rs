@@ -10,7 +10,7 @@ use crate::objects::{Described, Kind, all};
 const BEGIN: &str = "<!-- objects:begin -->";
 const END: &str = "<!-- objects:end -->";
 
-/// `document` with the reference in its block; none without such a block.
+/// `document` with the reference in its block. `None` without such a block.
 pub fn renew(document: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -79,7 +79,7 @@ fn conditions(all: &[Described], text: &mut String) {
     }
 }
 
-/// A line for a field, and those below it; their rules are gathered.
+/// Writes the line of a field, and those of the fields below it. Collects their rules.
 fn fields(path: &str, schema: &Value, is_required: bool, text: &mut String, rules: &mut Vec<(String, String)>) {
     if !schema.is_object() {
         return;
@@ -97,7 +97,7 @@ fn fields(path: &str, schema: &Value, is_required: bool, text: &mut String, rule
     rules.extend(messages(path, schema));
     let required: Vec<&str> = list(&schema["required"]).filter_map(Value::as_str).collect();
     for (name, below) in schema["properties"].as_object().into_iter().flatten() {
-        // Conditions are alike in all kinds, and described once.
+        // Conditions are the same in all kinds, and described once.
         if name == "conditions" {
             let _ = writeln!(
                 text,
@@ -121,7 +121,7 @@ fn fields(path: &str, schema: &Value, is_required: bool, text: &mut String, rule
     }
 }
 
-/// What the API server says of a schema's rules, with the path that it is said of.
+/// The messages of a schema's rules, each with its path.
 fn messages(path: &str, schema: &Value) -> Vec<(String, String)> {
     let said = |rule: &Value| {
         let field = rule["fieldPath"].as_str().unwrap_or_default();
@@ -185,7 +185,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A text as a cell of a table has it.
+/// A text as a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
@@ -195,15 +195,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_says_what_the_types_say() {
+    fn reference_matches_the_types() {
         let document = include_str!("../../../docs/objects.md");
         let renewed = renew(document).expect("a block for the reference");
         assert!(renewed == document, "docs/objects.md is behind the types: `make reference` renews it");
     }
 
-    /// A line that repeats another one does not say which field it is about.
+    /// A repeated line would not say which field it is about.
     #[test]
-    fn each_rule_of_a_kind_is_listed_once() {
+    fn rules_of_a_kind_are_listed_once() {
         let text = reference();
         let refused = text.split("\nRefused by the API server:\n\n").skip(1);
         let lists: Vec<Vec<&str>> =
@@ -217,18 +217,18 @@ mod tests {
     }
 
     #[test]
-    fn a_document_without_a_block_is_refused() {
+    fn document_without_a_block_is_rejected() {
         assert_eq!(renew("nothing here"), None);
     }
 
     #[test]
-    fn a_field_says_its_bounds_its_default_and_its_example() {
+    fn reference_shows_bounds_default_and_example() {
         let text = reference();
         for line in [
-            "| `spec.rollout.maxSurge` | number, 0 to 100 | `1` | How many VMs there may be beyond the wanted workers meanwhile. |",
-            "| `spec.controlPlane.replicas` | `1`, `3` | `1` | How many: 1, or 3 of which one may be lost. It stays. |",
+            "| `spec.rollout.maxSurge` | number, 0 to 100 | `1` | How many VMs may exist above the wanted number during a replacement. |",
+            "| `spec.controlPlane.replicas` | `1`, `3` | `1` | Number of nodes: 1, or 3, of which one may fail. It cannot change. |",
             "- `spec.network.services`: overlaps the range of pods",
-            "| | `LoginRefused` | False | User or password is refused. It is not tried again before the Secret changes, so that the \
+            "| | `LoginRefused` | False | The vCenter rejects the user or the password. The controller tries again only after the Secret changes, so that the \
              account is not locked. |",
         ] {
             assert!(text.contains(line), "{line}");

@@ -1,23 +1,23 @@
-//! What a controller may do at an API server, and as whom: each right that its work needs and no other one. What is bound to its own
-//! namespace is so in `kaas-system`.
+//! The rights of a controller at an API server, and its account: only those that its work needs. Some apply in `kaas-system`
+//! only.
 
 use serde_json::{Value, json};
 
 use crate::objects::{GROUP, SYSTEM};
 
-/// The service account of controllers, in `kaas-system`, and all that gives it its rights.
+/// The service account of controllers in `kaas-system`, and the name of its roles and bindings.
 pub const ACCOUNT: &str = "kaas-controller";
 
 /// Verbs on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Right {
-    /// The API group; empty is the core.
+    /// The API group. Empty for the core group.
     pub group: &'static str,
-    /// The resource, with a subresource behind a slash.
+    /// The resource, with a subresource after a slash.
     pub resource: &'static str,
     /// The verbs, in alphabetical order.
     pub verbs: &'static [&'static str],
-    /// Whether it holds in `kaas-system` alone.
+    /// Whether it applies in `kaas-system` only.
     pub at_home: bool,
 }
 
@@ -29,8 +29,8 @@ const fn at_home(group: &'static str, resource: &'static str, verbs: &'static [&
     Right { group, resource, verbs, at_home: true }
 }
 
-/// All of them. Statuses are written by their own subresource, and an object that a person makes is changed in its metadata alone
-/// (finalizers, labels, annotations): an API server has no right for that but `patch`.
+/// All rights. Statuses are written through their own subresource. Of a user's object only the metadata is changed (finalizers,
+/// labels, annotations), and the only right for that is `patch`.
 pub const RIGHTS: &[Right] = &[
     everywhere(GROUP, "providers", &["get", "list", "patch", "watch"]),
     everywhere(GROUP, "providers/status", &["patch"]),
@@ -42,31 +42,32 @@ pub const RIGHTS: &[Right] = &[
     everywhere(GROUP, "nodeimages/status", &["patch"]),
     everywhere(GROUP, "tenantclusters", &["get", "list", "patch", "watch"]),
     everywhere(GROUP, "tenantclusters/status", &["patch", "update"]),
-    // Those of a cluster that goes, go.
+    // The pools of a cluster are deleted with it.
     everywhere(GROUP, "nodepools", &["delete", "get", "list", "patch", "watch"]),
     everywhere(GROUP, "nodepools/status", &["patch"]),
     everywhere(GROUP, "machines", &["create", "delete", "get", "list", "patch", "watch"]),
     everywhere(GROUP, "machines/status", &["patch"]),
-    // What a person has asked of one is an annotation, which is taken away.
+    // The request of a user is an annotation, which the controller removes.
     everywhere(GROUP, "operations", &["create", "delete", "get", "list", "patch"]),
     everywhere(GROUP, "operations/status", &["patch", "update"]),
-    // A cluster's keys and kubeconfig are beside it, and so are the Secrets that its spec names. None is looked for: names are known. Which
-    // ones are made, changed and removed is bounded by the policy `controller-secrets`: a right knows no names of Secrets to come.
+    // For a cluster's keys, its kubeconfig, and the Secrets that its spec names. They are read by name, never listed. The policy
+    // `controller-secrets` limits which are created, changed and removed: RBAC cannot limit rights to future names.
     everywhere("", "secrets", &["create", "delete", "get", "patch"]),
-    // Nodes of clusters let themselves be asked from the addresses of the control cluster's.
+    // Nodes of tenant clusters admit requests from the addresses of these nodes.
     everywhere("", "nodes", &["list"]),
-    // What people look for, where the object is.
+    // Events for users, in the namespace of their object.
     everywhere("events.k8s.io", "events", &["create", "patch"]),
-    // Those of Providers' accounts.
+    // Secrets with the Providers' accounts.
     at_home("", "secrets", &["list", "watch"]),
-    // The mark that one has led. None is read, changed or removed, and a right to make one knows no names.
+    // The mark that a controller has led. It is not read, changed or removed. A right to create cannot be limited to names.
     at_home("", "configmaps", &["create"]),
-    // Who leads, and who works on a cluster.
+    // The Leases of leadership, and of work on a cluster.
     at_home("coordination.k8s.io", "leases", &["create", "delete", "get", "list", "update"]),
 ];
 
 impl Right {
-    /// Whether it permits this. Without a namespace objects of all are meant, or the kind is in none.
+    /// Whether it permits a request. Without a namespace, the request is for objects of all namespaces, or the kind has no
+    /// namespace.
     pub fn permits(&self, verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> bool {
         (self.group, self.resource) == (group, resource)
             && self.verbs.contains(&verb)
@@ -78,11 +79,11 @@ impl Right {
     }
 }
 
-/// What a role permits: resources of the group, and verbs.
+/// The rules of a role: resources of the group, and verbs.
 type Rules = &'static [(&'static [&'static str], &'static [&'static str])];
 
-/// What who has clusters in a namespace may do there, once a person binds it: resources and verbs. Nothing of what a controller notes
-/// is theirs to write: by a cluster's status its nodes are shown what proves the deployer, and Machines are known by their labels.
+/// The rights of tenants in a namespace, once an administrator binds the role. Tenants write nothing that a controller records. A
+/// cluster's status decides which nodes get proof of the deployer, and Machines are found by their labels.
 const TENANTS: [(&str, Rules); 2] = [
     (
         "kaas-tenant-edit",
@@ -90,8 +91,8 @@ const TENANTS: [(&str, Rules); 2] = [
             (&["nodepools", "tenantclusters"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
             (&["nodepools/scale"], &["get", "patch", "update"]),
             (&["machines"], &["delete", "get", "list", "watch"]),
-            // What a person says to an upgrade is an annotation; the plan is fixed, the status is not theirs, and the policy
-            // `fixed-operations` keeps the rest as it is.
+            // A request to an upgrade is an annotation. The plan cannot change, tenants cannot write the status, and the policy
+            // `fixed-operations` protects the rest.
             (&["operations"], &["get", "list", "patch", "watch"]),
         ],
     ),
@@ -102,14 +103,15 @@ const TENANTS: [(&str, Rules); 2] = [
 ];
 const READ: &[&str] = &["get", "list", "watch"];
 
-/// The namespace of controllers, their account and what it may do, and roles for tenants, in an order in which they can be applied.
+/// The namespace of controllers, their account and its rights, and the roles for tenants, in the order in which they can be
+/// applied.
 pub(super) fn rights() -> Vec<Value> {
     const API: &str = "rbac.authorization.k8s.io";
     let rules = |at_home| RIGHTS.iter().filter(|right| right.at_home == at_home).map(Right::rule).collect::<Vec<_>>();
     let (version, home) = (format!("{API}/v1"), json!({"name": ACCOUNT, "namespace": SYSTEM}));
     let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM}]);
     let role = |kind: &str| json!({"apiGroup": API, "kind": kind, "name": ACCOUNT});
-    // Its pods are on the host's network, which only this level allows.
+    // The pods use the host's network, which only this level allows.
     let levels = ["enforce", "audit", "warn"].map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "privileged"));
     let labels = serde_json::Map::from_iter(levels.map(|(label, level)| (label, json!(level))));
     let tenants = TENANTS.map(|(name, rules)| {
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_right_is_of_its_group_its_resource_its_verbs_and_its_namespace() {
+    fn right_permits_only_its_verbs_resource_and_namespace() {
         let permits = |verb: &str, group: &str, resource: &str, namespace: Option<&str>| {
             RIGHTS.iter().any(|right| right.permits(verb, group, resource, namespace))
         };
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn no_right_is_given_twice_or_for_all_there_is_and_none_makes_rights() {
+    fn rights_are_unique_without_wildcards_or_escalation() {
         for (place, right) in RIGHTS.iter().enumerate() {
             assert!(right.verbs.is_sorted() && !right.verbs.is_empty(), "{right:?}");
             for text in right.verbs.iter().chain([&right.group, &right.resource]) {
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_write_what_they_want_and_nothing_that_a_controller_notes() {
+    fn tenants_write_nothing_that_a_controller_records() {
         for (name, rules) in TENANTS {
             for (resources, verbs) in rules {
                 let writes = verbs.iter().any(|verb| !READ.contains(verb));
@@ -187,7 +189,7 @@ mod tests {
                     assert!(!resource.contains("status") && !resource.contains('*'), "{name}: {resource}");
                     let is_wanted = ["nodepools", "nodepools/scale", "tenantclusters"].contains(resource);
                     let is_deleted = *resource == "machines" && !verbs.contains(&"patch") && !verbs.contains(&"update");
-                    // Nobody but a controller makes or removes one; its plan is fixed by rules of the kind.
+                    // Only a controller creates or removes one. Rules of the kind protect its plan.
                     let is_told = *resource == "operations" && !verbs.contains(&"create") && !verbs.contains(&"delete");
                     let is_theirs = is_wanted || is_deleted || is_told;
                     assert!(!writes || name == "kaas-tenant-edit" && is_theirs, "{name}: {resource}");

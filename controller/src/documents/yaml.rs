@@ -1,4 +1,4 @@
-//! Writes JSON as YAML: keys in order, each text quoted, so that nothing is taken for a number or a truth value.
+//! Writes JSON as YAML, with sorted keys. Each text is quoted, so that none is read as a number or a boolean.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ fn mapping(members: &Map<String, Value>, depth: usize, text: &mut String) {
     let mut keys: Vec<&String> = members.keys().collect();
     keys.sort();
     for (place, name) in keys.into_iter().enumerate() {
-        // The first one of an entry of a list follows its dash.
+        // The first key of an entry of a list follows its dash.
         if place > 0 || !text.ends_with("- ") {
             indent(depth, text);
         }
@@ -41,7 +41,7 @@ fn value(value: &Value, depth: usize, text: &mut String) {
                 text.push_str("- ");
                 match entry {
                     Value::Object(members) if !members.is_empty() => mapping(members, depth + 2, text),
-                    // A JSON text in one line is one of YAML too (YAML 1.2.2, section 1.2).
+                    // A JSON text in one line is also YAML (YAML 1.2.2, section 1.2).
                     other => {
                         let _ = writeln!(text, "{other}");
                     }
@@ -58,7 +58,7 @@ fn indent(depth: usize, text: &mut String) {
     text.extend(std::iter::repeat_n("  ", depth));
 }
 
-/// A key, quoted unless it is a plain word that YAML 1.1 takes for nothing else.
+/// A key, quoted unless YAML 1.1 reads it as a plain word.
 fn key(name: &str) -> String {
     const WORDS: [&str; 8] = ["y", "n", "yes", "no", "on", "off", "true", "false"];
     let is_plain = name.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_as_it_was() {
+    fn written_yaml_reads_back_unchanged() {
         let value = json!({
             "b": {"on": true, "~": null, "empty": {}, "none": []},
             "a": [{"z": "1.36", "y": "yes: #no\n\"quoted\" \\s"}, [1, 2], "x", {}, -3, 1.5],

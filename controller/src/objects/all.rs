@@ -1,4 +1,4 @@
-//! The list of all kinds, in the order in which people meet them.
+//! The list of all kinds, in the order of the reference.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -14,13 +14,11 @@ use super::provider::{Provider, ProviderReason};
 use super::tenant_cluster::{TenantCluster, TenantClusterReason};
 use super::vm_class::VMClass;
 
-/// One kind.
 pub struct Kind {
-    /// As the types have it.
+    /// Generated from the types.
     pub definition: CustomResourceDefinition,
-    /// Its conditions.
     pub conditions: Vec<Described>,
-    /// Reads an object strictly enough for a test of its types: what it says when written again, or why it cannot be read.
+    /// Reads an object and writes it again, for a test of its types. Fails if the object does not match the type.
     pub read: fn(serde_json::Value) -> Result<serde_json::Value, serde_json::Error>,
 }
 
@@ -28,13 +26,12 @@ pub struct Kind {
 pub struct Described {
     /// Its type.
     pub condition: &'static str,
-    /// What it says when it holds.
+    /// The meaning of the condition when it is `True`.
     pub meaning: &'static str,
-    /// Each reason with how it stands, and what that means.
+    /// Each reason with the status that it sets, and its meaning.
     pub reasons: Vec<(&'static str, ConditionStatus, &'static str)>,
 }
 
-/// All kinds.
 pub fn all() -> Vec<Kind> {
     vec![
         kind::<Provider>(described::<ProviderReason>()),

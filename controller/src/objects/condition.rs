@@ -1,4 +1,4 @@
-//! Conditions of the standard shape (Kubernetes API conventions, "Typical status properties"), and what reasons are. Knows no
+//! Conditions of the standard shape (Kubernetes API conventions, "Typical status properties"), and the trait of reasons. Knows no
 //! kind: each has its own conditions and reasons, in its file.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::shapes;
 
-/// Whether something holds.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition is met.
     True,
-    /// It does not.
+    /// The condition is not met.
     False,
-    /// It is not known, which is never taken for good.
+    /// The state is unknown. It never counts as healthy.
     Unknown,
 }
 
@@ -22,27 +22,27 @@ pub enum ConditionStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What it is about; there is one of each type.
+    /// The type of the condition. Each type occurs once.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 64))]
     pub about: String,
-    /// Whether it holds.
+    /// Whether the condition is met.
     pub status: ConditionStatus,
-    /// The generation of the spec that it was judged by.
+    /// The generation of the spec that was evaluated.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
-    /// When its status changed last.
+    /// When the status last changed.
     pub last_transition_time: Time,
-    /// Why it is so, as a word for programs.
+    /// The reason, as a word for programs.
     #[schemars(length(min = 1, max = 64))]
     pub reason: String,
-    /// Why it is so, and what to do, for people.
+    /// The reason in words, with what to do.
     #[schemars(schema_with = "shapes::sentence")]
     pub message: String,
 }
 
-/// What a kind's conditions look like: one of each type.
+/// The schema of a list of conditions: one of each type.
 pub(super) fn list(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -53,28 +53,29 @@ pub(super) fn list(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Why a condition of one kind is as it is. The reason says which condition and how it stands: no other pair can be written.
+/// Why a condition of one kind has its status. The reason decides both the condition and the status, so no other pair can be
+/// written.
 pub trait Reason: Copy + 'static {
-    /// All of them, in the order of the reference.
+    /// All reasons, in the order of the reference.
     const ALL: &'static [Self];
 
-    /// The conditions of the kind, each with what it says when it holds.
+    /// The conditions of the kind, each with its meaning when it is `True`.
     const CONDITIONS: &'static [(&'static str, &'static str)];
 
     /// The type of the condition.
     fn condition(self) -> &'static str;
 
-    /// How it stands for this reason.
+    /// The status of the condition for this reason.
     fn standing(self) -> ConditionStatus;
 
-    /// The word in the object.
+    /// The reason as written into the object.
     fn word(self) -> &'static str;
 
-    /// What it means, and what to do.
+    /// The meaning, and what to do.
     fn meaning(self) -> &'static str;
 }
 
-/// Notes why a condition is as it is; true if that is new. The time stays as long as the status does.
+/// Sets the condition of a reason. Returns true if that changed anything. The transition time changes only with the status.
 pub fn set(conditions: &mut Vec<Condition>, reason: impl Reason, message: &str, generation: i64, now: &Time) -> bool {
     let found = conditions.iter().position(|condition| condition.about == reason.condition());
     let since = found.map(|at| &conditions[at]).filter(|condition| condition.status == reason.standing());
@@ -94,7 +95,7 @@ pub fn set(conditions: &mut Vec<Condition>, reason: impl Reason, message: &str, 
     true
 }
 
-/// The reasons of a kind: conditions, each with what it says when it holds, and below each its reasons.
+/// The reasons of a kind: conditions, each with its meaning when it is `True`, and the reasons of each.
 macro_rules! reasons {
     ($(#[$doc:meta])* $name:ident:
      $($(#[doc = $about:literal])+ $condition:ident {
@@ -153,12 +154,12 @@ mod tests {
             Sun = True,
             /// It rains: take an umbrella.
             Rain = False,
-            /// Nobody has looked.
+            /// The sky was not observed.
             NotLooked = Unknown,
         }
         /// It is warm.
         Warm {
-            /// Nobody has looked.
+            /// The sky was not observed.
             WarmNotLooked as NotLooked = Unknown,
         }
     }
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_keeps_its_time_until_its_status_changes() {
+    fn condition_keeps_its_time_until_its_status_changes() {
         let mut conditions = Vec::new();
         assert!(set(&mut conditions, Weather::NotLooked, "", 1, &at(1)));
         assert!(!set(&mut conditions, Weather::NotLooked, "", 1, &at(2)), "nothing is new");

@@ -1,10 +1,10 @@
-//! For the tests: a worker as a pool makes it.
+//! Fixture: a worker as a pool creates it.
 
 use std::collections::BTreeMap;
 
 use super::{Discards, Effect, MachineRole, MachineSpec, PinnedImage, Reference, Removal, Taint};
 
-/// What a worker is made like, with nothing left at what it is by default but what may be lost with it.
+/// The spec of a worker. All fields but `drain` differ from their defaults.
 pub(crate) fn worker() -> MachineSpec {
     let taint = |key: &str| Taint { key: key.to_owned(), value: "true".to_owned(), effect: Effect::NoSchedule };
     MachineSpec {

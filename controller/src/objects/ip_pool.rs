@@ -1,4 +1,4 @@
-//! `IPPool`: the addresses of a subnet that nodes, endpoints and Services are given.
+//! `IPPool`: the addresses of a subnet for nodes, endpoints and Services.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use super::shapes;
     version = "v1alpha1",
     kind = "IPPool",
     plural = "ippools",
-    doc = "Addresses of one subnet for nodes, endpoints and Services. Each that is given out is a PoolAddress.",
+    doc = "Addresses of one subnet for nodes, endpoints and Services. Each address in use is a PoolAddress.",
     derive = "PartialEq",
     status = "IPPoolStatus",
     category = "kaas",
@@ -39,35 +39,36 @@ use super::shapes;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = pool_rules()))]
 pub struct IPPoolSpec {
-    /// The subnet, by its first address and prefix length, a /8 to a /30. It stays.
+    /// The subnet, by its first address and prefix length, a /8 to a /30. It cannot change.
     #[schemars(schema_with = "shapes::subnet", example = &"192.168.10.0/24")]
     pub subnet: String,
-    /// The addresses that may be given out, all in the subnet. One that is in use and in no range any more stays in use, and
-    /// is named.
+    /// The addresses that can be assigned, all in the subnet. An address in use that is no longer in a range stays in use. A
+    /// condition names it.
     #[schemars(length(min = 1, max = 16))]
     pub ranges: Vec<AddressRange>,
-    /// Addresses of the subnet that no cluster has, in a range or not: none is given out, and who names one is refused. Name what
-    /// else is in the subnet, such as routers, the vCenter, nodes and endpoint of the control cluster. The gateway and the DNS servers are so
-    /// without being named. A cluster that has such an address keeps it.
+    /// Addresses of the subnet that no cluster gets, in a range or not. None is assigned, and a cluster that names one is
+    /// rejected. Name the other hosts of the subnet, such as routers, the vCenter, nodes and endpoint of the control cluster. The
+    /// gateway and the DNS servers are reserved in any case. A cluster that has such an address keeps it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::reserved", extend("x-kubernetes-list-type" = "set"))]
     pub reserved: Vec<String>,
     /// How many addresses of this pool the clusters of one namespace may have for endpoints and Services (virtual IPs) together.
-    /// Addresses that they name in its subnet count too. Addresses of nodes neither count nor wait for it: those a Provider limits. Left out,
-    /// as many as are free: then one cluster may take 256 for Services for its life, and nodes of other namespaces wait. A cluster that has
-    /// its addresses keeps them, whatever this says later. Claims in the same moment may exceed it by a few.
+    /// Addresses that they name in its subnet count too. Addresses of nodes do not count and are not limited by it: a Provider
+    /// limits those. Without it there is no limit. One cluster may then take 256 for Services for its life, and nodes of other
+    /// namespaces wait. A cluster keeps the addresses that it has, even if this value is lowered. Claims at the same moment may
+    /// exceed it by a few.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16777214))]
     pub vips_per_namespace: Option<u32>,
-    /// The default gateway; none in a network that has none. It holds for nodes that are made from then on.
+    /// The default gateway, if the network has one. It applies to nodes that are created later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.1")]
     pub gateway: Option<String>,
-    /// DNS servers for nodes here, where their cluster names none. It holds for nodes that are made from then on.
+    /// DNS servers for nodes here, if their cluster names none. They apply to nodes that are created later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::addresses", example = ["192.168.10.2"])]
     pub dns_servers: Vec<String>,
-    /// Search domains for nodes here, where their cluster names none.
+    /// Search domains for nodes here, if their cluster names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::domains", example = ["example.com"])]
     pub search_domains: Vec<String>,
@@ -99,7 +100,7 @@ fn pool_rules() -> Vec<Value> {
                 "!has(self.gateway) || !isIP(self.gateway) || (has(self.reserved) && self.gateway in self.reserved) || \
                  self.ranges.all(range, {outside})"
             ),
-            "the gateway is inside a range: name it under reserved, or it is given to a node",
+            "the gateway is inside a range: name it under reserved, or a node gets it",
         ),
     ]
 }
@@ -108,7 +109,7 @@ fn pool_rules() -> Vec<Value> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IPPoolStatus {
-    /// The generation of the spec that this was judged by.
+    /// The generation of the spec that was evaluated.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
@@ -116,7 +117,7 @@ pub struct IPPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
-    /// How many addresses may be given out.
+    /// How many addresses can be assigned.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub total: i64,
@@ -127,24 +128,24 @@ pub struct IPPoolStatus {
 }
 
 reasons! {
-    /// Why a condition of a pool is as it is.
+    /// Why a condition of a pool has its status.
     IPPoolReason:
     /// Addresses are available.
     Ready {
-        /// Some are free.
+        /// Some addresses are free.
         AddressesFree = True,
-        /// None is free: add a range.
+        /// No address is free: add a range.
         Exhausted = False,
-        /// A range is in another pool as well; the message names it. Nothing is given out of either until one is changed.
+        /// A range is in another pool as well; the message names it. Neither pool assigns addresses until one of them is changed.
         Overlaps = False,
-        /// They were not counted yet.
+        /// The addresses were not counted yet.
         NotCounted = Unknown,
     }
-    /// All addresses in use are of the pool's ranges.
+    /// All addresses in use are in the pool's ranges.
     Consistent {
-        /// They are.
+        /// No address in use is outside the ranges.
         AllInRanges = True,
-        /// Some are no longer in a range; the message names them. They stay until their nodes go.
+        /// Some addresses are no longer in a range; the message names them. They stay in use until their nodes are deleted.
         OutsideRanges = False,
     }
 }

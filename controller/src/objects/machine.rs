@@ -1,5 +1,5 @@
-//! `Machine`: one node of a cluster. The controller's own: people look at it, and delete it to have a worker made anew. It is a
-//! node and not a VM: a control node has another VM after each swap, and two while one lasts.
+//! `Machine`: one node of a cluster. The controller creates it. Operators read it, and delete it to have a worker replaced. A
+//! Machine is a node and not a VM: a control-plane node has another VM after each image swap, and two VMs during one.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use super::shapes;
     group = "kaas.local",
     version = "v1alpha1",
     kind = "Machine",
-    doc = "One node of a TenantCluster, whichever VM it runs in. The controller makes it. The first VM that is made for it has the \
+    doc = "One node of a TenantCluster, whichever VM it runs in. The controller creates it. The first VM for it has the \
            Machine's UID as its BIOS UUID.",
     derive = "PartialEq",
     status = "MachineStatus",
@@ -52,22 +52,22 @@ use super::shapes;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = machine_rules()))]
 pub struct MachineSpec {
-    /// The cluster, in the same namespace. It stays.
+    /// The cluster, in the same namespace. It cannot change.
     pub cluster_ref: Reference,
-    /// What the node is in the cluster. It stays.
+    /// Role of the node in the cluster. It cannot change.
     pub role: MachineRole,
-    /// The NodePool of a worker. It stays.
+    /// The NodePool of a worker. It cannot change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_ref: Option<Reference>,
-    /// The zone of the Provider that the VM is in. It stays.
+    /// The zone of the Provider that the VM is in. It cannot change.
     #[schemars(schema_with = "shapes::label", example = &"a")]
     pub zone: String,
-    /// The network of the Provider that the VM is on. It stays.
+    /// The network of the Provider that the VM is on. It cannot change.
     #[schemars(schema_with = "shapes::label", example = &"blue")]
     pub network: String,
-    /// The image. A worker keeps it for life; a control node is swapped to another one.
+    /// The image. A worker keeps it for life. An image swap changes it for a control-plane node.
     pub image: PinnedImage,
-    /// The minor of Kubernetes that it is to run. A worker keeps it for life.
+    /// Minor version of Kubernetes that the node is to run. A worker keeps it for life.
     #[schemars(schema_with = "shapes::minor", example = &"1.36")]
     pub kubernetes: String,
     /// Virtual processors. A worker keeps them for life.
@@ -77,26 +77,26 @@ pub struct MachineSpec {
     #[serde(rename = "memoryMiB")]
     #[schemars(range(min = 1024, max = 4194304))]
     pub memory_mib: u32,
-    /// Data disk in GiB; none without one. It stays.
+    /// Data disk in GiB. Unset if the node has none. It cannot change.
     #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488))]
     pub data_disk_gib: Option<u32>,
-    /// Labels of the node when it joins. They stay.
+    /// Labels of the node when it joins. They cannot change.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::labels")]
     pub labels: BTreeMap<String, String>,
-    /// Taints of the node when it joins. They stay.
+    /// Taints of the node when it joins. They cannot change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
     )]
     pub taints: Vec<Taint>,
-    /// What becomes of the VM when the Machine goes: it is destroyed, or, of a worker, kept (`KeepVM`): off, on no network, with its disks, by another name,
-    /// and nobody's. It can be changed until the VM is about to go.
+    /// Whether the VM is destroyed with the Machine, or kept. `KeepVM` is for workers only: the VM is powered off, disconnected
+    /// and renamed, keeps its disks, and is no longer managed. It can be changed until the removal of the VM begins.
     #[serde(default)]
     pub removal: Removal,
-    /// What may be lost with the node when it goes: without that it stays until a person has seen to it.
+    /// Data that may be lost with the node when it is deleted. Without permission the node stays until the operator decides.
     #[serde(default)]
     pub drain: Discards,
 }
@@ -107,7 +107,7 @@ fn machine_rules() -> Vec<Value> {
         at(field, text, &format!("{field} of a worker cannot change: another worker replaces it"))
     };
     vec![
-        rule("(self.role == 'Worker') == has(self.poolRef)", "a worker has poolRef, and no control node has"),
+        rule("(self.role == 'Worker') == has(self.poolRef)", "a worker has poolRef, and no control-plane node has"),
         fixed("clusterRef", "the cluster of a Machine stays"),
         fixed("role", "the role of a Machine stays"),
         fixed_if_given("poolRef", "the pool of a Machine stays"),
@@ -120,19 +120,19 @@ fn machine_rules() -> Vec<Value> {
         of_worker("kubernetes"),
         of_worker("processors"),
         of_worker("memoryMiB"),
-        // Whoever asks for it would find the VM gone: a control node's data disk moves to the next one, and goes with the cluster.
+        // The data disk of a control-plane node moves to the next VM, and is deleted with the cluster. A kept VM would lack it.
         at(
             "removal",
             "self.removal == 'DestroyVM' || self.role == 'Worker'",
-            "only the VM of a worker is kept: clone that of a control node in the vCenter before its cluster goes",
+            "only the VM of a worker is kept: clone that of a control-plane node in the vCenter before you delete the cluster",
         ),
     ]
 }
 
-/// What a node is in its cluster.
+/// Role of a node in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum MachineRole {
-    /// A control node.
+    /// A control-plane node.
     ControlPlane,
     /// A worker.
     Worker,
@@ -142,97 +142,98 @@ pub enum MachineRole {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PinnedImage {
-    /// The NodeImage, for people.
+    /// Name of the NodeImage, for operators.
     #[schemars(schema_with = "shapes::name", example = &"kaas-tenant-0.2.0")]
     pub name: String,
-    /// Its digest.
+    /// Digest of the image.
     #[schemars(schema_with = "shapes::digest")]
     pub digest: String,
 }
 
-/// What becomes of a VM when its Machine goes.
+/// Whether a VM is destroyed or kept when its Machine is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Removal {
-    /// It is destroyed. Disks that are not the appliance's are detached before.
+    /// The VM is destroyed. Disks that are not the appliance's are detached first.
     #[default]
     #[serde(rename = "DestroyVM")]
     DestroyVm,
-    /// It is kept: off, with its network adapters disconnected and all its disks, by another name. From then on nobody here counts or touches
-    /// it. One that was not made to the end is destroyed.
+    /// The VM is kept: powered off, with its network adapters disconnected, all its disks, and another name. From then on the
+    /// controller neither counts nor changes it. An incomplete VM is destroyed.
     #[serde(rename = "KeepVM")]
     KeepVm,
 }
 
-/// What may be lost with a node that leaves.
+/// Data that may be lost with a node that leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Discards {
-    /// Volumes that are kept on it and nowhere else.
+    /// Volumes that are stored on the node only.
     #[serde(default)]
     pub delete_local_volumes: bool,
-    /// Pods without a controller, which nobody starts elsewhere.
+    /// Pods without a controller: they are not started on another node.
     #[serde(default)]
     pub delete_unmanaged_pods: bool,
 }
 
-/// What is known of a Machine, and what was begun for it.
+/// The state of a Machine, and the record of its VM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
-    /// The generation of the spec that this was judged by.
+    /// The generation of the spec that was evaluated.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
-    /// How the node is, and why.
+    /// The state of the node, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
-    /// How far it is.
+    /// Phase of the node.
     #[serde(default)]
     pub phase: Phase,
-    /// Its VM, from when it was made whole until it is proved gone; of a control node that is swapped the one that it runs in.
+    /// The node's VM, from when it is complete until it is proved deleted. During an image swap of a control-plane node, the VM
+    /// that the node runs in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uuid"])
     )]
     pub vms: Vec<MachineVm>,
-    /// The minor of Kubernetes that it runs, where that is a newer one than `spec.kubernetes`.
+    /// Minor version of Kubernetes that the node runs, if it is newer than `spec.kubernetes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::minor")]
     pub kubernetes: Option<String>,
-    /// Its address; none until one was taken, or its DHCP server has leased one.
+    /// IPv4 address of the node. Unset until an address is claimed or leased by DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
     pub address: Option<String>,
-    /// The name of its Node object, once it has joined.
+    /// Name of its Node object, once the node has joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub node: Option<String>,
-    /// Since when a worker that has joined does not do its part, look after look: its node is not Ready, or its VM does not run. Its
-    /// pool's `repair` goes by that. What nobody can tell is no illness, and ends it.
+    /// Since when a worker that has joined is unhealthy in every check: its node is not Ready, or its VM does not run. The pool's
+    /// `repair` uses this time. An unknown state counts as healthy, and clears it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_since: Option<Time>,
-    /// What was begun for it: kept before anything follows from it.
+    /// The record of the worker's steps. Each is stored before it is acted on.
     #[serde(default)]
     pub journal: Journal,
 }
 
-/// How far a node is.
+/// Phase of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
-    /// Its VM is to be made, or is made and was never powered on.
+    /// Its VM is to be created, or was created and never powered on.
     #[default]
     Provisioning,
-    /// Its VM was powered on, and is to join.
+    /// Its VM was powered on, and has to join.
     Joining,
-    /// It has joined.
+    /// The node has joined.
     Running,
-    /// It had joined, and is given a new token to join again with.
+    /// The node had joined, and gets a new token to join again.
     Rejoining,
-    /// It did not join. What there is of it stays until a person goes on: its console says why.
+    /// The node did not join. Its VM stays until the operator acts. The VM's console shows the reason.
     Failed,
-    /// It is drained, and goes.
+    /// The node is drained and removed.
     Deleting,
 }
 
@@ -240,85 +241,88 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineVm {
-    /// Its BIOS UUID: also in the node's `spec.providerID`, after `vsphere://`.
+    /// BIOS UUID of the VM: also in the node's `spec.providerID`, after `vsphere://`.
     #[schemars(schema_with = "shapes::uuid")]
     pub uuid: String,
-    /// Its name in the inventory.
+    /// Name of the VM in the inventory.
     #[schemars(length(min = 1, max = 80))]
     pub name: String,
-    /// What it is to the node.
+    /// State of the VM.
     pub state: VmState,
 }
 
-/// What a VM is to its node.
+/// State of a VM of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum VmState {
-    /// The node runs in it, or is to.
+    /// The node runs in it, or will run in it.
     Current,
 }
 
-/// What was begun for a worker.
+/// The record of a worker's steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Journal {
-    /// Since when it is in its phase.
+    /// Since when the worker is in its phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Its address from a pool, as it was taken for it; none where it asks for one by DHCP.
+    /// IPv4 address that was claimed from a pool. Unset if the worker uses DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
     pub address: Option<String>,
-    /// The public half of its join token, noted before that is made and until it is removed. The secret half is nowhere here.
+    /// The public half of its join token, stored before the token is created and until it is removed. The secret half is not
+    /// stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[a-z0-9]{6}$"), length(min = 6, max = 6))]
     pub token: Option<String>,
-    /// Until when that token is good, or the last one was.
+    /// When the current or last token expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Time>,
-    /// How many times longer than usual it may take for anything, as it was told when its VM was made.
+    /// Factor for its time limits, as it was when its VM was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20))]
     pub timeout_factor: Option<u32>,
-    /// How long it took to join, in seconds from its power-on.
+    /// How long joining took, in seconds from its power-on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub joined_seconds: Option<u64>,
-    /// The code of why it failed, or leaves.
+    /// Code of the reason why it failed or leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"workers.not-joined")]
     pub code: Option<String>,
-    /// The same in words.
+    /// The same reason in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::sentence")]
     pub reason: Option<String>,
-    /// Since when its node takes no new pods and leaves the addresses of Services to others, for it to go.
+    /// Since when its node is cordoned for removal: no new pods, and no virtual IPs of Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordoned: Option<Time>,
-    /// Since when other nodes answer for the addresses of Services in its place.
+    /// Since when other nodes answer for the virtual IPs of Services in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Time>,
-    /// When its node had said something last, before its VM was powered on again.
+    /// Time of its node's last heartbeat before its VM was powered on again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub last_heartbeat: Option<String>,
-    /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
+    /// Whether its VM ran before it was powered off for a new token, and was not powered on since.
     #[serde(default)]
     pub was_powered_on: bool,
-    /// The key with which its VM asks to join with its last token, as it said before its kubelet was heard, or when somebody else was seen in its place.
+    /// The key with which its VM asks to join with its last token. The VM reports it before its kubelet connects, or when another
+    /// machine was seen in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub key: Option<String>,
-    /// Whether somebody else was seen to have joined in its place, and it was given no other token since.
+    /// Whether another machine was seen to have joined in its place, and no new token was issued since.
     #[serde(default)]
     pub impersonated: bool,
-    /// Its VM, noted before that is taken apart, removed or given up: another one of the same BIOS UUID is a copy.
+    /// Its VM, stored before the VM is dismantled, removed or released. Another VM with the same BIOS UUID is a copy.
     #[serde(default, rename = "deletingVM", skip_serializing_if = "Option::is_none")]
     pub deleting_vm: Option<DeletingVm>,
-    /// UUIDs of the disks that its VM held then, but for volumes of storage drivers.
+    /// UUIDs of the disks that its VM held then, except volumes of storage drivers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::uuids")]
     pub deleting_disks: Vec<String>,
-    /// The file that the settings of its VM were in when the VM was seen last. While the file exists, a VM that is not shown may run.
+    /// Path of the file with the settings of its VM, where the VM was last seen. While the file exists, a VM that the vCenter
+    /// does not show may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub settings: Option<String>,
@@ -326,61 +330,62 @@ pub struct Journal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub datastore: Option<String>,
-    /// What its VM is stamped with in place of the Machine's UID: the UID of the Machine that it was made for, which is not there any more.
-    /// It was adopted.
+    /// UID in the stamp of an adopted VM in place of this Machine's UID. It is the UID of the former Machine, which no longer
+    /// exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub stamp: Option<String>,
 }
 
 reasons! {
-    /// Why a condition of a Machine is as it is.
+    /// Why a condition of a Machine has its status.
     MachineReason:
-    /// Its VM is there and on.
+    /// The VM exists and is powered on.
     VMReady {
-        /// It is.
+        /// The VM is powered on.
         VmRuns as Running = True,
-        /// It is being made.
+        /// The VM is being created.
         VmProvisioning as Provisioning = False,
-        /// It is off, and nobody here has said so: power it on, or delete the Machine. Otherwise another worker takes its place, as
-        /// its pool's `repair` has it.
+        /// The VM is powered off, and not by the controller. Power it on, or delete the Machine. Otherwise another worker
+        /// replaces it according to its pool's `repair`.
         PoweredOff = False,
-        /// It is not there any more.
+        /// The VM no longer exists.
         VmGone as Gone = False,
-        /// Its VM is kept, as `spec.removal` has it: the message says what it is called. It is nobody's by now, and whoever wants it gone removes it in the vCenter.
+        /// The VM is kept, as `spec.removal` asks; the message has its name. The controller no longer manages it. Remove it in
+        /// the vCenter when you no longer need it.
         VmKept as Kept = False,
-        /// The Provider could not be asked, or what may be its VM cannot be read now.
+        /// The Provider could not be asked, or a VM that may be this one cannot be read now.
         VmNotAsked as NotAsked = Unknown,
     }
-    /// Its node is Ready.
+    /// The node is Ready.
     NodeReady {
-        /// It is.
+        /// The node is Ready.
         NodeServes as KubeletReady = True,
-        /// It has not joined yet.
+        /// The node has not joined yet.
         Joining = False,
-        /// It did not join; the message says why, as its console does.
+        /// The node did not join; the message has the reason, as its console does.
         JoinFailed = False,
-        /// It is not Ready; the message says why, as the node does.
+        /// The node is not Ready; the message has the reason that the node reports.
         NotReady = False,
-        /// It is drained, or what keeps it from that is in the message.
+        /// The node is drained; the message has what blocks that, if something does.
         Draining = False,
-        /// Its cluster does not answer.
+        /// The cluster does not answer.
         NodeNotReached as NotReached = Unknown,
     }
-    /// It is made as its pool or its cluster has it.
+    /// The node matches the spec of its pool or its cluster.
     UpToDate {
-        /// It is.
+        /// The node matches it.
         Current = True,
-        /// It is not: the message says what differs.
+        /// The node differs; the message says in what.
         Outdated = False,
     }
-    /// It does its work.
+    /// The node does its work.
     Ready {
-        /// It does.
+        /// The node does its work.
         Works as Ready = True,
-        /// Another condition says what is in the way.
+        /// Another condition says what is wrong.
         WorksNot as NotReady = False,
-        /// Something that has to be known is not.
+        /// Something that has to be known is unknown.
         NotKnown = Unknown,
     }
 }

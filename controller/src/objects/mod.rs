@@ -1,15 +1,16 @@
-//! The kinds, one file or room each: what a person fills in, what the controller says of it, what an API server refuses by itself.
+//! The kinds, one file or room each: what users write, what the controller writes into the status, and which values an API server
+//! rejects.
 //!
 //! Conventions, the same in all files:
 //!
-//! - The types are what is written and read, not yet judged: what a rule cannot see (other objects, a vCenter) is judged by
-//!   decisions. They read tolerantly; unknown fields of a later version are dropped by the API server.
-//! - Kinds only grow: a field that comes later is optional or has a default, and none goes that anybody does or reads. A value of a
-//!   spec that nobody does is refused by a rule: a person would count on it.
-//! - Each list, map and string is bounded. An API server estimates what a rule may cost by these bounds, and refuses a kind
-//!   whose rules could take too long (Kubernetes, "Validation rules", "Resource use by validation functions").
-//! - Units stand in names: `memoryMiB`, `drainSeconds`.
-//! - What stands in the cluster's file or in the OVF form too has the same words here.
+//! - The types are read tolerantly and not yet checked. Decisions check what a rule cannot see, such as other objects or a
+//!   vCenter. The API server drops unknown fields of a later version.
+//! - Kinds only grow: a new field is optional or has a default. A field that is used is not removed. A rule rejects a value that
+//!   the controller does not implement, because a user would rely on it.
+//! - Each list, map and string has a bound. An API server estimates the cost of a rule by these bounds. It rejects a kind whose
+//!   rules could take too long (Kubernetes, "Validation rules", "Resource use by validation functions").
+//! - Names of fields contain the unit: `memoryMiB`, `drainSeconds`.
+//! - Settings that are also in the cluster's file or in the OVF form have the same words here.
 #![allow(clippy::duplicated_attributes, reason = "each column of a kind has a type, and several are texts")]
 
 mod all;
@@ -71,12 +72,11 @@ pub const GROUP: &str = "kaas.local";
 pub const VERSION: &str = "v1alpha1";
 /// The namespace of the controller's own objects.
 pub const SYSTEM: &str = "kaas-system";
-/// The annotation without which a [`TenantCluster`] is not deleted: its name, as its value.
+/// The annotation without which a [`TenantCluster`] is not deleted. Its value is the cluster's name.
 pub const CONFIRM_DELETE: &str = "kaas.local/confirm-delete";
-/// The annotation by which a person has VMs of a [`TenantCluster`] that are newer than the database taken as they are: its name, as its
-/// value.
+/// The annotation that accepts VMs of a [`TenantCluster`] that are newer than the database. Its value is the cluster's name.
 pub const ADOPT: &str = "kaas.local/adopt";
-/// The annotation by which a person asks something of an [`Operation`]: `resume`, `rollback`, `commit` or `abandon`.
+/// The annotation that asks something of an [`Operation`]: `resume`, `rollback`, `commit` or `abandon`.
 pub const DO: &str = "kaas.local/do";
-/// Of a [`TenantCluster`], a size for its control plane that follows from the number of its nodes.
+/// The value of a control plane's `vmClass` that derives the size from the number of workers.
 pub const AUTO: &str = "auto";

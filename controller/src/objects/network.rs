@@ -1,4 +1,4 @@
-//! The addresses that a cluster has.
+//! The addresses of a cluster.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ fn range_rules() -> Vec<Value> {
     )]
 }
 
-/// Ranges of one list share no address.
+/// The ranges of a list are disjoint.
 pub(super) fn apart(list: &str, message: &str) -> Value {
     let (before, after) = (
         format!("{} < {}", number("one.last"), number("other.first")),
@@ -38,17 +38,17 @@ pub(super) fn apart(list: &str, message: &str) -> Value {
     rule(format!("{list}.all(one, {list}.exists_one(other, !({before}) && !({after})))"), message)
 }
 
-/// Where clients reach the cluster's Kubernetes API.
+/// Address of the cluster's Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = endpoint_rules()))]
 pub struct Endpoint {
-    /// An unused IPv4 address in the subnet of the control nodes, which they hand over to each other (VRRP). It need not be in a range of
-    /// their IPPool, and no other cluster has it then.
+    /// An unused IPv4 address in the subnet of the control-plane nodes. They hand it over to each other (VRRP). It need not be in
+    /// a range of their IPPool. No other cluster gets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.10")]
     pub address: Option<String>,
-    /// The IPPool that such an address is taken from.
+    /// The IPPool that the address is taken from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_ref: Option<Reference>,
 }
@@ -62,8 +62,8 @@ fn endpoint_rules() -> Vec<Value> {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = vip_rules()))]
 pub struct ServiceVips {
-    /// Unused addresses in the subnet of the workers, 256 at most. They need not be in a range of their IPPool, and no other cluster has
-    /// them then. They stay once control nodes are made.
+    /// Unused addresses in the subnet of the workers, at most 256. They need not be in a range of their IPPool. No other cluster
+    /// gets them. They cannot change once control-plane nodes exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8))]
     pub ranges: Option<Vec<AddressRange>>,
@@ -91,30 +91,31 @@ fn apart_if_given(field: &str, message: &str) -> Value {
     rule
 }
 
-/// What a cluster's nodes are on, and the addresses inside it.
+/// The network of a cluster's nodes, and the addresses inside the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = network_rules()))]
 pub struct Network {
-    /// The network of the Provider that the control nodes are on, and workers of pools that name no other. It has addresses from
-    /// an IPPool: control nodes take none by DHCP. It stays.
+    /// The network of the Provider for control-plane nodes, and for workers of pools that name no other. Its addresses come from
+    /// an IPPool: control-plane nodes do not use DHCP. It cannot change.
     #[schemars(schema_with = "shapes::label", example = &"blue")]
     pub name: String,
-    /// Where clients reach the Kubernetes API. It stays.
+    /// Address of the Kubernetes API. It cannot change.
     pub endpoint: Endpoint,
-    /// IPv4 range of pods, a /8 to a /24; each node takes a /24 of it. It must not overlap the subnet of nodes, the services or
-    /// any network that pods need to reach. It stays.
+    /// IPv4 range of pods, a /8 to a /24. Each node takes a /24 of it. It must not overlap the subnet of nodes, the services or
+    /// any network that pods need to reach. It cannot change.
     #[serde(default = "pods")]
     #[schemars(schema_with = "shapes::pods", example = &"10.244.0.0/16")]
     pub pods: String,
-    /// IPv4 range of Services, a /12 to a /24. It must not overlap the subnet of nodes or the pods. It stays.
+    /// IPv4 range of Services, a /12 to a /24. It must not overlap the subnet of nodes or the pods. It cannot change.
     #[serde(default = "services")]
     #[schemars(schema_with = "shapes::services", example = &"10.96.0.0/16")]
     pub services: String,
     /// Addresses for Services of the type LoadBalancer. Without any, the cluster has no load balancer.
     #[serde(default, rename = "serviceVIPs", skip_serializing_if = "Option::is_none")]
     pub service_vips: Option<ServiceVips>,
-    /// UDP port of the pod network between nodes. Another one where the physical network or NSX uses this one itself. It stays.
+    /// UDP port of the pod network between nodes. Set another one if the physical network or NSX uses 8472 itself. It cannot
+    /// change.
     #[serde(default = "vxlan_port")]
     #[schemars(range(min = 1024, max = 65535))]
     pub vxlan_port: u16,
@@ -154,7 +155,7 @@ fn services() -> String {
     "10.96.0.0/16".to_owned()
 }
 
-/// The port that Linux and Flannel use for VXLAN without IANA's (8472).
+/// The default of Linux and Flannel for VXLAN. IANA's port is 4789.
 fn vxlan_port() -> u16 {
     8472
 }

@@ -1,4 +1,4 @@
-//! `NodeImage`: an image that nodes of tenants may run.
+//! `NodeImage`: an image that nodes of tenant clusters may run.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
@@ -35,18 +35,18 @@ use super::shapes;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = image_rules()))]
 pub struct NodeImageSpec {
-    /// SHA-256 over the digests of the OVA's manifest. It stays.
+    /// SHA-256 over the digests of the OVA's manifest. It cannot change.
     #[schemars(
         schema_with = "shapes::digest",
         example = &"sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866"
     )]
     pub digest: String,
-    /// Fingerprint of the publisher's key that must have signed the OVA; none for a development image, which nobody has signed.
-    /// It stays.
+    /// Fingerprint of the publisher's key that must have signed the OVA. Unset for a development image without a signature. It
+    /// cannot change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::digest")]
     pub publisher: Option<String>,
-    /// From when on the image is what. Without any it is supported.
+    /// The phases of the image and when each begins. Without any, the image is `Supported`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 4),
@@ -72,70 +72,71 @@ fn image_rules() -> Vec<Value> {
     ]
 }
 
-/// From when on an image is what.
+/// A phase of an image and when it begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Lifecycle {
-    /// What it is.
+    /// The phase.
     pub phase: LifecyclePhase,
-    /// From when on.
+    /// When the phase begins.
     #[schemars(example = &"2027-01-01T00:00:00Z")]
     pub from: Time,
 }
 
-/// How far an image is in its life.
+/// The phase of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum LifecyclePhase {
-    /// It is taken where it is named, and never by itself.
+    /// The image is used where it is named, and never chosen by default.
     Preview,
-    /// New clusters take the newest one of these.
+    /// New clusters use the newest of these images.
     Supported,
-    /// Clusters that have it keep it, and say so; no new one takes it.
+    /// Clusters that have the image keep it, and report this. New clusters do not use it.
     Deprecated,
-    /// Clusters that have it say that they must leave it; no VM is made of it for any other reason than to keep their size.
+    /// Clusters that have the image report that they must leave it. New VMs are created from it only to keep the size of a
+    /// cluster.
     Expired,
 }
 
-/// What is known of an image.
+/// The state of an image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeImageStatus {
-    /// The generation of the spec that this was judged by.
+    /// The generation of the spec that was evaluated.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
-    /// Whether VMs can be made of it, and why not.
+    /// Whether VMs can be created from the image, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
-    /// The name of the appliance, as its templates have it.
+    /// Name of the appliance, from its templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub appliance: Option<String>,
-    /// Its version.
+    /// Version of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::version")]
     pub version: Option<String>,
-    /// 32 hexadecimal digits that come from its content.
+    /// 32 hexadecimal digits that follow from the image's content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[0-9a-f]{32}$"), length(min = 32, max = 32))]
     pub build: Option<String>,
-    /// The minors of Kubernetes that it carries.
+    /// The minor versions of Kubernetes that the image carries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::minors")]
     pub kubernetes: Vec<String>,
-    /// The minor of etcd that it runs.
+    /// The minor version of etcd that the image runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub etcd: Option<String>,
-    /// Of which versions it may take the place; none for any that is not newer.
+    /// The versions that can be upgraded to this image. Unset if any older version can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub upgrades_from: Option<String>,
-    /// How far it is in its life.
+    /// The current phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<LifecyclePhase>,
-    /// Where VMs can be cloned from.
+    /// The templates that VMs can be cloned from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 256),
@@ -157,35 +158,35 @@ pub struct Template {
     /// BIOS UUID of the template.
     #[schemars(schema_with = "shapes::uuid")]
     pub uuid: String,
-    /// Whether it carries the stamp of this digest and this signer.
+    /// Whether the template has the stamp of this digest and this publisher.
     #[serde(default)]
     pub stamped: bool,
 }
 
 reasons! {
-    /// Why a condition of an image is as it is.
+    /// Why a condition of an image has its status.
     NodeImageReason:
-    /// VMs can be made of it.
+    /// VMs can be created from the image.
     Ready {
         /// Each datastore that clusters need it on has a template.
         TemplatesReady = True,
         /// No Provider has a template of it: push the OVA there.
         NoTemplate = False,
-        /// A template does not carry the stamp of this digest and this signer, so it is not believed; the message names it.
-        /// Delete it and push the OVA again.
+        /// A template lacks the stamp of this digest and this publisher, so it is not trusted; the message names it. Delete it
+        /// and push the OVA again.
         NotStamped = False,
-        /// Its last phase has begun: take another one.
+        /// Its last phase has begun: use another image.
         Expired = False,
         /// No Provider could be asked.
         NotAsked = Unknown,
     }
-    /// This controller knows how to run it.
+    /// This controller can run the image.
     Compatible {
-        /// It does.
+        /// The controller can run it.
         Understood = True,
-        /// The image says something of itself that this controller does not know: upgrade the control cluster first.
+        /// The image needs something that this controller does not know: upgrade the control cluster first.
         TooNew = False,
-        /// It is no image of tenant clusters.
+        /// The image is not one for tenant clusters.
         OtherAppliance = False,
         /// No template was read yet.
         NotRead = Unknown,

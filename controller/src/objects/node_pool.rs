@@ -52,24 +52,25 @@ use super::shapes;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = pool_rules()))]
 pub struct NodePoolSpec {
-    /// The cluster, in the same namespace. It stays.
+    /// The cluster, in the same namespace. It cannot change.
     pub cluster_ref: Reference,
-    /// How many workers there are to be.
+    /// Wanted number of workers.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 1000), example = 3)]
     pub replicas: u32,
-    /// The VMClass.
+    /// Name of the VMClass.
     #[schemars(schema_with = "shapes::label", example = &"medium")]
     pub vm_class: String,
-    /// The zones that workers are spread over; without any all of the Provider's.
+    /// The zones that workers are spread over. Without any, all zones of the Provider.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::zones", example = ["a"])]
     pub zones: Vec<String>,
-    /// The network of the Provider that workers are on: that of the control nodes, which may be left out. Another one is `NotSupported`.
+    /// The network of the Provider for workers. It can be left out, and must be that of the control-plane nodes. Another one is
+    /// `NotSupported`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::label", example = &"blue")]
     pub network: Option<String>,
-    /// Labels of the nodes when they join. A node carries its zone and its pool by itself.
+    /// Labels of the nodes when they join. The labels of zone and pool are always set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::labels", example = [("example.com/tier", "edge")].into_iter().collect::<BTreeMap<_, _>>())]
     pub labels: BTreeMap<String, String>,
@@ -80,10 +81,10 @@ pub struct NodePoolSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
     )]
     pub taints: Vec<Taint>,
-    /// How workers are replaced, and how any leaves.
+    /// How workers are replaced and drained.
     #[serde(default)]
     pub rollout: Rollout,
-    /// What is done about workers that are ill.
+    /// How unhealthy workers are replaced.
     #[serde(default)]
     pub repair: Repair,
 }
@@ -93,43 +94,43 @@ fn pool_rules() -> Vec<Value> {
         fixed("clusterRef", "the cluster of a pool stays: make another pool"),
         rule(
             format!("!has(self.zones) || {}", distinct("self.zones", "")["rule"].as_str().unwrap_or_default()),
-            "a zone is there twice",
+            "a zone is listed twice",
         ),
     ]
 }
 
-/// A taint of nodes: pods that do not tolerate it are kept away.
+/// A taint of nodes. Pods that do not tolerate it are kept away.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Taint {
-    /// Its key.
+    /// Key of the taint.
     #[schemars(schema_with = "shapes::key", example = &"example.com/edge")]
     pub key: String,
-    /// Its value; it may be empty.
+    /// Value of the taint. It may be empty.
     #[serde(default)]
     #[schemars(schema_with = "shapes::value", example = &"true")]
     pub value: String,
-    /// What it does.
+    /// Effect of the taint.
     pub effect: Effect,
 }
 
-/// What a taint does to pods that do not tolerate it.
+/// The effect on pods that do not tolerate the taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Effect {
-    /// They are not placed.
+    /// The pods are not placed on the node.
     NoSchedule,
-    /// They are placed elsewhere if that can be.
+    /// The pods are placed on other nodes if possible.
     PreferNoSchedule,
-    /// They are not placed, and those that run are evicted.
+    /// The pods are not placed on the node, and running ones are evicted.
     NoExecute,
 }
 
-/// How workers are replaced, and how any leaves.
+/// How workers are replaced and drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rollout_rules()))]
 pub struct Rollout {
-    /// How many VMs there may be beyond the wanted workers meanwhile.
+    /// How many VMs may exist above the wanted number during a replacement.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 100))]
     pub max_surge: u32,
@@ -137,7 +138,7 @@ pub struct Rollout {
     #[serde(default)]
     #[schemars(range(min = 0, max = 100))]
     pub max_unavailable: u32,
-    /// How long pods may take to move away from a worker, in seconds. Nothing is forced then: a person is waited for.
+    /// How long pods may take to leave a worker, in seconds. After that nothing is forced: the operator has to act.
     #[serde(default = "drain_seconds")]
     #[schemars(range(min = 0, max = 86400))]
     pub drain_seconds: u32,
@@ -145,7 +146,7 @@ pub struct Rollout {
     #[serde(default = "join_seconds")]
     #[schemars(range(min = 60, max = 1500))]
     pub join_seconds: u32,
-    /// Whether no outdated worker is replaced for now.
+    /// Whether the replacement of outdated workers is suspended.
     #[serde(default)]
     pub paused: bool,
 }
@@ -169,17 +170,17 @@ fn rollout_rules() -> Vec<Value> {
     )]
 }
 
-/// What is done about workers that are ill.
+/// How unhealthy workers are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Repair {
-    /// For how long a worker is not Ready, or its VM is off or gone, before another one takes its place, in seconds; 0 for never. That a
-    /// node is cordoned is no illness.
+    /// How long a worker may be unhealthy before it is replaced, in seconds. A worker is unhealthy if it is not Ready, or its VM
+    /// is off or missing. A cordoned node is not unhealthy. 0 means never.
     #[serde(default = "after_seconds")]
     #[schemars(range(min = 0, max = 86400))]
     pub after_seconds: u32,
-    /// How many of the workers that have joined may be ill, in percent, for any to be repaired: where more are, the cause is elsewhere,
-    /// and nothing is done. One may always be, unless this is 0.
+    /// Maximum share of unhealthy workers among those that have joined, in percent, up to which workers are replaced. If more are
+    /// unhealthy, the cause is elsewhere, and none is replaced. One worker may always be unhealthy, unless this is 0.
     #[serde(default = "max_unhealthy_percent")]
     #[schemars(range(min = 0, max = 100))]
     pub max_unhealthy_percent: u8,
@@ -191,35 +192,35 @@ impl Default for Repair {
     }
 }
 
-/// What is known of a pool.
+/// The state of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolStatus {
-    /// The generation of the spec that this was judged by.
+    /// The generation of the spec that was evaluated.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
-    /// How the pool is, and why.
+    /// The state of the pool, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
-    /// How many workers there are, those that leave left out.
+    /// Number of workers, without those that leave.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub replicas: i32,
-    /// How many of them are Ready.
+    /// Number of these that are Ready.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub ready_replicas: i32,
-    /// How many of them are made as the spec has it.
+    /// Number of these that match the spec.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub updated_replicas: i32,
-    /// The labels of the pool's Machines, as a selector: for what scales by itself.
+    /// The labels of the pool's Machines, as a selector for autoscalers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::sentence")]
     pub selector: Option<String>,
-    /// The highest number that a Machine was given: names are never used again.
+    /// The highest number that a Machine got. Names are never used again.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub last_index: i64,
@@ -229,17 +230,17 @@ fn one() -> u32 {
     1
 }
 
-/// As `fleet` has it.
+/// The default of `fleet`.
 fn drain_seconds() -> u32 {
     300
 }
 
-/// As `fleet` has it.
+/// The default of `fleet`.
 fn join_seconds() -> u32 {
     900
 }
 
-/// As kube-controller-manager waits before it takes a silent node's pods elsewhere.
+/// How long kube-controller-manager waits before it moves the pods of a silent node.
 fn after_seconds() -> u32 {
     300
 }
@@ -249,65 +250,65 @@ fn max_unhealthy_percent() -> u8 {
 }
 
 reasons! {
-    /// Why a condition of a pool is as it is.
+    /// Why a condition of a pool has its status.
     NodePoolReason:
-    /// All workers that are wanted are there and Ready.
+    /// All wanted workers exist and are Ready.
     Ready {
-        /// They are.
+        /// All are Ready.
         AllReady = True,
-        /// Some come or go.
+        /// Workers are being created or removed.
         Scaling = False,
-        /// Some are not Ready; the message names them, and says why.
+        /// Some workers are not Ready; the message names them, with the reason.
         WorkersNotReady = False,
-        /// Some did not join and are left as they are: their Machines say why. Another image or class, or the deletion of such a
-        /// Machine, has them made anew.
+        /// Some workers did not join and are left as they are; their Machines have the reason. They are replaced after a change
+        /// of the image or the class, or when you delete such a Machine.
         JoinFailed = False,
-        /// The controller's database is older than VMs of workers, which the message names, as after a restore of the control cluster: nothing
-        /// of any worker is changed, powered off, deleted or made before a person has seen to it.
+        /// The controller's database is older than VMs of workers, which the message names, as after a restore of the control
+        /// cluster. No worker is changed, powered off, deleted or created until the operator decides.
         AdoptionRequired = False,
-        /// What the Provider's limits leave does not suffice for all that are wanted; the message has the numbers. Those that are there
-        /// stay.
+        /// The Provider's limits do not suffice for all wanted workers; the message has the numbers. Existing workers stay.
         CapacityMissing = False,
-        /// The namespace is none of those that the Provider allows any more, and there are fewer workers than are wanted: none is made.
-        /// Those that are there stay.
+        /// The Provider no longer allows the namespace, and fewer workers exist than are wanted: none is created. Existing
+        /// workers stay.
         NamespaceNotAllowed = False,
-        /// The cluster has 16 older pools: no worker is made for this one. Make those larger, or delete one of them.
+        /// The cluster has 16 older pools: no worker is created for this one. Enlarge those, or delete one of them.
         TooMany = False,
-        /// The cluster is not there, or not Ready for workers yet.
+        /// The cluster is missing, or not Ready for workers yet.
         ClusterNotReady = False,
-        /// Something that the spec names is not there, or no worker can be made of it; the message names it.
+        /// An object that the spec names is missing or unsuitable; the message names it.
         Unfit = False,
-        /// The spec asks for something that this version of the controller does not do; the message names it.
+        /// The spec asks for something that this version of the controller does not support; the message names it.
         NotSupported = False,
         /// The cluster does not answer.
         NotReached = Unknown,
     }
-    /// All workers are made as the spec has it, of the cluster's image and minor. What its `site` says by now is none of it.
+    /// All workers match the spec, and the cluster's image and minor version. Changes of the cluster's `site` do not count.
     UpToDate {
-        /// They are.
+        /// All workers match it.
         Current = True,
-        /// Outdated ones are replaced.
+        /// Outdated workers are being replaced.
         Replacing = False,
         /// `rollout.paused` or the cluster's `paused` is set.
         Paused = False,
-        /// A worker cannot leave; the message names the pods, budgets or volumes that keep it.
+        /// A worker cannot leave; the message names the pods, budgets or volumes that block it.
         DrainBlocked = False,
-        /// The control nodes have to come first.
+        /// The control-plane nodes have to be changed first.
         AwaitingControlPlane = False,
     }
-    /// Workers that are ill may be repaired.
+    /// Unhealthy workers may be replaced.
     Repairable {
-        /// They may.
+        /// Few enough workers are unhealthy.
         FewUnhealthy = True,
-        /// More are ill than `repair.maxUnhealthyPercent` has: look for a cause that they share. Nothing is repaired meanwhile.
+        /// More workers are unhealthy than `repair.maxUnhealthyPercent` allows. Look for a common cause. None is replaced until
+        /// then.
         TooManyUnhealthy = False,
-        /// Some did not join: none would take the place of one that is ill. Their Machines say why.
+        /// Some workers did not join, so a replacement would not join either. Their Machines have the reason.
         RepairStopped as JoinFailed = False,
-        /// There is no room for one that would take the place of one that is ill; the message has the numbers. It stays meanwhile.
+        /// There is no capacity for a replacement; the message has the numbers. The unhealthy worker stays until then.
         NoRoom as CapacityMissing = False,
         /// `repair.afterSeconds` is 0.
         RepairOff = False,
-        /// The cluster or its Provider does not answer: nobody knows who is ill.
+        /// The cluster or its Provider does not answer: the health of workers is unknown.
         RepairNotKnown as NotKnown = Unknown,
     }
 }

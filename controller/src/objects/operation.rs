@@ -1,5 +1,5 @@
-//! `Operation`: a change of a control plane, as a plan that was decided before its first step, and the journal of what was done.
-//! Knows nothing of how steps are taken.
+//! `Operation`: a change of a control plane, as a plan that was decided before its first step, and the journal of its steps. Does
+//! not know how steps run.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use super::reference::Reference;
 use super::rules::{rule, unchanged};
 use super::shapes;
 
-/// A plan.
+/// The plan of a change.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "kaas.local",
     version = "v1alpha1",
     kind = "Operation",
-    doc = "A change of a TenantCluster's control plane: the plan, which stays as it was decided, and what was done of it. The \
-           controller makes it. Read it before it begins with `paused` on the cluster. The annotation `kaas.local/do` asks \
-           something of it: `resume`, `rollback`, `commit` or `abandon`; the controller takes it away once that is noted.",
+    doc = "A change of a TenantCluster's control plane: the plan, which cannot change, and the journal of its steps. The \
+           controller creates it. To read it before it begins, set `paused` on the cluster. The annotation `kaas.local/do` asks \
+           something of it: `resume`, `rollback`, `commit` or `abandon`; the controller removes it once that is recorded.",
     derive = "PartialEq",
     status = "OperationStatus",
     namespaced,
@@ -32,7 +32,7 @@ use super::shapes;
         "self.metadata.name.startsWith(self.spec.clusterRef.name + '-')",
         "the name does not begin with the cluster's name and a dash"
     ),
-    // Of the whole object: no rule of a part is asked where the part goes.
+    // A rule of the whole object: an API server does not evaluate the rule of a part that is removed.
     validation = (
         "!has(oldSelf.status) || !has(oldSelf.status.entries) || (has(self.status) && has(self.status.entries) && \
          self.status.entries.size() >= oldSelf.status.entries.size())",
@@ -57,43 +57,43 @@ use super::shapes;
 pub struct OperationSpec {
     /// The cluster, in the same namespace.
     pub cluster_ref: Reference,
-    /// What it does.
+    /// Type of the change.
     #[serde(rename = "type")]
     pub kind: OperationKind,
-    /// The image before; of a swap.
+    /// The image before an image swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub from_image: Option<String>,
-    /// The image after; of a swap.
+    /// The image after an image swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub to_image: Option<String>,
-    /// How large control nodes are before; of a swap.
+    /// Size of control-plane nodes before an image swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_size: Option<ControlPlaneSize>,
-    /// How large they are after; of a swap. One of the same image is for that alone.
+    /// Size of control-plane nodes after an image swap. With the same image, the swap changes the size alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_size: Option<ControlPlaneSize>,
-    /// The VMClass that a person had named for it; of a swap. None where the cluster had `auto`.
+    /// The VMClass for an image swap that the spec names. Unset if the cluster has `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::label", example = &"medium")]
     pub to_class: Option<String>,
-    /// The minor of Kubernetes before; where that is raised.
+    /// Minor version of Kubernetes before an upgrade of Kubernetes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::minor")]
     pub from_version: Option<String>,
-    /// The minor of Kubernetes after; where that is raised.
+    /// Minor version of Kubernetes after an upgrade of Kubernetes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::minor")]
     pub to_version: Option<String>,
-    /// The generation of the cluster's spec that it was decided by.
+    /// The generation of the cluster's spec that the plan is based on.
     #[schemars(range(min = 1))]
     pub cluster_generation: i64,
     /// The steps in their order.
     #[schemars(length(min = 1, max = 256))]
     pub steps: Vec<PlannedStep>,
-    /// The same plan as the program keeps it, with what was seen when it was decided: as `plan` in the journal of
-    /// `kaas upgrade`.
+    /// The same plan as the program stores it, with the inventory that it is based on. It has the format of `plan` in the journal
+    /// of `kaas upgrade`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::kept")]
     pub plan: Option<Value>,
@@ -101,7 +101,7 @@ pub struct OperationSpec {
 
 fn operation_rules() -> Vec<Value> {
     vec![
-        unchanged("a plan stays as it was decided: what is wanted otherwise is said in the TenantCluster"),
+        unchanged("a plan stays as it was decided: change the TenantCluster instead"),
         rule(
             "self.type != 'ImageSwap' || (has(self.fromImage) && has(self.toImage) && \
              (self.fromImage != self.toImage || has(self.toSize)))",
@@ -110,12 +110,12 @@ fn operation_rules() -> Vec<Value> {
         rule(
             "self.type != 'KubernetesUpgrade' || (has(self.fromVersion) && has(self.toVersion) && \
              int(self.toVersion.split('.')[1]) - int(self.fromVersion.split('.')[1]) == 1)",
-            "Kubernetes is raised by one minor",
+            "Kubernetes is raised by one minor version",
         ),
     ]
 }
 
-/// How large a control node is.
+/// Size of a control-plane node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControlPlaneSize {
@@ -128,12 +128,12 @@ pub struct ControlPlaneSize {
     pub memory_mib: u32,
 }
 
-/// What an Operation does.
+/// Type of an Operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OperationKind {
-    /// Takes the control nodes to another image or size, each with its data disk.
+    /// Swaps the control-plane nodes to another image or size. Each keeps its data disk.
     ImageSwap,
-    /// Takes the control nodes to the next minor of Kubernetes.
+    /// Upgrades the control-plane nodes to the next minor version of Kubernetes.
     KubernetesUpgrade,
 }
 
@@ -141,34 +141,34 @@ pub enum OperationKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedStep {
-    /// What it does: a word of `kaas upgrade`'s plans.
+    /// The action: a word of `kaas upgrade`'s plans.
     #[schemars(length(min = 1, max = 64), example = &"power-on")]
     pub action: String,
-    /// The node that it is for; none for the whole.
+    /// The node of the step. Unset for steps of the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::label", example = &"shop-cp1")]
     pub node: Option<String>,
 }
 
-/// What was done of a plan.
+/// The journal and state of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = journal_rules()))]
 pub struct OperationStatus {
-    /// The hold that goes on with the journal: one of a lower number adds nothing to it.
+    /// The number of the lease that writes the journal. A holder of a lower number adds nothing.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub lease: u64,
-    /// How it stands, and why.
+    /// The state of the Operation, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
-    /// The journal: each entry is kept before anything follows from it. None is changed, and none goes; but as long as a step
-    /// waits, the last entry says for what, and the next reason takes its place. `plan` of the first one is `spec.plan`.
+    /// The journal. Each entry is stored before it is acted on, and none is changed or removed. One exception: while a step
+    /// waits, the last entry has the reason, and the next reason replaces it. `plan` of the first entry is `spec.plan`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2048), extend("x-kubernetes-list-type" = "atomic"))]
     pub entries: Vec<JournalEntry>,
-    /// The step that is taken, or comes next, in words.
+    /// The current or next step, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"gate shop-cp2")]
     pub step: Option<String>,
@@ -176,24 +176,25 @@ pub struct OperationStatus {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub steps_done: i32,
-    /// Since when all control nodes are good on the new image, for as long as they are: with `upgrade.commit: Auto` on the cluster it is
-    /// committed ten minutes later.
+    /// Since when all control-plane nodes are healthy on the new image without interruption. With `upgrade.commit: Auto` on the
+    /// cluster, the commit follows ten minutes later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<Time>,
-    /// When control nodes were last seen to be good: where nobody could look for more than two minutes `healthySince` begins anew.
+    /// When control-plane nodes were last seen healthy. If their state is unknown for more than two minutes, `healthySince`
+    /// starts again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_healthy: Option<Time>,
-    /// How it has ended; none while it goes on, or has a way back.
+    /// Outcome of the Operation. Unset while it runs or can be rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"committed")]
     pub outcome: Option<String>,
-    /// Whether what it has come to stands in the cluster's `status.resolved`, from which pools and the next change go. Of one that was
-    /// abandoned: whether all control nodes were found to be as it stands there since.
+    /// Whether the result is in the cluster's `status.resolved`, which pools and the next change use. After an abandoned
+    /// Operation: whether all control-plane nodes were seen to match that status since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resolved_updated: bool,
 }
 
-/// The first entry, the last one and the one before it stand for all: a list that was mixed up differs in one of them.
+/// The first entry, the last one and the one before it represent all: a reordered list differs in one of them.
 fn journal_rules() -> Vec<Value> {
     let same = |place: &str| format!("self.entries[{place}] == oldSelf.entries[{place}]");
     let last = "oldSelf.entries.size() - 1";
@@ -211,25 +212,25 @@ fn journal_rules() -> Vec<Value> {
     )]
 }
 
-/// An entry of the journal: the same JSON as a line of `kaas upgrade`'s journal, whose further members are kept as they are.
+/// An entry of the journal: the same JSON as a line of `kaas upgrade`'s journal. Its further members are stored unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JournalEntry {
-    /// When: seconds of Unix time.
+    /// Time in seconds of Unix time.
     #[schemars(range(min = 0))]
     pub at: u64,
-    /// The hold under which it was written: each take-over of the cluster's control nodes has the next number, and a Lease.
+    /// Number of the lease under which the entry was written. Each take-over of the cluster's control-plane nodes has the next
+    /// number, and a Lease.
     #[schemars(range(min = 0))]
     pub lease: u64,
-    /// What happened.
+    /// Name of the event.
     #[schemars(length(min = 1, max = 64), example = &"begun")]
     pub event: String,
-    /// What belongs to that event.
+    /// Further members of the event.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
 }
 
-/// Since when an Operation is as it is: for the program that shows it.
 impl OperationStatus {
     /// When the last entry was written.
     pub fn last(&self) -> Option<Time> {
@@ -239,41 +240,41 @@ impl OperationStatus {
 }
 
 reasons! {
-    /// Why a condition of an Operation is as it is.
+    /// Why a condition of an Operation has its status.
     OperationReason:
-    /// Steps are taken.
+    /// Steps run.
     Progressing {
-        /// They are.
+        /// Steps run.
         Running = True,
-        /// The way back is taken; the message says why.
+        /// The rollback runs; the message has the reason.
         RollingBack = True,
         /// The cluster's `paused` is set.
         Paused = False,
-        /// A step waits for something; the message says for what, and it is tried again.
+        /// A step waits; the message says for what. The step is tried again.
         Waiting = False,
-        /// A step failed and waits for a person; the message says what can be done. With the annotation `kaas.local/do` it is tried
-        /// again (`resume`), taken back (`rollback`), or ended where it stands (`abandon`).
+        /// A step failed and waits for the operator; the message says what can be done. The annotation `kaas.local/do` retries it
+        /// (`resume`), rolls back (`rollback`), or ends the Operation where it is (`abandon`).
         Blocked = False,
-        /// All nodes are good on the new image; the commit is awaited: the annotation `kaas.local/do` with `commit`, or with
-        /// `rollback` for the way back.
+        /// All nodes are healthy on the new image, and the commit is awaited. Set the annotation `kaas.local/do` to `commit`, or
+        /// to `rollback`.
         AwaitingCommit = False,
-        /// The annotation `kaas.local/do` has another word than `resume`, `rollback`, `commit` and `abandon`, or one for which it
-        /// has gone too far; the message says which.
+        /// The annotation `kaas.local/do` has an unknown word, or one that the Operation no longer allows; the message says
+        /// which. Known are `resume`, `rollback`, `commit` and `abandon`.
         Rejected = False,
-        /// It has ended.
+        /// The Operation has ended.
         Ended = False,
-        /// The control cluster itself is being upgraded, or a control node of it takes no pods: it goes on afterwards.
+        /// The control cluster itself is being upgraded, or one of its nodes takes no pods. The Operation continues afterwards.
         ControlClusterChanges = False,
     }
-    /// What it was for is done.
+    /// The change is complete.
     Succeeded {
-        /// It is.
+        /// The change is complete.
         Done = True,
-        /// All nodes run what they ran before.
+        /// All nodes run the former image again.
         RolledBack = False,
-        /// A person has ended it where it stood, with `kaas.local/do` and `abandon`.
+        /// The operator ended the Operation where it was, with `kaas.local/do` and `abandon`.
         Abandoned = False,
-        /// It goes on.
+        /// The Operation has not ended.
         NotEnded = Unknown,
     }
 }

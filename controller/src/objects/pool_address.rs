@@ -1,5 +1,5 @@
-//! `PoolAddress`: one address in use. Who makes the object has the address: its name is the pool's and the address, and no API
-//! server makes two objects of one name.
+//! `PoolAddress`: one address in use. Creating the object claims the address: the object's name consists of the pool and the
+//! address, and an API server creates each name once.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -17,12 +17,12 @@ use super::shapes;
     version = "v1alpha1",
     kind = "PoolAddress",
     plural = "pooladdresses",
-    doc = "An address of an IPPool that is in use. The controller makes it, and removes it once the VM that had it is proved gone.",
+    doc = "An address of an IPPool that is in use. The controller creates it, and removes it once the VM that had it is proved deleted.",
     derive = "PartialEq",
     shortname = "pa",
     validation = (
         "self.metadata.name == self.spec.poolRef.name + '-' + self.spec.address.replace('.', '-')",
-        "the name is not the pool's and the address with dashes for dots: by that nobody has it twice"
+        "the name is not the pool's and the address with dashes for dots: this prevents two claims"
     ),
     printcolumn(name = "Address", type_ = "string", json_path = ".spec.address"),
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.poolRef.name"),
@@ -35,23 +35,23 @@ use super::shapes;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = address_rules()))]
 pub struct PoolAddressSpec {
-    /// The pool that it is of.
+    /// The pool of the address.
     pub pool_ref: Reference,
     /// The address.
     #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.21")]
     pub address: String,
-    /// Whose it is.
+    /// The owner of the address.
     pub claimant: Claimant,
-    /// Whether the cluster names it, in place of taking any: it need not be in a range of the pool then.
+    /// Whether the cluster names the address itself. Then it need not be in a range of the pool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub named: bool,
 }
 
 fn address_rules() -> Vec<Value> {
-    vec![unchanged("an address in use stays as it is: it is given back, and taken anew")]
+    vec![unchanged("an address in use stays as it is: it is released and claimed again")]
 }
 
-/// Whose an address is, and for what: the same claimant has one address for each purpose and number.
+/// The owner of an address, and its purpose: a claimant has one address for each purpose and number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = claimant_rules()))]
@@ -59,18 +59,18 @@ pub struct Claimant {
     /// The kind: `Machine` for a node's address, `TenantCluster` for an endpoint and for Services.
     #[schemars(schema_with = "shapes::word", example = &"Machine")]
     pub kind: String,
-    /// Its namespace.
+    /// Namespace of the claimant.
     #[schemars(schema_with = "shapes::label", example = &"team-blue")]
     pub namespace: String,
-    /// Its name.
+    /// Name of the claimant.
     #[schemars(schema_with = "shapes::name", example = &"shop-general-w1")]
     pub name: String,
-    /// Its UID: another object of the same name has no right to the address.
+    /// UID of the claimant. Another object of the same name has no right to the address.
     #[schemars(schema_with = "shapes::uuid")]
     pub uid: String,
-    /// What it is for.
+    /// Use of the address.
     pub purpose: Purpose,
-    /// Which one it is of those that are for the same, from 0.
+    /// Number of the address among those with the same purpose, from 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = 255))]
     pub index: u32,
@@ -86,10 +86,10 @@ fn claimant_rules() -> Vec<Value> {
     ]
 }
 
-/// What an address is for.
+/// Use of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Purpose {
-    /// A node's own.
+    /// The address of a node.
     Node,
     /// The Kubernetes API of a cluster.
     Endpoint,

@@ -1,4 +1,4 @@
-//! `Provider`: what runs the VMs of tenant clusters, and who may use it.
+//! `Provider`: a vCenter that runs the VMs of tenant clusters, and the namespaces that may use it.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -10,13 +10,13 @@ use super::reference::Reference;
 use super::rules::{at, fixed, rule};
 use super::shapes;
 
-/// What runs VMs, and how it is reached.
+/// A vCenter, and how to reach it.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "kaas.local",
     version = "v1alpha1",
     kind = "Provider",
-    doc = "What runs the VMs of tenant clusters: a vCenter, the places in it, and the namespaces whose clusters may be there.",
+    doc = "A vCenter that runs the VMs of tenant clusters, the places in it, and the namespaces whose clusters may use it.",
     derive = "PartialEq",
     status = "ProviderStatus",
     category = "kaas",
@@ -42,19 +42,19 @@ use super::shapes;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = provider_rules()))]
 pub struct ProviderSpec {
-    /// What it is.
+    /// Type of the Provider.
     #[serde(rename = "type")]
     pub kind: ProviderType,
-    /// The vCenter; of the type `vSphere`.
+    /// The vCenter. Required with the type `vSphere`.
     #[serde(default, rename = "vsphere", skip_serializing_if = "Option::is_none")]
     pub vsphere: Option<VSphere>,
-    /// The Secret in the namespace `kaas-system` with `username` and `password`. It is read anew whenever it changes, and kept
-    /// while clusters use the Provider.
+    /// The Secret in the namespace `kaas-system` with `username` and `password`. It is read again after each change. It cannot be
+    /// deleted while clusters use the Provider.
     pub credentials_ref: Reference,
-    /// Whose clusters may be here.
+    /// The namespaces whose clusters may use the Provider.
     #[serde(default)]
     pub allowed_namespaces: AllowedNamespaces,
-    /// What all clusters here may have together.
+    /// Limits for all clusters here together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
@@ -63,7 +63,7 @@ fn provider_rules() -> Vec<Value> {
     vec![rule("(self.type == 'vSphere') == has(self.vsphere)", "give vsphere with the type vSphere")]
 }
 
-/// What runs VMs.
+/// Type of a Provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ProviderType {
     /// A vCenter 7, 8 or 9.
@@ -71,64 +71,64 @@ pub enum ProviderType {
     VSphere,
 }
 
-/// A vCenter. All names but the data center's are paths below it, as vSphere Client shows them; in names `/`, `\` and `%` are
-/// written `%2f`, `%5c` and `%25`.
+/// A vCenter. All names but the data center's are paths below the data center, as vSphere Client shows them. In names, write `/`,
+/// `\` and `%` as `%2f`, `%5c` and `%25`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = vsphere_rules()))]
 pub struct VSphere {
-    /// Host name or address, with a port if it is another one than 443.
+    /// Host name or address, with a port if it is not 443.
     #[schemars(schema_with = "shapes::server", example = &"vcenter.example.com")]
     pub server: String,
-    /// The authorities that have signed the vCenter's certificate, in PEM. Without this and without `thumbprint` those are taken
-    /// that the control cluster's nodes trust.
+    /// The CAs that have signed the vCenter's certificate, in PEM. Without this and without `thumbprint`, the CAs that the
+    /// control cluster's nodes trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::pem")]
     pub ca_bundle: Option<String>,
-    /// SHA-256 of the vCenter's certificate, in place of an authority: hexadecimal, with colons or without.
+    /// SHA-256 of the vCenter's certificate, in place of a CA: hexadecimal, with colons or without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::thumbprint")]
     pub thumbprint: Option<String>,
-    /// The data center: its inventory path. It stays.
+    /// Inventory path of the data center. It cannot change.
     #[schemars(schema_with = "shapes::inventory", example = &"DC1")]
     pub datacenter: String,
-    /// The folder below which each cluster gets a folder of its own. It is there already. It stays.
+    /// The folder in which the controller creates a folder for each cluster. It must exist. It cannot change.
     #[schemars(schema_with = "shapes::inventory", example = &"clusters/tenants")]
     pub folder: String,
-    /// The folder of image templates, if not `folder`.
+    /// The folder of image templates. By default, `folder`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::inventory", example = &"templates")]
     pub templates_folder: Option<String>,
-    /// How system disks of VMs are made from a template.
+    /// How system disks of VMs are created from a template.
     #[serde(default)]
     pub clones: Clones,
-    /// Whether the control nodes of a cluster are kept on different hosts.
+    /// Whether the control-plane nodes of a cluster are kept on different hosts.
     #[serde(default = "yes")]
     pub anti_affinity: bool,
-    /// When vSphere HA starts control nodes after their host has failed, if not as the vSphere cluster says for all.
+    /// Restart priority of control-plane nodes in vSphere HA. By default, that of the vSphere cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_priority: Option<RestartPriority>,
-    /// The key of the extension that vSphere Client names as the one whose the VMs are, if one is registered for them.
+    /// Key of the registered extension that vSphere Client shows as the manager of the VMs, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub managed_by: Option<String>,
-    /// Where VMs are put. A zone is a fault domain: what fails together.
+    /// The places for VMs. A zone is a fault domain: its parts fail together.
     #[schemars(
         length(min = 1, max = 16),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub zones: Vec<Zone>,
-    /// What VMs may be on.
+    /// The networks for VMs.
     #[schemars(
         length(min = 1, max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub networks: Vec<ProviderNetwork>,
-    /// How many requests are under way at once, for all clusters together.
+    /// Maximum number of concurrent requests, for all clusters together.
     #[serde(default = "requests")]
     #[schemars(range(min = 1, max = 64))]
     pub requests: u32,
-    /// How many VMs are cloned at once, for all clusters together.
+    /// Maximum number of concurrent clones, for all clusters together.
     #[serde(default = "clones_at_once")]
     #[schemars(range(min = 1, max = 64))]
     pub clones_at_once: u32,
@@ -154,26 +154,26 @@ fn vsphere_rules() -> Vec<Value> {
     ]
 }
 
-/// How a VM's system disk is made from its template.
+/// How a VM's system disk is created from its template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Clones {
-    /// As a difference to the template's, which stays for as long as the VM does: made in seconds.
+    /// As a difference to the template's disk: takes seconds. The template must exist as long as the VM.
     #[default]
     Linked,
-    /// As a copy.
+    /// As a full copy.
     Full,
 }
 
-/// When vSphere HA starts control nodes after their host has failed, if not as the vSphere cluster says for all.
+/// Restart priority in vSphere HA after a host failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RestartPriority {
-    /// After others.
+    /// After VMs of medium priority.
     Low,
-    /// As VMs of which nothing is said.
+    /// The default of vSphere HA.
     Medium,
-    /// Before others.
+    /// Before VMs of medium priority.
     High,
-    /// Before all others.
+    /// Before all other VMs.
     Highest,
 }
 
@@ -182,18 +182,18 @@ pub enum RestartPriority {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = zone_rules()))]
 pub struct Zone {
-    /// Its name; nodes there carry it as `topology.kubernetes.io/zone`.
+    /// Name of the zone. Nodes there carry it as `topology.kubernetes.io/zone`.
     #[schemars(schema_with = "shapes::label", example = &"a")]
     pub name: String,
-    /// The vSphere cluster, or a host without one.
+    /// The vSphere cluster, or a stand-alone host.
     #[schemars(schema_with = "shapes::inventory", example = &"cluster-1")]
     pub cluster: String,
-    /// A resource pool of it, if not its topmost one.
+    /// A resource pool of the cluster. By default, its root resource pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::inventory", example = &"tenants")]
     pub resource_pool: Option<String>,
-    /// The datastore. It has to be named. A datastore cluster is refused: no VM can be put onto the whole.
-    // Not required by the schema: a later version may take a storage policy in its place, and this one has to read that.
+    /// The datastore. Required. A datastore cluster is rejected: VMs cannot be placed on it as a whole.
+    // Optional in the schema: a later version may have a storage policy in its place, and this version has to read that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::inventory", example = &"vsan-1")]
     pub datastore: Option<String>,
@@ -208,15 +208,15 @@ fn zone_rules() -> Vec<Value> {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = provider_network_rules()))]
 pub struct ProviderNetwork {
-    /// The name that clusters and pools choose it by.
+    /// The name that clusters and pools use.
     #[schemars(schema_with = "shapes::label", example = &"blue")]
     pub name: String,
-    /// The port group, which is there already.
+    /// The port group. It must exist.
     #[schemars(schema_with = "shapes::inventory", example = &"VM Network 12")]
     pub port_group: String,
-    /// Where nodes have their addresses from.
+    /// The source of nodes' addresses.
     pub addressing: Addressing,
-    /// The IPPool of the subnet; with the addressing `Pool`.
+    /// The IPPool of the subnet. Required with the addressing `Pool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_ref: Option<Reference>,
 }
@@ -228,25 +228,25 @@ fn provider_network_rules() -> Vec<Value> {
     )]
 }
 
-/// Where nodes have their addresses from.
+/// The source of nodes' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Addressing {
     /// From an IPPool.
     Pool,
-    /// From a DHCP server of the network, which reserves them. For workers alone.
+    /// From a DHCP server of the network with reservations. For workers only.
     #[serde(rename = "DHCP")]
     Dhcp,
 }
 
-/// Whose clusters may be on a Provider.
+/// The namespaces whose clusters may use a Provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = namespace_rules()))]
 pub struct AllowedNamespaces {
-    /// Which namespaces.
+    /// Selection of namespaces.
     #[serde(default)]
     pub from: FromNamespaces,
-    /// Their names; with `Listed`. None means that no cluster may be made here.
+    /// Names of the namespaces, with `Listed`. Without any, no cluster can be created here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::namespaces", extend("x-kubernetes-list-type" = "set"))]
     pub names: Vec<String>,
@@ -256,17 +256,17 @@ fn namespace_rules() -> Vec<Value> {
     vec![rule("self.from == 'Listed' || !has(self.names) || self.names.size() == 0", "names go with Listed alone")]
 }
 
-/// Which namespaces are meant.
+/// Selection of namespaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum FromNamespaces {
-    /// Those that are listed.
+    /// The namespaces in `names`.
     #[default]
     Listed,
-    /// All.
+    /// All namespaces.
     All,
 }
 
-/// What clusters may have together, workers and those that take others' places included. What is left out has no limit.
+/// Limits for all clusters together. Workers and their replacements count. A missing value means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
@@ -284,71 +284,71 @@ pub struct Limits {
     pub memory_mib: Option<u64>,
 }
 
-/// What is known of a Provider.
+/// The state of a Provider.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProviderStatus {
-    /// The generation of the spec that this was judged by.
+    /// The generation of the spec that was evaluated.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
-    /// Whether it can be used, and why not.
+    /// Whether the Provider can be used, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
-    /// The vCenter's own version.
+    /// The version that the vCenter reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub version: Option<String>,
-    /// The vCenter's own identifier: another one under the same name is not taken for it.
+    /// The vCenter's own identifier. Another vCenter under the same name is not accepted.
     #[serde(default, rename = "instanceUUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub instance_uuid: Option<String>,
-    /// What is free in each zone.
+    /// Free capacity of each zone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub zones: Vec<ZoneRoom>,
-    /// What is free on the datastores of all zones together, each counted once, in GiB.
+    /// Free space on the datastores of all zones together, each counted once, in GiB.
     #[serde(default, rename = "freeStorageGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub free_storage_gib: Option<i64>,
-    /// How many clusters are here.
+    /// Number of clusters here.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub clusters: i64,
-    /// How many nodes are here.
+    /// Number of nodes here.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub nodes: i64,
 }
 
-/// What is free in a zone, and where it was when the first VM was put there.
+/// Free capacity of a zone, and its place when the first VM was created there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ZoneRoom {
-    /// Its name.
+    /// Name of the zone.
     #[schemars(schema_with = "shapes::label")]
     pub name: String,
-    /// Free on its datastore, in GiB.
+    /// Free space on its datastore, in GiB.
     #[serde(default, rename = "freeStorageGiB")]
     #[schemars(range(min = 0))]
     pub free_storage_gib: i64,
-    /// Not reserved in its resource pool, in MiB.
+    /// Unreserved memory of its resource pool, in MiB.
     #[serde(default, rename = "freeMemoryMiB")]
     #[schemars(range(min = 0))]
     pub free_memory_mib: i64,
-    /// How many Machines are in it: as long as there are any, it stays where it is.
+    /// Number of Machines in the zone. As long as there are any, its place cannot change.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub machines: i64,
-    /// The vSphere cluster that they are in.
+    /// The vSphere cluster of these Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::inventory")]
     pub cluster: Option<String>,
-    /// The datastore that they are on.
+    /// The datastore of these Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::inventory")]
     pub datastore: Option<String>,
@@ -366,63 +366,63 @@ fn clones_at_once() -> u32 {
     8
 }
 
-/// As the vSphere client has it by itself.
+/// The default of the vSphere client.
 fn task_minutes() -> u32 {
     30
 }
 
 reasons! {
-    /// Why a condition of a Provider is as it is.
+    /// Why a condition of a Provider has its status.
     ProviderReason:
-    /// The server answers and proves itself.
+    /// The server answers, and its certificate is trusted.
     Reachable {
-        /// It answers.
+        /// The server answers.
         Connected = True,
-        /// It does not answer: look at `server`, at firewalls between it and the control nodes, and at the proxy.
+        /// The server does not answer: check `server`, firewalls between it and the control-plane nodes, and the proxy.
         Unreachable = False,
-        /// It proves itself by none of the authorities, or has another thumbprint than is given: compare the certificate before
-        /// you change either.
+        /// No trusted CA has signed its certificate, or its thumbprint is another one: compare the certificate before you change
+        /// either.
         Untrusted = False,
-        /// It is no vCenter, of a version that is not supported, or another one than before under the same name.
+        /// The server is not a vCenter, has an unsupported version, or is another one than before under the same name.
         OtherServer = False,
-        /// Nobody has asked yet.
+        /// The server was not asked yet.
         NotAsked = Unknown,
     }
     /// The account may log in.
     Authenticated {
-        /// It is logged in.
+        /// The account is logged in.
         LoggedIn = True,
-        /// The Secret is not there, or lacks `username` or `password`: make it in `kaas-system`.
+        /// The Secret is missing, or lacks `username` or `password`: create it in `kaas-system`.
         SecretMissing = False,
-        /// User or password is refused. It is not tried again before the Secret changes, so that the account is not locked.
+        /// The vCenter rejects the user or the password. The controller tries again only after the Secret changes, so that the
+        /// account is not locked.
         LoginRefused = False,
         /// The server is not reached.
         LoginNotAsked as NotReached = Unknown,
     }
-    /// All that the spec names is there, and the account has the privileges that it needs on it.
+    /// All objects of the spec exist, and the account has the privileges that it needs on them.
     Privileged {
         /// Nothing is missing.
         Complete = True,
-        /// Privileges are missing; the message names each, and on what. `kaas provider role` prints them all.
+        /// Privileges are missing; the message names each, and its object. `kaas provider role` prints them all.
         PrivilegesMissing = False,
-        /// A data center, cluster, resource pool, folder, datastore or port group of the spec is not there; the message names
-        /// each.
+        /// A data center, cluster, resource pool, folder, datastore or port group of the spec is missing; the message names each.
         ObjectsMissing = False,
         /// The account is not logged in.
         PrivilegesNotAsked as NotLoggedIn = Unknown,
     }
-    /// Clusters can be made here.
+    /// Clusters can be created here.
     Ready {
-        /// They can.
+        /// Clusters can be created here.
         Available = True,
-        /// Another condition says what is in the way.
+        /// Another condition says what is wrong.
         NotReady = False,
-        /// A zone that Machines are in was taken out of the spec, or is there with another cluster or datastore: put it back as
-        /// it was; the message has both.
+        /// A zone with Machines was removed from the spec, or has another cluster or datastore. Restore its former values; the
+        /// message has both.
         ZoneInUse = False,
         /// Requests failed so often that none is sent for a while; the message says until when.
         BackingOff = False,
-        /// Something that has to be known is not.
+        /// Something that has to be known is unknown.
         NotKnown = Unknown,
     }
 }

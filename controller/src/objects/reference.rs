@@ -5,17 +5,16 @@ use serde::{Deserialize, Serialize};
 
 use super::shapes;
 
-/// An object by its name; its kind and its namespace follow from the field.
+/// An object by its name. Its kind and its namespace follow from the field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Reference {
-    /// Its name.
+    /// Name of the object.
     #[schemars(schema_with = "shapes::name")]
     pub name: String,
 }
 
 impl Reference {
-    /// To the object of this name.
     pub fn to(name: impl Into<String>) -> Self {
         Self { name: name.into() }
     }

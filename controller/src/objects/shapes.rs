@@ -1,4 +1,4 @@
-//! What strings look like: their pattern, their length, and rules that need no other field. Knows no kind.
+//! Schemas of strings: pattern, length, and rules that need no other field. Knows no kind.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ shapes! {
     name = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": DOMAIN};
     /// A DNS domain.
     domain = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": DOMAIN};
-    /// A DNS name or an IPv4 address: every address has the form of a name, and one that is no address is refused.
+    /// A DNS name or an IPv4 address. Every address has the form of a name, so a rule rejects a malformed address.
     host = {
         "type": "string", "minLength": 1, "maxLength": 253, "pattern": DOMAIN,
         "x-kubernetes-validations": [rule(
@@ -52,7 +52,7 @@ shapes! {
         "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
         "x-kubernetes-validations": range(8, 30)
     };
-    /// A network, or what of it is told to a firewall.
+    /// A network, such as one that a firewall admits.
     network = {
         "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
         "x-kubernetes-validations": range(8, 32)
@@ -69,7 +69,7 @@ shapes! {
     };
     /// A SHA-256 of content.
     digest = {"type": "string", "minLength": 71, "maxLength": 71, "pattern": "^sha256:[0-9a-f]{64}$"};
-    /// Such digests, each by a word of the controller's.
+    /// Such digests, each under a word of the controller.
     digests = {
         "type": "object", "maxProperties": 64,
         "additionalProperties": {
@@ -92,9 +92,9 @@ shapes! {
     inventory = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": INVENTORY};
     /// An http:// or https:// URL without a user and a password.
     url = {"type": "string", "minLength": 8, "maxLength": 1024, "pattern": r"^https?://[^\s/@]+(/[^\s@]*)?$"};
-    /// The same of a directory.
+    /// An http:// or https:// URL of a directory, without a user and a password.
     directory = {"type": "string", "minLength": 9, "maxLength": 1024, "pattern": r"^https?://[^\s/@]+/([^\s@]*/)?$"};
-    /// What a proxy is not asked for.
+    /// A host, domain or range that is reached without a proxy.
     exclusion = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": r"^(\*?\.)?[A-Za-z0-9][-A-Za-z0-9.]*(/[0-9]{1,2})?$"};
     /// Certificates in PEM.
     pem = {
@@ -108,7 +108,7 @@ shapes! {
     };
     /// An X25519 public key in base64.
     recovery_key = {"type": "string", "minLength": 44, "maxLength": 44, "pattern": "^[A-Za-z0-9+/]{43}=$"};
-    /// How often something is done, from 15 minutes to 7 days. Durations in CEL have no days.
+    /// An interval, from 15 minutes to 7 days. Durations in CEL have no days.
     pace = {
         "type": "string", "minLength": 2, "maxLength": 6, "pattern": "^[1-9][0-9]{0,4}[mhd]$",
         "x-kubernetes-validations": [rule(
@@ -129,18 +129,18 @@ shapes! {
     };
     /// A label's or taint's value.
     value = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"};
-    /// A version, as Semantic Versioning 2.0.0 has it.
+    /// A version, as in Semantic Versioning 2.0.0.
     version = {"type": "string", "minLength": 5, "maxLength": 64, "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"};
-    /// A word of the controller's: a name, a code.
+    /// A word that the controller writes: a name, a code.
     word = {"type": "string", "maxLength": 253};
-    /// A sentence of the controller's.
+    /// A sentence that the controller writes.
     sentence = {"type": "string", "maxLength": 1024};
-    /// What the controller has kept as JSON of its own.
+    /// JSON that the controller stores.
     kept = {"type": "object", "x-kubernetes-preserve-unknown-fields": true};
 }
 
-/// Labels of nodes: what Kubernetes takes as one, and a node may give itself. Keys have no bound of their own, so rules look at
-/// their ends alone.
+/// Labels of nodes: those that Kubernetes accepts and a node may set itself. CEL knows no bound of a key's length, so rules check
+/// only the ends of a key.
 pub(super) fn labels(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -173,11 +173,11 @@ lists! {
     hosts = 8 of host;
     /// DNS servers.
     addresses = 8 of ipv4;
-    /// Search domains: resolvers take no more than six in old programs (resolv.conf(5)).
+    /// Search domains. Old resolvers accept at most six (resolv.conf(5)).
     domains = 6 of domain;
     /// Networks of administrators.
     networks = 32 of network;
-    /// What a proxy is not asked for.
+    /// Hosts, domains and ranges that are reached without a proxy.
     exclusions = 64 of exclusion;
     /// Public keys.
     ssh_keys = 32 of ssh_key;
@@ -185,13 +185,13 @@ lists! {
     namespaces = 256 of label;
     /// Names of zones.
     zones = 16 of label;
-    /// Addresses of a pool that it leaves out.
+    /// Addresses of a pool that are not assigned.
     reserved = 64 of ipv4;
-    /// Minors of Kubernetes.
+    /// Minor versions of Kubernetes.
     minors = 8 of minor;
     /// Disks of one VM.
     uuids = 64 of uuid;
-    /// Disks of one cluster: as many as may be left, or are yet to be removed.
+    /// Disks of one cluster that are kept or still to be deleted.
     removals = 512 of uuid;
     /// Addresses for Services of one cluster.
     service_vips = 256 of ipv4;

@@ -1,4 +1,4 @@
-//! `VMClass`: how large VMs are.
+//! `VMClass`: a size of VMs.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -14,14 +14,14 @@ use super::rules::unchanged;
     version = "v1alpha1",
     kind = "VMClass",
     plural = "vmclasses",
-    doc = "A size of VMs, by a name that clusters and pools choose it by. It stays as it is, so that no change of it replaces nodes \
+    doc = "A size of VMs, by a name that clusters and pools use. It cannot change, so that no edit replaces nodes \
            of many clusters at once.",
     derive = "PartialEq",
     category = "kaas",
     shortname = "vmc",
     validation = (
         "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.') && self.metadata.name != 'auto'",
-        "the name is no DNS label of at most 63 characters, or is auto, which stands for a size by the number of nodes"
+        "the name is no DNS label of at most 63 characters, or is auto, which means a size by the number of nodes"
     ),
     printcolumn(name = "Processors", type_ = "integer", json_path = ".spec.processors"),
     printcolumn(name = "Memory", type_ = "integer", json_path = ".spec.memoryMiB", description = "MiB"),
@@ -38,8 +38,8 @@ pub struct VMClassSpec {
     #[serde(rename = "memoryMiB")]
     #[schemars(range(min = 2048, max = 4194304), extend("multipleOf" = 4), example = 16384)]
     pub memory_mib: u32,
-    /// Data disk in GiB. A control node has one, of 32 GiB where nothing is said; a worker has one for local volumes where
-    /// something is said.
+    /// Data disk in GiB. A control-plane node has one of 32 GiB if this is unset. A worker has one, for local volumes, only if
+    /// this is set.
     #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488), example = 40)]
     pub data_disk_gib: Option<u32>,

@@ -1,5 +1,5 @@
-//! What was begun for the control nodes of a cluster: [`DeploymentRecord`] of `fleet`, whole, in the status of the TenantCluster; but for copies of data
-//! disks, which no swap of a controller makes.
+//! The record of a cluster's control-plane nodes: [`DeploymentRecord`] of `fleet` in the status of the TenantCluster. Copies of
+//! data disks are left out: a controller's image swap makes none.
 
 use fleet::control_plane::{self, AdoptedVm, DeploymentRecord, Node};
 use fleet::hypervisor::{DiskRef, Place, VmRef};
@@ -11,10 +11,10 @@ use crate::objects::{
     AdoptedVmStatus, DeletingVm, DeployedImage, DeployedNode, Deployment, DeploymentLifecycle, DiskPlace, VmPlace,
 };
 
-/// What a cluster's status has of what is kept under a hold.
+/// The status for a record that the holder of a lease writes.
 ///
 /// # Errors
-/// When it is kept of another cluster.
+/// The record belongs to another cluster.
 pub fn deployment_of(lease: u64, cluster: &str, kept: &DeploymentRecord) -> Result<Deployment, Mismatch> {
     let DeploymentRecord {
         cluster: of,
@@ -36,7 +36,7 @@ pub fn deployment_of(lease: u64, cluster: &str, kept: &DeploymentRecord) -> Resu
         places,
     } = kept;
     if of != cluster {
-        return Err(Mismatch::new("the cluster that is kept", of, format!("and this is {cluster}")));
+        return Err(Mismatch::new("the cluster of the record", of, format!("and this is {cluster}")));
     }
     Ok(Deployment {
         lease,
@@ -62,10 +62,10 @@ pub fn deployment_of(lease: u64, cluster: &str, kept: &DeploymentRecord) -> Resu
     })
 }
 
-/// What is kept of a cluster, by its name and its status.
+/// The record from a cluster's name and status.
 ///
 /// # Errors
-/// When a text is not what it has to be.
+/// A text has the wrong form.
 pub fn deployment_record(cluster: &str, deployment: &Deployment) -> Result<DeploymentRecord, Mismatch> {
     let Deployment {
         lease: _,
@@ -165,7 +165,7 @@ pub(super) fn going_vm(going: &VmRef) -> DeletingVm {
     DeletingVm { bios_uuid: uuid.to_string(), id: id.clone() }
 }
 
-/// `field` is that of the BIOS UUID.
+/// `field` is the path of the BIOS UUID, for the error.
 pub(super) fn going_of(field: &'static str, going: &DeletingVm) -> Result<VmRef, Mismatch> {
     let DeletingVm { bios_uuid, id } = going;
     Ok(VmRef { uuid: read(field, bios_uuid, "UUID")?, id: id.clone() })
@@ -226,7 +226,7 @@ mod tests {
         (Uuid::from_u128(vm), Place { node, settings, datastore })
     }
 
-    /// A record of which no field is as it is where nothing was begun.
+    /// A record in which no field has its default.
     fn whole() -> DeploymentRecord {
         let node = |number: u8| Node {
             name: format!("shop-cp{number}"),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_that_is_kept_comes_back() {
+    fn deployment_record_round_trips() {
         let begun = DeploymentRecord {
             deployment: None,
             lifecycle: control_plane::Lifecycle::Active,
@@ -300,14 +300,14 @@ mod tests {
             DeploymentRecord { lifecycle: control_plane::Lifecycle::Deleted, nodes: Vec::new(), ..whole() },
         ] {
             let object = deployment_of(4, "shop", &kept).unwrap();
-            // As the API server keeps it.
+            // As the API server stores it.
             let object: Deployment = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
             assert_eq!(deployment_record("shop", &object).unwrap(), kept);
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_its_field() {
+    fn mismatch_names_its_field() {
         assert!(deployment_of(4, "bank", &whole()).is_err());
         let good = deployment_of(4, "shop", &whole()).unwrap();
         type Change<'a> = &'a dyn Fn(&mut Deployment);

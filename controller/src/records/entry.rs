@@ -1,5 +1,5 @@
-//! The journal of an upgrade: [`Entry`] of `fleet` in the status of an Operation. The plan, with which a journal begins, stands in
-//! the Operation's spec, where it cannot be changed, and there alone.
+//! The journal of an upgrade: [`Entry`] of `fleet` in the status of an Operation. The plan of the first entry is only in the
+//! Operation's spec, which cannot change.
 
 use fleet::upgrade::{Entry, Event, Plan};
 use serde_json::{Map, Value};
@@ -9,10 +9,10 @@ use crate::objects::JournalEntry;
 
 /// The member of the first entry that is in the spec.
 const PLAN: &str = "plan";
-/// How an entry says that a step waits.
+/// The event of a waiting step.
 const PAUSED: &str = "paused";
 
-/// An entry as an Operation has it; the first one without its plan.
+/// An entry for an Operation, without its plan.
 pub fn journal_entry(entry: &Entry) -> Result<JournalEntry, Mismatch> {
     let Entry { at, lease: hold, event } = entry;
     let odd = |why: String| Mismatch::new("an event", format!("{event:?}"), why);
@@ -24,7 +24,7 @@ pub fn journal_entry(entry: &Entry) -> Result<JournalEntry, Mismatch> {
     Ok(JournalEntry { at: *at, lease: *hold, event, more: more.into_iter().collect() })
 }
 
-/// The plan that a journal begins with, for the spec; none of another entry.
+/// The plan of a journal's first entry, for the spec. `None` for other entries.
 pub fn plan_of(entry: &Entry) -> Result<Option<Value>, Mismatch> {
     let Event::Planned { plan } = &entry.event else { return Ok(None) };
     let plan: &Plan = plan;
@@ -36,7 +36,7 @@ pub fn plan_of(entry: &Entry) -> Result<Option<Value>, Mismatch> {
 /// An entry of an Operation whose spec has this plan.
 ///
 /// # Errors
-/// When it is not understood: another version may have written it.
+/// The entry is not understood: another version may have written it.
 pub fn entry_of(entry: &JournalEntry, plan: Option<&Value>) -> Result<Entry, Mismatch> {
     let JournalEntry { at, lease: hold, event, more } = entry;
     let mut members: Map<String, Value> = more.clone().into_iter().collect();
@@ -49,10 +49,10 @@ pub fn entry_of(entry: &JournalEntry, plan: Option<&Value>) -> Result<Entry, Mis
     Ok(Entry { at: *at, lease: *hold, event })
 }
 
-/// Adds an entry. Why a step waits takes the place of why it waited before, so that a journal grows with what is done, and not
-/// with how often somebody looks: an object has its bound.
+/// Adds an entry. The reason why a step waits replaces the former reason. So the journal grows with the steps and not with the
+/// number of checks: an object has a maximum size.
 pub fn add(entries: &mut Vec<JournalEntry>, entry: JournalEntry) {
-    // For how long a step was looked at is in each of them, all tries before counted in.
+    // Each reason contains how often the step was checked, including all earlier checks.
     let step = |entry: &JournalEntry| ["action", "node"].map(|member| entry.more.get(member).cloned());
     let waits = |entry: &JournalEntry| entry.event == PAUSED;
     match entries.last_mut() {
@@ -91,7 +91,7 @@ mod tests {
         serde_json::from_value(plan).unwrap()
     }
 
-    /// One of each event. A new one does not compile before it is here.
+    /// One of each event. A new event does not compile until it is added here.
     fn events() -> Vec<Event> {
         let (step, reason) = (Step::of(Action::Detach, 1), Reason::new("upgrade.vm-state", "it is on"));
         let disk = Some(DiskRef { uuid: Uuid::from_u128(8), path: "[ds] b.vmdk".to_owned() });
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn each_entry_comes_back_and_its_plan_from_the_spec() {
+    fn entries_round_trip_with_the_spec_plan() {
         let first = entry(1, Event::Planned { plan: Box::new(plan()) });
         let in_spec = plan_of(&first).unwrap();
         for event in events() {
@@ -147,9 +147,9 @@ mod tests {
         assert!(entry_of(&journal_entry(&first).unwrap(), None).is_err(), "a plan that is not there is no plan");
     }
 
-    /// A drain that two budgets block in turn over a weekend.
+    /// Two budgets block a drain in turn over a weekend.
     #[test]
-    fn thousands_of_reasons_why_a_step_waits_leave_room_in_the_journal() {
+    fn reasons_of_a_waiting_step_share_an_entry() {
         let step = Step::of(Action::Prepare, 0);
         let paused = |step, code: &str, looked| Event::Paused { step, reason: Reason::new(code, "a budget"), looked };
         let begun = [
@@ -169,11 +169,11 @@ mod tests {
             let plan = plan_of(&whole[0]).unwrap();
             kept.iter().map(|kept| entry_of(kept, plan.as_ref()).unwrap()).collect()
         };
-        // Whoever goes on by it knows as much as by all of them.
+        // The replaced reasons do not change the progress.
         assert_eq!(Progress::of(&plan(), &read(&kept)), Progress::of(&plan(), &whole));
         assert_eq!(Progress::of(&plan(), &read(&kept)).looked(step), Some((2999, 3009)));
 
-        // Another step's reason is another entry, and so is what is done.
+        // A reason of another step is another entry, and so is an event.
         let other = Step::of(Action::Prepare, 1);
         for (event, length) in [
             (paused(other, "drain.blocked", 1), 4),

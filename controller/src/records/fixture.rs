@@ -1,4 +1,4 @@
-//! For the tests: a plan of an upgrade, as `fleet` writes it.
+//! Fixture: a plan of an upgrade, as `fleet` writes it.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -14,7 +14,7 @@ pub(crate) fn node(name: &str) -> Value {
     })
 }
 
-/// One without nodes.
+/// A plan without nodes.
 pub(crate) fn plan() -> Value {
     json!({
         "id": Uuid::from_u128(5), "deployment": Uuid::from_u128(1), "cluster": Uuid::from_u128(7), "members": [],

@@ -1,5 +1,5 @@
-//! What `fleet` keeps, as fields of objects, there and back. `fleet`'s types are the truth: each is taken apart field by field, so
-//! that one that comes later does not compile before it has its place here. Nothing is decided, asked or written.
+//! Conversion of `fleet`'s records to fields of objects and back. `fleet`'s types are taken apart field by field: a new field
+//! does not compile until it is added here. Decides and requests nothing.
 
 mod deployment;
 mod entry;

@@ -1,8 +1,10 @@
-//! A worker: [`workers::WorkerRecord`] of `fleet` and a Machine. What it is made like stands in the spec, what was begun for it in the
-//! status. The Machine's UID is what its VM's stamp has, and the BIOS UUID that its VM is made with: both are drawn by the API
-//! server when the object is made, before anything follows from them, and no other Machine ever has them. What may be lost with a
-//! worker, and what becomes of its VM, is a person's to say, in the spec: it is read from there and never written. One that was adopted has the UID of the Machine
-//! that it was made for.
+//! A worker: [`workers::WorkerRecord`] of `fleet` and a Machine. The spec has the template, the status the record of its steps.
+//!
+//! The Machine's UID is in its VM's stamp, and is also the BIOS UUID for its VM. The API server draws it when the object is
+//! created, before it is used, and never again. An adopted worker has the UID of its former Machine.
+//!
+//! The operator decides in the spec what may be lost with a worker, and whether its VM is kept. These fields are read and never
+//! written.
 
 use fleet::hypervisor::Size;
 use fleet::upgrade::Reason;
@@ -16,10 +18,10 @@ use crate::objects::{Discards, Effect, Journal, Machine, MachineSpec, MachineVm,
 
 const GIB: u64 = 1 << 30;
 
-/// What is kept of a worker, by its Machine.
+/// The record of a worker, from its Machine.
 ///
 /// # Errors
-/// When the API server has not made it yet, or a text is not what it has to be.
+/// The Machine has no UID yet, or a text has the wrong form.
 pub fn worker_of(machine: &Machine) -> Result<workers::WorkerRecord, Mismatch> {
     let id = identity(machine)?;
     let status = machine.status.clone().unwrap_or_default();
@@ -92,10 +94,10 @@ pub fn worker_of(machine: &Machine) -> Result<workers::WorkerRecord, Mismatch> {
     })
 }
 
-/// A Machine with what is kept of it now, in its status. What `fleet` knows nothing of stays.
+/// The Machine with the record in its status. Fields that `fleet` does not know stay.
 ///
 /// # Errors
-/// When it is kept of another Machine, or of one that was made otherwise: a worker stays as it was made.
+/// The record belongs to another Machine, or has another template: a worker's template cannot change.
 pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machine, Mismatch> {
     let workers::WorkerRecord {
         name,
@@ -127,11 +129,11 @@ pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machin
     let own = identity(machine)?;
     if *name != machine.name_any() || *id != own || allocated_uuid.is_some_and(|uuid| uuid != own) {
         let why = format!("and this is {} {own}", machine.name_any());
-        return Err(Mismatch::new("the worker that is kept", format!("{name} {id}"), why));
+        return Err(Mismatch::new("the worker of the record", format!("{name} {id}"), why));
     }
     let newer = (made.kubernetes != machine.spec.kubernetes).then(|| made.kubernetes.clone());
     if template(&machine.spec, newer.as_deref())? != *made {
-        return Err(Mismatch::new("the worker that is kept", name, "which was not made like its Machine"));
+        return Err(Mismatch::new("the worker of the record", name, "which was not made like its Machine"));
     }
     let mut noted = machine.clone();
     let status = noted.status.get_or_insert_default();
@@ -174,7 +176,7 @@ pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machin
     Ok(noted)
 }
 
-/// The VM that the worker runs in, or none.
+/// Sets the VM that the worker runs in, if it has one.
 fn set_vm(vms: &mut Vec<MachineVm>, name: &str, uuid: Option<Uuid>) {
     let uuid = uuid.map(|uuid| uuid.to_string());
     vms.retain(|vm| uuid.as_ref() == Some(&vm.uuid));
@@ -183,7 +185,7 @@ fn set_vm(vms: &mut Vec<MachineVm>, name: &str, uuid: Option<Uuid>) {
     }
 }
 
-/// What its VM is stamped with: the UID of its Machine, or of the one that it was made for.
+/// The UID in the stamp of its VM: that of its Machine, or of its former Machine.
 fn identity(machine: &Machine) -> Result<Uuid, Mismatch> {
     let stamp = machine.status.as_ref().and_then(|status| status.journal.stamp.as_deref());
     read_given("journal.stamp", stamp, "UUID")?.map_or_else(|| uid(machine), Ok)
@@ -193,11 +195,11 @@ fn uid(machine: &Machine) -> Result<Uuid, Mismatch> {
     read("metadata.uid", machine.metadata.uid.as_deref().unwrap_or_default(), "UUID")
 }
 
-/// What a worker is made like, in `fleet`'s words; `kubernetes` is the newer minor that it runs, if it does. Whether it is outdated follows
-/// from this alone. What of the spec is not in it moves nobody.
+/// A worker's template in `fleet`'s words. `kubernetes` is the minor version that it runs, if that is newer. Only the template
+/// decides whether the worker is outdated.
 ///
 /// # Errors
-/// When a text is not what it has to be.
+/// A text has the wrong form.
 pub fn template(spec: &MachineSpec, kubernetes: Option<&str>) -> Result<Template, Mismatch> {
     let MachineSpec {
         cluster_ref: _,
@@ -228,7 +230,7 @@ pub fn template(spec: &MachineSpec, kubernetes: Option<&str>) -> Result<Template
     })
 }
 
-/// A taint as a node's form has it.
+/// A taint as written in a node's OVF properties.
 pub fn as_on_form(taint: &Taint) -> String {
     let Taint { key, value, effect } = taint.clone();
     let effect = match effect {
@@ -263,7 +265,7 @@ mod tests {
         machine
     }
 
-    /// A worker of which no field is as it is where nothing was begun.
+    /// A record in which no field has its default.
     fn whole() -> workers::WorkerRecord {
         let id: Uuid = UID.parse().unwrap();
         workers::WorkerRecord {
@@ -303,14 +305,14 @@ mod tests {
 
     fn there_and_back(machine: &Machine, worker: &workers::WorkerRecord) -> Machine {
         let object = noted(machine, worker).unwrap();
-        // As the API server keeps it.
+        // As the API server stores it.
         let object: Machine = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
         assert_eq!(worker_of(&object).unwrap(), *worker);
         object
     }
 
     #[test]
-    fn each_field_that_is_kept_comes_back() {
+    fn worker_record_round_trips() {
         let made = there_and_back(&machine(), &whole());
         assert_eq!(made.spec, machine().spec, "what it is made like stays");
         for state in
@@ -318,7 +320,7 @@ mod tests {
         {
             there_and_back(&made, &workers::WorkerRecord { state, ..whole() });
         }
-        // One for which nothing was begun, over one for which all was: nothing of that is left.
+        // An empty record clears all fields of a complete one.
         let begun = workers::WorkerRecord {
             template: Template { kubernetes: "1.36".to_owned(), ..whole().template },
             address: None,
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_was_adopted_is_known_by_the_machine_that_it_was_made_for() {
+    fn adopted_worker_keeps_its_former_uid() {
         let (mut adopted, id) = (machine(), Uuid::from_u128(7));
         adopted.status.get_or_insert_default().journal.stamp = Some(id.to_string());
         assert!(noted(&adopted, &whole()).is_err(), "it is another one's");
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_stays_as_it_was_noted_until_it_is_another_one_or_gone() {
+    fn recorded_vm_stays_until_replaced_or_deleted() {
         let mut made = noted(&machine(), &whole()).unwrap();
         made.status.as_mut().unwrap().vms[0].name = "shop-general-w1-renamed".to_owned();
         let vms = |machine: &Machine| machine.status.clone().unwrap().vms;
@@ -367,7 +369,8 @@ mod tests {
         assert_eq!(vms(&gone), []);
     }
 
-    /// A Machine as version 0.1 has written it. It never changes: read as another one, it would have all workers of all clusters replaced.
+    /// A Machine as version 0.1 has written it. This text must not change: if it were read differently, all workers of all
+    /// clusters would be replaced.
     const STORED: &str = r#"{
         "apiVersion": "kaas.local/v1alpha1", "kind": "Machine",
         "metadata": {"name": "shop-general-w1", "namespace": "team-blue", "uid": "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21"},
@@ -397,7 +400,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn a_new_version_of_the_controller_replaces_nobody() {
+    fn new_controller_version_replaces_no_worker() {
         let stored: Machine = serde_json::from_str(STORED).unwrap();
         let worker = worker_of(&stored).unwrap();
         assert_eq!((worker.state, worker.bios_uuid), (State::Running, UID.parse().ok()));
@@ -412,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_a_worker_outdated_is_listed_and_all_else_does_not() {
+    fn only_listed_changes_outdate_a_worker() {
         let made = template(&fixture::worker(), None).unwrap();
         let outdates = |change: &dyn Fn(&mut MachineSpec)| {
             let mut wanted = fixture::worker();
@@ -445,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn another_worker_or_one_that_was_made_otherwise_is_refused() {
+    fn record_of_another_worker_or_template_is_rejected() {
         let (machine, other) = (machine(), Uuid::from_u128(1));
         let image = |digest: &str| Image { digest: digest.repeat(32), name: "kaas-tenant-0.2.0".to_owned() };
         for worker in [

@@ -80,7 +80,7 @@ pub fn the_controllers_account_changes_no_secret_but_a_clusters_own(server: &Api
     })
     .unwrap_or_else(|error| panic!("{error:#}"));
 
-    let (two, types) = ("the two Secrets of a cluster alone", "of its own two types alone");
+    let (two, types) = ("only the two Secrets of a cluster", "only Secrets of its two types");
     let metadata = "nothing but metadata of the Secrets in its own namespace";
     let owner = json!({"ownerReferences": [{
         "apiVersion": "kaas.local/v1alpha1", "kind": "TenantCluster", "name": "shop", "uid": cluster["metadata"]["uid"],

@@ -297,7 +297,7 @@ fn what_was_begun_for_control_nodes_stays(bed: &Bed, shown: &mut Shown) {
     bed.refuses(shown, KIND, Bed::note, &deployment("Active", "192.168.10"), "should match");
     bed.keeps(KIND, "/status", &deployment("Active", "192.168.10.21"));
     for change in [json!({"status": {"deployment": null}}), json!({"status": null})] {
-        bed.refuses(shown, KIND, Bed::note, &change, "what was begun for control nodes stays");
+        bed.refuses(shown, KIND, Bed::note, &change, "status.deployment stays");
     }
     bed.takes(KIND, Bed::note, &deployment("Deleted", "192.168.10.21"));
 }

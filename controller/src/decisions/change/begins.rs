@@ -1,4 +1,5 @@
-//! What comes next where no swap is open: one begins, or why none does; or nodes are asked whether they are as it is pinned.
+//! The next step while no swap is open. Either a swap begins, or the reason against it is reported, or nodes are asked whether
+//! they match the resolved values.
 
 use super::operator_action::{OperatorAction, ended, word};
 use super::{Change, ObservedCluster, name};
@@ -10,9 +11,10 @@ use crate::decisions::window;
 use crate::objects::{DO, NodeImage, Operation, OperationReason, Reason, Resolved, TenantClusterReason};
 
 impl ObservedCluster<'_> {
-    /// A swap begins, or why it does not: to another image, or where that stays to another size. `named` is whether a person has said so.
+    /// Begins a swap, or says why not: to another image, or with the same image to another size. `named` is whether the spec
+    /// names the image or size.
     pub(in crate::decisions) fn begins(&self, image: &NodeImage, named: bool, current: &str) -> Change {
-        // That one runs already: whatever has become of it, nothing else takes its place.
+        // The current image already runs, so its state does not matter.
         let resizes = image.metadata.name.as_deref() == Some(current);
         if let Err(obstacle) = if resizes { Ok(()) } else { self.follows(image, named, current) } {
             return Change::Blocked(obstacle);
@@ -59,8 +61,8 @@ impl ObservedCluster<'_> {
         let former = operation.spec.from_image.as_deref().unwrap_or_default();
         let other = match swapping.ending() {
             _ if is_of_size(operation) => "another vmClass".to_owned(),
-            // Some nodes may run the new one, and there is no way back for these.
-            Some(Ending::Abandoned) => "the image that all control nodes are to run".to_owned(),
+            // Some nodes may have committed the new image.
+            Some(Ending::Abandoned) => "the image that all control-plane nodes are to run".to_owned(),
             _ => format!("{former} or another image"),
         };
         Change::Waits(
@@ -71,7 +73,7 @@ impl ObservedCluster<'_> {
         )
     }
 
-    /// Whether the spec is another one than when the end of an Operation was told.
+    /// Whether the spec is newer than the reported end of an Operation.
     pub(super) fn is_newer_than(&self, operation: &Operation) -> bool {
         let conditions = operation.status.iter().flat_map(|status| &status.conditions);
         let about = OperationReason::Done.condition();
@@ -80,7 +82,7 @@ impl ObservedCluster<'_> {
         self.cluster.metadata.generation > told.max()
     }
 
-    /// The word of a person to a swap that has ended, where no other image is wanted.
+    /// The answer to a request on an ended swap, if no other image is wanted.
     pub(super) fn answered(&self) -> Option<Change> {
         let (operation, swapping) = self.swap.as_ref()?;
         let is_back = matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
@@ -93,7 +95,7 @@ impl ObservedCluster<'_> {
         Some(Change::Answer(name(operation), refused))
     }
 
-    /// What comes next where the pinned image is wanted, and no other size can be had now.
+    /// The next step if the current image is wanted, and no other size now.
     pub(super) fn stays(&self, pinned: &Resolved, current: &str) -> Change {
         let then = match self.raises(current) {
             Change::Nothing => self.resizes(pinned, current).unwrap_or(Change::Nothing),
@@ -104,11 +106,11 @@ impl ObservedCluster<'_> {
             return then;
         }
         let may_differ = self.has_drifted || abandoned.is_some_and(|(_, swapping)| swapping.size.is_some());
-        // Where something else comes next, or waits for it, that says so itself, and is held up by no size.
+        // If something else comes next or waits, it has its own message, and does not wait for a size.
         let would_be_current = then == Change::Nothing;
         let size = pinned_size(pinned).filter(|_| may_differ && would_be_current);
         let then = match (abandoned, size, then) {
-            // Once they are found to be alike it is noted, and nobody is asked any more.
+            // Once the nodes are seen to be alike, this is recorded, and they are not asked again.
             (Some((operation, _)), Some(_), Change::Nothing) => {
                 Change::Pin(Box::new(pinned.clone()), Some(name(operation)))
             }

@@ -1,4 +1,4 @@
-//! What a cluster says of what comes next for its control nodes.
+//! The condition of a cluster for the next step of its control-plane nodes.
 
 use super::Change;
 use crate::decisions::health::OperationPhase;
@@ -6,7 +6,7 @@ use crate::decisions::obstacle::Obstacle;
 use crate::objects::TenantClusterReason;
 
 impl Change {
-    /// Why `UpToDate` is as it is; none if all is as the spec has it.
+    /// The reason and message of `UpToDate`. `None` if all matches the spec.
     pub fn said(&self) -> Option<(TenantClusterReason, String)> {
         use TenantClusterReason::{ChangeBlocked, ChangeFailed, Changing};
         let changing = |words: String| Some((Changing, words));
@@ -19,7 +19,8 @@ impl Change {
             }
             Self::Judge(image, ..) => {
                 let image = image.metadata.name.as_deref().unwrap_or_default();
-                let words = format!("no object says what control nodes run: they are asked whether that is {image}");
+                let words =
+                    format!("no object says what control-plane nodes run: they are asked whether that is {image}");
                 Some((ChangeFailed, words))
             }
             Self::Pin(resolved, _) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),
@@ -30,7 +31,7 @@ impl Change {
         }
     }
 
-    /// What is in the way; none if nothing is.
+    /// The obstacle, if there is one.
     pub fn obstacle(&self) -> Option<&Obstacle> {
         if let Self::Blocked(obstacle) = self { Some(obstacle) } else { None }
     }
@@ -38,7 +39,7 @@ impl Change {
     pub fn doing(&self) -> OperationPhase {
         use TenantClusterReason::{AwaitingCommit, ChangeFailed, ImageUnsuitable, NotSupported, ReferenceMissing};
         match self {
-            // A person has to say something else; all other obstacles may pass by themselves.
+            // A user has to change the spec. All other obstacles may pass by themselves.
             Self::Blocked(Obstacle { reason: ImageUnsuitable | NotSupported | ReferenceMissing, message }) => {
                 OperationPhase::Blocked(message.clone())
             }
@@ -49,7 +50,7 @@ impl Change {
         }
     }
 
-    /// Whether something is to be done for it now.
+    /// Whether there is something to do now.
     pub fn is_to_do(&self) -> bool {
         !matches!(self, Self::Nothing | Self::Blocked(_) | Self::Waits(..))
     }

@@ -1,4 +1,4 @@
-//! Which image is wanted in place of the one that a cluster is on, and whether it may take its place.
+//! The image that is wanted in place of the current one, and whether it can replace it.
 
 use contract::version::{allows, is_older};
 use semver::VersionReq;
@@ -8,11 +8,11 @@ use crate::decisions::obstacle::Obstacle;
 use crate::decisions::resolved::suits;
 use crate::objects::{NodeImage, Resolved, TenantClusterReason};
 
-/// The image that is wanted in place of the one that a cluster is on.
+/// The image that is wanted in place of the current one.
 pub(super) enum WantedImage<'i> {
-    /// None: it stays.
+    /// The current image stays.
     Same,
-    /// This one, and whether a person has named it.
+    /// This image, and whether the spec names it.
     Other(&'i NodeImage, bool),
     Missing(String),
 }
@@ -45,11 +45,11 @@ impl<'a> ObservedCluster<'a> {
         }
     }
 
-    /// Whether an image may take the place of the one that the cluster is on, as far as objects say it. Nodes and their VMs are judged
-    /// by `fleet` afterwards, before anything moves as well.
+    /// Whether an image can replace the current one, according to objects. `fleet` checks nodes and their VMs afterwards, before
+    /// any change.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Why it cannot.
     pub(super) fn follows(&self, image: &NodeImage, named: bool, current: &str) -> Result<(), Obstacle> {
         use TenantClusterReason::{ImageUnsuitable, PreflightNotKnown};
         let spec = &self.cluster.spec;
@@ -66,21 +66,21 @@ impl<'a> ObservedCluster<'a> {
             return unsuitable(words);
         }
         if status.appliance.is_none() || status.build.is_none() {
-            let words = format!("nobody has said yet which build the NodeImage {name} is");
+            let words = format!("it is not known yet which build the NodeImage {name} is");
             return Err(Obstacle::new(PreflightNotKnown, words));
         }
         let runs = self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current));
         let (Some(runs), Some(to)) = (runs.and_then(version), &status.version) else { return Ok(()) };
         if is_older(to, runs) {
             return unsuitable(format!(
-                "the image {name} is of version {to}, and the cluster runs {runs}: after the commit of an upgrade there is no way back"
+                "the image {name} is of version {to}, and the cluster runs {runs}: after the commit of an upgrade no rollback is possible"
             ));
         }
         let Some(from) = &status.upgrades_from else { return Ok(()) };
         match VersionReq::parse(from) {
             Ok(from) if allows(&from, runs) || runs == to => Ok(()),
             Ok(_) => unsuitable(format!(
-                "the image {name} may take the place of {from} only, and the cluster runs {runs}: go by an image between the two"
+                "the image {name} may take the place of {from} only, and the cluster runs {runs}: use an image between the two"
             )),
             Err(_) => unsuitable(format!("the image {name} may take the place of {from:?}, which is not understood")),
         }

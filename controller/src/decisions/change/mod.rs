@@ -1,25 +1,30 @@
-//! What comes next for a cluster whose control nodes serve and whose spec names another image or minor than they are on. Pure: it is
-//! decided by what was looked at, and looked at again once it is done, so that whoever takes over decides the same.
+//! The next step of a cluster whose control-plane nodes serve and whose spec names another image or minor version than the
+//! current one. Pure: it is decided from an observation, and observed again once it is done. So another controller decides the
+//! same.
 //!
-//! | What is so | What follows |
+//! | State | Next step |
 //! |---|---|
-//! | a swap is open | it goes on; a person's word turns it, and so does the former image, named again before the commit |
-//! | nothing of it has moved, and its image or size is not wanted any more | it ends there, and what is wanted by now is planned |
-//! | nothing of it has moved, there is no room for its size, and an image or a minor needs none | the same |
-//! | it has come to the new image | it is committed once all is good for ten minutes (`commit: Auto`), or by a person's word |
-//! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
-//! | it is committed | the new image and size are pinned: pools see the image from then on |
-//! | it went back, or was abandoned | nothing, before a person asks for it again or the spec is another one |
-//! | one was abandoned and none committed since, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked |
-//! | all of them run it, in VMs of the pinned size | that is noted with what was abandoned, and nobody is asked any more |
-//! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
-//! | the size of control nodes is another one | with the next image, or by itself, if there is room: `resize.rs` |
-//! | the minor is behind | the same for Kubernetes, once the image is as it is named |
+//! | a swap is open | it continues; a request changes its direction, and so does the former image, named again before the commit
+//! |
+//! | it has not begun, and its image or size is no longer wanted | it ends, and the spec is planned again |
+//! | it has not begun, lacks room for its size, and blocks an image or a minor version that needs none | the same |
+//! | all nodes run the new image | commit once all are healthy for ten minutes (`commit: Auto`), or on request |
+//! | the spec no longer wants that image | commit or rollback on request only |
+//! | it is committed | the new image and size go into `status.resolved`, where pools see the image |
+//! | it was rolled back or abandoned | nothing, until a request or a change of the spec |
+//! | one was abandoned and none committed since, or a node's VM has no record, and the current image is wanted | nodes are asked
+//! |
+//! | all of them run it, in VMs of the resolved size | this is recorded with the abandoned swap, and nodes are not asked again |
+//! | another image is named | the obstacle is reported; otherwise a swap begins, with its plan as an Operation |
+//! | the size of control-plane nodes differs | with the next image, or by itself, if there is room: `resize.rs` |
+//! | the minor version is behind | the same for Kubernetes, once the named image is in use |
 //!
-//! What is paused is planned and not begun; a swap comes to a step at which no node is away, and says that it rests. What a person asks of
-//! it there is refused: it would be done at the unpausing, which may be somebody else's. While the control cluster is being changed it is
-//! the same, and nothing is planned: another version of the controller may lead afterwards. But the way back is taken then, for that lasts
-//! as long as somebody else takes; and `abandon`, which moves no VM, is heard always.
+//! In a paused cluster, a swap is planned and not begun. A running one continues to a step at which no node is missing, and
+//! reports that it is paused. Requests are rejected then: they would run at the end of the pause, which may be another user's
+//! decision.
+//!
+//! The same applies while the control cluster is being changed, and nothing is planned: another version of the controller may
+//! lead afterwards. But a rollback runs then, because the change may last long. `abandon` moves no VM and is always accepted.
 
 mod begins;
 mod conditions;
@@ -49,56 +54,57 @@ use crate::objects::{ControlPlaneSize, NodeImage, Operation, Resolved, TenantClu
 #[derive(Debug)]
 pub struct ObservedCluster<'a> {
     pub cluster: &'a TenantCluster,
-    /// The last swap whose journal was begun, and how far it is.
+    /// The last swap whose journal has begun, and its progress.
     pub swap: Option<(&'a Operation, SwapProgress)>,
-    /// The last one that was abandoned, if nothing has said since that all control nodes are alike.
+    /// The last abandoned swap, if nothing has proved since that all control-plane nodes are alike.
     pub abandoned: Option<(&'a Operation, SwapProgress)>,
-    /// The Operation that raises Kubernetes and has not ended; else the one to the minor that the spec names, if it was made.
+    /// The Operation that upgrades Kubernetes and has not ended. Otherwise the one to the minor version of the spec, if it
+    /// exists.
     pub raise: Option<&'a Operation>,
     /// All NodeImages.
     pub images: &'a [NodeImage],
-    /// The lowest minor of Kubernetes that a control node is at.
+    /// The lowest minor version of Kubernetes of a control-plane node.
     pub minor: Option<Minor>,
-    /// How large control nodes are to be, or why nobody knows it.
+    /// The wanted size of control-plane nodes, or why it is unknown.
     pub size: Result<ControlPlaneSize, Obstacle>,
-    /// Why the Provider has no room for that; none if it has.
+    /// Why the Provider has no room for that size, if it has none.
     pub room: Option<Obstacle>,
-    /// Why it has none for the size of a swap that is only planned yet; none if it has, or there is none.
+    /// Why the Provider has no room for the size of a swap that is only planned, if it has none.
     pub plan_room: Option<Obstacle>,
-    /// Why nothing is begun now; none if it may be.
+    /// Why nothing begins now, if so.
     pub rests: Option<PauseReason>,
-    /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned, and it may have another
-    /// size.
+    /// Whether a control-plane node runs in a VM without a record: it may have another image and size than the resolved ones.
     pub has_drifted: bool,
     pub now: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Nothing: all is as the spec has it.
+    /// Nothing: all matches the spec.
     Nothing,
-    /// Nothing, before something that is in the way is gone.
+    /// Nothing until the obstacle is removed.
     Blocked(Obstacle),
     /// Nothing now, for this reason of the condition `UpToDate`.
     Waits(TenantClusterReason, String),
-    /// The Operation says where it stands: whoever has brought it there did not come to that.
+    /// Write the state of the Operation into its status: an earlier controller did not come to that.
     Show(String),
-    /// What a person has asked of an Operation is taken away; with words it is not to be had.
+    /// Remove the request of an Operation. With a message it is rejected.
     Answer(String, Option<String>),
-    /// What control nodes have come to is pinned: image and size. With the Operation that notes it: the swap that has brought them there,
-    /// or the one that was abandoned before they were found to be alike. None where nodes are so by themselves.
+    /// Write image and size of the control-plane nodes into `status.resolved`. With the Operation that records this: the swap
+    /// that has brought the nodes there, or the abandoned one before they were seen to be alike. `None` if nodes are so by
+    /// themselves.
     Pin(Box<Resolved>, Option<String>),
-    /// A swap to this image begins, with new VMs of this size; if the cluster is paused it is only planned. With the Operation of an
-    /// earlier one that a person wants tried again.
+    /// Begin a swap to this image, with new VMs of this size. In a paused cluster it is only planned. With the Operation of an
+    /// earlier swap that is to be retried.
     Swap(Box<NodeImage>, Option<String>, ControlPlaneSize),
-    /// The swap of this Operation goes on.
+    /// Continue the swap of this Operation.
     Go(String, Request),
-    /// Nodes are asked whether all of them run this image, which is the pinned one, in VMs of this size, if it is said: then comes this.
-    /// No object says what they run: the last swap was abandoned, or objects are older than VMs.
+    /// Ask nodes whether all of them run this image, which is the current one, in VMs of this size, if it is given. Then follows
+    /// this change. No object says what they run: the last swap was abandoned, or objects are older than VMs.
     Judge(Box<NodeImage>, Option<ControlPlaneSize>, Box<Change>),
-    /// Control nodes are taken to this minor of Kubernetes. With the Operation, if a person wants it tried again.
+    /// Upgrade control-plane nodes to this minor version of Kubernetes. With the Operation, if it is to be retried.
     Raise(Minor, Option<String>),
-    /// The Operation that raises Kubernetes ends where it stands.
+    /// End the Operation that upgrades Kubernetes where it is.
     Abandon(String),
 }
 
@@ -120,7 +126,7 @@ impl ObservedCluster<'_> {
             if !is_shown(operation, swapping) {
                 return Change::Show(name(operation));
             }
-            // Of an earlier version's it is noted nowhere whether it is.
+            // An earlier version has not recorded whether its result is in `status.resolved`.
             let is_pinned =
                 swapping.is_pinned || (operation.spec.to_image.as_deref() == Some(current) && swapping.size.is_none());
             if swapping.ending() == Some(Ending::Committed) && !is_pinned {
@@ -153,7 +159,7 @@ fn as_after(pinned: &Resolved, operation: &Operation, swapping: &SwapProgress) -
     with_size(Resolved { image: operation.spec.to_image.clone(), digest, ..pinned.clone() }, swapping.size)
 }
 
-/// The same with control nodes of this size, if it is said.
+/// The values with control-plane nodes of this size, if it is given.
 pub fn with_size(pinned: Resolved, size: Option<ControlPlaneSize>) -> Resolved {
     match size {
         Some(size) => Resolved { processors: Some(size.processors), memory_mib: Some(size.memory_mib), ..pinned },

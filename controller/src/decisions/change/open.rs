@@ -1,4 +1,4 @@
-//! What comes next of a swap that has not ended.
+//! The next step of a swap that has not ended.
 
 use fleet::upgrade::{Direction, Request};
 
@@ -10,11 +10,10 @@ use crate::decisions::pause_reason::is_pausable;
 use crate::decisions::swap_progress::{Stage, SwapProgress, goal, is_of_size};
 use crate::objects::{Commit, ControlPlaneSize, DO, Operation, Resolved, TenantClusterReason};
 
-/// How long all control nodes are good on the new image before it is committed by itself, in seconds.
+/// How long all control-plane nodes must be healthy on the new image before an automatic commit, in seconds.
 const GOOD: i64 = 600;
 
 impl ObservedCluster<'_> {
-    /// What comes next of a swap that has not ended.
     pub(super) fn open(&self, operation: &Operation, swapping: &SwapProgress, current: &str) -> Change {
         let (name, spec) = (name(operation), &self.cluster.spec);
         let rest = self.rests.as_ref().filter(|_| is_pausable(swapping));
@@ -41,7 +40,7 @@ impl ObservedCluster<'_> {
             return self.shown(operation, swapping, reason, &words);
         }
         match &swapping.stage {
-            // All nodes, whatever was on the way.
+            // The rollback is for all nodes, whatever their state.
             _ if goes_back && swapping.direction == Direction::Forward => Change::Go(name, Request::Rollback),
             Stage::NodeIsBack(_) if goes_back => Change::Go(name, Request::Rollback),
             Stage::Goes if swapping.is_planned() => self.planned(operation, swapping),
@@ -55,17 +54,17 @@ impl ObservedCluster<'_> {
         }
     }
 
-    /// What comes next of a swap of which nothing has moved: what is wanted by now is planned anew.
+    /// The next step of a swap that has not begun: if the spec wants something else now, it is planned again.
     fn planned(&self, operation: &Operation, swapping: &SwapProgress) -> Change {
         match self.unknown_size(operation) {
-            // Nobody knows whether it is still wanted: that ends it as little as it begins it.
+            // Whether the swap is still wanted is unknown, so it neither begins nor ends.
             Some(obstacle) => Change::Blocked(obstacle.clone()),
             None if self.is_wanted(operation, swapping) => Change::Go(name(operation), Request::Resume),
             None => Change::Go(name(operation), Request::Withdraw),
         }
     }
 
-    /// Whether a plan ends that is wanted: for want of room alone, which may come.
+    /// Whether a plan that is still wanted ends, only for lack of room, which may come.
     pub fn ends_for_room(&self, change: &Change) -> bool {
         let is_wanted = |(operation, swapping): &(&Operation, SwapProgress)| {
             self.unknown_size(operation).is_none() && self.is_wanted_as(operation, swapping, self.size.clone())
@@ -73,8 +72,8 @@ impl ObservedCluster<'_> {
         matches!(change, Change::Go(_, Request::Withdraw)) && self.swap.as_ref().is_some_and(is_wanted)
     }
 
-    /// Whether a swap of which nothing has moved holds something else up that needs no room for its size: its image with the size that nodes
-    /// have; or where it is of the size alone, another image or a minor.
+    /// Whether a swap that has not begun blocks something that needs no room for its size. That is its image with the current
+    /// size. For a swap of the size alone, it is another image or a minor version.
     pub(super) fn yields(
         &self,
         operation: &Operation,
@@ -94,12 +93,12 @@ impl ObservedCluster<'_> {
         matches!(instead, Change::Swap(..) | Change::Raise(..))
     }
 
-    /// Whether a swap is still what the spec asks for. An image that a person had named and has taken out is not.
+    /// Whether a swap is still what the spec asks for. An image that was removed from the spec is not.
     fn is_wanted(&self, operation: &Operation, swapping: &SwapProgress) -> bool {
         self.is_wanted_as(operation, swapping, self.size_with_image())
     }
 
-    /// The same where the VMs of another image would have this size.
+    /// As [`Self::is_wanted`], if the VMs of another image would have this size.
     fn is_wanted_as(
         &self,
         operation: &Operation,
@@ -122,33 +121,36 @@ impl ObservedCluster<'_> {
         if !self.is_wanted(operation, swapping) {
             let wanted = match &self.cluster.spec.image {
                 Some(image) if operation.spec.to_image.as_ref() != Some(image) => {
-                    format!("the spec names {image} by now")
+                    format!("the spec now names {image}")
                 }
                 _ if is_of_size(operation) => match &self.size {
-                    Ok(size) => format!("the spec wants another size by now, {size}"),
+                    Ok(size) => format!("the spec now wants another size, {size}"),
                     Err(obstacle) => format!("what size the spec wants is not known: {}", obstacle.message),
                 },
-                _ => "the spec does not name it any more".to_owned(),
+                _ => "the spec no longer names it".to_owned(),
             };
             let words = format!(
-                "all control nodes run {to}, and {wanted}: {DO} on the Operation {name}, with commit or rollback"
+                "all control-plane nodes run {to}, and {wanted}: {DO} on the Operation {name}, with commit or rollback"
             );
             return self.shown(operation, swapping, TenantClusterReason::AwaitingCommit, &words);
         }
         if self.cluster.spec.upgrade.commit == Commit::Manual {
-            let words = format!("all control nodes run {to}: {DO} on the Operation {name}, with commit or rollback");
+            let words =
+                format!("all control-plane nodes run {to}: {DO} on the Operation {name}, with commit or rollback");
             return self.shown(operation, swapping, TenantClusterReason::AwaitingCommit, &words);
         }
         let since = operation.status.as_ref().and_then(|status| status.healthy_since.as_ref());
         match since {
             Some(since) if self.now.as_second() - since.0.as_second() >= GOOD => Change::Go(name, Request::Commit),
             Some(since) => {
-                let words =
-                    format!("all control nodes run {to}, and are good since {}: ten minutes are waited", since.0);
+                let words = format!(
+                    "all control-plane nodes run {to}, and are healthy since {}: ten minutes are waited",
+                    since.0
+                );
                 self.shown(operation, swapping, TenantClusterReason::AwaitingCommit, &words)
             }
             None => {
-                let words = format!("all control nodes run {to}; not all of them are Ready");
+                let words = format!("all control-plane nodes run {to}; not all of them are Ready");
                 self.shown(operation, swapping, TenantClusterReason::AwaitingCommit, &words)
             }
         }

@@ -1,4 +1,4 @@
-//! What a person asks of an Operation, and whether it is to be had: of a swap that is open, and of what has ended.
+//! The requests on an Operation, and whether they are accepted: on an open swap, and on one that has ended.
 
 use fleet::upgrade::{Direction, Request};
 
@@ -15,15 +15,15 @@ pub(super) enum OperatorAction {
     Abandon,
 }
 
-/// The word that a person has put to an Operation, whatever it is; none if there is none.
+/// The request in the annotation of an Operation, if there is one.
 pub fn asked(operation: &Operation) -> Option<&str> {
     operation.metadata.annotations.as_ref()?.get(DO).map(String::as_str)
 }
 
-/// What a person asks of an Operation: none if nothing.
+/// The parsed request on an Operation, if there is one.
 ///
 /// # Errors
-/// Why it is nothing that can be asked.
+/// The word is unknown.
 pub(super) fn word(operation: &Operation) -> Option<Result<OperatorAction, String>> {
     let text = asked(operation)?;
     Some(match text {
@@ -35,8 +35,8 @@ pub(super) fn word(operation: &Operation) -> Option<Result<OperatorAction, Strin
     })
 }
 
-/// Whether a word is heard while a swap rests. What speaks against beginning something beside a change of the control cluster does not
-/// speak against going back. What ends where it stands moves no VM.
+/// Whether a request is accepted while a swap is paused. A change of the control cluster speaks against new changes, but not
+/// against a rollback. `abandon` moves no VM.
 pub(super) fn is_heard(word: OperatorAction, rest: &PauseReason) -> bool {
     match word {
         OperatorAction::Abandon => true,
@@ -45,7 +45,7 @@ pub(super) fn is_heard(word: OperatorAction, rest: &PauseReason) -> bool {
     }
 }
 
-/// What a person names in the spec to go back, where a word is not heard.
+/// The field and value of the spec that start a rollback, for a rejected request.
 pub(super) fn rollback_hint(operation: &Operation) -> Option<String> {
     if is_of_size(operation) {
         let auto = if operation.spec.to_class.is_some() { ", or auto where that means it," } else { "" };
@@ -61,17 +61,17 @@ pub(super) fn has_asked(name: String, word: OperatorAction, swapping: &SwapProgr
     }
 }
 
-/// What of a swap is asked by a word.
+/// The request for `fleet` that follows from an accepted one.
 ///
 /// # Errors
-/// Why it has gone too far for that.
+/// Why the swap no longer allows it.
 fn permits(word: OperatorAction, swapping: &SwapProgress) -> Result<Request, String> {
     let refused = |words: &str| Err(words.to_owned());
     match (word, &swapping.stage, swapping.direction) {
         (OperatorAction::Resume, ..) => Ok(Request::Resume),
         (OperatorAction::Abandon, ..) => Ok(Request::Abandon),
         (OperatorAction::Rollback, ..) if swapping.is_final => {
-            refused("it is being committed: there is no way back but restoring a snapshot")
+            refused("it is being committed: no rollback is possible except by restoring a snapshot")
         }
         (OperatorAction::Rollback | OperatorAction::Commit, _, Direction::Abandon) => refused("it is being abandoned"),
         (OperatorAction::Rollback, ..) => Ok(Request::Rollback),
@@ -82,7 +82,7 @@ fn permits(word: OperatorAction, swapping: &SwapProgress) -> Result<Request, Str
     }
 }
 
-/// Why a word is not to be had of what has ended; none if it has ended so.
+/// Why a request on an ended Operation is rejected. `None` if the Operation has ended in this way.
 pub(super) fn ended(word: Result<OperatorAction, String>, ending: Option<Ending>) -> Option<String> {
     match (word, ending) {
         (Err(words), _) => Some(words),
@@ -90,7 +90,7 @@ pub(super) fn ended(word: Result<OperatorAction, String>, ending: Option<Ending>
         | (Ok(OperatorAction::Rollback), Some(Ending::RolledBack))
         | (Ok(OperatorAction::Abandon), Some(Ending::Abandoned)) => None,
         (Ok(OperatorAction::Rollback), Some(Ending::Committed)) => {
-            Some("it is committed: there is no way back but restoring a snapshot".to_owned())
+            Some("it is committed: no rollback is possible except by restoring a snapshot".to_owned())
         }
         (Ok(_), ending) => Some(format!("it has ended: it was {}", ending.map_or("", Ending::words))),
     }

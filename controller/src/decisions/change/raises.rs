@@ -1,4 +1,4 @@
-//! Kubernetes is raised: from which minor, by which Operation, when that begins, and what comes next of it.
+//! Upgrades of Kubernetes: the former minor version, the Operation, its beginning and its next step.
 
 use contract::minor::Minor;
 use kube::ResourceExt;
@@ -11,7 +11,7 @@ use crate::decisions::swap_progress::Ending;
 use crate::objects::{DO, Machine, Operation, OperationReason, TenantCluster, TenantClusterReason};
 
 impl ObservedCluster<'_> {
-    /// Kubernetes is raised, or why it is not.
+    /// Begins an upgrade of Kubernetes, or says why not.
     pub(super) fn raises(&self, current: &str) -> Change {
         let spec = &self.cluster.spec;
         let (Some(minor), Ok(to)) = (self.minor, spec.version.parse::<Minor>()) else { return Change::Nothing };
@@ -19,7 +19,7 @@ impl ObservedCluster<'_> {
             return self.raise.and_then(answered_raise).unwrap_or(Change::Nothing);
         }
         if to < minor {
-            let words = format!("control nodes run Kubernetes {minor}, and there is no way back to {to}");
+            let words = format!("control-plane nodes run Kubernetes {minor}, and no rollback to {to} is possible");
             return Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
         }
         let image = self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current));
@@ -52,14 +52,14 @@ impl ObservedCluster<'_> {
         Change::Raise(to, again)
     }
 
-    /// What comes next of an Operation that raises Kubernetes and has not ended.
+    /// The next step of an Operation that upgrades Kubernetes and has not ended.
     pub(super) fn raising(&self, operation: &Operation) -> Change {
         let to = operation.spec.to_version.as_deref().and_then(|to| to.parse::<Minor>().ok());
         let Some(to) = to else { return Change::Abandon(name(operation)) };
         if let Some(rest) = &self.rests {
             let says_so = [rest.reason(), OperationReason::Rejected].map(|it| says(operation, it).is_some());
             return match (word(operation), blocked(operation)) {
-                // Nothing moves by that.
+                // No VM moves by that.
                 (Some(Ok(OperatorAction::Abandon)), _) => Change::Abandon(name(operation)),
                 (Some(_), _) => Change::Answer(name(operation), Some(rest.refuses(None))),
                 (None, Some(words)) => Change::Waits(TenantClusterReason::ChangeFailed, words),
@@ -71,7 +71,8 @@ impl ObservedCluster<'_> {
             Some(Ok(OperatorAction::Resume)) => return Change::Raise(to, Some(name(operation))),
             Some(Ok(OperatorAction::Abandon)) => return Change::Abandon(name(operation)),
             Some(Ok(OperatorAction::Rollback | OperatorAction::Commit)) => {
-                let words = format!("there is no way back from Kubernetes {to}, nor a commit: resume or abandon it");
+                let words =
+                    format!("an upgrade to Kubernetes {to} has no rollback and no commit: resume or abandon it");
                 return Change::Answer(name(operation), Some(words));
             }
             Some(Err(words)) => return Change::Answer(name(operation), Some(words)),
@@ -79,7 +80,7 @@ impl ObservedCluster<'_> {
         }
         if operation.spec.to_version.as_ref() != Some(&self.cluster.spec.version) {
             let words = format!(
-                "control nodes may be at Kubernetes {to} already, and there is no way back: name it again, or abandon the Operation {}",
+                "control-plane nodes may be at Kubernetes {to} already, and no rollback is possible: name it again, or abandon the Operation {}",
                 name(operation)
             );
             return Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
@@ -91,17 +92,17 @@ impl ObservedCluster<'_> {
     }
 }
 
-/// The lowest minor of Kubernetes that control nodes are at.
+/// The lowest minor version of Kubernetes of control-plane nodes.
 pub fn lowest_minor(machines: &[Machine]) -> Option<Minor> {
     machines.iter().filter_map(|machine| machine.spec.kubernetes.parse().ok()).min()
 }
 
-/// The name of the Operation that takes a cluster to a minor.
+/// The name of the Operation that upgrades a cluster to a minor version.
 pub fn raise_name(cluster: &TenantCluster, to: &str) -> String {
     format!("{}-kubernetes-{}", cluster.name_any(), to.replace('.', "-"))
 }
 
-/// The word of a person to an Operation that has raised Kubernetes.
+/// The answer to a request on an Operation that has upgraded Kubernetes.
 fn answered_raise(operation: &Operation) -> Option<Change> {
     let words = ended(word(operation)?, Some(Ending::Committed));
     Some(Change::Answer(name(operation), words))

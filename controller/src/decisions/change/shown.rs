@@ -1,4 +1,4 @@
-//! Whether an Operation says where it stands, and what it says.
+//! Whether the status of an Operation is up to date, and its messages.
 
 use super::{Change, ObservedCluster, name};
 use crate::decisions::pause_reason::{is_pausable, is_still, swap_reasons};
@@ -6,7 +6,7 @@ use crate::decisions::swap_progress::{Ending, SwapProgress};
 use crate::objects::{Operation, OperationReason, Reason, TenantClusterReason};
 
 impl ObservedCluster<'_> {
-    /// Waits, once the Operation says where it stands.
+    /// Waits, once the Operation shows its state.
     pub(super) fn shown(
         &self,
         operation: &Operation,
@@ -29,17 +29,17 @@ impl ObservedCluster<'_> {
     }
 }
 
-/// How it has ended; none if it has not.
+/// The outcome of an Operation. `None` if it has not ended.
 pub(super) fn outcome(operation: &Operation) -> Option<&str> {
     operation.status.as_ref()?.outcome.as_deref()
 }
 
-/// Why an Operation waits for a person; none if it does not.
+/// Why an Operation waits for the operator, if it does.
 pub fn blocked(operation: &Operation) -> Option<String> {
     says(operation, OperationReason::Blocked)
 }
 
-/// What an Operation says with a reason; none if it is another one.
+/// The message of an Operation's condition if it has this reason.
 pub(super) fn says(operation: &Operation, reason: OperationReason) -> Option<String> {
     let mut conditions = operation.status.iter().flat_map(|status| &status.conditions);
     let is_it = |about: &str, because: &str| (about, because) == (reason.condition(), reason.word());
@@ -47,7 +47,7 @@ pub(super) fn says(operation: &Operation, reason: OperationReason) -> Option<Str
     found.map(|condition| condition.message.clone())
 }
 
-/// Whether an Operation says where its swap stands.
+/// Whether the status of an Operation shows the progress of its swap.
 pub(super) fn is_shown(operation: &Operation, swapping: &SwapProgress) -> bool {
     let said = operation.status.as_ref();
     let outcome = swapping.ending().map(Ending::words);

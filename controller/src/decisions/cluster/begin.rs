@@ -1,5 +1,5 @@
-//! What comes next for a cluster before the first VM: until then all may be made otherwise, and who goes no further gives back what others
-//! could have.
+//! The next step of a cluster before its first VM. Until then everything can be created again differently. A cluster that is
+//! stuck releases what others could use.
 
 use super::super::claims::{AllocatedAddresses, ClaimStep};
 use super::super::obstacle::Obstacle;
@@ -9,70 +9,70 @@ use crate::objects::{Machine, PoolAddress, Resolved, TenantCluster, TenantCluste
 #[derive(Debug)]
 pub struct CreationInputs<'a> {
     pub cluster: &'a TenantCluster,
-    /// What is in the way by what objects say; or else what is to be pinned.
+    /// The values for `status.resolved`, or the obstacle according to objects.
     pub resolved: Result<Resolved, Obstacle>,
-    /// The Machines of its control nodes as they are to be, and as they are.
+    /// The wanted Machines of its control-plane nodes.
     pub wanted: Vec<Machine>,
-    /// The second of these.
+    /// The existing Machines of its control-plane nodes.
     pub machines: Vec<Machine>,
-    /// Why the Provider's limits have no room for its control nodes; none if they have.
+    /// Why the Provider's limits have no room for its control-plane nodes, if they have none.
     pub limits: Option<Obstacle>,
-    /// The addresses that are given back: those that it does not claim any more.
+    /// The addresses to release: those that it no longer claims.
     pub left_over: Vec<PoolAddress>,
-    /// The addresses that it has for itself, beside those of its Machines.
+    /// The addresses of the cluster itself, apart from those of its Machines.
     pub held: Vec<PoolAddress>,
-    /// What comes next for its addresses; or why none can be had.
+    /// The next claim; or why an address is unavailable.
     pub claiming: Result<ClaimStep, Obstacle>,
-    /// Whether those that are missing are held by others who go no further either, and came after it: they give them back.
+    /// Whether the missing addresses are held by clusters that are stuck too and came later: these release them.
     pub comes_first: bool,
     pub keys: KeysSeen,
-    /// What the place says: that VMs can be put there, and that the image lies ready.
+    /// The obstacle at the vCenter: VMs cannot be placed, or the image has no template.
     pub place: Option<Obstacle>,
 }
 
-/// The Secret with what nodes prove themselves with.
+/// The Secret with the deployer's key and the deployment secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeysSeen {
-    /// There is none.
+    /// The Secret is missing.
     Missing,
-    /// It holds something else, for this reason.
+    /// The Secret has other content, for this reason.
     Damaged(String),
     There,
 }
 
-/// What comes next for a cluster for which no VM was begun.
+/// The next step of a cluster without a VM.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CreationStep {
-    /// It is noted that it is kept until nothing of it is left.
+    /// Add the finalizer.
     Keep,
-    /// Nothing, before somebody else has done something.
+    /// Wait until the obstacle is removed.
     Await(Obstacle),
-    /// Nothing: a person has paused it.
+    /// Wait: the cluster is paused.
     Rest,
-    /// What was left open is pinned.
+    /// Write `status.resolved`.
     Pin(Box<Resolved>),
-    /// A Machine that was made otherwise goes, with its address: no VM was begun for it.
+    /// Delete a Machine that differs from the wanted one, with its address. It has no VM yet.
     Unmake(Box<Machine>),
-    /// An address is given back.
+    /// Release an address.
     Release(Box<PoolAddress>),
-    /// All of its own addresses are given back, for something is in the way: others could have them meanwhile.
+    /// Release all of the cluster's own addresses because of an obstacle: others can use them.
     GiveBack(Vec<PoolAddress>, Obstacle),
     Make(Box<Machine>),
     Claim(Box<PoolAddress>),
-    /// What nodes prove themselves with is drawn.
+    /// Draw the deployer's key and the deployment secret.
     Draw,
-    /// `fleet` makes the control nodes.
+    /// Let `fleet` create the control-plane nodes.
     Deploy(AllocatedAddresses),
 }
 
-/// What comes next before the first VM.
+/// The next step before the first VM.
 pub fn creation_step(wished: &CreationInputs<'_>) -> CreationStep {
     let cluster = wished.cluster;
-    // Before anything is made that would have to be removed.
+    // The finalizer precedes everything that has to be removed later.
     if !is_kept(cluster) {
         return CreationStep::Keep;
     }
-    // Who goes no further holds nothing that others could have meanwhile.
+    // A cluster that is stuck holds nothing that others could use.
     if goes_no_further(wished) {
         if let Some(machine) = wished.machines.iter().find(|machine| is_ours(machine)) {
             return CreationStep::Unmake(Box::new(machine.clone()));
@@ -90,7 +90,7 @@ pub fn creation_step(wished: &CreationInputs<'_>) -> CreationStep {
     };
     let status = cluster.status.as_ref();
     let pinned = status.and_then(|status| status.resolved.as_ref());
-    // Addresses are pinned once all of them are there.
+    // Addresses are written once all are claimed.
     let is_pinned = |pinned: &Resolved| {
         let with_addresses = Resolved {
             endpoint: pinned.endpoint.clone(),
@@ -112,7 +112,7 @@ pub fn creation_step(wished: &CreationInputs<'_>) -> CreationStep {
     if let Some(obstacle) = &wished.limits {
         return CreationStep::Await(obstacle.clone());
     }
-    // Who cannot have the addresses that a person has named, or that a pool is to give, makes nothing.
+    // Without all addresses, no Machine is created.
     if let Err(obstacle) = &wished.claiming {
         return CreationStep::Await(obstacle.clone());
     }
@@ -121,7 +121,7 @@ pub fn creation_step(wished: &CreationInputs<'_>) -> CreationStep {
         return CreationStep::Make(Box::new(missing.clone()));
     }
     if let Some(obstacle) = in_the_way(wished) {
-        // What is not known may be well in a moment.
+        // An unknown state may pass in a moment.
         let is_known = obstacle.reason != TenantClusterReason::PreflightNotKnown;
         return match wished.held.is_empty() || !is_known {
             true => CreationStep::Await(obstacle),
@@ -147,8 +147,8 @@ pub fn creation_step(wished: &CreationInputs<'_>) -> CreationStep {
     }
 }
 
-/// Whether a cluster comes to no VM before somebody else has done something: a person who has paused it, or who sees to what is in the way
-/// by what objects, limits and addresses say. What is not known may be well in a moment.
+/// Whether a cluster is stuck before its first VM. It is paused, or objects, limits or addresses block it until a user acts. An
+/// unknown state may pass in a moment.
 fn goes_no_further(wished: &CreationInputs<'_>) -> bool {
     let is_known = |obstacle: &Obstacle| obstacle.reason != TenantClusterReason::PreflightNotKnown;
     wished.cluster.spec.paused
@@ -157,17 +157,17 @@ fn goes_no_further(wished: &CreationInputs<'_>) -> bool {
         || (!wished.comes_first && wished.claiming.as_ref().is_err_and(is_known))
 }
 
-/// What would keep a cluster from its first VM once it has all addresses.
+/// The obstacle that remains once the cluster has all addresses.
 fn in_the_way(wished: &CreationInputs<'_>) -> Option<Obstacle> {
     let damaged = match &wished.keys {
-        // None is drawn over another one.
+        // A damaged Secret is not overwritten.
         KeysSeen::Damaged(why) => Some(Obstacle::new(TenantClusterReason::SecretMissing, why)),
         KeysSeen::Missing | KeysSeen::There => None,
     };
     wished.place.clone().or(damaged)
 }
 
-/// Whether a Machine is as it is wanted, and not about to go.
+/// Whether a Machine matches the wanted one and is not being deleted.
 fn is_same(wanted: &Machine, there: &Machine) -> bool {
     wanted.metadata.name == there.metadata.name
         && wanted.spec == there.spec
@@ -186,7 +186,7 @@ mod tests {
         Resolved { image: Some("kaas-tenant-0.2.0".to_owned()), processors: Some(2), ..Resolved::default() }
     }
 
-    /// What an API server keeps, as far as decisions see it.
+    /// The objects of an API server that decisions see.
     struct World {
         cluster: TenantCluster,
         machines: Vec<Machine>,
@@ -217,7 +217,7 @@ mod tests {
             }
         }
 
-        /// Does what comes next; false once nothing is left to do here.
+        /// Runs the next step. Returns false once nothing is left to do.
         fn step(&mut self) -> bool {
             match creation_step(&self.wished()) {
                 CreationStep::Keep => self.cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_comes_to_its_first_vm_in_one_order() {
+    fn steps_to_the_first_vm_have_one_order() {
         let mut world = World::new();
         let mut order = Vec::new();
         loop {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_or_paused_is_waited_for_before_anything_is_made() {
+    fn obstacle_or_pause_precedes_creation() {
         let why = |reason| Obstacle::new(reason, "x");
         let mut world = World::new();
         world.step();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_no_further_gives_back_what_he_has_and_who_does_not_know_keeps_it() {
+    fn stuck_cluster_releases_what_it_holds() {
         let why = |reason| Obstacle::new(reason, "x");
         let mut world = World::new();
         while world.step() {}
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_holds_nothing_that_others_could_have() {
+    fn cluster_waiting_for_room_holds_nothing() {
         let why = Obstacle::new(TenantClusterReason::CapacityMissing, "x");
         let mut world = World::new();
         while world.step() {}
@@ -342,7 +342,7 @@ mod tests {
         loop {
             let next = creation_step(&without_room(&world, &why));
             match &next {
-                // Its address goes with it.
+                // Its address is deleted with it.
                 CreationStep::Unmake(machine) => {
                     world.machines.retain(|other| other.metadata.name != machine.metadata.name);
                     world.addresses.retain(|other| Some(&other.spec.claimant.uid) != machine.metadata.uid.as_ref());
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_made_otherwise_is_made_anew_as_long_as_there_is_no_vm() {
+    fn differing_machine_is_recreated_before_the_first_vm() {
         let mut world = World::new();
         while world.step() {}
         world.cluster.spec.version = "1.35".to_owned();

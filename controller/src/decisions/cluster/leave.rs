@@ -1,4 +1,5 @@
-//! What comes next for a cluster that is being deleted: its pools first, then its control nodes, and all that was made for it after them.
+//! The next step of a cluster that is being deleted. Its pools come first, then its control-plane nodes, then all other objects
+//! that were created for it.
 
 use super::{is_kept, is_ours};
 use crate::objects::{DeploymentLifecycle, Machine, NodePool, PoolAddress, TenantCluster};
@@ -8,40 +9,40 @@ pub struct DeletionInputs<'a> {
     pub cluster: &'a TenantCluster,
     pub pools: Vec<NodePool>,
     pub machines: Vec<Machine>,
-    /// The addresses that it or one of its Machines has.
+    /// The addresses of the cluster and its Machines.
     pub addresses: Vec<PoolAddress>,
-    /// The Secrets that were made for it, by name.
+    /// The Secrets that were created for it, by name.
     pub secrets: Vec<String>,
-    /// The Operations that were made for it, by name.
+    /// The Operations that were created for it, by name.
     pub operations: Vec<String>,
-    /// Those that were asked to go, and that a finalizer of somebody else keeps.
+    /// Operations whose deletion was requested and that another finalizer keeps.
     pub held_operations: Vec<String>,
-    /// The numbers of its holds, the lowest first: removed in that order, those that are left have no gaps.
+    /// The numbers of its leases, the lowest first. If they are removed in this order, the rest has no gaps.
     pub holds: Vec<u64>,
 }
 
-/// What comes next for a cluster that is being deleted. Nothing is asked for what is not needed: without a VM no vCenter, and without
-/// an image, a class or a key it goes as well.
+/// The next step of a cluster that is being deleted. It asks for nothing that it does not need: without a VM no vCenter, and
+/// never for an image, a class or a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeletionStep {
     DeletePools(Vec<String>),
-    /// Pools and workers go; nothing is done for the control plane before.
+    /// Pools and workers are being deleted. The control plane waits for them.
     AwaitWorkers(Vec<String>),
-    /// `fleet` removes the control nodes.
+    /// Let `fleet` remove the control-plane nodes.
     Destroy,
-    /// An address is given back: the VM that had it is gone.
+    /// Release an address: its VM is deleted.
     Release(Box<PoolAddress>),
-    /// A Machine goes, whose VM is gone.
+    /// Delete a Machine: its VM is deleted.
     Forget(Box<Machine>),
     RemoveSecret(String),
     RemoveOperation(String),
-    /// Somebody else keeps Operations: another cluster of this name would take them for its own.
+    /// Another finalizer keeps Operations. Another cluster of this name would take them for its own.
     AwaitOperations(Vec<String>),
-    /// A hold goes: nobody takes one any more.
+    /// Remove a lease: no further one is acquired.
     RemoveLease(u64),
-    /// Nothing is left: the object goes.
+    /// Nothing is left: remove the finalizer, so that the object is deleted.
     RemoveFinalizer,
-    /// It was let go already.
+    /// The finalizer was already removed.
     Gone,
 }
 
@@ -67,15 +68,15 @@ pub fn deletion_step(leaving: &DeletionInputs<'_>) -> DeletionStep {
         return DeletionStep::AwaitWorkers(left);
     }
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
-    // What was begun is noted before anything follows from it: without a note there is no VM.
+    // A record precedes each action: without a record there is no VM.
     if deployment.is_some_and(|deployment| deployment.lifecycle != DeploymentLifecycle::Deleted) {
         return DeletionStep::Destroy;
     }
-    // Each is asked to go: whoever counts addresses may keep it until what had it is gone, too.
+    // Each is deleted once. Its finalizer may keep it until its VM is deleted too.
     if let Some(address) = leaving.addresses.iter().find(|it| it.metadata.deletion_timestamp.is_none()) {
         return DeletionStep::Release(Box::new(address.clone()));
     }
-    // A Secret that was asked to go is somebody else's to keep, too: asking again changes nothing.
+    // A Machine with only another finalizer is skipped: a second request changes nothing.
     if let Some(machine) = leaving.machines.iter().find(|machine| is_ours(machine)) {
         return DeletionStep::Forget(Box::new(machine.clone()));
     }
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_goes_workers_first_and_addresses_after_the_vms_that_had_them() {
+    fn deletion_removes_workers_first_and_addresses_after_vms() {
         let (up, gone) = (deployed(DeploymentLifecycle::Active), deployed(DeploymentLifecycle::Deleted));
         let mut seen = leaving(&up);
         assert_eq!(deletion_step(&seen), DeletionStep::DeletePools(vec!["shop-general".to_owned()]));
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_for_which_no_vm_was_begun_goes_without_a_vcenter() {
+    fn cluster_without_vm_is_deleted_without_a_vcenter() {
         let mut cluster = deployed(DeploymentLifecycle::Active);
         cluster.status.as_mut().unwrap().deployment = None;
         let mut seen = leaving(&cluster);

@@ -1,6 +1,6 @@
-//! What comes next for a cluster: one thing at a time, decided by what was looked at, and looked at again once it is done. Whoever takes
-//! over decides the same. What is done for control nodes is `fleet`'s; here is only when: before the first VM (`begin.rs`), and for one that
-//! is being deleted (`leave.rs`). What comes next for nodes that serve is [`super::change`]'s.
+//! The next step of a cluster. Each step is decided from an observation, and observed again once it is done, so that another
+//! controller decides the same. `fleet` acts on control-plane nodes. This room decides when: before the first VM (`begin.rs`),
+//! and during the deletion (`leave.rs`). [`super::change`] decides for nodes that serve.
 
 mod begin;
 mod leave;
@@ -13,42 +13,41 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::owned::{CLUSTER_FINALIZER, MACHINE_FINALIZER};
 use crate::objects::{Machine, Resolved, TenantCluster, TenantClusterSpec};
 
-/// Whether VMs of a cluster's control nodes were begun: what is pinned, Machines and addresses stay from then on.
+/// Whether VMs of a cluster's control-plane nodes were begun. From then on resolved values, Machines and addresses stay.
 pub fn is_begun(cluster: &TenantCluster) -> bool {
     cluster.status.as_ref().and_then(|status| status.deployment.as_ref()).is_some()
 }
 
-/// Whether a cluster is being deleted.
 pub fn is_leaving(cluster: &TenantCluster) -> bool {
     cluster.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether a cluster is kept until nothing of it is left.
+/// Whether the finalizer keeps a cluster.
 pub fn is_kept(cluster: &TenantCluster) -> bool {
     cluster.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLUSTER_FINALIZER)
 }
 
-/// Whether a Machine is to be let go still: one that was is somebody else's to keep.
+/// Whether a Machine still has to be deleted. If it is being deleted without this finalizer, another finalizer keeps it.
 fn is_ours(machine: &Machine) -> bool {
     let is_kept = machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == MACHINE_FINALIZER);
     machine.metadata.deletion_timestamp.is_none() || is_kept
 }
 
-/// What a spec says otherwise than the cluster was made, and this version does not change: in words, none if there is nothing.
-/// `data_disk` is what the class of its control nodes says of that, in GiB.
+/// The difference between the spec and the cluster that this version does not change, as a message, if there is one. `data_disk`
+/// is the size of the class in GiB.
 pub fn unchanged(spec: &TenantClusterSpec, pinned: &Resolved, data_disk: Option<u32>) -> Option<String> {
     let (wanted, has) = data_disk.zip(pinned.data_disk_gib)?;
     let class = &spec.control_plane.vm_class;
     (wanted != has).then(|| {
         format!(
-            "the data disks of control nodes have {has} GiB and stay as they are: the class {class} has {wanted}; name one that says \
-             the same of it, or nothing"
+            "the data disks of control-plane nodes have {has} GiB and stay as they are: the class {class} has {wanted}; name one with \
+             the same size, or without one"
         )
     })
 }
 
-/// Whether a kubeconfig that ends at `ends` is to be renewed: less than half of its day is left, or more than any is given, also by a
-/// node whose clock is ahead; or nobody knows when it ends.
+/// Whether a kubeconfig that ends at `ends` has to be renewed. Either less than half of its day is left, or more than two days,
+/// which no node issues, even with a clock that is ahead. Or its end is unknown.
 pub fn is_due(ends: Option<&Time>, now: &Time) -> bool {
     const DAY: i64 = 3600 * contract::deployer::HOURS as i64;
     ends.is_none_or(|ends| !(DAY / 2..=DAY * 2).contains(&(ends.0.as_second() - now.0.as_second())))
@@ -62,7 +61,7 @@ mod tests {
     use crate::decisions::fixture::{cluster, now};
 
     #[test]
-    fn what_is_wanted_otherwise_and_not_changed_is_told() {
+    fn unchangeable_difference_is_reported() {
         let spec = cluster().spec;
         let pinned = Resolved { data_disk_gib: Some(32), ..Resolved::default() };
         assert_eq!(unchanged(&spec, &pinned, None), None, "nobody says anything of it");
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_is_renewed_when_half_of_its_day_is_over() {
+    fn kubeconfig_is_renewed_after_half_of_its_day() {
         let at = |hours: i64| Time(Timestamp::from_second(now().0.as_second() + hours * 3600).unwrap());
         assert!(!is_due(Some(&at(13)), &now()) && is_due(Some(&at(11)), &now()));
         assert!(!is_due(Some(&at(25)), &now()) && is_due(Some(&at(24 * 365)), &now()), "somebody else has made it");

@@ -1,4 +1,4 @@
-//! `TenantCluster`: a Kubernetes cluster that a person wants. What is known of it is `status.rs`, and why its conditions are as they are
+//! `TenantCluster`: the Kubernetes cluster that a user wants. Its status is in `status.rs`, the reasons of its conditions in
 //! `reasons.rs`.
 
 mod reasons;
@@ -35,16 +35,17 @@ use super::site::Site;
          self.metadata.name != 'localhost'",
         "the name is no DNS label of at most 30 characters that begins with a letter: names of nodes and VMs begin with it"
     ),
-    // Of the whole object, where the status is seen: so it is asked at each write of the status too, and refuses none.
+    // A rule of the whole object, because it reads the status. So it is evaluated at each write of the status too, and rejects
+    // none.
     validation = (
         "self.spec.version == oldSelf.spec.version || (has(self.status) && has(self.status.kubernetes) ? \
          int(self.spec.version.split('.')[1]) - int(self.status.kubernetes.split('.')[1]) in [0, 1] : \
          int(self.spec.version.split('.')[1]) - int(oldSelf.spec.version.split('.')[1]) in [-1, 0, 1])",
-        "Kubernetes goes up by one minor from the one that all control nodes have reached, and never below that"
+        "Kubernetes goes up by one minor version from the one that all control-plane nodes have reached, and never below that"
     ),
     validation = (
         "!has(oldSelf.status) || !has(oldSelf.status.deployment) || (has(self.status) && has(self.status.deployment))",
-        "what was begun for control nodes stays as long as the cluster: by that it is deleted"
+        "status.deployment stays as long as the cluster: deletion needs it"
     ),
     printcolumn(
         name = "Ready",
@@ -57,7 +58,7 @@ use super::site::Site;
         name = "CP",
         type_ = "integer",
         json_path = ".status.controlPlane.ready",
-        description = "Control nodes that are Ready"
+        description = "Control-plane nodes that are Ready"
     ),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.ready", description = "Workers that are Ready"),
     printcolumn(name = "Operation", type_ = "string", json_path = ".status.operation"),
@@ -74,48 +75,47 @@ use super::site::Site;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = cluster_rules()))]
 pub struct TenantClusterSpec {
-    /// The Provider that runs its VMs. It stays.
+    /// The Provider that runs its VMs. It cannot change.
     pub provider_ref: Reference,
-    /// Minor version of Kubernetes. It goes up by one at a time, to what the image carries, once the image is as it is named. There is no
-    /// way back once a control node was taken there.
+    /// Minor version of Kubernetes. Raise it by one at a time, to one that the image carries, once the named image is in use. A
+    /// rollback is not possible once a control-plane node was upgraded.
     #[schemars(schema_with = "shapes::minor", example = &"1.36")]
     pub version: String,
-    /// The NodeImage. Left out, the newest one that is supported when the cluster is made; `status.resolved` has it from then on.
-    /// Another one is an upgrade; the one before, named again before the upgrade is committed, is the way back. With
-    /// `maintenance.autoUpdate` none is named.
+    /// The NodeImage. Without it, the newest supported image at creation, which is then in `status.resolved`. Another image
+    /// starts an upgrade. The former image, named again before the commit, starts a rollback. With `maintenance.autoUpdate`, name
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name", example = &"kaas-tenant-0.2.0")]
     pub image: Option<String>,
-    /// The control nodes.
+    /// The control-plane nodes.
     #[serde(default)]
     pub control_plane: ControlPlane,
-    /// What nodes are on, and the addresses inside the cluster.
+    /// The network of nodes, and the addresses inside the cluster.
     pub network: Network,
-    /// What nodes are told of their site.
+    /// Settings of the site that nodes are created with.
     #[serde(default)]
     pub site: Site,
-    /// What pods may ask for in namespaces that do not say it with their own label: the level of the Pod Security Standards that
-    /// is enforced. `kube-system` is exempt.
+    /// The enforced level of the Pod Security Standards, for namespaces without a label of their level. `kube-system` is exempt.
     #[serde(default)]
     pub pod_security: PodSecurity,
-    /// What the appliance brings into the cluster.
+    /// The components that the appliance installs in the cluster.
     #[serde(default, rename = "addons")]
     pub add_ons: AddOns,
-    /// How often snapshots of the cluster's store are taken, and where they are copied. Without it control nodes take one every 6
-    /// hours; they keep some on their own disks in any case.
+    /// How often snapshots of the cluster's store are taken, and where they are copied. Without it, control-plane nodes take one
+    /// every 6 hours. They always keep some on their own disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Backup>,
     /// Reserved for the snapshot that a new cluster starts from. This version restores no snapshot: it creates no VM for a cluster
     /// that sets this field (`Preflight: NotSupported`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
-    /// How images and minors are changed.
+    /// How images and minor versions are changed.
     #[serde(default)]
     pub upgrade: Upgrade,
-    /// When changes may begin that nobody asked for at once.
+    /// When automatic changes may begin.
     #[serde(default)]
     pub maintenance: Maintenance,
-    /// Whether nothing further is begun for the cluster. What is under way is brought to a place where it can stay.
+    /// Whether new changes are suspended. A running change continues to a point where it can stay.
     #[serde(default)]
     pub paused: bool,
 }
@@ -128,7 +128,7 @@ fn cluster_rules() -> Vec<Value> {
             "!has(self.restore) || has(self.image)",
             "with restore, name the image of the cluster that the snapshot is of",
         ),
-        // Otherwise nobody could tell an image that was left behind from one that a person goes back to.
+        // Otherwise a former image that the user forgot and one that the user returns to would look the same.
         rule(
             "!self.maintenance.autoUpdate || !has(self.image)",
             "with maintenance.autoUpdate name no image; to stay on one or go back to it, name it and set autoUpdate to false in \
@@ -137,21 +137,22 @@ fn cluster_rules() -> Vec<Value> {
     ]
 }
 
-/// The control nodes of a cluster.
+/// The control-plane nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = control_plane_rules()))]
 pub struct ControlPlane {
-    /// How many: 1, or 3 of which one may be lost. It stays.
+    /// Number of nodes: 1, or 3, of which one may fail. It cannot change.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 3), extend("enum" = [1, 3]))]
     pub replicas: u8,
-    /// The VMClass, or `auto` for a size by the number of workers. Another class swaps the control nodes into VMs of its size. With
-    /// `auto` they grow with each change of the image and in the maintenance window, and never shrink.
+    /// The VMClass, or `auto` for a size by the number of workers. Another class starts an image swap to VMs of its size. With
+    /// `auto`, nodes grow with each change of the image and in the maintenance window. They never shrink.
     #[serde(default = "auto")]
     #[schemars(schema_with = "shapes::label", example = &"auto")]
     pub vm_class: String,
-    /// The zones that control nodes are spread over; without any all of the Provider's. They stay: disks do not move.
+    /// The zones that control-plane nodes are spread over. Without any, all zones of the Provider. They cannot change: disks do
+    /// not move.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::zones", length(max = 3), example = ["a"])]
     pub zones: Vec<String>,
@@ -165,11 +166,11 @@ impl Default for ControlPlane {
 
 fn control_plane_rules() -> Vec<Value> {
     vec![
-        fixed("replicas", "the number of control nodes stays: make another cluster"),
-        fixed_if_given("zones", "the zones of control nodes stay: their disks do not move"),
+        fixed("replicas", "the number of control-plane nodes stays: make another cluster"),
+        fixed_if_given("zones", "the zones of control-plane nodes stay: their disks do not move"),
         rule(
             format!("!has(self.zones) || {}", distinct("self.zones", "")["rule"].as_str().unwrap_or_default()),
-            "a zone is there twice",
+            "a zone is listed twice",
         ),
     ]
 }
@@ -178,20 +179,20 @@ fn control_plane_rules() -> Vec<Value> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PodSecurity {
-    /// All is allowed.
+    /// Unrestricted.
     Privileged,
-    /// Nothing that is known to lead out of a pod.
+    /// Prevents known privilege escalations.
     #[default]
     Baseline,
-    /// Nothing that hardening advises against.
+    /// Follows current hardening practices for pods.
     Restricted,
 }
 
-/// What the appliance brings into a cluster.
+/// The components that the appliance installs in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddOns {
-    /// Cluster DNS. Without it you bring your own, behind the tenth address of the range of services.
+    /// Cluster DNS. Without it, run your own at the tenth address of the range of services.
     #[serde(default = "yes")]
     pub cluster_dns: bool,
     /// metrics-server: `kubectl top` and horizontal scaling need it.
@@ -208,29 +209,29 @@ impl Default for AddOns {
     }
 }
 
-/// How often snapshots are taken, and where they go.
+/// How often snapshots are taken, and where they are copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Backup {
-    /// How often one is taken, at least: whole minutes, hours or days, from 15 minutes to 7 days. Only an image that knows the
-    /// property `snapshot-every` takes another span than `6h`.
+    /// The longest time between snapshots: whole minutes, hours or days, from 15 minutes to 7 days. Another value than `6h` needs
+    /// an image that knows the property `snapshot-every`.
     #[serde(default = "every")]
     #[schemars(schema_with = "shapes::pace", example = &"1h")]
     pub every: String,
-    /// A directory on a WebDAV or similar server, to which each snapshot is copied with HTTP PUT. Without a user and a password.
+    /// A directory on a WebDAV or similar server, without a user and a password. Each snapshot is copied there with HTTP PUT.
     #[schemars(schema_with = "shapes::directory", example = &"https://backup.example.com/clusters/shop/")]
     pub target: String,
-    /// The Secret of the cluster's namespace with `username` and `password` for the target; none where it asks for none.
+    /// The Secret of the cluster's namespace with `username` and `password` for the target. Unset if the target needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_ref: Option<Reference>,
-    /// The public key to which the keys that encrypt the cluster's Secrets are sealed inside each snapshot, as `kaas recovery new`
-    /// prints it. Without it no snapshot can be restored after all control nodes were lost.
+    /// The public key, as `kaas recovery new` prints it. Each snapshot contains the keys that encrypt the cluster's Secrets,
+    /// sealed to this key. Without it, no snapshot can be restored after the loss of all control-plane nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::recovery_key")]
     pub recovery_public_key: Option<String>,
 }
 
-/// The snapshot that a cluster starts from. The preflight refuses it today.
+/// The snapshot that a cluster starts from. The preflight rejects it in this version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restore {
@@ -242,29 +243,29 @@ pub struct Restore {
     pub digest: String,
     /// The Secret of the cluster's namespace with `recovery-key`, the private key that the snapshot's keys are sealed to.
     pub recovery_key_ref: Reference,
-    /// The Secret of the cluster's namespace with `username` and `password` for the server; none where it asks for none.
+    /// The Secret of the cluster's namespace with `username` and `password` for the server. Unset if the server needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_ref: Option<Reference>,
 }
 
-/// How images and minors are changed.
+/// How images and minor versions are changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
-    /// Who says that there is no way back any more.
+    /// Whether the controller or the operator commits. After the commit, no rollback is possible.
     #[serde(default)]
     pub commit: Commit,
-    /// In which order control nodes are swapped.
+    /// The order in which control-plane nodes are swapped.
     #[serde(default)]
     pub mode: UpgradeMode,
-    /// Which control nodes go back when one is not found good on the new image.
+    /// Which control-plane nodes are rolled back when one is unhealthy on the new image.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// How long a swapped control node may take to be found good, in seconds; then it goes back.
+    /// How long a swapped control-plane node may take to become healthy, in seconds. After that it is rolled back.
     #[serde(default = "gate_seconds")]
     #[schemars(range(min = 60, max = 86400))]
     pub gate_seconds: u32,
-    /// How long pods may take to move away from a control node, in seconds. Nothing is forced then: a person is waited for.
+    /// How long pods may take to leave a control-plane node, in seconds. After that nothing is forced: the operator has to act.
     #[serde(default = "drain_seconds")]
     #[schemars(range(min = 0, max = 86400))]
     pub drain_seconds: u32,
@@ -282,48 +283,49 @@ impl Default for Upgrade {
     }
 }
 
-/// Who says that an upgrade is final.
+/// Whether the controller or the operator commits an upgrade.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Commit {
-    /// The controller, once all control nodes have been good for ten minutes.
+    /// The controller, once all control-plane nodes have been healthy for ten minutes.
     #[default]
     Auto,
-    /// A person, with the annotation `kaas.local/do: commit` on the Operation.
+    /// The operator, with the annotation `kaas.local/do: commit` on the Operation.
     Manual,
 }
 
-/// In which order control nodes are swapped.
+/// The order in which control-plane nodes are swapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpgradeMode {
-    /// One after the other, each found good before the next.
+    /// One after the other. Each must be healthy before the next.
     #[default]
     Rolling,
-    /// All off, all on; the Kubernetes API is away meanwhile.
+    /// All at the same time. The Kubernetes API is unavailable during the swap.
     AllAtOnce,
 }
 
-/// Which control nodes go back.
+/// Which control-plane nodes are rolled back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
-    /// The one that is not found good. The others stay where they are, and the upgrade waits for a person.
+    /// The unhealthy one. The others stay where they are, and the upgrade waits for the operator.
     #[default]
     Node,
-    /// All.
+    /// All nodes.
     All,
 }
 
-/// When changes may begin.
+/// When automatic changes may begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = maintenance_rules()))]
 pub struct Maintenance {
-    /// When automatic updates and `auto` sizes may begin: days and hours in UTC; from a later to an earlier hour is over
-    /// midnight. Left out, updates at any time, and sizes with the next image alone. What a person changes begins at once.
+    /// When automatic updates and `auto` sizes may begin: days and hours in UTC. A window from a later to an earlier hour spans
+    /// midnight. Without it, updates begin at any time, and sizes change only with the next image. Other edits of the spec begin
+    /// at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::window", example = &"Sat 02:00-06:00")]
     pub window: Option<String>,
-    /// Whether the cluster goes to newer images by itself, as soon as one is supported that may take the place of its own. Then
-    /// `image` is left out: `status.resolved` has the one that it is on.
+    /// Whether the controller upgrades the cluster when a newer image is supported that can replace its own. Then leave `image`
+    /// out: the current image is in `status.resolved`.
     #[serde(default)]
     pub auto_update: bool,
 }
@@ -348,17 +350,17 @@ fn yes() -> bool {
     true
 }
 
-/// As the property of control nodes has it.
+/// The default of the property of control-plane nodes.
 fn every() -> String {
     "6h".to_owned()
 }
 
-/// As `kaas upgrade` has it.
+/// The default of `kaas upgrade`.
 fn gate_seconds() -> u32 {
     900
 }
 
-/// As `kaas upgrade` has it.
+/// The default of `kaas upgrade`.
 fn drain_seconds() -> u32 {
     300
 }

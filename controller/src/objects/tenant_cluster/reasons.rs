@@ -1,123 +1,128 @@
-//! The conditions of a cluster, and why each is as it is.
+//! The conditions of a cluster, and the reason of each status.
 
 use super::super::condition::reasons;
 
 reasons! {
-    /// Why a condition of a cluster is as it is.
+    /// Why a condition of a cluster has its status.
     TenantClusterReason:
-    /// All that the cluster needs can be had. It is judged before the first VM, and again before each change.
+    /// Everything that the cluster needs is available. The controller checks this before the first VM, and again before each
+    /// change.
     Preflight {
-        /// Nothing is in the way.
+        /// All checks passed.
         Passed = True,
-        /// The Provider, a zone, a network, a class, a pool or an image of the spec is not there; the message names each.
+        /// The Provider, a zone, a network, a class, a pool or an image of the spec is missing; the message names each.
         ReferenceMissing = False,
-        /// The namespace is none of those that the Provider allows: ask who runs it.
+        /// The Provider does not allow the namespace: ask its operator.
         NamespaceNotAllowed = False,
         /// The Provider is not Ready: look at its conditions.
         ProviderNotReady = False,
-        /// What the Provider's limits leave does not suffice; the message has the numbers. What hosts and datastores have free is not
-        /// judged: the Provider shows it.
+        /// The Provider's limits do not suffice; the message has the numbers. Free capacity of hosts and datastores is not
+        /// checked: the Provider shows it.
         CapacityMissing = False,
-        /// A pool has too few free addresses, or the namespace would have more of them for endpoints and Services than it may
-        /// (`vipsPerNamespace` of the IPPool), or an address that the spec names is somebody else's or reserved; the message names it.
+        /// Addresses are missing; the message names what. A pool has too few free addresses, or `vipsPerNamespace` of the IPPool
+        /// limits the namespace's addresses for endpoints and Services. Or an address of the spec is reserved, or belongs to
+        /// another object.
         AddressesMissing = False,
-        /// The endpoint or an address for Services is not in the subnet of the control nodes, or not all addresses of their pools are. A
-        /// range that overlaps that subnet is `PropertiesRefused`.
+        /// The endpoint or an address for Services is not in the subnet of the control-plane nodes, or not all addresses of their
+        /// pools are. A range that overlaps that subnet is `PropertiesRefused`.
         RangesOverlap = False,
-        /// The image does not carry the minor, may not take the place of the one before, has expired, or is of a format that
-        /// this controller does not know; the message says which.
+        /// The image is unsuitable; the message has the reason. It lacks the minor version, cannot replace the former image, has
+        /// expired, or has a format that this controller does not know.
         ImageUnsuitable = False,
-        /// A Secret that the spec names is not there or lacks a key; the message names it.
+        /// A Secret that the spec names is missing or lacks a key; the message names it.
         SecretMissing = False,
-        /// An object of a name that the cluster's own need is somebody else's; the message names it.
+        /// The name of an object that the cluster needs is used by an object of another owner; the message names it.
         NameTaken = False,
-        /// Control nodes would refuse the form that follows from the spec; the message says what of it, as their consoles would.
+        /// Control-plane nodes would reject the OVF properties that follow from the spec; the message says which, as their
+        /// consoles would.
         PropertiesRefused = False,
-        /// Control nodes or their VMs are not as a change needs them; the message says what of which.
+        /// Control-plane nodes or their VMs are not in the state that a change needs; the message has details.
         ControlPlaneUnfit = False,
-        /// The spec asks for something that this version of the controller does not do; the message names it.
+        /// The spec asks for something that this version of the controller does not support; the message names it.
         NotSupported = False,
-        /// Something that has to be known is not.
+        /// Something that has to be known is unknown.
         PreflightNotKnown as NotKnown = Unknown,
     }
-    /// The Kubernetes API is served by all control nodes.
+    /// All control-plane nodes serve the Kubernetes API.
     ControlPlaneReady {
-        /// All control nodes are Ready.
+        /// All control-plane nodes are Ready.
         ControlNodesReady as AllReady = True,
-        /// The control plane is being made.
+        /// The control plane is being created.
         Forming = False,
-        /// One of three is not Ready; the API is served. Nobody replaces one whose VM is lost: that waits for a person.
+        /// One of three nodes is not Ready; the API is served. A node whose VM is lost is not replaced: that waits for the
+        /// operator.
         Degraded = False,
-        /// Too few control nodes are Ready: the message names those that are not, and why.
+        /// Too few control-plane nodes are Ready; the message names the others, with the reason.
         NoQuorum = False,
         /// The cluster does not answer.
         ControlPlaneNotReached as NotReached = Unknown,
     }
     /// All workers that the pools want are Ready.
     NodesReady {
-        /// They are.
+        /// All workers are Ready.
         WorkersReady as AllReady = True,
-        /// Some come, go or are not Ready; the message names pools, whose conditions say why.
+        /// Some workers are created, removed or not Ready; the message names pools, whose conditions have the reasons.
         WorkersMissing = False,
         /// The cluster does not answer.
         NodesNotReached as NotReached = Unknown,
     }
-    /// Everything is as the spec has it: image, minor, size, and what control nodes were told when they were made.
+    /// Everything matches the spec: image, minor version, size, and the settings that control-plane nodes were created with.
     UpToDate {
-        /// It is.
+        /// Everything matches it.
         Current = True,
         /// Something differs, and an Operation changes it.
         Changing = False,
         /// Something differs, and waits for the maintenance window.
         AwaitingWindow = False,
-        /// The new image waits for its ten minutes, or for a person's commit: `kaas.local/do: commit` on the Operation.
+        /// The new image waits for its ten minutes, or for the operator's commit: `kaas.local/do: commit` on the Operation.
         AwaitingCommit = False,
-        /// A change failed and waits for a person; the Operation says why, and what can be done with `kaas.local/do`.
+        /// A change failed and waits for the operator; the Operation has the reason, and what can be done with `kaas.local/do`.
         ChangeFailed = False,
-        /// Something differs, and something is in the way of changing it: `Preflight` says what. Nothing has moved.
+        /// Something differs, and the change is blocked: `Preflight` has the reason. Nothing was changed.
         ChangeBlocked = False,
-        /// Something differs that this version of the controller does not change; the message names it, and says what a person can do.
+        /// Something differs that this version of the controller does not change; the message names it, and what the operator can
+        /// do.
         ChangeNotSupported = False,
     }
     /// All add-ons of the spec run.
     AddonsReady {
-        /// They do.
+        /// All add-ons run.
         AddonsRun as AllReady = True,
-        /// Some do not; the message names them.
+        /// Some add-ons do not run; the message names them.
         AddonsMissing as SomeMissing = False,
         /// The cluster does not answer.
         AddonsNotReached as NotReached = Unknown,
     }
-    /// Something is being done.
+    /// A change is in progress.
     Progressing {
-        /// An Operation is under way.
+        /// An Operation runs.
         OperationRuns = True,
-        /// Control nodes are made, or powered on.
+        /// Control-plane nodes are created or powered on.
         ControlPlaneChanges = True,
-        /// VMs come or go.
+        /// Workers' VMs are created or removed.
         WorkersChange = True,
         /// The cluster is being deleted.
         Deleting = True,
         /// There is nothing to do.
         Idle = False,
-        /// `paused` is set: nothing further is begun.
+        /// `paused` is set: no new change begins.
         Paused = False,
-        /// The controller's database is older than the VMs that the message names, as after a restore of the control cluster: nothing of
-        /// control nodes is changed, powered off, deleted or made before a person has seen to it. Or control nodes were being removed, and
-        /// nobody deletes the cluster.
+        /// The controller's database is older than the VMs that the message names, as after a restore of the control cluster. No
+        /// control-plane node is changed, powered off, deleted or created until the operator decides. The reason is also set if
+        /// the removal of control-plane nodes had begun, and the cluster is not being deleted.
         AdoptionRequired = False,
-        /// Something is in the way that only a person can change; the other conditions say what.
+        /// Only the operator can remove a problem; the other conditions name it.
         Blocked = False,
     }
     /// The cluster can be used.
     Ready {
-        /// It can.
+        /// The cluster can be used.
         Available = True,
-        /// It is being made.
+        /// The cluster is being created.
         Provisioning = False,
-        /// Another condition says what is in the way.
+        /// Another condition says what is wrong.
         NotReady = False,
-        /// It is being deleted.
+        /// The cluster is being deleted.
         ClusterDeleting as Deleting = False,
         /// The cluster does not answer.
         NotReached = Unknown,

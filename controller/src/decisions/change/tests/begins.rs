@@ -1,4 +1,4 @@
-//! What comes next where no swap is open.
+//! The next step while no swap is open.
 
 use super::super::{Change, ObservedCluster};
 use super::{FORMER, NEW, SIZE, ended, images, names, next, next_beside, swap, turned};
@@ -6,7 +6,7 @@ use crate::decisions::fixture::now;
 use crate::objects::{DO, TenantClusterReason};
 
 #[test]
-fn another_image_is_a_swap_and_what_is_left_open_or_the_same_is_none() {
+fn named_image_starts_a_swap() {
     assert!(
         matches!(next(&names(Some(NEW)), None), Change::Swap(image, None, SIZE) if image.metadata.name.as_deref() == Some(NEW))
     );
@@ -17,7 +17,7 @@ fn another_image_is_a_swap_and_what_is_left_open_or_the_same_is_none() {
     assert!(matches!(next(&automatic, None), Change::Swap(..)));
     automatic.spec.maintenance.window = Some("Sat 02:00-03:00".to_owned());
     assert!(matches!(next(&automatic, None), Change::Waits(TenantClusterReason::AwaitingWindow, _)));
-    // What a person has named waits for nothing.
+    // An image that the spec names does not wait for a window.
     let mut named = names(Some(NEW));
     named.spec.maintenance.window = automatic.spec.maintenance.window;
     assert!(matches!(next(&named, None), Change::Swap(..)));
@@ -27,7 +27,7 @@ fn another_image_is_a_swap_and_what_is_left_open_or_the_same_is_none() {
 }
 
 #[test]
-fn what_is_committed_is_pinned_and_what_went_back_is_not_tried_again_by_itself() {
+fn committed_image_is_resolved_and_rollback_not_retried() {
     let committed = swap(&[ended("upgraded"), ended("committed")].concat());
     let Change::Pin(resolved, Some(_)) = next(&names(Some(NEW)), Some(&committed)) else { panic!("it is not pinned") };
     assert_eq!((resolved.image.as_deref(), resolved.digest), (Some(NEW), Some(format!("sha256:{}", "0b".repeat(32)))));
@@ -46,9 +46,9 @@ fn what_is_committed_is_pinned_and_what_went_back_is_not_tried_again_by_itself()
     assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Answer("shop-1".to_owned(), None), "so it is");
 }
 
-/// Some of its nodes may be on the new image for good, and no object says which.
+/// Some of its nodes may keep the new image, and no object says which.
 #[test]
-fn after_what_was_abandoned_nodes_are_asked_whether_they_run_the_pinned_image() {
+fn nodes_are_asked_after_an_abandoned_swap() {
     let abandoned = swap(&[vec![turned("abandon")], ended("abandoned")].concat());
     let is_asked = |change: &Change, then: &Change| {
         let Change::Judge(image, None, comes) = change else { return false };
@@ -63,7 +63,7 @@ fn after_what_was_abandoned_nodes_are_asked_whether_they_run_the_pinned_image() 
     assert!(!words.contains(FORMER), "{words}");
     let back = swap(&[vec![turned("back")], ended("rolled-back")].concat());
     assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Nothing);
-    // The same where objects are older than VMs.
+    // The same if objects are older than VMs.
     let (cluster, images, minor) = (names(Some(FORMER)), images(), "1.36".parse().ok());
     let of = |has_drifted| {
         let (cluster, swap, abandoned, raise, images) = (&cluster, None, None, None, images.as_slice());

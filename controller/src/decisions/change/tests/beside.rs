@@ -1,4 +1,4 @@
-//! Beside a change of the control cluster.
+//! Swaps during a change of the control cluster.
 
 use fleet::upgrade::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,7 +13,7 @@ use crate::decisions::swap_progress::{Stage, SwapProgress};
 use crate::objects::{DO, Operation, OperationReason, TenantClusterReason, set};
 
 #[test]
-fn while_the_control_cluster_is_being_changed_nothing_is_planned_and_what_is_under_way_rests() {
+fn change_of_the_control_cluster_pauses_swaps() {
     let beside = |operation: Option<&Operation>| next_beside(&names(Some(NEW)), operation, Some("cp2"));
     let waits = |change: &Change| matches!(change, Change::Waits(TenantClusterReason::Changing, words) if words.contains("cp2"));
     assert!(waits(&beside(None)), "{:?}", beside(None));
@@ -31,9 +31,9 @@ fn while_the_control_cluster_is_being_changed_nothing_is_planned_and_what_is_und
     assert_eq!(next(&names(Some(NEW)), Some(&open)), Change::Go("shop-1".to_owned(), Request::Resume), "afterwards");
 }
 
-/// A control node of the control cluster may be lost, or its commit be days away.
+/// A control-plane node of the control cluster may be lost, or its commit days away.
 #[test]
-fn beside_a_change_of_the_control_cluster_a_swap_can_be_taken_back_or_abandoned_and_nothing_else() {
+fn paused_swap_accepts_only_rollback_and_abandon() {
     let mut is_back = turned("back");
     is_back["only"] = json!(0);
     let node_is_back = swap(&[is_back]);

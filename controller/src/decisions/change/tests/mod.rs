@@ -1,4 +1,4 @@
-//! Swaps and minors, each from what was looked at to what comes next.
+//! Swaps and minor versions, each from an observation to the next step.
 
 mod begins;
 mod beside;
@@ -16,7 +16,7 @@ use crate::records::fixture::plan;
 
 pub(in crate::decisions) const FORMER: &str = "kaas-tenant-0.2.0";
 pub(in crate::decisions) const NEW: &str = "kaas-tenant-0.3.0";
-/// How large control nodes are to be.
+/// The wanted size of control-plane nodes.
 const SIZE: ControlPlaneSize = ControlPlaneSize { processors: 2, memory_mib: 4096 };
 
 /// A cluster on the former image whose spec names this one.
@@ -38,7 +38,7 @@ pub(in crate::decisions) fn images() -> Vec<NodeImage> {
     vec![image(FORMER, "0.2.0"), new]
 }
 
-/// An Operation with these entries behind its plan, which says where it stands.
+/// An Operation with these entries after its plan. Its status shows its progress.
 pub(in crate::decisions) fn swap(entries: &[Value]) -> Operation {
     let mut operation = fixture::swap(plan(), entries);
     shows(&mut operation);
@@ -63,7 +63,7 @@ pub(in crate::decisions) fn turned(direction: &str) -> Value {
     json!({"event": "direction-changed", "direction": direction, "code": "upgrade.asked", "reason": "asked"})
 }
 
-/// What the journal of a plan says that has ended for another one to take its place.
+/// The entries after the plan of a swap that was withdrawn for another plan.
 pub(in crate::decisions) fn withdrawn() -> Vec<Value> {
     let mut back = turned("back");
     back["code"] = json!("upgrade.withdrawn");
@@ -74,7 +74,7 @@ fn next(cluster: &TenantCluster, operation: Option<&Operation>) -> Change {
     next_beside(cluster, operation, None)
 }
 
-/// The same where this says that the control cluster is being changed.
+/// As [`next`], during this change of the control cluster.
 fn next_beside(cluster: &TenantCluster, operation: Option<&Operation>, change: Option<&str>) -> Change {
     let images = images();
     let swap = operation.map(|operation| (operation, SwapProgress::of(operation).unwrap().unwrap()));

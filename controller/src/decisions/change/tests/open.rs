@@ -1,4 +1,4 @@
-//! What comes next of a swap that has not ended.
+//! The next step of a swap that has not ended.
 
 use fleet::upgrade::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,7 +14,7 @@ use crate::objects::{Commit, DO, OperationReason, TenantClusterReason, set};
 use crate::records::fixture;
 
 #[test]
-fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
+fn former_image_rolls_back_an_open_swap() {
     let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let open = swap(&[]);
     assert_eq!(next(&names(Some(NEW)), Some(&open)), go(Request::Resume));
@@ -48,7 +48,7 @@ fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
         assert!(words.contains("paused"), "{word}: {words}");
         assert_eq!(words.contains(FORMER), word == "rollback", "{word}: {words}");
     }
-    // What was said before does not stand there for days.
+    // An outdated message does not stay for days.
     let mut upgraded = swap(&ended("upgraded"));
     let conditions = &mut upgraded.status.as_mut().unwrap().conditions;
     set(conditions, OperationReason::Rejected, &PauseReason::Paused.refuses(None), 1, &now());
@@ -68,9 +68,9 @@ fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
     assert_eq!(next(&paused, Some(&unsaid)), Change::Show("shop-1".to_owned()));
 }
 
-/// What a guest was asked for it does, whether or not anybody is there to note it.
+/// A guest runs a request even if the controller does not record it.
 #[test]
-fn a_swap_does_not_rest_from_when_a_node_is_being_shut_down_until_it_is_found_good() {
+fn swap_never_pauses_with_a_node_down() {
     let event = |event: &str, action: &str| json!({"event": event, "action": action, "node": 0, "note": ""});
     let way = [
         (event("done", "import"), false),
@@ -94,7 +94,7 @@ fn a_swap_does_not_rest_from_when_a_node_is_being_shut_down_until_it_is_found_go
 }
 
 #[test]
-fn it_is_committed_by_itself_once_all_was_good_for_ten_minutes_and_never_where_that_is_a_persons() {
+fn automatic_commit_follows_ten_healthy_minutes() {
     let since = |seconds: i64| {
         let mut operation = swap(&ended("upgraded"));
         let at = k8s_openapi::jiff::Timestamp::from_second(now().0.as_second() - seconds).unwrap();
@@ -120,7 +120,7 @@ fn it_is_committed_by_itself_once_all_was_good_for_ten_minutes_and_never_where_t
 }
 
 #[test]
-fn a_word_is_taken_where_it_can_be_and_answered_where_it_has_gone_too_far() {
+fn request_is_accepted_or_rejected_by_progress() {
     let (open, back) = (vec![], vec![turned("back")]);
     let upgraded = ended("upgraded");
     let committing =

@@ -1,4 +1,4 @@
-//! Kubernetes after the image.
+//! Upgrades of Kubernetes after the image.
 
 use super::super::{Change, ObservedCluster};
 use super::{SIZE, images, names};
@@ -9,7 +9,7 @@ use crate::decisions::pause_reason::PauseReason;
 use crate::objects::{TenantCluster, TenantClusterReason};
 
 #[test]
-fn the_minor_follows_the_image_and_never_goes_down() {
+fn minor_version_follows_the_image_and_never_falls() {
     let mut cluster = names(None);
     let images = images();
     let of = |cluster: &TenantCluster, minor: &str| {

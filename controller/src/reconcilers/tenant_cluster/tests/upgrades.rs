@@ -212,7 +212,7 @@ async fn the_former_image_named_before_the_commit_is_the_way_back_and_afterwards
     world.rests().await;
     let (status, reason, words) = world.condition("Preflight");
     assert_eq!((status.as_str(), reason.as_str()), ("False", "ImageUnsuitable"), "{words}");
-    assert!(words.contains("there is no way back"), "{words}");
+    assert!(words.contains("no rollback is possible"), "{words}");
     assert_eq!((world.up_to_date().as_str(), world.condition("Progressing").1.as_str()), ("ChangeBlocked", "Blocked"));
     assert!(world.is_ready(), "it serves");
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 2));
