@@ -145,7 +145,7 @@ mod tests {
             (status.phase, status.vms.len(), reasons.join(" "))
         };
         let on = Some(PowerState::On);
-        assert_eq!(of(&seen(None, false, false)), (Phase::Provisioning, 0, "Making Joining NotReady".to_owned()));
+        assert_eq!(of(&seen(None, false, false)), (Phase::Provisioning, 0, "Provisioning Joining NotReady".to_owned()));
         assert_eq!(of(&seen(on, false, false)), (Phase::Joining, 1, "Running Joining NotReady".to_owned()));
         assert_eq!(of(&seen(on, true, true)), (Phase::Running, 1, "Running KubeletReady Ready".to_owned()));
         assert_eq!(of(&seen(on, true, false)), (Phase::Running, 1, "Running NotReached NotKnown".to_owned()));
