@@ -134,7 +134,7 @@ pub struct Packet {
 }
 
 /// An advertisement of VRRP version 3 with priority 255 and an interval of 40 s (RFC 9568, section 5.1). The scenarios
-/// make theirs in `tests/src/stranger.rs`, with a checksum that keepalived accepts.
+/// make theirs in `tests/src/network_outsider.rs`, with a checksum that keepalived accepts.
 pub const VRRP: Packet = Packet { protocol: 112, head: [0x31, 10, 255, 1, 0x0f, 0xa0, 0, 0], ttl: 255, source: None };
 
 /// A request for an echo (RFC 792), which the node accepts from any sender. Its checksum is wrong, and nothing answers.
