@@ -130,7 +130,7 @@ async fn what_was_begun_is_not_made_otherwise_half_way() {
     other.cluster = "other".to_owned();
     assert!(world.give(Goal::Deploy(&other)).await.failed().contains("the cluster control was begun here"));
     let refused = world.give(Goal::Deploy(&wanted(1))).await.failed();
-    assert!(refused.contains("with the control nodes cp1=10.0.0.11,cp2=10.0.0.12"), "{refused}");
+    assert!(refused.contains("with the control-plane nodes cp1=10.0.0.11,cp2=10.0.0.12"), "{refused}");
     let mut other = wanted(3);
     other.image.digest = "two".to_owned();
     assert!(world.give(Goal::Deploy(&other)).await.failed().contains("was begun with kaas-control-plane"));
@@ -232,7 +232,7 @@ async fn a_vm_that_took_another_ones_place_by_hand_goes_once_it_is_named() {
     };
     change(&world, [before.disks.clone(), other.disks.clone()].concat());
     let refused = world.give(also(std::slice::from_ref(&before), true)).await.failed();
-    assert!(refused.contains("is not as it was shown any more"), "{refused}");
+    assert!(refused.contains("is no longer as it was shown"), "{refused}");
     change(&world, before.disks.clone());
     world.lock().machines.retain(|machine| machine.vm.name != "other");
     let (arrived, status) = world.give(also(std::slice::from_ref(&before), true)).await.arrived();
@@ -301,7 +301,7 @@ async fn the_rest_of_a_cluster_is_made_with_no_other_secret_than_its_first_vms()
         node.properties.insert("deployment-secret".to_owned(), "another".to_owned());
     }
     let refused = world.give(Goal::Deploy(&other)).await.failed();
-    assert!(refused.contains("the VM of cp1 was told another deployment secret"), "{refused}");
+    assert!(refused.contains("the VM of cp1 was given another deployment secret"), "{refused}");
     assert_eq!(world.lock().machines, before);
     // Of another deployer's nodes nobody can say what they were made of.
     let other = DesiredState { digests: Digests::of(b"another deployer's key"), ..wanted(3) };

@@ -70,7 +70,7 @@ fn a_vm_that_was_named_goes_only_as_it_was_shown() {
     assert!(wish.applied(DEPLOYMENT, None, also).is_ok());
     let on = Vm { power: PowerState::On, ..shown.clone() };
     let refused = wish.applied(DEPLOYMENT, None, &[on]).unwrap_err().to_string();
-    assert!(refused.contains("is not as it was shown any more"), "{refused}");
+    assert!(refused.contains("is no longer as it was shown"), "{refused}");
 }
 
 #[test]
