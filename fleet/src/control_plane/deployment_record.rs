@@ -111,8 +111,8 @@ pub struct DeploymentRecord {
     /// gone, nothing else names them. None of them is removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<DiskCopy>,
-    /// VMs whose removal was requested as the cluster goes, saved before the request. Once it is gone, also its other VMs, with an empty `id`.
-    /// A VM with such a BIOS UUID that is found later is a copy.
+    /// VMs whose removal was requested as the cluster goes, saved before the request. Once it is gone, also its other VMs, with
+    /// an empty `id`. A VM with such a BIOS UUID that is found later is a copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deleting_vms: Vec<VmRef>,
     /// The last known places of VMs, by BIOS UUID. They are VMs that nodes were created in, that the last upgrade knows, or that

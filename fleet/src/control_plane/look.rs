@@ -123,7 +123,8 @@ pub(super) async fn look(
 }
 
 /// The waits for VMs of nodes that vCenter does not show and nothing proves gone. If they ran, others would get their addresses.
-/// VMs whose removal was requested, or that the last upgrade destroyed, are left out. A VM that was never on is gone if the inventory lacks it.
+/// VMs whose removal was requested, or that the last upgrade destroyed, are left out. A VM that was never on is gone if the
+/// inventory lacks it.
 async fn unproved(
     hypervisor: &dyn Hypervisor,
     kept: &DeploymentRecord,
@@ -144,8 +145,8 @@ async fn unproved(
     let met = seen.vms.iter().chain(&seen.restamped).chain(bystanders).map(Vm::uuid);
     let mut gone: BTreeSet<Uuid> = met.chain(kept.deleting_vms.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
-    // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one. That is known of first VMs alone. A VM
-    // that an earlier upgrade made is proved gone by its place.
+    // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one. That is known of first
+    // VMs alone. A VM that an earlier upgrade made is proved gone by its place.
     let is_swapped = |node: &Node, vm: &Uuid| {
         let was_planned = |it: &UpgradeSummary| node.own_disk().is_some_and(|disk| it.planned.contains(&disk));
         upgraded.is_some_and(|it| was_planned(it) && !it.vms.contains(vm))
