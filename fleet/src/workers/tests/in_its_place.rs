@@ -64,7 +64,7 @@ async fn a_member_whose_record_is_older_than_its_key_is_drained_also_where_it_wa
     let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
     let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
     assert_eq!(codes(&arrived), ["workers.unproved"]);
-    assert!(why[0].reason.words.contains("was let in with another key"), "{why:?}");
+    assert!(why[0].reason.words.contains("was admitted with another key"), "{why:?}");
     // The fake shuts down nobody who has pods.
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
     assert!(evictions(&world) > 0);
@@ -114,7 +114,7 @@ fn of_one_that_goes_it_is_noted_who_is_in_its_place_before_its_token_is_removed(
         let (mut machine, seen) = ready(None, Some("its"));
         machine.joined_seconds = Some(9);
         change(&mut machine);
-        machine.leave(1050, Reason::new("workers.asked", "a person wants it to go"));
+        machine.leave(1050, Reason::new("workers.asked", "the operator wants it to go"));
         let actions = next(&pool(1), &[machine], &seen).actions.into_iter();
         actions.filter(|action| action.machine().is_some()).collect::<Vec<_>>()
     };

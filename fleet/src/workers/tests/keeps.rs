@@ -189,7 +189,7 @@ fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
             && waits[0]
                 .reason
                 .words
-                .ends_with("t-w1-kept-00000000 now, which runs, is on a network or is there twice: power it off"),
+                .ends_with("t-w1-kept-00000000 now, which runs, is on a network or exists twice: power it off"),
         "{waits:?}"
     );
     let seen = Inventory { nodes: vec![node(Uuid::from_u128(8))], ..ready };

@@ -135,7 +135,7 @@ async fn a_worker_that_has_to_join_again_after_a_power_cut_is_named_with_what_me
     let status = world.status().await.unwrap().unwrap();
     for wait in [&waits[0], &status.waits[0]] {
         assert!(wait.worker.as_deref() == Some("t-w1") && wait.token, "{wait}");
-        assert!(wait.reason.words.ends_with("A new token mends it"), "{wait}");
+        assert!(wait.reason.words.ends_with("A new token fixes it"), "{wait}");
     }
     let says = serde_json::to_value(&status.workers[0].says).unwrap();
     assert_eq!((&says["phase"], &says["code"]), (&"refused".into(), &"join.certificate-expired".into()));
@@ -449,7 +449,7 @@ fn of_one_that_goes_where_nobody_can_tell_who_is_in_its_place_it_is_told_what_en
         waits.iter().find(is_draining).expect("it is drained").reason.words.clone()
     };
     let words = told(|machine| machine.impersonated = true);
-    assert!(words.contains("Somebody else was seen") && words.contains("cut that VM's power"), "{words}");
+    assert!(words.contains("Another client was seen") && words.contains("cut that VM's power"), "{words}");
     assert!(told(|_| {}).ends_with("web/stays (is ending)"), "{}", told(|_| {}));
 }
 
