@@ -237,7 +237,7 @@ async fn what_cannot_be_asked_of_a_vm_hinders_nothing() {
 async fn who_has_read_a_form_and_the_identity_of_its_vm_passes_for_no_worker() {
     // Without a key that is noted, what the VM says of itself counts.
     let ways = [
-        (false, "workers.name-in-use", "let in with another key than its VM's"),
+        (false, "workers.name-in-use", "admitted with another key than its VM's"),
         (true, "workers.unproved", "it says: waiting for the cluster to sign its certificate"),
     ];
     for (notes_no_keys, code, words) in ways {
