@@ -1,5 +1,5 @@
-//! Does one thing for a cluster. What follows from a note is done after the note is kept; where a call's answer is lost,
-//! the next look says what has become of it.
+//! Runs one action for a cluster. A record is saved before the action that follows from it. If a call's response is lost, the
+//! next inventory shows the result.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -24,28 +24,28 @@ use crate::hypervisor::{
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, NotedEnd, Noting, Unless, UpgradeSummary};
 use crate::workers::ActionError;
 
-/// What actions work with.
+/// The context of actions.
 pub(super) struct ActionContext<'a> {
     pub(super) deploy: &'a Deploy<'a>,
     pub(super) hypervisor: GuardedHypervisor<'a>,
-    /// What VMs are made like; none where none is made.
+    /// The desired state of VMs. `None` if no VM is created.
     pub(super) wanted: Option<&'a DesiredState>,
-    /// What the last upgrade has noted of the cluster.
+    /// The records of the last upgrade about the cluster.
     pub(super) upgraded: Option<UpgradeSummary>,
-    /// The last upgrade in the store, whosever it is.
+    /// The last upgrade in the store, of any deployment.
     pub(super) upgrade: Option<Uuid>,
-    /// UUIDs of disks of which this command itself was told that they are removed.
+    /// UUIDs of disks whose removal was confirmed to this command.
     pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
-    /// Disks that were shown as missing to whoever has the cluster removed.
+    /// Disks that were shown as missing to the operator who removes the cluster.
     pub(super) doubtful: &'a [DiskRef],
-    /// Disks whose removal this command has noted and not asked for yet, since nobody could say whether it may.
+    /// Disks whose removal this command recorded and has not requested yet, because a check before the request had no result.
     pub(super) unasked: std::sync::Mutex<Vec<DiskRef>>,
-    /// What was done for nodes, and is to be done so often alone.
+    /// Counts repeated actions for nodes, to limit them.
     pub(super) attempts: Attempts<'a>,
 }
 
 impl ActionContext<'_> {
-    /// Does one thing. What was seen may have changed meanwhile: the calls themselves refuse then.
+    /// Runs one action. If the inventory is outdated, the calls themselves refuse.
     pub(super) async fn act(
         &self,
         records: &mut Records<'_>,
@@ -62,8 +62,8 @@ impl ActionContext<'_> {
             }
             Action::PowerOff(vm) => {
                 let vm = found(seen, vm)?;
-                // Once it is off, one that holds other disks than were noted would be taken for a copy. One that is met after the removal of another
-                // one of its BIOS UUID was asked for is one.
+                // Once off, a VM with other disks than recorded would be taken for a copy. If the removal of another VM with its
+                // BIOS UUID was already requested, it is a copy.
                 let kept = records.kept();
                 let is_after = kept.deleting_vms.iter().any(|gone| vm.is_double_of(gone));
                 let off = Vm { power: PowerState::Off, ..vm.clone() };
@@ -81,7 +81,7 @@ impl ActionContext<'_> {
                 if records.kept().requested_disk_deletions.contains(&disk.uuid) && !self.stays_there(disk).await? {
                     noted = noted.removing(disk);
                 }
-                // What was shown as missing nobody was shown as what goes, wherever it has come back.
+                // A disk that was shown as missing was not shown as one to remove, even if it is back.
                 let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
                 let stays = is_back || self.may_have_served(records.kept(), vm);
                 save(records, if stays { noted.leaving(disk) } else { noted }).await?;
@@ -111,36 +111,38 @@ impl ActionContext<'_> {
         }
     }
 
-    /// Whether a disk is there once no removal goes on that was asked for before. It is looked for last: a removal may have ended since the VM
-    /// was seen that holds it.
+    /// Whether a disk exists while no earlier removal is running. The disk is read last: a removal may have ended since its VM
+    /// was read.
     async fn stays_there(&self, disk: &DiskRef) -> Result<bool, ActionError> {
         let looked = async {
             if self.deploy.may_go_yet().await {
                 return false;
             }
             self.hypervisor.has_disk(disk).await.unwrap_or_else(|error| {
-                log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path);
+                log::warn!("cannot read whether the disk {} is at {}: {error}", disk.uuid, disk.path);
                 false
             })
         };
         unless_cancelled(self.cancelled(), looked).await.map_err(is_to_end)
     }
 
-    /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here. Where the cluster is
-    /// to go, its disks go as a person wants it.
+    /// Whether an incomplete VM may have served: another process began it, and the record may be older than the VM. False while
+    /// the cluster is removed: the operator decides about its disks.
     fn may_have_served(&self, kept: &DeploymentRecord, vm: &Vm) -> bool {
         let is_anothers = self.deploy.restorable.is_some_and(|unfinished| !unfinished.has(vm.uuid()));
         let may = is_anothers && kept.lifecycle == Lifecycle::Active;
         if may {
-            log::warn!("{vm} was begun by another process and is made anew: its data disk stays, and is named as left");
+            log::warn!(
+                "{vm} was begun by another process and is created again: its data disk stays, and is named as left"
+            );
         }
         may
     }
 
-    /// Notes where VMs are, before anything is done with them.
+    /// Records where VMs are, before they are changed.
     pub(super) async fn note_places(&self, records: &mut Records<'_>, seen: &Inventory) -> Result<(), ActionError> {
         let (kept, upgraded) = (records.kept(), self.upgraded.as_ref());
-        // The place of a copy says nothing of its VM.
+        // The place of a copy is not the place of its VM.
         let vms: Vec<Vm> = seen.vms.iter().filter(|vm| !is_copy(kept, upgraded, vm)).cloned().collect();
         let mut placed = kept.placed(&vms, upgraded);
         // Another datastore may have the former name of the datastore of a VM that is not seen.
@@ -157,12 +159,11 @@ impl ActionContext<'_> {
         records.save(placed).await.map_err(ActionError::store)
     }
 
-    /// Notes of VMs that are seen on, though nobody has noted that they are powered on, that what they hold is of use: once they are off nothing
-    /// else says so.
+    /// Records that VMs are in use if they are on without a record of that. Once they are off, nothing else shows it.
     pub(super) async fn note_what_is_on(&self, records: &mut Records<'_>, seen: &Inventory) -> Result<(), ActionError> {
         for vm in seen.on() {
             let Some(noted) = records.kept().seen_on(vm, seen.is_noted(records.kept(), vm)) else { continue };
-            // Nobody was asked for those: nothing has become of it.
+            // No removal of these was requested.
             let unasked: Vec<DiskRef> =
                 self.unasked().iter().filter(|it| vm.disk(it.uuid).is_some()).cloned().collect();
             save(records, unasked.iter().fold(noted, |kept, disk| kept.not_removing(disk))).await?;
@@ -171,15 +172,15 @@ impl ActionContext<'_> {
         Ok(())
     }
 
-    /// That a VM is on, or is about to be, for this process: whatever becomes of the note, it may have served.
+    /// Records for this process that a VM is on, or is about to be. Even if the saved record is lost, the VM may have served.
     pub(super) fn is_on(&self, vm: &Vm) {
         if let Some(unfinished) = self.deploy.restorable {
             unfinished.ends(vm.uuid());
         }
     }
 
-    /// Notes the deployer's key that a node of a cluster which has formed has let in, where another one was noted: its nodes were given it
-    /// since.
+    /// Records the deployer key that a node of a formed cluster admitted. It differs from the recorded key if the nodes were
+    /// given another one since.
     pub(super) async fn let_in(&self, records: &mut Records<'_>) -> Result<(), ActionError> {
         let deployer = self.wanted.and_then(DesiredState::deployer);
         let kept = records.kept();
@@ -197,19 +198,19 @@ impl ActionContext<'_> {
         };
         let Some((wanted, asked)) = make() else { return Ok(()) };
         if wanted.secret(asked).is_none() {
-            // When it was given, all VMs were there. What the one before was told need not be noted.
+            // When the command was run, all VMs existed, so it got no secret. The former VM's secret need not be recorded.
             return Err(ActionError::Stop(anyhow!(
-                "the VM of {} is not there and is yet to be made, for which the deployment secret is needed: give the command again",
+                "the VM of {} does not exist, and to create it the deployment secret is needed: give the command again",
                 node.name
             )));
         }
         let placement = wanted.placement(asked);
         let staged = self.staged(wanted, placement).await?;
-        // One that an earlier attempt has noted is as good: nothing of it is seen there, or it were removed first. Whether this process has
-        // noted it decides what becomes of its disk, should it turn up.
+        // A UUID from an earlier attempt is used again: no VM has it, or that VM would be removed first. If a VM with it appears,
+        // its disk is removed only if this process drew the UUID.
         let is_noted = node.allocated_uuid.is_some() && node.bios_uuid.is_none() && node.disk.is_none();
         let uuid = node.allocated_uuid.unwrap_or_else(|| self.draws(Uuid::new_v4()));
-        // Where a whole one was noted and is gone, what is there of the next one may be half, and no disk of before is that one's.
+        // If a complete VM was recorded and is gone, the next one may be incomplete. No earlier disk belongs to it.
         let node = Node { allocated_uuid: Some(uuid), bios_uuid: None, disk: None, ..node };
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
@@ -231,7 +232,8 @@ impl ActionContext<'_> {
         save(records, records.kept().with(Node { bios_uuid: Some(made), ..node })).await
     }
 
-    /// A BIOS UUID that this process is the first to note: no other one has begun a VM with it, which may be there unseen and have served.
+    /// Records that this process is the first to save a BIOS UUID. No other process can have begun a VM with it that exists
+    /// unseen and has served.
     fn draws(&self, uuid: Uuid) -> Uuid {
         if let Some(unfinished) = self.deploy.restorable {
             unfinished.begins(uuid);
@@ -239,7 +241,7 @@ impl ActionContext<'_> {
         uuid
     }
 
-    /// The image where a VM is put; until laying it ready has begun this only looks, for as long as this command is wanted.
+    /// The image at a VM's placement. Until an import begins, this only reads, and ends if the command is cancelled.
     async fn staged(&self, wanted: &DesiredState, placement: &Placement) -> Result<ImageTemplate, ActionError> {
         let (digest, cancelled) = (&wanted.image.digest, self.cancelled());
         let ready = unless_cancelled(cancelled, self.hypervisor.find_template(digest, None, placement)).await;
@@ -267,29 +269,31 @@ impl ActionContext<'_> {
         Ok(())
     }
 
-    /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
-    /// where that look has ended it, or the command is to end before it is asked for, now or when it is tried again, the note is taken back.
-    /// That it is gone knows only who was told so: where the answer was lost, or the command before was killed, somebody may have moved the
-    /// disk meanwhile, and it is named as left.
+    /// The request is recorded before the last check and the request itself. The record says that the disk may be gone if it is
+    /// missing. If that check ends the removal, or the command is cancelled before the request, the record is withdrawn. That
+    /// also applies to a retry.
+    ///
+    /// Only a command that got the response knows that the disk is gone. If the response was lost, or the former command was
+    /// killed, the disk may have been moved, and is listed as retained.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
         let was_removed = self.removed().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
             if self.is_unasked(disk) {
-                // Somebody else has moved or removed it.
+                // Another client moved or removed it.
                 save(records, records.kept().not_removing(disk)).await?;
                 self.unasked().retain(|unasked| unasked != disk);
             }
-            // An earlier call, whose answer was lost, or a command before this one.
+            // An earlier call whose response was lost, or a former command.
             if records.kept().requested_disk_deletions.contains(&disk.uuid) {
                 self.remove_emptied(records, disk).await?;
             }
             return if was_removed { removed(records, disk).await } else { missing(records, disk).await };
         }
-        // Somebody has brought it back.
+        // The disk is back.
         self.removed().remove(&disk.uuid);
         if !self.may_go(records.kept(), disk).await? {
             log::warn!(
-                "the disk {} at {} lies neither beside a VM of the cluster nor where one of its nodes was: it is named as left",
+                "the disk {} at {} is neither next to a VM of the cluster nor where one of its nodes was: it is named as left",
                 disk.uuid,
                 disk.path
             );
@@ -306,14 +310,14 @@ impl ActionContext<'_> {
             && !was_noted
             && !is_asked
         {
-            // This call alone has noted it, and has asked for nothing.
+            // Only this call recorded it, and it requested nothing.
             match is_final(error) {
                 true => save(records, records.kept().not_removing(disk)).await?,
                 false => self.unasked().push(disk.clone()),
             }
         }
         match answer {
-            // It was there a moment ago, and this call has not removed it.
+            // The disk existed a moment ago, and this call did not remove it.
             Err(error) if error.kind == ErrorKind::NotFound => missing(records, disk).await,
             Err(error) => Err(error.into()),
             Ok(()) => {
@@ -324,8 +328,9 @@ impl ActionContext<'_> {
         }
     }
 
-    /// Whether a disk that is to go may. Who has the cluster removed with its data disks was shown what goes. Else those are blank ones of VMs
-    /// that were made for its nodes, which nobody was shown: they lie where those were, whatever the journal says.
+    /// Whether a disk may be removed. An operator who removes the cluster with its data disks was shown the disks. Other disks
+    /// are blank ones of VMs that were created for its nodes, and were not shown. They must be in the directories of these nodes,
+    /// whatever the journal says.
     async fn may_go(&self, kept: &DeploymentRecord, disk: &DiskRef) -> Result<bool, ActionError> {
         if kept.lifecycle == Lifecycle::Deleting && kept.removes_disks {
             return Ok(true);
@@ -334,8 +339,9 @@ impl ActionContext<'_> {
         heard(unless_cancelled(self.cancelled(), self.hypervisor.is_in_node_directory(disk, &nodes)).await)
     }
 
-    /// Leaves no empty directory of a VM that has gone before its disk. Before the disk is noted as removed: nothing leads there afterwards.
-    /// Where the command is to end it is dropped, and stops nothing: that the disk is gone is known to this command alone.
+    /// Removes the empty directory of a VM that was removed before its disk. Runs before the disk is recorded as removed:
+    /// afterwards nothing leads to the directory. If the command is cancelled, this is skipped without an error: only this
+    /// command knows that the disk is gone.
     async fn remove_emptied(&self, records: &Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
         let nodes: Vec<&str> = records.kept().nodes.iter().map(|node| node.name.as_str()).collect();
         match self.hypervisor.remove_emptied_unless(self.cancelled(), disk, &nodes).await {
@@ -350,8 +356,8 @@ impl ActionContext<'_> {
         self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
     }
 
-    /// Of a command that is to end, and has noted a removal without asking for it; also where the note was broken off, and may be there. Where
-    /// the store does not answer soon the note stays: it says no more than that the disk may be gone.
+    /// Withdraws the record of a removal that a cancelled command did not request. The write may have been interrupted, and may
+    /// have landed. If the store does not answer soon, the record stays: it only says that the disk may be gone.
     async fn take_note_back(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
         let taken_back = async {
             if !records.kept().requested_disk_deletions.contains(&disk.uuid) {
@@ -366,8 +372,8 @@ impl ActionContext<'_> {
         }
     }
 
-    /// Takes the notes back of removals that this command has never come to ask for, where it ends. Where the store does not take that, as
-    /// when it hangs, they stay.
+    /// Withdraws the records of removals that this command never requested, at its end. They stay if the store does not accept
+    /// that, or hangs.
     pub(super) async fn take_notes_back(&self, records: &mut Records<'_>) -> anyhow::Result<()> {
         let unasked = std::mem::take(&mut *self.unasked());
         for disk in &unasked {
@@ -412,12 +418,12 @@ impl ActionContext<'_> {
     }
 }
 
-/// Whether a call has ended for good. What nobody can say now is asked again, by the same note.
+/// Whether a call has failed for good. After other errors it is repeated with the same record.
 fn is_final(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Changed | ErrorKind::Refused | ErrorKind::Denied | ErrorKind::NotFound)
 }
 
-/// What came of a call, or of a look, that ends where the command is to.
+/// The result of a call or a read that ends when the command is cancelled.
 fn heard<T>(called: Unless<T>) -> Result<T, ActionError> {
     Ok(called.map_err(is_to_end)??)
 }
@@ -430,7 +436,7 @@ async fn save(records: &mut Records<'_>, kept: DeploymentRecord) -> Result<(), A
     records.save(kept).await.map_err(ActionError::store)
 }
 
-/// One that was noted before is as good: it is not written anew.
+/// Records a removal. An existing record is not written again.
 async fn note_removal(records: &Mutex<&mut Records<'_>>, disk: &DiskRef) -> anyhow::Result<()> {
     let mut records = records.lock().await;
     if records.kept().requested_disk_deletions.contains(&disk.uuid) {
@@ -445,7 +451,7 @@ async fn removed(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Action
 }
 
 async fn missing(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
-    log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
+    log::warn!("the disk {} is no longer at {}: it is named as left", disk.uuid, disk.path);
     save(records, records.kept().leaving(disk)).await
 }
 
@@ -454,7 +460,7 @@ fn node(records: &Records<'_>, name: &str) -> Result<Node, ActionError> {
     Ok(node.map_err(ActionError::store)?.clone())
 }
 
-/// A VM as it was seen.
+/// A VM of the inventory.
 fn found<'s>(seen: &'s Inventory, vm: &VmRef) -> Result<&'s Vm, ActionError> {
     let found = seen.vms.iter().find(|other| other.reference == *vm);
     found.with_context(|| format!("{} was not seen", vm.id)).map_err(ActionError::store)

@@ -1,26 +1,26 @@
-//! What can be done for a cluster, one thing at a time.
+//! The actions of a cluster, one at a time.
 
 use std::fmt;
 
 use crate::hypervisor::{DiskRef, VmRef};
 
-/// One thing to do. Each looks again before it acts, and may be done again.
+/// One action. Each reads the state again before it acts, and may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Makes a node's VM, powered off.
+    /// Creates a node's VM, powered off.
     Make(String),
-    /// Notes that a node's VM is started, and powers it on.
+    /// Records that a node's VM is started, and powers it on.
     PowerOn(String),
-    /// Notes that the cluster has formed, and with which authority.
+    /// Records that the cluster has formed, and its CA.
     Formed,
-    /// Shuts a VM down, or cuts its power where it does not listen.
+    /// Shuts a VM down, or cuts its power if the guest does not respond.
     PowerOff(VmRef),
-    /// Notes what becomes of a disk, and takes it out of its VM.
+    /// Records whether a disk is retained or removed, and detaches it from its VM.
     Detach(VmRef, DiskRef),
     Destroy(VmRef),
-    /// Removes a disk that nobody holds.
+    /// Removes a disk that no VM holds.
     DeleteDisk(DiskRef),
-    /// Notes that nothing is left.
+    /// Records that nothing is left.
     Gone,
 }
 

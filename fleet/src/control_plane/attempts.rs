@@ -1,5 +1,5 @@
-//! How often VMs are made and powered on: what undoes that each time, as somebody who adds something to each new VM, or a guest that goes
-//! off at once, would have it go on without an end.
+//! Limits how often VMs are created and powered on. Without a limit, a cause that undoes it each time, such as a client that
+//! changes each new VM, would repeat it endlessly.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,22 +16,22 @@ use super::unfinished::Unfinished;
 use super::wait::Wait;
 use crate::hypervisor::{Result, Vm};
 
-/// So often half a VM of a node is removed, or its VM made whole, or powered on by one command. A call of which nothing came is none of them,
-/// whatever its answer was.
+/// How often one command may remove a node's incomplete VM, complete its VM, or power it on. A call without an effect does not
+/// count, whatever its response was.
 const ATTEMPTS: usize = 3;
 
-/// How long after the last one was spoilt or gone a process that tries it again and again makes one more.
+/// The pause after the last failed attempt before a process that retries by itself creates one more VM.
 const AGAIN: Duration = Duration::from_secs(60 * 60);
 
-/// How often something was done, by the node's name.
+/// Counts by the node's name.
 type Counts = Mutex<BTreeMap<String, usize>>;
 
-/// What was done for nodes.
+/// The attempts for nodes.
 #[derive(Debug)]
 pub(super) struct Attempts<'a> {
-    /// Of the command's process, if that gives the same one again and again: what its commands before this one have made counts as well.
+    /// Of the command's process, if that runs the same command again and again: creations of its earlier commands count as well.
     process: Option<&'a Unfinished>,
-    /// Of this command, where it is a person's.
+    /// Of this command, if an operator runs it.
     own: CreateAttempts,
     /// How often this command has powered on a node's VM.
     powered_on: Counts,
@@ -42,17 +42,17 @@ impl<'a> Attempts<'a> {
         Self { process, own: CreateAttempts::default(), powered_on: Mutex::default() }
     }
 
-    /// A VM is about to be made with this BIOS UUID.
+    /// A VM is about to be created with this BIOS UUID.
     pub(super) fn makes(&self, vm: Uuid) {
         self.makings().begins(vm);
     }
 
-    /// Keeps what that was answered: it is told once no further one is made. Counts a VM that was made whole.
+    /// Keeps the error, to report it once no further VM is created. Counts a VM that was created completely.
     pub(super) fn made<T>(&self, vm: Uuid, called: &Result<T>) {
         self.makings().answered(vm, called.as_ref().err().map(ToString::to_string));
     }
 
-    /// Counts half a VM that is about to be removed.
+    /// Counts an incomplete VM that is about to be removed.
     pub(super) fn removes(&self, kept: &DeploymentRecord, vm: &Vm) {
         let is_half = |node: &Node| node.bios_uuid.is_none() && node.allocated_uuid == Some(vm.uuid());
         if kept.nodes.iter().any(is_half) {
@@ -60,7 +60,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Forgets the halves of VMs that are there whole by now.
+    /// Forgets the incomplete VMs of nodes that have a complete VM now.
     pub(super) fn sees(&self, kept: &DeploymentRecord, seen: &Inventory) {
         let whole = kept.nodes.iter().filter(|node| matches!(seen.first_vm(node), Found::Vm(_)));
         for drawn in whole.filter_map(|node| node.allocated_uuid) {
@@ -68,7 +68,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// A VM is about to be powered on: whoever removes it from now on has no further one made.
+    /// A VM is about to be powered on: if it is removed from now on, no other one is created.
     pub(super) fn powers_on(&self, vm: Uuid) {
         self.makings().ends(vm);
     }
@@ -78,7 +78,7 @@ impl<'a> Attempts<'a> {
         count(&self.powered_on, node, called);
     }
 
-    /// Why an action is not done once more now; none if it may be.
+    /// Why an action is not repeated now. `None` if it may be.
     pub(super) fn hinder(&self, kept: &DeploymentRecord, action: &Action) -> Option<Wait> {
         let (node, words) = match action {
             Action::Make(node) => (node, self.hinders_making(kept.node(node)?.allocated_uuid?)?),
@@ -128,7 +128,7 @@ fn count<T>(counts: &Counts, node: &str, called: &Result<T>) {
     }
 }
 
-/// How often something was done for a node, if that is not done once more.
+/// How often something was done for a node, if it is not done again.
 fn too_often(counts: &Counts, node: &str) -> Option<usize> {
     all(counts).get(node).copied().filter(|times| *times >= ATTEMPTS)
 }

@@ -1,5 +1,6 @@
-//! How often a VM was made in vain, by the BIOS UUID that its node's VMs are made with: halves of it that were removed, each of which may
-//! leave a disk, and whole ones that were never powered on. Where something spoils or removes each new one they would be made without an end.
+//! Counts failed attempts to create a VM, by the BIOS UUID for its node's VMs. Failed are removed incomplete VMs, each of which
+//! may leave a disk, and complete VMs that were never powered on. Without a limit, VMs that are damaged or removed each time
+//! would be created endlessly.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,25 +14,25 @@ pub(super) struct CreateAttempts(Mutex<BTreeMap<Uuid, CreateAttempt>>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct CreateAttempt {
-    /// How many halves of it were removed since it was last seen whole.
+    /// Incomplete VMs that were removed since it was last seen complete.
     pub(super) halves: usize,
-    /// How often it was made whole.
+    /// How often it was created completely.
     pub(super) wholes: usize,
-    /// When the last half was removed, or it was made whole last.
+    /// When the last incomplete VM was removed, or the last complete one created.
     pub(super) ended: Option<Instant>,
-    /// What the last attempt to make it was answered, unless that it is made.
+    /// The error of the last attempt. `None` if it succeeded.
     pub(super) last: Option<String>,
-    /// Whether what the last attempt has left is counted: its removal may be asked for more than once.
+    /// Whether the result of the last attempt is counted: its removal may be requested more than once.
     is_counted: bool,
 }
 
 impl CreateAttempts {
-    /// One is about to be made: what is there of it from now on is another one than before.
+    /// A VM is about to be created: an incomplete VM that is found from now on is a new one.
     pub(super) fn begins(&self, vm: Uuid) {
         self.all().entry(vm).or_default().is_counted = false;
     }
 
-    /// What making one was answered: the error, if it was one.
+    /// The result of a creation: the error, if it failed.
     pub(super) fn answered(&self, vm: Uuid, error: Option<String>) {
         let mut all = self.all();
         let making = all.entry(vm).or_default();
@@ -41,7 +42,7 @@ impl CreateAttempts {
         making.last = error;
     }
 
-    /// Half of one is about to be removed, whoever has made it, and whatever that was answered.
+    /// An incomplete VM is about to be removed, by whichever process and with whichever result it was created.
     pub(super) fn removes(&self, vm: Uuid) {
         let mut all = self.all();
         let making = all.entry(vm).or_default();
@@ -49,19 +50,19 @@ impl CreateAttempts {
         (making.is_counted, making.ended) = (true, Some(Instant::now()));
     }
 
-    /// It is there whole: the halves that were before count no more.
+    /// The VM is complete: former incomplete ones no longer count.
     pub(super) fn is_whole(&self, vm: Uuid) {
         if let Some(making) = self.all().get_mut(&vm) {
             (making.halves, making.last) = (0, None);
         }
     }
 
-    /// It is about to be powered on: none is made for its node from now on.
+    /// The VM is about to be powered on: no VM is created for its node from now on.
     pub(super) fn ends(&self, vm: Uuid) {
         self.all().remove(&vm);
     }
 
-    /// What has come of it so far.
+    /// The attempts so far.
     pub(super) fn of(&self, vm: Uuid) -> Option<CreateAttempt> {
         self.all().get(&vm).cloned()
     }

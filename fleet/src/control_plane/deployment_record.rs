@@ -1,4 +1,4 @@
-//! What was begun for a cluster. Kept before anything follows from it; there are no secrets in it.
+//! The record of what was begun for a cluster. It is saved before anything follows from it, and contains no secrets.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,51 +14,53 @@ use crate::workers::Image;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lifecycle {
-    /// It is made, and runs.
+    /// The cluster is created, and runs.
     Active,
     Deleting,
-    /// It was removed.
+    /// The cluster was removed.
     Deleted,
 }
 
-/// Instead of a disk's UUID where nobody knows which one is a node's own. No disk has it.
+/// In place of a disk's UUID if the node's own disk is unknown. No disk has it.
 pub(super) const NONE_KNOWN: Uuid = Uuid::nil();
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name, and that of the VM that is made for it.
+    /// The node's name, and its VM's name at creation.
     pub name: String,
     pub address: Ipv4Addr,
-    /// What its VM is made of, in short.
+    /// Keyed hash of what its VM is created from.
     pub settings_hash: String,
-    /// The deployment secret that its VM was told, in short; none in a journal of before this was noted.
+    /// Keyed hash of the deployment secret that its VM was given. `None` in a journal of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_hash: Option<String>,
-    /// BIOS UUID that its VM is made with, drawn and noted before: half of it is known by that. Stamps alone prove nothing,
-    /// for whoever may change a VM's settings can write one.
+    /// BIOS UUID for its VM, drawn and saved before the VM is created. It identifies an incomplete VM. A stamp alone proves
+    /// nothing: each account that may change a VM's settings can write one.
     #[serde(default)]
     pub allocated_uuid: Option<Uuid>,
-    /// BIOS UUID of its VM, once that was made whole.
+    /// BIOS UUID of its VM, once the VM is complete.
     #[serde(default)]
     pub bios_uuid: Option<Uuid>,
-    /// Whether that was ever powered on: what its data disk holds is the cluster's from then on.
+    /// Whether that VM was ever powered on. From then on its data disk holds data of the cluster.
     #[serde(default)]
     pub ever_powered_on: bool,
-    /// UUID of the data disk that its VM was made with, noted before that is first powered on, or before half of it gives the disk away: the
-    /// disk goes on from VM to VM when images are swapped, and what else a VM holds was given it by somebody. [`NONE_KNOWN`] where its VM did
-    /// not hold exactly one then: none that it holds later is taken for its own. None before the next VM is made.
+    /// UUID of the data disk that its VM was created with. Saved before the VM is first powered on, or before an incomplete VM
+    /// releases the disk. Image swaps move this disk from VM to VM. Other disks of a VM were attached by other clients.
+    ///
+    /// [`NONE_KNOWN`] if its VM did not hold exactly one data disk then: no later disk is taken for its own. `None` before the
+    /// next VM is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Uuid>,
 }
 
-/// A VM of which nothing is noted, and of which an operator has said that it goes with the cluster.
+/// A VM without a record. An operator has named it for removal with the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdoptedVm {
     pub bios_uuid: Uuid,
     /// UUIDs of the data disks that it held then.
     pub disks: Vec<Uuid>,
-    /// Whether that was said of an earlier command. Its disks are the cluster's; itself it goes only where it is shown and named
-    /// again: it may have become something else since.
+    /// Whether an earlier command named it. Its disks are the cluster's. The VM itself is removed only if it is shown and named
+    /// again: its purpose may have changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub earlier: bool,
 }
@@ -66,76 +68,76 @@ pub struct AdoptedVm {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeploymentRecord {
     pub cluster: String,
-    /// The deployment that its VMs are stamped with; none in a journal of before this was noted.
+    /// The deployment in the stamps of its VMs. `None` in a journal of an earlier version.
     #[serde(default)]
     pub deployment: Option<Uuid>,
     pub lifecycle: Lifecycle,
-    /// What its VMs were made from; an upgrade changes that without a word here.
+    /// The image that its VMs were created from. Upgrades do not change it.
     pub image: Image,
     pub nodes: Vec<Node>,
-    /// Whether it has formed. From then on no VM is made for it: a node that has lost its own is replaced by the others.
+    /// Whether the cluster has formed. From then on no VM is created for it: the other nodes replace a node that lost its VM.
     #[serde(default)]
     pub formed: bool,
-    /// Fingerprint of its authority's public key, as all its nodes showed it when it had formed. Guests can write another one
-    /// later: none but this is believed.
+    /// Fingerprint of its CA's public key, as all its nodes showed it when the cluster had formed. Guests can write another one
+    /// later: only this one is trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_fingerprint: Option<Fingerprint>,
-    /// Fingerprint of the deployer's key that its VMs were told, or, once it has formed, of the last one that a node has let in; none in a
-    /// journal of before this was noted. Its nodes may have been given another one since.
+    /// Fingerprint of the deployer key that its VMs were given. Once the cluster has formed: of the last key that a node
+    /// admitted. `None` in a journal of an earlier version. Its nodes may have been given another key since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployer_fingerprint: Option<Fingerprint>,
-    /// Whether data disks go with it.
+    /// Whether data disks are removed with it.
     #[serde(default)]
     pub removes_disks: bool,
-    /// VMs that go as well when the cluster does, by an operator's word: adopted ones, and those that took another one's place by
-    /// hand.
+    /// VMs that are also removed with the cluster, because an operator named them: adopted VMs, and VMs that replaced another one
+    /// by hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted_vms: Vec<AdoptedVm>,
-    /// The upgrade that was the last one when a cluster here was gone: it has ended with it. One that begins later is of VMs that
-    /// have taken its place.
+    /// The last upgrade when a cluster here was removed: it ended with that cluster. A later upgrade is of VMs that replaced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Uuid>,
-    /// Data disks that are left where they are, noted before they are detached.
+    /// Data disks that are left where they are, recorded before they are detached.
     #[serde(default)]
     pub retained_disks: Vec<DiskRef>,
-    /// Disks that are removed once nobody holds them, noted before they are detached.
+    /// Disks that are removed once no VM holds them, recorded before they are detached.
     #[serde(default)]
     pub disks_to_delete: Vec<DiskRef>,
-    /// UUIDs of disks whose removal was asked for, noted before the last look and the request. One that is not there any more then is gone, or somebody
-    /// has moved it: only a command that was told so knows which. Those that went with the cluster stay noted, for an upgrade's journal leads to them all the same.
+    /// UUIDs of disks whose removal was requested, saved before the last check and the request. A disk that is missing then is
+    /// gone, or was moved: only a command that got the response knows which. Disks that were removed with the cluster stay
+    /// recorded, because an upgrade's journal still leads to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requested_disk_deletions: Vec<Uuid>,
-    /// Copies of data disks that upgrades have left, noted once the cluster is to go: nothing else names them when its upgrades' journals have
-    /// gone. None of them is removed.
+    /// Copies of data disks that upgrades left, recorded once the cluster is to be removed. When the journals of its upgrades are
+    /// gone, nothing else names them. None of them is removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<DiskCopy>,
-    /// VMs whose removal was requested as the cluster goes, saved before the request. Once it is gone, also its other VMs, with an empty `id`.
-    /// A VM with such a BIOS UUID that is found later is a copy.
+    /// VMs whose removal was requested as the cluster goes, saved before the request. Once it is gone, also its other VMs, with
+    /// an empty `id`. A VM with such a BIOS UUID that is found later is a copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deleting_vms: Vec<VmRef>,
-    /// Where VMs were when they were seen last, by BIOS UUID: those that nodes were made in, that the last upgrade knows or that an operator
-    /// has named.
+    /// The last known places of VMs, by BIOS UUID. They are VMs that nodes were created in, that the last upgrade knows, or that
+    /// an operator named.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<Uuid, Place>,
 }
 
-/// A journal is another deployment's than the one that is described.
+/// The journal is of another deployment than the described one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the journal here is {whose} of the deployment {noted}, and what is described is the deployment {here}: nothing was changed. \
-     If these are two clusters, give this one a journal of its own; if it is the same one, and something of its description was \
+     If these are two clusters, give this one a separate journal; if it is the same one, and something of its description was \
      renamed, name the deployment {noted}"
 )]
 pub struct OtherDeployment {
-    /// What the journal is of, for people.
+    /// The owner of the journal, for messages.
     pub whose: String,
     pub noted: Uuid,
-    /// The one that is described.
+    /// The described deployment.
     pub here: Uuid,
 }
 
 impl Node {
-    /// The data disk that is known as its own.
+    /// The data disk that is known to be its own.
     pub fn own_disk(&self) -> Option<Uuid> {
         self.disk.filter(|disk| *disk != NONE_KNOWN)
     }
@@ -144,12 +146,12 @@ impl Node {
         Stamp { deployment, node: self.name.clone(), swap: None }
     }
 
-    /// BIOS UUID of the VM that was made for it, or was to be.
+    /// BIOS UUID of the VM that was created for it, or was to be.
     pub(super) fn noted(&self) -> Option<Uuid> {
         self.bios_uuid.or(self.allocated_uuid)
     }
 
-    /// Whether a VM of this BIOS UUID was made for it, or was to be.
+    /// Whether a VM with this BIOS UUID was created for it, or was to be.
     pub(super) fn has_noted(&self, uuid: Uuid) -> bool {
         self.bios_uuid == Some(uuid) || self.allocated_uuid == Some(uuid)
     }
@@ -161,8 +163,8 @@ impl Node {
 }
 
 impl DeploymentRecord {
-    /// Refuses a journal of another deployment: another file leads to it, or what the deployment is named by was renamed.
-    /// Its VMs are not those that are seen here.
+    /// Refuses a journal of another deployment: another file leads to it, or a name that identifies the deployment was changed.
+    /// The VMs that are seen here are not its VMs.
     pub(super) fn is_of(&self, deployment: Uuid) -> Result<(), OtherDeployment> {
         match self.deployment {
             Some(noted) if noted != deployment => {
@@ -172,19 +174,19 @@ impl DeploymentRecord {
         }
     }
 
-    /// Whether an operator has said of this command that a VM goes as well.
+    /// Whether an operator named a VM for removal in this command.
     pub(super) fn is_granted(&self, vm: Uuid) -> bool {
         self.adopted_vms.iter().any(|granted| granted.bios_uuid == vm && !granted.earlier)
     }
 
-    /// Whether a disk is the cluster's: a node was made with it, or a VM held it of which an operator has said that it goes.
+    /// Whether a disk is the cluster's: a node was created with it, or a VM that an operator named for removal held it.
     pub(super) fn is_own_disk(&self, disk: Uuid) -> bool {
         self.nodes.iter().any(|node| node.own_disk() == Some(disk))
             || self.adopted_vms.iter().any(|vm| vm.disks.contains(&disk))
     }
 
-    /// The same once a node's VM is on, or is about to be: what that holds is of use from then on. What is noted of the node's own disk stays. One
-    /// that is left is nobody's, nor is one that was to go with half a VM of before.
+    /// The record once a node's VM is on, or is about to be: its disks are in use from then on. A recorded own disk stays. A
+    /// retained disk is not the node's own. A disk that was to be removed with an earlier incomplete VM is not either.
     #[must_use]
     pub(super) fn starting(&self, node: Node, vm: &Vm) -> Self {
         let mut held = vm.data_disks().map(|disk| disk.reference.uuid);
@@ -195,9 +197,11 @@ impl DeploymentRecord {
         self.with(Node { ever_powered_on: true, disk: node.disk.or(Some(own)), ..node })
     }
 
-    /// The same once a VM was seen on, where that is news: what it holds is of use. Half a VM is made anew all the same, and its disks are left, as
-    /// are those that were to go, whosever VM holds them. Of a whole one that is not stamped as it was made, or that others were copied from, nobody
-    /// knows which disk is its own; nor is it a word of where a disk is now.
+    /// The record after a VM was seen on: its disks are in use. `None` if nothing changes.
+    ///
+    /// An incomplete VM is still created again. Its disks are retained, as are disks that were to be removed, whichever VM holds
+    /// them. If a complete VM has another stamp than at its creation, or was copied, it is unknown which disk is its own. Such a
+    /// VM does not prove where a disk is now either.
     pub(super) fn seen_on(&self, vm: &Vm, is_alone: bool) -> Option<Self> {
         let is_its = |node: &&Node| node.has_noted(vm.uuid()) && !node.ever_powered_on;
         let (mut kept, node) = (self.clone(), self.nodes.iter().find(is_its));
@@ -219,8 +223,8 @@ impl DeploymentRecord {
         (kept != *self).then_some(kept)
     }
 
-    /// The same with the present places of VMs, and without those of VMs that an upgrade has destroyed. The datastores of new places are not
-    /// known yet.
+    /// The record with the present places of VMs, without those of VMs that an upgrade has destroyed. The datastores of new
+    /// places are not known yet.
     pub(super) fn placed(&self, vms: &[Vm], upgraded: Option<&UpgradeSummary>) -> Self {
         let mut kept = self.clone();
         let is_removed = |vm: &Uuid| upgraded.is_some_and(|noted| noted.removed.contains(vm));
@@ -244,14 +248,14 @@ impl DeploymentRecord {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// Whether a VM is yet to be made, where those with the deployment's stamp are `vms`. None is, once the cluster has formed, nor for a
-    /// node whose VM was on.
+    /// Whether a VM is yet to be created, if `vms` are those with the deployment's stamp. False once the cluster has formed, and
+    /// for a node whose VM was on.
     pub(super) fn makes(&self, vms: &[Vm]) -> bool {
         let lacks = |node: &Node| node.bios_uuid.is_none() || !vms.iter().any(|vm| node.owns(vm));
         !self.formed && self.nodes.iter().any(|node| !node.ever_powered_on && lacks(node))
     }
 
-    /// The same with a disk's removal noted that is about to be asked for.
+    /// The record with the removal of a disk that is about to be requested.
     #[must_use]
     pub(super) fn removing(&self, disk: &DiskRef) -> Self {
         let mut kept = self.not_removing(disk);
@@ -259,7 +263,7 @@ impl DeploymentRecord {
         kept
     }
 
-    /// The same with a VM's removal noted that is about to be asked for.
+    /// The record with the removal of a VM that is about to be requested.
     #[must_use]
     pub(super) fn destroying(&self, vm: &VmRef) -> Self {
         let mut kept = self.clone();
@@ -269,7 +273,7 @@ impl DeploymentRecord {
         kept
     }
 
-    /// The same once a disk was seen where it was noted, after all that anybody had asked for before has ended: its removal has not happened.
+    /// The record after a disk was seen at its recorded place, and all earlier requests have ended: its removal did not happen.
     #[must_use]
     pub(super) fn not_removing(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
@@ -277,26 +281,26 @@ impl DeploymentRecord {
         kept
     }
 
-    /// Disks that are noted as left, or as yet to be removed, and whose removal was asked for: nobody has heard what became of it.
+    /// Disks that are retained or yet to be removed, and whose removal was requested without a known result.
     pub(super) fn in_doubt(&self) -> Vec<DiskRef> {
         let noted = self.disks_to_delete.iter().chain(&self.retained_disks);
         noted.filter(|disk| self.requested_disk_deletions.contains(&disk.uuid)).cloned().collect()
     }
 
-    /// The same once a disk was removed.
+    /// The record after a disk was removed.
     #[must_use]
     pub(super) fn removed(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
         kept.disks_to_delete.retain(|other| other != disk);
-        // A cluster that is made removes blank ones alone, of which nothing else knows.
+        // While a cluster is created, only blank disks are removed. No other record leads to them.
         if self.lifecycle == Lifecycle::Active {
             kept.requested_disk_deletions.retain(|uuid| *uuid != disk.uuid);
         }
         kept
     }
 
-    /// The same with a disk among what is left that would be removed otherwise: it is not where it was noted, and may be elsewhere, for
-    /// nobody knows that it was removed; or nobody was shown it as what goes. That its removal was asked for stays noted where it was.
+    /// The record with a disk retained that would be removed otherwise. The disk is not at its recorded place and may be
+    /// elsewhere, because its removal is not confirmed. Or it was not shown as one to remove. A recorded removal request stays.
     #[must_use]
     pub(super) fn leaving(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
@@ -307,8 +311,8 @@ impl DeploymentRecord {
         kept
     }
 
-    /// The same once a person has confirmed it who was shown that a disk is not there whose removal was asked for: it is named no more.
-    /// That its removal was asked for stays noted, for an upgrade's journal leads to it all the same.
+    /// The record without a missing disk whose removal was requested, after the operator was shown this and confirmed it. The
+    /// removal request stays recorded, because an upgrade's journal still leads to the disk.
     #[must_use]
     pub(super) fn forgetting(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
@@ -318,19 +322,21 @@ impl DeploymentRecord {
         kept
     }
 
-    /// The same once a disk that was to go was seen at a VM: it is left, where it is now. That its removal was asked for stays noted.
+    /// The record after a disk that was to be removed was seen at a VM: it is retained at its present place. The removal request
+    /// stays recorded.
     #[must_use]
     pub(super) fn hung(&self, disk: &DiskRef, now: &DiskRef) -> Self {
         self.forgetting(disk).leaving(now)
     }
 
-    /// The same once a disk whose removal was asked for was seen at a VM, and not where it was noted: it is left, where it is now.
+    /// The record after a disk whose removal was requested was seen at a VM, at another place than recorded. It is retained at
+    /// its present place.
     #[must_use]
     pub(super) fn moved(&self, disk: &DiskRef, now: &DiskRef) -> Self {
         self.hung(disk, now).not_removing(disk)
     }
 
-    /// The same with one of its nodes otherwise.
+    /// The record with one of its nodes replaced.
     #[must_use]
     pub(super) fn with(&self, node: Node) -> Self {
         let mut kept = self.clone();

@@ -1,4 +1,4 @@
-//! What is wanted of a cluster.
+//! The desired state of a cluster.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -12,44 +12,44 @@ use uuid::Uuid;
 use crate::hypervisor::{Placement, Size};
 use crate::workers::Image;
 
-/// A cluster's control nodes, as they are to be made.
+/// The control-plane nodes of a cluster, as they should be created.
 pub struct DesiredState {
     pub cluster: String,
     pub nodes: Vec<WantedNode>,
-    /// How large their VMs are.
+    /// The size of their VMs.
     pub size: Size,
     pub image: Image,
     pub ova: PathBuf,
-    /// The networks that they are on, in the order of the image's.
+    /// Their networks, in the order of the image's networks.
     pub networks: Vec<String>,
-    /// Where those are put of which nothing else is said.
+    /// The placement of nodes that have no other one.
     pub placement: Placement,
-    /// Makes what the journal has of their forms: by a key that stays with the deployer.
+    /// Makes the keyed hashes in the journal. The key stays with the deployer.
     pub digests: Digests,
 }
 
 pub struct WantedNode {
-    /// Its name, and that of its VM.
+    /// The name of the node and of its VM.
     pub name: String,
     pub address: Ipv4Addr,
-    /// All its OVF properties by key. There are secrets among them.
+    /// All its OVF properties by key. Some are secrets.
     pub properties: BTreeMap<String, String>,
-    /// BIOS UUID that its VM is made with, if somebody has drawn one for it already. Nobody else has ever been given it. Where this process
-    /// itself has drawn it, and what is kept may be turned back, that is said to [`super::Unfinished`].
+    /// BIOS UUID for its VM, if one was drawn already. No other VM may have been given it. If this process drew it, and the
+    /// record may be restored to an earlier state, [`super::Unfinished`] must be informed.
     pub drawn: Option<Uuid>,
-    /// Where its VM is put, if not where the others are.
+    /// Where its VM is placed, if not with the others.
     pub placement: Option<Placement>,
 }
 
 impl DesiredState {
-    /// Where a node's VM is put.
+    /// The placement of a node's VM.
     pub(super) fn placement<'a>(&'a self, node: &'a WantedNode) -> &'a Placement {
         node.placement.as_ref().unwrap_or(&self.placement)
     }
 
-    /// What a node's VM is made of, in short: whoever was made of something else is another one. Secrets go in, and whoever reads
-    /// the journal cannot guess them by it. The deployment secret is left out, which is of no use to anybody once the cluster
-    /// has formed, and may be gone by then.
+    /// Keyed hash of what a node's VM is created from: another hash means another VM. Secrets are included, and a reader of the
+    /// journal cannot guess them from it. The deployment secret is left out: it has no use once the cluster has formed, and may
+    /// be gone then.
     pub(super) fn made_of(&self, node: &WantedNode) -> String {
         let told = node.properties.iter().filter(|(key, _)| key.as_str() != DEPLOYMENT_SECRET);
         let told: Vec<_> = told.map(|(key, value)| format!("{key}={value:?}\n")).collect();
@@ -57,13 +57,13 @@ impl DesiredState {
         self.digests.digest("form", &format!("{processors} {memory} {data_disk:?}\n{}", told.concat()))
     }
 
-    /// Fingerprint of the deployer's key that its VMs are told; none where they are told none.
+    /// Fingerprint of the deployer key that its VMs are given. `None` if they are given none.
     pub fn deployer(&self) -> Option<Fingerprint> {
         let told = self.nodes.iter().find_map(|node| node.properties.get(DEPLOYER_PUBLIC_KEY))?;
         Some(told.parse::<PublicKey>().ok()?.fingerprint())
     }
 
-    /// The deployment secret that a node's VM is told, in short; none if it is gone.
+    /// Keyed hash of the deployment secret that a node's VM is given. `None` if the secret is gone.
     pub(super) fn secret(&self, node: &WantedNode) -> Option<String> {
         let secret = node.properties.get(DEPLOYMENT_SECRET)?;
         Some(self.digests.digest("deployment-secret", secret))

@@ -1,4 +1,4 @@
-//! What a run works with, and what it tells.
+//! The inputs of a run, and its results.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use super::wait::Wait;
 use crate::hypervisor::{DiskRef, Hypervisor, Placement};
 use crate::lease::Store;
 
-/// Where a run has come to.
+/// How a run ended.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// The cluster runs, and this is a kubeconfig for it, good for a day.
+    /// The cluster runs. This is a kubeconfig for it, valid for a day.
     Up(Zeroizing<String>),
-    /// Nothing of it is left but what its status names.
+    /// Nothing of the cluster is left, except what its status names.
     Gone,
-    /// It waits for something; giving the command again goes on.
+    /// The run waits for something. Running the command again continues.
     Paused(Vec<Wait>),
-    /// A person has to see to something; giving the command again goes on then.
+    /// The operator must act. Then running the command again continues.
     Stopped(Vec<Wait>),
-    /// It was asked to end; giving the command again goes on.
+    /// The run was cancelled. Running the command again continues.
     Cancelled,
 }
 
@@ -40,57 +40,59 @@ impl std::fmt::Debug for RunOutcome {
     }
 }
 
-/// The cluster's disks that none of its VMs holds, as they are shown to whoever has its data disks removed.
+/// The cluster's disks that none of its VMs holds, as shown to an operator who removes its data disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnattachedDisk {
-    /// Those that go with it.
+    /// Disks that are removed with it.
     pub goes: Vec<DiskRef>,
-    /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere. A VM may still name one there.
+    /// Disks whose removal was requested, and that are missing: each is gone, or elsewhere. A VM may still name one at its former
+    /// place.
     pub doubtful: Vec<DiskRef>,
-    /// Those whose removal was asked for, that are not where they were noted, and that a VM which was seen holds; and those that were to be
-    /// removed and that a VM holds which is none of the cluster's.
+    /// Disks whose removal was requested, and that a seen VM holds at another place than recorded. Also disks that were to be
+    /// removed, and that a VM outside the cluster holds.
     pub held: Vec<HeldDisk>,
 }
 
 /// A disk that was to be removed, and which a VM holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldDisk {
-    /// The disk, where it is now.
+    /// The disk, at its present place.
     pub disk: DiskRef,
-    /// The VM that holds it, for people.
+    /// The VM that holds it, for messages.
     pub by: String,
 }
 
 pub type Notice<'a> = crate::Notice<'a, Action, Wait>;
 
-/// One cluster's control nodes.
+/// The control-plane nodes of one cluster.
 pub struct Deploy<'a> {
     pub hypervisor: &'a dyn Hypervisor,
     /// The new nodes.
     pub guests: &'a dyn Guests,
-    /// Where holds and journals are kept: never in the cluster. The same that its upgrades use.
+    /// The store of leases and journals, never in the cluster. Its upgrades use the same one.
     pub store: &'a dyn Store,
-    /// Where VMs are put.
+    /// Where VMs are placed.
     pub placement: Placement,
-    /// What the caller does, such as the name of its command.
+    /// The caller's activity, such as the name of its command.
     pub what: &'a str,
-    /// Told what is happening.
+    /// Receives progress.
     pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
-    /// The pause between two looks.
+    /// The pause between two rounds.
     pub pace: Duration,
     /// How long a run waits for what cannot be done now, before it ends paused.
     pub pause_limit: Duration,
-    /// Removes the place that the cluster was in, with all that is kept there, if it has one of its own: called under the hold,
-    /// once nothing of the cluster is left.
+    /// Removes the place of the cluster with all its files, if it has a separate one. Called under the lease, once nothing of the
+    /// cluster is left.
     pub empties: &'a (dyn Fn() -> anyhow::Result<()> + Sync),
-    /// Told the kubeconfig that a node of a cluster which has formed has given, good for a day, at each look that brings one: also where the run
-    /// ends waiting for another node. Whoever keeps the last one has a way in meanwhile.
+    /// Receives each kubeconfig that a node of a formed cluster gives, valid for a day. The run may still end waiting for another
+    /// node: the last kubeconfig gives access meanwhile.
     pub renewed: &'a (dyn Fn(&str) + Sync),
-    /// Where what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
-    /// snapshot: what this process has begun. Nothing is done beside VMs that are newer then, whenever these are seen first, and the data
-    /// disk of half a VM that another process has begun is kept; and a VM that the process has made in vain three times is made once an hour.
-    /// None where what is kept is believed.
+    /// The VMs that this process has begun. Set if the record may be restored to an earlier moment without the VMs, such as a
+    /// database from a snapshot. Then nothing is done while newer VMs exist, whenever they are first seen. The data disk of an
+    /// incomplete VM of another process is retained. After three failed attempts, the process creates a VM once an hour.
+    ///
+    /// `None` if the record is trusted.
     pub restorable: Option<&'a Unfinished>,
-    /// Becomes true when a run is to end at the next moment at which it can be continued.
+    /// Becomes true if the run should end at the next moment from which it can continue.
     pub cancelled: watch::Receiver<bool>,
 }

@@ -1,4 +1,4 @@
-//! What a person wants, as it is noted before anything follows from it.
+//! The operator's goal, recorded before anything follows from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,38 +16,38 @@ use crate::workers::Image;
 
 #[derive(Clone, Copy)]
 pub enum Goal<'a> {
-    /// The cluster is made, or goes on being made.
+    /// The cluster is created, or its creation continues.
     Deploy(&'a DesiredState),
     /// The cluster is removed.
     Destroy {
         cluster: &'a str,
         /// Whether its data disks are removed as well: those that its VMs hold.
         disks: bool,
-        /// Those that none of its VMs holds and that go with them, as they were shown to whoever says so ([`super::Deploy::unheld`]).
+        /// Disks that none of its VMs holds and that are removed too, as shown to the operator ([`super::Deploy::unheld`]).
         left: &'a [DiskRef],
-        /// Those whose removal was asked for and that were not there when that was shown to whoever says so: where they still are not, they
-        /// are named no more, and one that is there by now, or that a VM holds, stays.
+        /// Disks whose removal was requested, and that were missing when this was shown to the operator. If they are still
+        /// missing, they are no longer listed. A disk that exists now, or that a VM holds, stays.
         doubtful: &'a [DiskRef],
-        /// Those that were to be removed and that a VM held when that was shown: what goes with a VM of the cluster goes, and what a VM has let
-        /// go of since stays, for nobody was shown that it goes.
+        /// Disks that were to be removed, and that a VM held when this was shown. The disk of a VM of the cluster is removed with
+        /// it. A disk that a VM has released since stays: it was not shown as one to remove.
         held: &'a [HeldDisk],
-        /// VMs that go as well though nothing is noted of how they were made, as they were shown to whoever says so.
+        /// VMs without a record of their creation that are removed too, as shown to the operator.
         also: &'a [Vm],
     },
 }
 
-/// A VM is there that was made of something else than what is wanted now.
+/// A VM exists that was created from something else than what is wanted now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the VM of {node} was made with other properties, of another size, for another deployer's key, or by an earlier \
-     version of this program: destroy it and deploy it anew, or take back what was changed"
+     version of this program: destroy it and deploy it again, or undo the change"
 )]
 pub struct MadeOtherwise {
     pub node: String,
 }
 
 impl Goal<'_> {
-    /// What is kept once it is wanted. `vms` are those that carry the deployment's stamp.
+    /// The record once this is the goal. `vms` are those that carry the deployment's stamp.
     pub(super) fn applied(
         self,
         deployment: Uuid,
@@ -94,7 +94,7 @@ fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -
     let upgrade = before.as_ref().and_then(|kept| kept.upgrade);
     let (left, mut removals, copies) =
         before.map(|kept| (kept.retained_disks, kept.requested_disk_deletions, kept.copies)).unwrap_or_default();
-    // Of those that are left it stays known that they may be gone.
+    // It stays recorded which retained disks may be gone.
     removals.retain(|removal| left.iter().any(|disk| disk.uuid == *removal));
     Ok(DeploymentRecord {
         deployment: None,
@@ -117,9 +117,9 @@ fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -
     })
 }
 
-/// What was begun is not made otherwise half-way: the same cluster goes on.
+/// A begun cluster is not created differently halfway: the same one continues.
 fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<DeploymentRecord> {
-    let anew = "destroy it and deploy it anew, or take back what was changed";
+    let anew = "destroy it and deploy it again, or undo the change";
     let is_named = kept.cluster == wanted.cluster;
     ensure!(is_named, "the cluster {} was begun here, not {}: {anew}", kept.cluster, wanted.cluster);
     let list = |nodes: Vec<(&String, std::net::Ipv4Addr)>| {
@@ -127,9 +127,9 @@ fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<Deploym
     };
     let begun = list(kept.nodes.iter().map(|node| (&node.name, node.address)).collect());
     let asked = list(wanted.nodes.iter().map(|node| (&node.name, node.address)).collect());
-    ensure!(begun == asked, "{} was begun with the control nodes {begun}, not {asked}: {anew}", kept.cluster);
+    ensure!(begun == asked, "{} was begun with the control-plane nodes {begun}, not {asked}: {anew}", kept.cluster);
     if kept.formed {
-        // How its nodes are now is the upgrades' and their own.
+        // Upgrades and the nodes themselves decide how its nodes are now.
         return Ok(kept);
     }
     let is_made = kept.nodes.iter().any(|node| node.bios_uuid.is_some());
@@ -146,8 +146,8 @@ fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<Deploym
         && noted != asked
     {
         bail!(
-            "the VMs of {} were told the deployer's key {noted}, and this one is {asked}: another command has drawn that. Give the \
-             key that they were told, or destroy the cluster and deploy it anew",
+            "the VMs of {} were given the deployer's key {noted}, and this one is {asked}: another command has drawn that. Give the \
+             key that they have, or destroy the cluster and deploy it again",
             kept.cluster
         );
     }
@@ -163,18 +163,18 @@ fn same(wanted: &DesiredState, kept: DeploymentRecord) -> anyhow::Result<Deploym
         }
         ensure!(
             node.bios_uuid.is_none() || secret.is_none() || node.secret_hash.is_none() || node.secret_hash == secret,
-            "the VM of {} was told another deployment secret, and nodes that were told different ones never meet: {anew}",
+            "the VM of {} was given another deployment secret, and nodes with different ones never meet: {anew}",
             node.name
         );
         node.settings_hash = made_of;
-        // What its VM was told stays noted where the secret is gone by now.
+        // The hash of the secret that its VM was given stays recorded if the secret is gone.
         node.secret_hash = secret.or(node.secret_hash.take());
     }
     Ok(kept)
 }
 
-/// `disks` are those that go though no VM of the cluster holds them; none where no data disk goes. `held` are those that a VM held when
-/// these were shown.
+/// `disks` are those to remove although no VM of the cluster holds them. `None` if no data disk is removed. `held` are those that
+/// a VM held when these were shown.
 fn destroyed(
     cluster: &str,
     (disks, held): (Option<&[DiskRef]>, &[HeldDisk]),
@@ -194,8 +194,8 @@ fn destroyed(
             );
         };
         let is_alike = now.disks == vm.disks && now.stamp == vm.stamp && now.power == vm.power;
-        ensure!(now.reference == vm.reference && is_alike, "{vm} is not as it was shown any more: nothing was changed");
-        // What was detached from it since it was named first is its own as well.
+        ensure!(now.reference == vm.reference && is_alike, "{vm} is no longer as it was shown: nothing was changed");
+        // Disks that were detached from it since it was first named are its own as well.
         let before = granted.extract_if(.., |granted| granted.bios_uuid == vm.uuid()).flat_map(|granted| granted.disks);
         let held = vm.data_disks().map(|disk| disk.reference.uuid);
         let disks: BTreeSet<Uuid> = before.chain(held).collect();
@@ -218,7 +218,7 @@ fn destroyed(
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);
     if kept.lifecycle == Lifecycle::Deleted {
-        // An earlier version has not noted that.
+        // An earlier version has not recorded that.
         kept.note_gone();
     }
     let disks_went = kept.removes_disks;
@@ -229,11 +229,12 @@ fn destroyed(
         ..kept
     };
     if let Some(shown) = disks {
-        // Also those that an earlier one has left, but for what was never the cluster's, and what nobody was shown.
+        // Also disks that an earlier command retained, except those that were never the cluster's, and those that were not shown.
         let goes = |disk: &DiskRef| kept.is_own_disk(disk.uuid) && shown.contains(disk);
         let (own, left) = kept.retained_disks.iter().cloned().partition(goes);
         kept.retained_disks = left;
-        // Nor what an earlier one has said to go, where a VM held it when this one was shown what goes: it is left where it was then.
+        // A disk that an earlier command marked for removal, and that a VM held when the disks were shown, is retained at that
+        // place.
         for disk in std::mem::take(&mut kept.disks_to_delete) {
             match held.iter().find(|held| held.disk.uuid == disk.uuid) {
                 Some(held) => kept.retained_disks.push(held.disk.clone()),
@@ -242,8 +243,8 @@ fn destroyed(
         }
         kept.disks_to_delete.extend::<Vec<DiskRef>>(own);
     } else {
-        // An earlier one may have said that disks go, and was ended: what was used and is still there stays now. Where none has said that,
-        // all of them were blank, but for what a VM that has served holds by now (`Kept::noting`).
+        // An earlier command may have marked disks for removal, and was ended: used disks that still exist are retained now. If
+        // none did, all of them were blank, except what a VM that has served holds now (`DeploymentRecord::noting`).
         let is_blank = |disk: &DiskRef| {
             !disks_went
                 || (!kept.formed && kept.nodes.iter().any(|node| node.disk == Some(disk.uuid) && !node.ever_powered_on))
@@ -255,7 +256,7 @@ fn destroyed(
     Ok(kept)
 }
 
-/// A cluster of which nothing was noted: all of its VMs go by an operator's word.
+/// The record for a cluster without one: all of its VMs are removed because an operator named them.
 fn adopted(cluster: &str) -> DeploymentRecord {
     DeploymentRecord {
         cluster: cluster.to_owned(),
@@ -279,9 +280,9 @@ fn adopted(cluster: &str) -> DeploymentRecord {
 }
 
 impl DeploymentRecord {
-    /// The same with those of an upgrade's disks noted that no VM holds: nothing else leads to them once its journal goes. However
-    /// often that is asked for, each is noted once, and none that was removed. They are left also where data disks go: a VM that is not
-    /// seen here may hold one, and nobody was shown it.
+    /// The record with an upgrade's disks that no VM holds: nothing else leads to them once its journal is gone. Each disk is
+    /// recorded once, and never one that was removed. They are retained even if data disks are removed: an unseen VM may hold
+    /// one, and they were not shown.
     #[must_use]
     pub(super) fn with_unheld(mut self, disks: &[DiskRef], vms: &[Vm]) -> Self {
         for disk in disks {
@@ -293,7 +294,7 @@ impl DeploymentRecord {
         self
     }
 
-    /// The same with the copies of data disks noted that upgrades have left, as they are known last.
+    /// The record with the copies of data disks that upgrades left, in their last known state.
     #[must_use]
     pub(super) fn with_copies(mut self, copies: &[DiskCopy]) -> Self {
         for copy in copies {
@@ -303,15 +304,15 @@ impl DeploymentRecord {
         self
     }
 
-    /// The disks that no VM which was seen holds and that go where data disks go: those that are noted to go, and the cluster's own
-    /// among what is left.
+    /// The disks that no seen VM holds, and that are removed if data disks are: those marked for removal, and retained ones of
+    /// the cluster.
     pub(super) fn unheld(&self, seen: &Inventory) -> Vec<DiskRef> {
         let left = self.retained_disks.iter().filter(|disk| self.is_own_disk(disk.uuid));
         self.disks_to_delete.iter().chain(left).filter(|disk| seen.is_free(disk)).cloned().collect()
     }
 
-    /// The same once the cluster is gone, with what was to be removed and is held by a VM that is not the cluster's among what is
-    /// left; without what came with a VM that an operator had named, and has taken back.
+    /// The record once the cluster is gone. Disks that were to be removed, and that a VM outside the cluster holds, are retained.
+    /// Disks of a VM that an operator named once, and then no longer, are left out.
     pub(super) fn without_others(&self, seen: &Inventory) -> Self {
         let mut kept = self.clone();
         kept.retained_disks.append(&mut kept.disks_to_delete);
@@ -323,7 +324,7 @@ impl DeploymentRecord {
         kept
     }
 
-    /// Notes all VMs as gone. What proved them gone may go with the cluster, such as an upgrade's journal.
+    /// Records all VMs as gone. The proof of that, such as an upgrade's journal, may be removed with the cluster.
     fn note_gone(&mut self) {
         let mut proved: BTreeSet<Uuid> = std::mem::take(&mut self.places).into_keys().collect();
         proved.extend(self.nodes.iter().filter_map(|node| node.bios_uuid));
@@ -331,18 +332,21 @@ impl DeploymentRecord {
         self.deleting_vms.extend(proved.into_iter().map(|uuid| VmRef { uuid, id: String::new() }));
     }
 
-    /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
-    /// goes; where one holds several, and none is noted as its own, nobody knows which is that, and all of them are left. A disk that was
-    /// used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of the cluster is somebody's. Where
-    /// its removal was asked for before, that has not happened, for the VM holds it; whether it may yet, the caller knows.
+    /// The record with a disk that is about to be detached.
+    ///
+    /// The disk of a VM that was created for a node and never on is blank, and is removed. If the VM holds several, and none is
+    /// recorded as its own, all of them are retained. A used disk is removed only if it is the cluster's and that was requested.
+    /// A disk that another client attached to a VM of the cluster is retained.
+    ///
+    /// An earlier removal request has not happened, because the VM holds the disk. The caller knows whether it still may.
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
-        let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
+        let held = vm.disk(disk.uuid).context("the VM no longer holds the disk")?;
         let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;
         let mut kept = self.not_removing(disk);
         let of = kept.nodes.iter_mut().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
         let was_used = self.formed || of.as_ref().is_none_or(|node| node.ever_powered_on);
         let is_noted = |noted: &DiskRef| noted.uuid == disk.uuid;
-        // Where another one is noted as its own, that was detached before, and this one was hung on the VM since.
+        // If another disk is recorded as its own, that one was detached before, and this one was attached since.
         let own = of.as_ref().and_then(|node| node.disk);
         let is_its_own = is_only && own.is_none_or(|own| own == disk.uuid) && !self.retained_disks.iter().any(is_noted);
         let are_several = vm.data_disks().count() > 1;
@@ -355,7 +359,7 @@ impl DeploymentRecord {
             }
         }
         if (!was_used || lacks_own) && are_several {
-            // Also where they are taken off one by one.
+            // Also if they are detached one by one.
             let others = vm.data_disks().map(|other| &other.reference).filter(|other| !is_noted(other));
             let unnoted = |other: &&DiskRef| {
                 !self.retained_disks.iter().chain(&self.disks_to_delete).any(|it| it.uuid == other.uuid)
@@ -365,7 +369,7 @@ impl DeploymentRecord {
         let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);
         let goes = if was_used { is_own && self.removes_disks } else { is_its_own };
         if was_used && !goes {
-            // A blank one of before, which could not be removed and was hung on a VM that has served.
+            // A former blank disk that could not be removed, and was attached to a VM that has served.
             kept.disks_to_delete.retain(|noted| !is_noted(noted));
         }
         if let Some(noted) = kept.disks_to_delete.iter_mut().find(|noted| is_noted(noted)) {
@@ -373,7 +377,7 @@ impl DeploymentRecord {
             noted.path.clone_from(&disk.path);
             return Ok(kept);
         }
-        // What was left since no VM held it, and what a VM of the cluster holds again, is noted as that one's.
+        // A disk that was retained because no VM held it, and that a VM of the cluster holds again, is recorded as that VM's.
         kept.retained_disks.retain(|noted| !is_noted(noted));
         if goes {
             kept.disks_to_delete.push(disk.clone());

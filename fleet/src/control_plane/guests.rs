@@ -1,4 +1,4 @@
-//! What is asked of new nodes by whoever deployed them.
+//! The deployer's requests to new nodes.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -11,24 +11,24 @@ use zeroize::Zeroizing;
 use crate::nodes::{Credentials, Deployer};
 use crate::workers::Cluster;
 
-/// The user in a deployer's kubeconfig; the API server goes by the certificate.
+/// The user in a deployer's kubeconfig. The API server uses the certificate.
 const USER: &str = "deployer";
 
-/// The new nodes, behind whatever way leads to them.
+/// Access to the new nodes.
 #[async_trait]
 pub trait Guests: Send + Sync {
-    /// The kubeconfig that a node gives its deployer once the cluster has formed. `shown` is what the hypervisor shows of
-    /// the node.
+    /// The kubeconfig that a node gives its deployer once the cluster has formed. `shown` are the fingerprints that the
+    /// hypervisor shows of the node.
     ///
     /// # Errors
-    /// When it gives none yet, is not the one that the hypervisor shows, or cannot be reached.
+    /// If the node gives none yet, is not the one that the hypervisor shows, or cannot be reached.
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>>;
 
-    /// The names of the nodes that are Ready, by a kubeconfig that one of them has given.
+    /// The names of the Ready nodes, read with a kubeconfig that one of them gave.
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>>;
 }
 
-/// The new nodes by their deployer's key; without it they cannot be asked.
+/// Access with the deployer's key. Without the key the nodes cannot be asked.
 pub struct ByKey(pub Option<Deployer>);
 
 impl ByKey {

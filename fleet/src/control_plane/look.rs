@@ -1,4 +1,4 @@
-//! Looks at what is there.
+//! Reads the present state.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use crate::hypervisor::{Absence, Error, ErrorKind, Hypervisor, LastSeen, PowerSt
 use crate::upgrade::UpgradeSummary;
 use crate::workers::ActionError;
 
-/// Looks at the VMs, and asks the nodes once all of them are on; of a cluster that has formed those that are on. What cannot be seen is never taken for absent: then there
-/// is no look at all. `upgraded` is what an upgrade has noted of the cluster. With what was seen comes the kubeconfig that a node
-/// has given.
+/// Reads the VMs, and asks the nodes once all of them are on. In a formed cluster, asks those that are on. An unreadable VM is
+/// never taken for absent: there is no inventory then. `upgraded` are an upgrade's records of the cluster. Also returns the
+/// kubeconfig that a node gave.
 pub(super) async fn look(
     hypervisor: &dyn Hypervisor,
     guests: &dyn Guests,
@@ -40,7 +40,7 @@ pub(super) async fn look(
         if seen.vms.iter().any(|vm| vm.uuid() == uuid) {
             continue;
         }
-        // Moved out of the folders that are searched, or restamped: it is not gone.
+        // A VM that was moved out of the searched folders, or restamped, is not gone.
         let found = match hypervisor.with_bios_uuid(uuid).await {
             Ok(found) => found,
             Err(error) if kept.lifecycle == Lifecycle::Active && kept.formed => {
@@ -59,9 +59,9 @@ pub(super) async fn look(
             }
             let met = match &vm.stamp {
                 Some(stamp) if stamp.deployment == hypervisor.deployment() => &mut seen.vms,
-                // A copy has disks of other UUIDs.
+                // A copy has disks with other UUIDs.
                 Some(_) if is_noted && holds_own(kept, upgraded, &vm) => &mut seen.restamped,
-                // Who has named a VM once, and then taken its stamp away, has taken that back.
+                // If an operator named a VM in an earlier command, and then removed its stamp, it is no longer named.
                 None if is_noted => &mut seen.vms,
                 _ => &mut seen.bystanders,
             };
@@ -71,8 +71,8 @@ pub(super) async fn look(
     if kept.lifecycle == Lifecycle::Active && kept.formed {
         add_swapped(hypervisor, kept, upgraded, &mut seen).await;
         seen.stale = kept.nodes.iter().filter_map(|node| stale(kept, upgraded, node, &seen)).collect();
-        // One that cannot be read keeps the VM that its node is in now as it is, and no other one; or has nodes wait that have none in sight, or
-        // one of before an upgrade.
+        // An unreadable VM only keeps the present VM of its node as it is. If its node has no VM in sight, or one from before an
+        // upgrade, the node waits.
         for (uuid, why) in unreadable {
             match now_in(kept, uuid, &seen).filter(|now| !seen.stale.contains(now)) {
                 Some(now) => drop(seen.unclear.insert(now, why)),
@@ -89,7 +89,7 @@ pub(super) async fn look(
     add_doubles(hypervisor, kept, upgraded, &mut seen).await;
     let mut given = None;
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
-    // Any node of a cluster that has formed speaks for it.
+    // One node of a formed cluster is enough.
     let is_asked = if kept.formed { !on.is_empty() } else { on.len() == kept.nodes.len() };
     if kept.lifecycle == Lifecycle::Active && is_asked {
         let mut shown = Vec::new();
@@ -98,7 +98,8 @@ pub(super) async fn look(
             seen.shown.extend(of_node.map(|shown| (node.name.clone(), shown.ca)));
             shown.push((node, of_node));
         }
-        // Nobody is asked by what may lead to another cluster: before one is pinned, all have to show the same authority.
+        // No node is asked with fingerprints that may lead to another cluster: before a CA is recorded, all nodes must show the
+        // same one.
         let is_one = seen.strange_authority(kept).is_none() && (kept.formed || seen.authority(kept).is_some());
         for (node, of_node) in shown {
             let said = match of_node {
@@ -122,7 +123,8 @@ pub(super) async fn look(
 }
 
 /// The waits for VMs of nodes that vCenter does not show and nothing proves gone. If they ran, others would get their addresses.
-/// VMs whose removal was requested, or that the last upgrade destroyed, are left out. A VM that was never on is gone if the inventory lacks it.
+/// VMs whose removal was requested, or that the last upgrade destroyed, are left out. A VM that was never on is gone if the
+/// inventory lacks it.
 async fn unproved(
     hypervisor: &dyn Hypervisor,
     kept: &DeploymentRecord,
@@ -143,8 +145,8 @@ async fn unproved(
     let met = seen.vms.iter().chain(&seen.restamped).chain(bystanders).map(Vm::uuid);
     let mut gone: BTreeSet<Uuid> = met.chain(kept.deleting_vms.iter().map(|gone| gone.uuid)).collect();
     gone.extend(upgraded.iter().flat_map(|noted| &noted.removed));
-    // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one. That is known of first VMs alone. A VM
-    // that an earlier upgrade made is proved gone by its place.
+    // At the last upgrade another VM held the node's data disk: an earlier upgrade has destroyed this one. That is known of first
+    // VMs alone. A VM that an earlier upgrade made is proved gone by its place.
     let is_swapped = |node: &Node, vm: &Uuid| {
         let was_planned = |it: &UpgradeSummary| node.own_disk().is_some_and(|disk| it.planned.contains(&disk));
         upgraded.is_some_and(|it| was_planned(it) && !it.vms.contains(vm))
@@ -168,7 +170,7 @@ async fn unproved(
             let (lasting, why) = match hypervisor.absence(vm, &nodes, at).await {
                 Ok(Absence::Gone) => continue,
                 Ok(Absence::Unknown(why)) => (true, why),
-                // A failure for one VM does not keep the others.
+                // A failure for one VM does not stop the others.
                 Err(error) if error.kind != ErrorKind::Fenced => {
                     (error.kind != ErrorKind::Transient, error.to_string())
                 }
@@ -181,10 +183,11 @@ async fn unproved(
     Ok(unproved)
 }
 
-/// Adds the VMs that upgrades have made for nodes which have no VM in sight, and that were moved out of the folders that are searched: such a
-/// node may run in one of them, and the VM that was noted when it was made may be gone for good. Stamped as the node's, and with a disk of
-/// the cluster or none at all, it is known by all that it was given; any other one, such as an earlier VM that a backup has brought back, is
-/// nobody's here. Nor is such a one the node's where it came back to a folder that is searched: the node's own VM is looked for all the same.
+/// Adds VMs that upgrades created and that were moved out of the searched folders, for nodes without a VM in sight. Such a node
+/// may run in one of them, and the VM that was recorded at its creation may be gone for good.
+///
+/// A VM counts if it is stamped as the node's and holds a disk of the cluster or none at all. Any other one, such as an earlier
+/// VM that a backup restored, is ignored. If such a VM is in a searched folder, the node's own VM is still searched.
 async fn add_swapped(
     hypervisor: &dyn Hypervisor,
     kept: &DeploymentRecord,
@@ -209,13 +212,13 @@ async fn add_swapped(
             Ok(found) => {
                 seen.vms.extend(found.into_iter().filter(|vm| is_of_one(&lost, vm, deployment, kept, upgraded)));
             }
-            // Those that are lost wait, and no other node.
+            // Only lost nodes wait.
             Err(error) => hide(kept, uuid, &unread(uuid, &error), seen),
         }
     }
 }
 
-/// Hides nodes without a VM in sight if a VM that cannot be read may be theirs: vCenter may not find such a VM by its BIOS UUID.
+/// Hides nodes without a VM in sight if an unreadable VM may be theirs. vCenter may not find such a VM by its BIOS UUID.
 async fn add_unread(hypervisor: &dyn Hypervisor, kept: &DeploymentRecord, seen: &mut Inventory) {
     for node in kept.nodes.iter().filter(|node| node.noted().is_some()) {
         let found = if kept.formed { seen.later_vm(node) } else { seen.first_vm(node) };
@@ -231,22 +234,23 @@ async fn add_unread(hypervisor: &dyn Hypervisor, kept: &DeploymentRecord, seen: 
     }
 }
 
-/// Notes why it cannot be told of a node whether it is in the VM of this BIOS UUID: of the one that it was noted for, or of each one, where nobody
-/// can tell whose it is.
+/// Records why it is unknown whether a node is in the VM with this BIOS UUID. This applies to the node that the UUID was recorded
+/// for. If it was recorded for no node, this applies to each node.
 fn hide(kept: &DeploymentRecord, uuid: Uuid, why: &str, seen: &mut Inventory) {
     let is_known = kept.nodes.iter().any(|node| node.has_noted(uuid));
     let whose = kept.nodes.iter().filter(|node| !is_known || node.has_noted(uuid));
     seen.hidden.extend(whose.map(|node| (node.name.clone(), why.to_owned())));
 }
 
-/// What was noted and cannot be read, and why.
+/// Describes a recorded VM that cannot be read.
 fn unread(uuid: Uuid, error: &Error) -> String {
     format!("what has the BIOS UUID {uuid}, which was noted for this cluster: {:#}", error.source)
 }
 
-/// Adds what has the BIOS UUID of a VM that may be powered on, or removed, and is elsewhere: the one that was found may be a copy of it. It is
-/// none where it holds the cluster's disk, or has given that away already, and the other one is off and holds disks of its own: a replica
-/// that backup software keeps.
+/// Adds VMs elsewhere with the BIOS UUID of a VM that may be powered on or removed: the found one may be a copy.
+///
+/// A replica of backup software is not added. That is a VM that is off and holds other disks, while the found one holds the
+/// cluster's disk or has already released it.
 async fn add_doubles(
     hypervisor: &dyn Hypervisor,
     kept: &DeploymentRecord,
@@ -267,24 +271,26 @@ async fn add_doubles(
         let is_doubtful = |other: &Vm| !is_sure || other.power != PowerState::Off || holds_own(kept, upgraded, other);
         match doubles(hypervisor, vm).await {
             Ok(found) => seen.doubles.extend(found.into_iter().filter(is_doubtful)),
-            // One that cannot be read keeps this VM as it is, and no other one.
+            // An unreadable VM only keeps this VM as it is.
             Err(error) => drop(seen.unclear.insert(vm.uuid(), format!("{:#}", error.source))),
         }
     }
 }
 
-/// Whether a VM elsewhere that is a node's by its BIOS UUID is a copy of that node's VM, as a backup brings one back, or keeps one: it is off,
-/// and its disks are others. So it is known only where the node is known to be in another VM: an upgrade has gone through its nodes, and has
-/// noted that one's data disk (see [`holds_own`]); or the cluster goes, and the removal of another VM of this BIOS UUID was asked for, when
-/// it may also hold no data disk at all.
+/// Whether a VM elsewhere with a node's BIOS UUID is a copy of that node's VM, from backup software. It is off, and its disks
+/// are others.
+///
+/// This is known only if the node is known to be in another VM. Either an upgrade has swapped its nodes, and recorded the node's
+/// data disk (see [`holds_own`]). Or the cluster is removed, and the removal of another VM with this BIOS UUID was requested.
+/// Then the copy may also hold no data disk.
 pub(super) fn is_copy(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: &Vm) -> bool {
     let is_of_others = match kept.lifecycle {
         Lifecycle::Active => kept.formed && upgraded.is_some() && !may_be_nodes(kept, upgraded, vm),
         Lifecycle::Deleting => {
-            // What an operator has named was shown to him with its disks.
+            // A VM that an operator named was shown with its disks.
             let is_earlier = upgraded.is_some() && vm.data_disks().next().is_some() && !kept.is_granted(vm.uuid());
             let is_other = is_earlier || kept.deleting_vms.iter().any(|gone| vm.is_double_of(gone));
-            // The hypervisor may call it otherwise by now: one that is noted itself is no copy of what it was called before.
+            // The hypervisor may have given it another ID: a VM that is recorded itself is no copy of its former ID.
             !holds_own(kept, upgraded, vm) && !kept.deleting_vms.contains(&vm.reference) && is_other
         }
         Lifecycle::Deleted => false,
@@ -292,7 +298,7 @@ pub(super) fn is_copy(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>
     is_of_others && vm.power == PowerState::Off
 }
 
-/// Whether a VM that is not in sight carries the stamp of one of these nodes, and may be that by its disks.
+/// Whether a VM that is not in sight carries the stamp of one of these nodes, and may be its VM by the disks.
 pub(super) fn is_of_one(
     nodes: &[&Node],
     vm: &Vm,
@@ -303,14 +309,14 @@ pub(super) fn is_of_one(
     vm.is_of(deployment) && nodes.iter().any(|node| node.owns(vm)) && may_be_nodes(kept, upgraded, vm)
 }
 
-/// Whether a VM that is stamped as a node's may be that by its disks: it holds one of the cluster's, or none at all.
+/// Whether a VM with a node's stamp may be its VM by the disks: it holds one of the cluster's, or none at all.
 fn may_be_nodes(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: &Vm) -> bool {
     vm.data_disks().next().is_none() || holds_own(kept, upgraded, vm)
 }
 
-/// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted
-/// which one is the node's: neither when the node was made nor by an upgrade, as where an earlier version has planned that, or the node was not
-/// in the cluster then.
+/// Whether a VM with a node's BIOS UUID holds a disk of the cluster. Any data disk counts if the node's own one was never
+/// recorded, neither at its creation nor by an upgrade. That happens if an earlier version planned the upgrade, or the node was
+/// not in the cluster then.
 fn holds_own(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: &Vm) -> bool {
     let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
@@ -320,16 +326,16 @@ fn holds_own(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: &Vm
     vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
 }
 
-/// The BIOS UUID of a node's VM that is off, and holds data disks and none of the cluster's, where an upgrade has gone through its nodes: it may be
-/// the VM of before that.
+/// The BIOS UUID of a node's VM that is off and holds data disks, but none of the cluster's, after an upgrade of its nodes. It
+/// may be the VM from before the upgrade.
 fn stale(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, node: &Node, seen: &Inventory) -> Option<Uuid> {
     let Found::Vm(vm) = seen.later_vm(node) else { return None };
     let is_stale = upgraded.is_some() && vm.power == PowerState::Off && !may_be_nodes(kept, upgraded, vm);
     is_stale.then(|| vm.uuid())
 }
 
-/// The BIOS UUID of the VM that a node of a cluster which has formed is in, where this one was noted for it, and is of none in sight: an upgrade
-/// has swapped it.
+/// The BIOS UUID of the VM that a node of a formed cluster is in. `uuid` was recorded for the node, and an upgrade has swapped
+/// that VM.
 fn now_in(kept: &DeploymentRecord, uuid: Uuid, seen: &Inventory) -> Option<Uuid> {
     let node = kept.nodes.iter().find(|node| node.has_noted(uuid))?;
     match seen.later_vm(node) {
@@ -342,7 +348,7 @@ fn running(kept: &DeploymentRecord, node: &Node, seen: &Inventory) -> Option<Vm>
     its_vm(kept, node, seen).filter(|vm| vm.power == PowerState::On).cloned()
 }
 
-/// A node's VM, if there is one and no other.
+/// A node's VM, if there is exactly one.
 fn its_vm<'s>(kept: &DeploymentRecord, node: &Node, seen: &'s Inventory) -> Option<&'s Vm> {
     match if kept.formed { seen.later_vm(node) } else { seen.first_vm(node) } {
         Found::Vm(vm) => Some(vm),

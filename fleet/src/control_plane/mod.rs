@@ -1,13 +1,13 @@
-//! A cluster's control nodes, made in a place that is empty, and removed again.
+//! Creates a cluster's control-plane nodes in an empty place, and removes them.
 //!
-//! 1. [`DesiredState`] says what is to be made, [`DeploymentRecord`] what was begun, [`Inventory`] what is there;
-//! 2. [`next()`] decides, purely, what comes next: it goes by what is there, not by what was planned once;
+//! 1. [`DesiredState`] says what is to be created, [`DeploymentRecord`] what was begun, [`Inventory`] what exists;
+//! 2. [`next()`] decides, purely, what comes next: from what exists, not from an earlier plan;
 //! 3. [`Records`] keeps what was begun outside the cluster, each change before anything follows from it;
-//! 4. [`Deploy`] looks, decides and acts until nothing is left to do, and can be interrupted anywhere.
+//! 4. [`Deploy`] reads, decides and acts until nothing is left to do, and can be interrupted anywhere.
 //!
-//! There is no plan and no way back: whoever goes on looks again, and whoever destroys removes what he finds. What is asked
-//! of the VMs' host is [`crate::hypervisor`], of the new nodes [`Guests`], of whoever knows who may change the deployment
-//! [`crate::lease`]. Only VMs that carry the deployment's stamp are ever changed, whatever they are called.
+//! There is no plan and no rollback: the next command reads again, and a removal removes what it finds. [`crate::hypervisor`] is
+//! the interface to the VMs' host, [`Guests`] to the new nodes, [`crate::lease`] to the right to change the deployment. Only VMs
+//! that carry the deployment's stamp are ever changed, whatever their names are.
 
 mod act;
 mod action;

@@ -1,4 +1,4 @@
-//! The cluster's VMs that somebody has moved out of the folders that are searched, for who looks around before anything is done.
+//! Finds the cluster's VMs that were moved out of the searched folders, before anything is done.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use super::upgraded::Upgraded;
 use crate::hypervisor::{Hypervisor, Vm};
 use crate::lease::Store;
 
-/// The VMs that the deployment or its last upgrade has noted of having made, that carry the stamp of one of its nodes, and that are not among
-/// those that were shown. None is looked for of a node that has a VM with a data disk among these; what holds other disks than the cluster's is
-/// a copy, such as one that a backup has brought back, and nobody's here.
+/// VMs that the deployment or its last upgrade recorded, that carry the stamp of one of its nodes, and that are not in `shown`.
+/// No VM is searched for a node that has a VM with a data disk in `shown`. A VM with other disks than the cluster's is a copy,
+/// such as one that a backup restored, and is ignored.
 ///
 /// # Errors
-/// When the store or the hypervisor does not answer.
+/// If the store or the hypervisor does not answer.
 pub async fn moved(hypervisor: &dyn Hypervisor, store: &dyn Store, shown: &[Vm]) -> anyhow::Result<Vec<Vm>> {
     let deployment = hypervisor.deployment();
     let kept = records::read(store).await?;

@@ -1,13 +1,13 @@
-//! VMs that are newer than what is kept of their cluster, as where the journal was turned back to an earlier moment and they were not.
+//! VMs that are newer than the record of their cluster, such as after the journal was restored to an earlier moment without them.
 
 use super::deployment_record::{DeploymentRecord, Node};
 use super::inventory::Inventory;
 use crate::hypervisor::Vm;
 
 impl Inventory {
-    /// The VMs that say so: those that carry a node's stamp and that nothing is noted of having made, and those that are noted as begun and
-    /// can have been made whole only after that. One that is not seen to run and holds no data disk counts for nothing: an upgrade may have left
-    /// it, and nothing is lost with it.
+    /// VMs that prove this. They have a node's stamp and no record of their creation, or are recorded as begun and must have
+    /// become complete later. A VM that is not on and holds no data disk is ignored. An upgrade may have left it, and nothing is
+    /// lost with it.
     pub(super) fn newer(&self, kept: &DeploymentRecord) -> Vec<&Vm> {
         let has_outlived = self.has_outlived_its_making(kept);
         let is_newer = |vm: &&Vm| {
@@ -17,16 +17,19 @@ impl Inventory {
         self.vms.iter().filter(|vm| vm.stamp.is_some() && is_of_use(vm)).filter(is_newer).collect()
     }
 
-    /// Whether its BIOS UUID was noted, however many have it: copies of a VM that is known are no newer one.
+    /// Whether its BIOS UUID was recorded, however many VMs have it: copies of a known VM are not newer.
     fn has_noted(&self, kept: &DeploymentRecord, vm: &Vm) -> bool {
         let is_nodes = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()));
         is_nodes || self.upgraded.contains(&vm.uuid()) || kept.is_granted(vm.uuid())
     }
 
-    /// Whether more has become of a cluster that has not formed than is noted. No VM is powered on before all of them are noted as whole, and
-    /// none is begun before half of another one has given its disk away: so none of those that are noted as begun is as whoever noted that
-    /// has left it. One that is noted as powered on proves nothing: another one may have gone after that, and is made again. So none is told where
-    /// what is kept was turned back to the moment between the two: the half's disk is left then, and its VM goes.
+    /// Whether a cluster that has not formed is further than its record.
+    ///
+    /// No VM is powered on before all of them are recorded as complete. None is begun before an incomplete VM has released its
+    /// disk. A violation proves that the VMs that are recorded as begun have changed since.
+    ///
+    /// A VM that is recorded as powered on proves nothing: another one may be gone since, and is created again. A record that was
+    /// restored to the moment between the two is not detected. Then the incomplete VM's disk is retained, and the VM is removed.
     fn has_outlived_its_making(&self, kept: &DeploymentRecord) -> bool {
         let lacks = kept.nodes.iter().any(|node| node.bios_uuid.is_none());
         let was_started =
@@ -37,7 +40,7 @@ impl Inventory {
     }
 }
 
-/// Whether a VM is noted as begun for a node, and not as whole.
+/// Whether a VM is recorded as begun for a node, and not as complete.
 fn is_half(node: &Node, vm: &Vm) -> bool {
     node.bios_uuid.is_none() && node.allocated_uuid == Some(vm.uuid())
 }

@@ -1,4 +1,4 @@
-//! Decides what comes next: a pure function of what was begun and what is there.
+//! Decides what comes next: a pure function of what was begun and what exists.
 
 use super::action::Action;
 use super::deployment_record::{DeploymentRecord, Lifecycle, Node};
@@ -10,9 +10,9 @@ use crate::nodes::clean;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {
-    /// What can be done now, in this order.
+    /// The actions that are possible now, in this order.
     pub actions: Vec<Action>,
-    /// What has to happen before it goes on.
+    /// The conditions before the run continues.
     pub waits: Vec<Wait>,
 }
 
@@ -22,13 +22,13 @@ impl Next {
         self.actions.is_empty() && self.waits.is_empty()
     }
 
-    /// Whether only a person brings it on.
+    /// Whether only the operator can make progress possible.
     pub fn needs_a_person(&self) -> bool {
         self.actions.is_empty() && self.waits.iter().any(|wait| wait.lasting)
     }
 }
 
-/// What comes next for a cluster.
+/// The next actions and waits of a cluster.
 pub fn next(kept: &DeploymentRecord, seen: &Inventory) -> Next {
     let mut next = Next::default();
     match kept.lifecycle {
@@ -36,10 +36,10 @@ pub fn next(kept: &DeploymentRecord, seen: &Inventory) -> Next {
         Lifecycle::Deleting => down(kept, seen, &mut next),
         Lifecycle::Deleted => return next,
     }
-    // A VM that is not shown may hold it.
+    // A VM that is not shown may hold the disk.
     let unheld = kept.disks_to_delete.iter().filter(|disk| seen.unproved.is_empty() && seen.is_free(disk));
     next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
-    // Halves, and their blank disks as far as they can be, are removed before another VM is begun.
+    // Incomplete VMs, and their blank disks if possible, are removed before another VM is begun.
     next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
     if kept.lifecycle == Lifecycle::Deleting && next.is_done() {
         next.actions.push(Action::Gone);
@@ -56,14 +56,14 @@ fn up(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
     for node in &kept.nodes {
         on += usize::from(if kept.formed { goes_on(kept, node, seen, next) } else { begins(node, seen, next) });
     }
-    // All disks of halves are given away before another VM is begun, however many looks that takes: two halves that hold one are taken for
-    // VMs that have served (`Seen::newer`).
+    // All disks of incomplete VMs are detached before another VM is begun, however many rounds that takes. Two incomplete VMs
+    // with a disk are taken for VMs that have served (`Inventory::newer`).
     let holds = |node: &Node| matches!(seen.first_vm(node), Found::Half(vm) if vm.data_disks().next().is_some());
     if kept.nodes.iter().any(holds) {
         next.actions.retain(|action| !matches!(action, Action::Make(_)));
     }
-    // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use. One that was noted as whole may
-    // be gone.
+    // Nothing is powered on before all VMs exist: until then nothing that is removed was ever in use. A VM that was recorded as
+    // complete may be gone.
     let makes = next.actions.iter().any(|action| matches!(action, Action::Make(_)));
     if (makes || kept.nodes.iter().any(|node| node.bios_uuid.is_none())) && !kept.formed {
         next.actions.retain(|action| !matches!(action, Action::PowerOn(_)));
@@ -73,14 +73,14 @@ fn up(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
     }
 }
 
-/// A VM that an interrupted command has left is not trusted to be whole: it was never on, and is made anew. True for one
-/// that is on.
+/// Decides for a node before its cluster has formed. A VM of an interrupted command is not trusted to be complete: it was never
+/// on, and is created again. Returns true if the node is on.
 fn begins(node: &Node, seen: &Inventory, next: &mut Next) -> bool {
     match seen.first_vm(node) {
         Found::Odd => {
             let words = format!(
-                "its VM is there twice, is stamped as somebody else's, or was not made by this deployment, which has noted {}: \
-                 {} are there, and stay",
+                "its VM exists twice, has another stamp, or was not made by this deployment, which has noted {}: \
+                 {} exist, and stay",
                 node.noted().map_or_else(|| "none".to_owned(), |noted| noted.to_string()),
                 seen.claims(node)
             );
@@ -88,7 +88,7 @@ fn begins(node: &Node, seen: &Inventory, next: &mut Next) -> bool {
         }
         Found::Nothing if seen.hidden.contains_key(&node.name) => next.waits.extend(hidden(node, seen)),
         Found::Nothing if node.ever_powered_on => {
-            let words = "its VM is gone before the cluster has formed: destroy the cluster, and deploy it anew";
+            let words = "its VM is gone before the cluster has formed: destroy the cluster, and deploy it again";
             next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));
         }
         Found::Nothing => next.actions.push(Action::Make(node.name.clone())),
@@ -99,7 +99,7 @@ fn begins(node: &Node, seen: &Inventory, next: &mut Next) -> bool {
     false
 }
 
-/// A node of a cluster that has formed is only powered on. True for one that is on.
+/// Decides for a node of a formed cluster: it is only powered on. Returns true if it is on.
 fn goes_on(kept: &DeploymentRecord, node: &Node, seen: &Inventory, next: &mut Next) -> bool {
     match seen.later_vm(node) {
         Found::Vm(vm) if vm.power == PowerState::On => return true,
@@ -121,14 +121,14 @@ fn goes_on(kept: &DeploymentRecord, node: &Node, seen: &Inventory, next: &mut Ne
             next.waits.push(hidden(node, seen).unwrap_or_else(lost));
         }
         Found::Half(_) | Found::Odd => {
-            let words = format!("several of its VMs are there with a data disk each: {}", seen.claims(node));
+            let words = format!("several of its VMs have a data disk each: {}", seen.claims(node));
             next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
         }
     }
     false
 }
 
-/// A VM of before an upgrade, which may start with what the cluster was on that day.
+/// A VM from before an upgrade, which may start with the state of the cluster at that time.
 fn stale(node: &Node, vm: &Vm) -> Wait {
     let held: Vec<String> = vm.data_disks().map(|disk| clean(&disk.reference.path)).collect();
     let words = format!(
@@ -144,7 +144,7 @@ fn is_cut_off(vm: &Vm) -> bool {
     vm.power == PowerState::Off && !vm.adapters.is_empty() && vm.is_fenced()
 }
 
-/// An upgrade disconnects a VM before it takes its data disk away, and connects it again on the way back.
+/// An upgrade disconnects a VM before it detaches its data disk, and connects it again in a rollback.
 fn cut_off(node: &Node, vm: &Vm) -> Wait {
     let words = format!(
         "{vm}, which is off, holds its data disk, and none of its network adapters is connected at power-on: an upgrade that is not done, or was \
@@ -154,20 +154,20 @@ fn cut_off(node: &Node, vm: &Vm) -> Wait {
     Wait::lasting(&node.name, reason::VM_STATE, words)
 }
 
-/// The wait of a node without a readable VM, or with only a VM from before an upgrade, if a VM that cannot be read may be its own. The message
-/// neither says that the node is gone nor advises powering the earlier VM on.
+/// The wait of a node without a readable VM, or with only a VM from before an upgrade. An unreadable VM may be its own. The
+/// message neither says that the node is gone nor advises powering the earlier VM on.
 fn hidden(node: &Node, seen: &Inventory) -> Option<Wait> {
     let why = seen.hidden.get(&node.name)?;
     let words = format!("the state of its VM is unknown: {why}");
     Some(Wait::passing(&node.name, reason::VM_ODD, words))
 }
 
-/// Why a node of a cluster that has formed runs nowhere. Where VMs of it are there its data disk may have been on its way from one to the
-/// other, as where an upgrade of it was broken off: nobody is told then that the node is lost.
+/// Why a node of a formed cluster runs nowhere. If VMs of it exist, its data disk may have been on its way between them, such as
+/// in an interrupted upgrade. Then the message does not call the node lost.
 fn gone(node: &Node, seen: &Inventory) -> String {
     let bare: Vec<String> = seen.vms.iter().filter(|vm| node.owns(vm)).map(Vm::to_string).collect();
     if bare.is_empty() {
-        return "none of its VMs is there: a node that is lost is replaced by the others".to_owned();
+        return "none of its VMs exists: a node that is lost is replaced by the others".to_owned();
     }
     let disk = node.own_disk().map(|disk| format!(", {disk},")).unwrap_or_default();
     format!(
@@ -178,9 +178,9 @@ fn gone(node: &Node, seen: &Inventory) -> String {
     )
 }
 
-/// One that is on was powered on by somebody before it was noted.
+/// A VM that is already on was powered on before that was recorded.
 fn powered(node: &Node, vm: &Vm, seen: &Inventory, next: &mut Next) {
-    // What is said is of the node: an upgrade has given its VM another name.
+    // The message is about the node: an upgrade has given its VM another name.
     let of_node = |wait: Wait| Wait { node: Some(node.name.clone()), ..wait };
     if let Some(wait) = copied(vm, seen) {
         next.waits.push(of_node(wait));
@@ -196,11 +196,11 @@ fn odd_power(vm: &Vm) -> Wait {
     Wait::passing(&vm.name, reason::VM_STATE, format!("its VM is {}", vm.power))
 }
 
-/// Its nodes are on: it has formed once each of them gives its deployer credentials, and is Ready.
+/// The nodes are on. The cluster has formed once each of them gives its deployer credentials, and is Ready.
 fn formed(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
     if let Some((node, words)) = seen.strange_authority(kept) {
         let words = format!(
-            "{words}: nobody is asked. Somebody has changed what it shows through the hypervisor (guestinfo), or it is another \
+            "{words}: no node is asked. Another client has changed what it shows through the hypervisor (guestinfo), or it is another \
              cluster's"
         );
         next.waits.push(Wait::lasting(&node, reason::AUTHORITY, words));
@@ -210,7 +210,7 @@ fn formed(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
     for node in &kept.nodes {
         let words = match seen.said.get(&node.name) {
             Some(NodeReport::Formed) => continue,
-            // Any node of a cluster that has formed speaks for it.
+            // One node of a formed cluster is enough.
             _ if kept.formed && kept.nodes.iter().any(|node| gives(&node)) => continue,
             Some(NodeReport::Nothing(words)) => words.as_str(),
             None => "it was not asked yet",
@@ -229,7 +229,7 @@ fn formed(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
             }
         }
     }
-    // One that has formed under an earlier version has noted no authority.
+    // A cluster that formed under an earlier version has no recorded CA.
     let lacks_authority = kept.ca_fingerprint.is_none() && seen.authority(kept).is_some();
     if next.is_done() && (!kept.formed || lacks_authority) {
         next.actions.push(Action::Formed);
@@ -247,7 +247,7 @@ fn down(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
         next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
     }
     for vm in &seen.vms {
-        // What is a node's by its identity alone was restamped, or lost its stamp: a person says whose it is.
+        // A VM that is a node's by its identity alone was restamped, or lost its stamp: the operator decides whose it is.
         if vm.stamp.is_none() || kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && !node.owns(vm)) {
             let words = format!("{vm} does not carry the stamp that it was made with: it stays");
             next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
@@ -263,8 +263,8 @@ fn down(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
         }
         known.push(vm);
     }
-    // Looked at before the first one is powered off: from then on the cluster would be off for as long as a backup takes, and
-    // there is no way back.
+    // Checked before the first VM is powered off: otherwise the cluster would be off as long as a backup takes, and there is no
+    // rollback.
     let snapshots: Vec<Wait> = known.iter().filter(|vm| !vm.snapshots.is_empty()).map(|vm| snapshots(vm)).collect();
     if !snapshots.is_empty() {
         next.waits.extend(snapshots);
@@ -278,7 +278,7 @@ fn down(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
     }
 }
 
-/// What keeps a VM as it is that was copied, or of which that cannot be told.
+/// Why a VM is not changed: it was copied, or whether it was is unknown.
 fn copied(vm: &Vm, seen: &Inventory) -> Option<Wait> {
     if let Some(double) = seen.double_of(vm) {
         return Some(doubled(vm, double));
@@ -290,10 +290,10 @@ fn copied(vm: &Vm, seen: &Inventory) -> Option<Wait> {
     Some(Wait::passing(&vm.name, reason::VM_ODD, words))
 }
 
-/// Two VMs of one BIOS UUID: the one that was found where VMs are searched may be a copy, and the other one the node that runs.
+/// Two VMs with one BIOS UUID: the one in the searched folders may be a copy, and the other one the node that runs.
 fn doubled(vm: &Vm, double: &Vm) -> Wait {
     let words = format!(
-        "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and nobody can say which one \
+        "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and it is unknown which one \
          is the node. Neither is powered on or removed: take the copy out of the inventory, or power on by hand the one that is the node, \
          and give the command again",
         vm.power, vm.reference.id, double.power, double.reference.id
@@ -310,7 +310,8 @@ fn snapshots(vm: &Vm) -> Wait {
     Wait::passing(&vm.name, reason::VM_SNAPSHOT, words)
 }
 
-/// One that carries the stamp, which whoever may change a VM's settings can write, or copy with the VM.
+/// A VM with the stamp and without a record. Each account that may change a VM's settings can write the stamp, or copy it with
+/// the VM.
 fn unknown(vm: &Vm) -> Wait {
     let disks: Vec<String> = vm.data_disks().map(|disk| clean(&disk.reference.path)).collect();
     let holds =
@@ -324,7 +325,7 @@ fn unknown(vm: &Vm) -> Wait {
     Wait::lasting(&vm.name, reason::VM_UNNOTED, words)
 }
 
-/// Removes a VM that is off. No disk but its own system disk goes with it.
+/// Removes a VM that is off. Only its system disk is removed with it.
 fn removed(vm: &Vm, next: &mut Next) {
     if vm.power != PowerState::Off {
         next.waits.push(odd_power(vm));

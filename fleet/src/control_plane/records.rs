@@ -1,7 +1,7 @@
-//! The journal of a cluster: what was begun. Kept where holds are, outside the cluster. Each change is a file of its own
-//! that says all, and the last whole one of the highest hold counts. A write that is cut damages nothing that was kept
-//! before it: who wrote it was told so, and has begun nothing. A command that was overtaken writes where nobody reads any
-//! more.
+//! The journal of a cluster: what was begun. It is next to the leases, outside the cluster.
+//!
+//! Each change is a separate, complete file. The last complete file of the highest lease counts. An interrupted write damages no
+//! earlier file: its writer got an error, and has begun nothing. Files of a command whose lease was taken over are not read.
 
 use anyhow::Context;
 use contract::deployer::Fingerprint;
@@ -16,17 +16,17 @@ use crate::lease::{Lease, Store};
 pub struct Records<'a> {
     hold: &'a Lease<'a>,
     kept: DeploymentRecord,
-    /// How many files this hold has tried to write.
+    /// How many files this lease has tried to write.
     written: usize,
-    /// Whether one that could not be written may be there all the same.
+    /// Whether a file that could not be written may exist.
     unsure: bool,
 }
 
 impl<'a> Records<'a> {
-    /// Begins with what is wanted now.
+    /// Begins with the present goal.
     ///
     /// # Errors
-    /// When it cannot be written: what the hold before had counts then, or this.
+    /// If it cannot be written. Then the record of the lease before counts, or this one.
     pub async fn begin(hold: &'a Lease<'a>, kept: DeploymentRecord) -> anyhow::Result<Self> {
         let mut records = Self { hold, kept: kept.clone(), written: 0, unsure: false };
         records.save(kept).await?;
@@ -37,15 +37,15 @@ impl<'a> Records<'a> {
         &self.kept
     }
 
-    /// Notes what is begun: it is kept when this returns.
+    /// Saves what is begun: it is durable when this returns.
     ///
     /// # Errors
-    /// When it cannot be written, or another command has taken over. Nothing may follow from it then; whoever reads the
-    /// journal may find it.
+    /// If it cannot be written, or another command has taken over. Nothing may follow from it then. Readers of the journal may
+    /// still find it.
     pub async fn save(&mut self, kept: DeploymentRecord) -> anyhow::Result<()> {
         self.hold.confirm().await?;
         self.unsure = true;
-        // A write that failed may still land: the next attempt is a file of its own, and counts more.
+        // A write that failed may still land: the next attempt is a separate file, and counts more.
         self.written += 1;
         let text = record_text(&kept)?;
         let store = self.hold.store();
@@ -58,13 +58,13 @@ impl<'a> Records<'a> {
         Ok(())
     }
 
-    /// Makes sure that what is kept is what this says, after a write that failed: whoever comes next reads it.
+    /// After a failed write, saves the present record again, for the next reader.
     pub async fn settle(&mut self) -> anyhow::Result<()> {
         if self.unsure { self.save(self.kept.clone()).await } else { Ok(()) }
     }
 }
 
-/// What is kept of the store's cluster; none if nothing was begun for any.
+/// The record of the store's cluster. `None` if nothing was begun.
 pub async fn read(store: &dyn Store) -> anyhow::Result<Option<DeploymentRecord>> {
     let Some(Note { hold, file, text }) = deployment::last(store).await? else { return Ok(None) };
     let kept = check_record(&text).and_then(|()| Ok(serde_json::from_str(&text)?));
@@ -76,23 +76,23 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<DeploymentRecord>>
     })
 }
 
-/// What was begun for the cluster of a deployment; none if nothing was.
+/// The record of a deployment's cluster. `None` if nothing was begun.
 ///
 /// # Errors
-/// [`super::OtherDeployment`] if it is of another one; or the store cannot be read.
+/// [`super::OtherDeployment`] if it is of another one. Or the store cannot be read.
 pub async fn begun(store: &dyn Store, deployment: Uuid) -> anyhow::Result<Option<DeploymentRecord>> {
     let kept = read(store).await?;
     kept.iter().try_for_each(|kept| kept.is_of(deployment))?;
     Ok(kept)
 }
 
-/// The upgrade that has ended with a cluster which was destroyed here, whatever its journal says; none if none has.
+/// The upgrade that ended with a cluster that was destroyed here, whatever its journal says. `None` if there is no such upgrade.
 pub async fn ended_with_its_cluster(store: &dyn Store) -> anyhow::Result<Option<Uuid>> {
     Ok(read(store).await?.and_then(|kept| kept.upgrade))
 }
 
-/// Fingerprint of the authority that the cluster of a deployment has formed with; none if that was not noted, or what was is of a
-/// cluster that is gone, or of another deployment: one that was imported by hand since has its own.
+/// Fingerprint of the CA that a deployment's cluster has formed with. `None` if it was not recorded, or the record is of a
+/// removed cluster or another deployment. A cluster that was imported by hand since has another CA.
 pub async fn authority(store: &dyn Store, deployment: Uuid) -> anyhow::Result<Option<Fingerprint>> {
     let kept = read(store).await?.filter(|kept| kept.lifecycle != Lifecycle::Deleted && kept.is_of(deployment).is_ok());
     Ok(kept.and_then(|kept| kept.ca_fingerprint))

@@ -1,4 +1,4 @@
-//! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
+//! Reads, decides and acts until nothing is left to do. An interrupted run continues by reading again.
 
 use std::iter;
 use std::sync::Mutex;
@@ -31,19 +31,19 @@ use crate::upgrade::{DiskCopy, GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgr
 use crate::workers::{ActionError, Newer, TO_END};
 
 impl Deploy<'_> {
-    /// Notes a wish, and goes on until it is so.
+    /// Records a goal, and runs until it is reached.
     ///
     /// # Errors
-    /// When it cannot be wanted now, somebody else is at work, or has taken over; and [`Cancelled`] when it was asked to end before
-    /// the wish was noted.
+    /// If the goal is not possible now, or another command is at work or has taken over. [`Cancelled`] if the run was cancelled
+    /// before the goal was recorded.
     pub async fn go(&self, wish: Goal<'_>, over: TakeOver) -> anyhow::Result<(RunOutcome, DeployStatus)> {
-        // What is refused is refused before anything is taken from anyone.
+        // A goal is refused before any lease is taken over.
         unless_cancelled(&self.cancelled, self.may_be_wanted(wish)).await??;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         let hold = Lease::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
         journals::prune_beside_upgrades(&hold, &self.cancelled).await;
         let gone = async {
-            // What a command before this one had begun has arrived, and is waited for.
+            // Requests of a former command have arrived, and are awaited.
             let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
             hypervisor.settle_unless(&self.cancelled).await??;
             let applied = unless_cancelled(&self.cancelled, self.applied(wish)).await??;
@@ -51,13 +51,13 @@ impl Deploy<'_> {
             let mut records = Records::begin(&hold, kept).await?;
             let stays = upgraded.stays;
             if stays.is_none() && before == Some(Lifecycle::Deleted) && matches!(wish, Goal::Deploy(_)) {
-                // What is left of the journals of the cluster that was destroyed, an upgrade's among them.
+                // The rest of the journals of the destroyed cluster, including an upgrade's.
                 journals::clear(&hold, &self.cancelled).await;
             }
             let mut replicas = Vec::new();
             let arrived = self.run(wish, &hold, &mut records, upgraded, &mut replicas).await?;
             let kept = records.kept();
-            // One may have come back since.
+            // A disk may have come back since.
             let is_named =
                 |disk: &DiskRef| kept.retained_disks.iter().chain(&kept.disks_to_delete).any(|it| it.uuid == disk.uuid);
             forgotten.retain(|disk| !is_named(disk));
@@ -82,10 +82,10 @@ impl Deploy<'_> {
         gone
     }
 
-    /// Where it stands; changes nothing. None if nothing is noted, nor any VM there.
+    /// The present status. Changes nothing. `None` if nothing is recorded.
     ///
     /// # Errors
-    /// When the store or the hypervisor does not answer.
+    /// If the store or the hypervisor does not answer.
     pub async fn status(&self) -> anyhow::Result<Option<DeployStatus>> {
         match begun(self.store, self.hypervisor.deployment()).await? {
             Some(kept) => Ok(Some(self.status_of(&kept).await?)),
@@ -93,18 +93,18 @@ impl Deploy<'_> {
         }
     }
 
-    /// Whether it was said of an earlier command, and noted, that a VM of this BIOS UUID goes with the cluster.
+    /// Whether an operator has named a VM with this BIOS UUID for removal, and that is recorded.
     pub async fn has_granted(&self, vm: Uuid) -> anyhow::Result<bool> {
         let kept = records::read(self.store).await?;
         Ok(kept.is_some_and(|kept| kept.adopted_vms.iter().any(|granted| granted.bios_uuid == vm)))
     }
 
-    /// The disks that no VM of the cluster holds, whatever it carries, and that may go with it where its data disks go. A VM that is not
-    /// looked at, in another folder or where the account has no right, may hold one: whoever says that they go is shown them; and with
-    /// them those of which nobody was told what came of their removal, and which VM holds such a one now.
+    /// The disks that no VM of the cluster holds, whatever it carries, and that may be removed with its data disks. An unseen VM,
+    /// in another folder or without permission, may hold one: the operator is shown them before the removal. Also disks whose
+    /// removal has no known result, and the VMs that hold such disks now.
     ///
     /// # Errors
-    /// When the store or the hypervisor does not answer, or the journal is another deployment's.
+    /// If the store or the hypervisor does not answer, or the journal is of another deployment.
     pub async fn unheld(&self) -> anyhow::Result<UnattachedDisk> {
         let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else {
             return Ok(UnattachedDisk::default());
@@ -132,11 +132,11 @@ impl Deploy<'_> {
         Ok(unheld)
     }
 
-    /// The copies of data disks that upgrades have left, which stay where the cluster goes, and of which nothing tells afterwards but what is
-    /// kept of it: whoever has it removed is shown them.
+    /// The copies of data disks that upgrades left. They stay when the cluster is removed, and afterwards only its record names
+    /// them. The operator is shown them before the removal.
     ///
     /// # Errors
-    /// When the store cannot be read, or the journal is another deployment's.
+    /// If the store cannot be read, or the journal is of another deployment.
     pub async fn copies(&self) -> anyhow::Result<Vec<DiskCopy>> {
         let deployment = self.hypervisor.deployment();
         let kept = begun(self.store, deployment).await?;
@@ -147,7 +147,7 @@ impl Deploy<'_> {
         })
     }
 
-    /// What is there, as whoever destroys the cluster looks: for all VMs that are noted, also by an upgrade, and at no node.
+    /// The inventory for a removal: all recorded VMs, including those of an upgrade. Nodes are not asked.
     pub(super) async fn seen_to_destroy(
         &self,
         kept: &DeploymentRecord,
@@ -163,11 +163,11 @@ impl Deploy<'_> {
         }
     }
 
-    /// Removes a place that a command which was killed has made, and nothing else. False if there is something of a cluster:
-    /// nothing is done then.
+    /// Removes the place that a killed command created, and nothing else. False if something of a cluster exists: then nothing is
+    /// done.
     ///
     /// # Errors
-    /// When somebody is at work there, or it cannot be looked at or removed; and [`Cancelled`] when it was asked to end.
+    /// If another command is at work there, or the place cannot be read or removed. [`Cancelled`] if the run was cancelled.
     pub async fn remove_empty(&self, over: TakeOver) -> anyhow::Result<bool> {
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         if !unless_cancelled(&self.cancelled, self.is_empty()).await?? {
@@ -175,7 +175,7 @@ impl Deploy<'_> {
         }
         let hold = Lease::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
         let removed = async {
-            // Until now others could begin something there.
+            // Until now other commands could begin something there.
             let is_empty = unless_cancelled(&self.cancelled, self.is_empty()).await??;
             if is_empty {
                 hold.confirm().await?;
@@ -188,8 +188,8 @@ impl Deploy<'_> {
         removed
     }
 
-    /// Removes the place of a cluster that is gone. What hinders that takes nothing from it: it is told, and the command given again
-    /// tries it again.
+    /// Removes the place of a removed cluster. A failure does not change the outcome: it is logged, and running the command again
+    /// retries.
     async fn empty(&self, hold: &Lease<'_>) {
         let emptied = async {
             hold.confirm().await?;
@@ -202,20 +202,20 @@ impl Deploy<'_> {
         }
     }
 
-    /// Whether there is neither a note of a cluster nor of an upgrade, nor a VM of one.
+    /// Whether there is neither a record of a cluster nor of an upgrade, nor a VM of one.
     async fn is_empty(&self) -> anyhow::Result<bool> {
         let is_noted =
             records::read(self.store).await?.is_some() || LastUpgrade::find(self.store).await? != LastUpgrade::Nothing;
         Ok(!is_noted && self.hypervisor.vms().await?.is_empty())
     }
 
-    /// Refuses what cannot be wanted now, as [`Deploy::go`] does before it takes anything from anyone; changes nothing.
+    /// Refuses a goal that is not possible now, as [`Deploy::go`] does before it takes over a lease. Changes nothing.
     ///
     /// # Errors
-    /// Why it is refused: [`super::MadeOtherwise`] where a VM was made of something else. Or it cannot be looked at.
+    /// Why it is refused: [`super::MadeOtherwise`] if a VM was created from something else. Or the state cannot be read.
     pub async fn may_be_wanted(&self, wish: Goal<'_>) -> anyhow::Result<()> {
-        // What is not permitted counts always; that a place takes no VMs now, where one is to be made there: others are powered on, and
-        // a kubeconfig is had, also while their datastore is emptied.
+        // A missing permission always counts. A place that takes no VMs now counts if one is to be created there: other VMs are
+        // powered on, and a kubeconfig is given, also while their datastore is emptied.
         let mut no_place = Ok(());
         if let Goal::Deploy(wanted) = wish {
             let others = wanted.nodes.iter().filter_map(|node| node.placement.as_ref());
@@ -235,7 +235,7 @@ impl Deploy<'_> {
         Ok(())
     }
 
-    /// What is kept once it is wanted.
+    /// The record that a goal leads to.
     async fn applied(&self, wish: Goal<'_>) -> anyhow::Result<Applied> {
         let deployment = self.hypervisor.deployment();
         let noted = records::read(self.store).await?;
@@ -260,15 +260,15 @@ impl Deploy<'_> {
         }
         let goes = matches!(wish, Goal::Destroy { .. }) || before == Some(Lifecycle::Deleted);
         let kept = match upgraded.own.as_ref().filter(|_| goes) {
-            // Each time: an upgrade may have gone on since the last one.
+            // Each time: an upgrade may have continued since the last time.
             Some(own) => kept.with_unheld(&own.disks, &vms).with_copies(&own.copies),
             None => kept,
         };
         Ok(Applied { kept, before, upgraded, forgotten })
     }
 
-    /// Refuses to begin a cluster with BIOS UUIDs that VMs have, wherever these are and whatever they carry: what says that nothing was begun
-    /// may have been turned back to before that.
+    /// Refuses to begin a cluster with BIOS UUIDs that VMs have, wherever they are and whatever they carry. A store without a
+    /// record may have been restored to a moment before them.
     async fn are_unused(&self, kept: &DeploymentRecord) -> anyhow::Result<()> {
         for node in &kept.nodes {
             let Some(drawn) = node.allocated_uuid else { continue };
@@ -295,8 +295,8 @@ impl Deploy<'_> {
         }
     }
 
-    /// What is told in the end, before the deployment is given back: of who is asked to end, what is kept alone, where the hypervisor or
-    /// the store does not answer soon. What cannot be looked at any more takes nothing from what has come of it, such as a kubeconfig.
+    /// The status at the end, before the lease is released. If the run is cancelled, and the hypervisor or the store does not
+    /// answer soon, it is the record alone. A failed read does not change the outcome, such as a kubeconfig.
     async fn last_status(&self, kept: &DeploymentRecord) -> DeployStatus {
         let why = match last_look(&self.cancelled, self.status_of(kept)).await {
             Ok(Ok(status)) => return status,
@@ -306,8 +306,8 @@ impl Deploy<'_> {
         DeployStatus::of(kept, Err(why))
     }
 
-    /// Nobody upgrades while the hold is held: `upgraded` stays the last upgrade. Copies of nodes' VMs that stay where a cluster goes are told in
-    /// `replicas`: once it is gone nobody looks for them.
+    /// No upgrade runs while the lease is held: `upgraded` stays the last upgrade. `replicas` gets the copies of nodes' VMs that
+    /// stay when a cluster is removed. Afterwards they are not searched.
     async fn run(
         &self,
         wish: Goal<'_>,
@@ -330,7 +330,7 @@ impl Deploy<'_> {
         let arrived = self.rounds(&acting, hold, records, replicas).await?;
         if !matches!(arrived, RunOutcome::Up(_)) {
             match acting.take_notes_back(records).await {
-                // Its end is noted: what fails then takes nothing from it.
+                // The end is recorded: a later failure does not change it.
                 Err(error) if arrived == RunOutcome::Gone => log::warn!("{error:#}"),
                 taken => taken?,
             }
@@ -354,7 +354,7 @@ impl Deploy<'_> {
                 Err(Cancelled) => return Ok(RunOutcome::Cancelled),
             }
             let round = self.round(acting, records, &mut in_doubt).await?;
-            // What a round met that was asked to end meanwhile is that it ends.
+            // The waits of a round that was cancelled only say that it ends.
             let is_to_end = *self.cancelled.borrow();
             for wait in round.waits.iter().filter(|wait| !is_to_end && !told.contains(wait)) {
                 (self.watch)(&Notice::Waits(wait));
@@ -362,7 +362,7 @@ impl Deploy<'_> {
             told.clone_from(&round.waits);
             if round.is_gone {
                 *replicas = round.replicas;
-                // Nothing comes after that: nobody is asked any more.
+                // Nothing follows: the store is not asked again.
                 return Ok(RunOutcome::Gone);
             }
             if round.changed {
@@ -384,7 +384,7 @@ impl Deploy<'_> {
             if changed_last.elapsed() >= self.pause_limit {
                 return Ok(RunOutcome::Paused(round.waits));
             }
-            // What could not be done asks the store again: where that hangs, no sooner than who only waits.
+            // After a failure the store is asked again: if it hangs, no sooner than by a command that only waits.
             let rest = if round.failed { self.pace.max(hold.rest()) } else { self.pace };
             if unless_cancelled(&self.cancelled, tokio::time::sleep(rest)).await.is_err() {
                 return Ok(RunOutcome::Cancelled);
@@ -392,7 +392,7 @@ impl Deploy<'_> {
         }
     }
 
-    /// Looks once, and does all that can be done then.
+    /// Reads once, and does all that is possible then.
     async fn round(
         &self,
         acting: &ActionContext<'_>,
@@ -460,7 +460,7 @@ impl Deploy<'_> {
                 }
                 Err(trouble) => {
                     round.meets(trouble, in_doubt)?;
-                    // What follows from it is decided anew. From a disk that stays nothing follows.
+                    // The actions that depend on it are decided again. Nothing depends on a disk that stays.
                     if *in_doubt || !matches!(action, Action::DeleteDisk(_)) {
                         break;
                     }
@@ -487,18 +487,18 @@ impl Deploy<'_> {
     }
 }
 
-/// A wish, before anything follows from it.
+/// A goal, before anything follows from it.
 struct Applied {
     kept: DeploymentRecord,
-    /// What was to come of the cluster before.
+    /// The lifecycle of the cluster before.
     before: Option<Lifecycle>,
-    /// The last upgrade that there is in the store.
+    /// The last upgrade in the store.
     upgraded: Upgraded,
-    /// The disks that are named no more.
+    /// The disks that are no longer listed.
     forgotten: Vec<DiskRef>,
 }
 
-/// What one look has led to.
+/// The result of one round.
 #[derive(Default)]
 struct Round {
     /// Something was done.
@@ -506,7 +506,7 @@ struct Round {
     /// Something could not be done.
     failed: bool,
     is_done: bool,
-    /// That nothing of the cluster is left is noted.
+    /// It is recorded that nothing of the cluster is left.
     is_gone: bool,
     needs_a_person: bool,
     waits: Vec<Wait>,
@@ -516,7 +516,7 @@ struct Round {
 }
 
 impl Round {
-    /// What was not done is done later, or never by this command.
+    /// A failed action is run later, or never by this command.
     fn meets(&mut self, trouble: ActionError, in_doubt: &mut bool) -> anyhow::Result<()> {
         let (reason, lasting) = trouble.reason(in_doubt)?;
         self.failed = true;

@@ -1,4 +1,4 @@
-//! Where a cluster stands, for people and for programs.
+//! The status of a cluster, for messages and for programs.
 
 use std::net::Ipv4Addr;
 
@@ -18,22 +18,22 @@ use crate::upgrade::{DiskCopy, Reason};
 pub struct NodeStatus {
     pub name: String,
     pub address: Ipv4Addr,
-    /// The name of its VM; none if it has none.
+    /// The name of its VM. `None` if it has none.
     pub vm: Option<String>,
     pub uuid: Option<Uuid>,
     pub power: Option<PowerState>,
-    /// How large it is; none where the hypervisor does not say, or it does not hold the data disk: the node may run in another one then.
+    /// The size of its VM. `None` if the hypervisor does not report it, or the VM does not hold the data disk: the node may run
+    /// in another VM then.
     pub size: Option<VmSize>,
     pub formed: bool,
-    /// Whether Kubernetes has it Ready.
+    /// Whether the node is Ready in Kubernetes.
     pub ready: bool,
 }
 
-/// What is said of a data disk that is left, in words for people. Doubtful is one whose removal was asked for by whoever was not told what
-/// came of it.
+/// Describes a retained data disk in messages. It is doubtful if its removal was requested without a known result.
 pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
     let doubt =
-        if is_doubtful { "; its removal was asked for: it is gone, or was moved, if it is not there" } else { "" };
+        if is_doubtful { "; its removal was asked for: it is gone, or was moved, if it is missing" } else { "" };
     format!("the data disk {} at {}{doubt}", disk.uuid, clean(&disk.path))
 }
 
@@ -41,40 +41,42 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
 pub struct DeployStatus {
     pub cluster: String,
     pub lifecycle: Lifecycle,
-    /// The image that its VMs were made from at first, for people.
+    /// The image that its VMs were first created from, for messages.
     pub image: String,
     pub formed: bool,
-    /// Whether VMs could be looked at; where not, nothing is said of them.
+    /// Whether VMs could be read. If not, nothing is known of them.
     pub looked: bool,
     pub nodes: Vec<NodeStatus>,
-    /// Data disks that are left and nobody holds.
+    /// Data disks that are retained and that no VM holds.
     pub left: Vec<DiskRef>,
-    /// UUIDs of those among them whose removal was asked for by a command that was not told what came of it: they are gone, or
-    /// elsewhere, unless somebody sees them where they are named.
+    /// UUIDs of those among them whose removal was requested without a known result. They are gone, or elsewhere, unless they are
+    /// seen at their recorded place.
     pub doubtful: Vec<Uuid>,
-    /// Data disks that are named no more: their removal was asked for, and that they are not there was shown and confirmed. Only the
-    /// command says so that forgets them.
+    /// Data disks that are no longer listed. Their removal was requested, and the operator was shown that they are missing, and
+    /// confirmed it. Only the command that forgets them reports this.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub forgotten: Vec<DiskRef>,
-    /// Data disks that nobody holds and that are yet to be removed.
+    /// Data disks that no VM holds and that are yet to be removed.
     pub discarded: Vec<DiskRef>,
-    /// Copies of data disks that upgrades have noted and that nothing here removes. A person may have removed one: nobody looks.
+    /// Copies of data disks that upgrades recorded and that nothing here removes. The operator may have removed one: this is not
+    /// checked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<DiskCopy>,
-    /// Copies of its VMs that were met and stay, where it goes. Once it is gone only the command says so that has removed the others.
+    /// Copies of its VMs that were found, and stay when it is removed. After that, only the command that removed the other VMs
+    /// reports them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<LeftVm>,
-    /// What has to happen before it goes on.
+    /// The conditions before the run continues.
     pub waits: Vec<Wait>,
-    /// Whether there is nothing left to do.
+    /// Whether nothing is left to do.
     pub done: bool,
-    /// VMs that are newer than what is kept of the cluster: who goes by that alone acts on none of them.
+    /// VMs that are newer than the record of the cluster. A caller that trusts only the record changes none of them.
     #[serde(skip)]
     pub newer: Vec<Vm>,
 }
 
 impl DeployStatus {
-    /// From what is kept, and what was seen or why nothing was.
+    /// From the record, and the inventory or the reason for its absence.
     pub(super) fn of(kept: &DeploymentRecord, seen: Result<&Inventory, Reason>) -> Self {
         let (looked, waits, done) = match &seen {
             Ok(seen) => {

@@ -1,5 +1,5 @@
-//! Disks whose removal was asked for by a command that was not told what came of it: what is kept of them once it was looked for them. One that is
-//! there is not in doubt any more once nobody's removal goes on.
+//! Updates the record of disks whose removal was requested without a known result, after a search for them. A disk that exists is
+//! no longer in doubt once no removal is running.
 
 use super::deployment_record::DeploymentRecord;
 use super::go::Deploy;
@@ -9,13 +9,14 @@ use super::upgraded::Upgraded;
 use crate::hypervisor::DiskRef;
 
 impl Deploy<'_> {
-    /// What is kept once it was looked for such disks, and which of them are named no more. Of one that is there nothing has come, nor of one
-    /// that a VM holds elsewhere. One that is not there may be gone or elsewhere: whoever has the cluster removed has it named as left, until
-    /// a person has confirmed it who was shown that it is not there. One that is seen again after that was shown was not shown as what
-    /// goes: it is left. What cannot be seen stays as it is noted.
+    /// Searches for such disks. Returns the record, and the disks that are no longer listed.
+    ///
+    /// If a disk exists, or a VM holds it elsewhere, its removal did not happen. A missing disk may be gone or elsewhere. A
+    /// removal of the cluster lists it as retained, until an operator who was shown that it is missing has confirmed it. If it is
+    /// seen again after that, it was not shown as one to remove: it is retained. An unreadable disk stays as it is recorded.
     ///
     /// # Errors
-    /// When the cluster is to be removed, and its VMs cannot be looked at.
+    /// If the cluster is to be removed, and its VMs cannot be read.
     pub(super) async fn without_doubt(
         &self,
         wish: Goal<'_>,
@@ -30,12 +31,12 @@ impl Deploy<'_> {
             Goal::Deploy(_) | Goal::Destroy { .. } => (Inventory::default(), None),
         };
         let mut forgotten = Vec::new();
-        // Before it is looked for the disks: one that is there by then, and that nobody removes any more, stays there.
+        // Before the disks are searched: a disk that exists then, and that no client removes, stays.
         let may_go = !in_doubt.is_empty() && self.may_go_yet().await;
         for disk in in_doubt {
             let there = self.hypervisor.has_disk(&disk).await;
             if let Err(error) = &there {
-                log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path);
+                log::warn!("cannot read whether the disk {} is at {}: {error}", disk.uuid, disk.path);
             }
             let elsewhere = vms.holder_elsewhere(&disk).filter(|_| !matches!(there, Ok(true)));
             if let Some((_, now)) = elsewhere {
@@ -59,11 +60,11 @@ impl Deploy<'_> {
         Ok((kept, forgotten))
     }
 
-    /// Whether a disk that is there may go yet by a removal that was asked for before: what other accounts have asked for is not waited for.
-    /// So it may where nobody can say.
+    /// Whether an existing disk may still be removed by an earlier request. Requests of other accounts are not awaited. True if
+    /// this is unknown.
     pub(super) async fn may_go_yet(&self) -> bool {
         self.hypervisor.has_pending_deletes().await.unwrap_or_else(|error| {
-            log::warn!("whether a removal of a disk still goes on nobody can say: {error}");
+            log::warn!("cannot read whether a removal of a disk still runs: {error}");
             true
         })
     }

@@ -1,5 +1,5 @@
-//! VMs that this process itself has begun and not powered on: those whose BIOS UUIDs it has drawn. Nothing else proves of such a VM
-//! that it was never on: what is kept may have been turned back to the moment at which it was begun, or before, and it may have served ever since.
+//! VMs that this process began and has not powered on: those whose BIOS UUIDs it drew. Nothing else proves that such a VM was
+//! never on. The record may have been restored to the moment of its creation, or before, and the VM may have served ever since.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,22 +8,22 @@ use uuid::Uuid;
 
 use super::create_attempts::CreateAttempts;
 
-/// The BIOS UUIDs of these VMs, and how often the process has made VMs in vain.
+/// The BIOS UUIDs of these VMs, and the failed creations of the process.
 #[derive(Debug, Default)]
 pub struct Unfinished {
     begun: Mutex<BTreeSet<Uuid>>,
-    /// Also of VMs whose UUIDs another process has drawn.
+    /// Also of VMs whose UUIDs another process drew.
     makings: CreateAttempts,
 }
 
 impl Unfinished {
-    /// One is to be made with a BIOS UUID that was drawn in this process a moment ago, and that nobody has been given before. One that was only
-    /// read is not so, however new it looks: what it was read from may have been turned back.
+    /// A VM is to be created with a BIOS UUID that this process drew a moment ago, and that no VM was given before. A UUID that
+    /// was only read does not count, however new it is: its source may have been restored.
     pub fn begins(&self, vm: Uuid) {
         self.all().insert(vm);
     }
 
-    /// It is about to be powered on.
+    /// The VM is about to be powered on.
     pub(super) fn ends(&self, vm: Uuid) {
         self.all().remove(&vm);
     }
@@ -32,7 +32,7 @@ impl Unfinished {
         self.all().contains(&vm)
     }
 
-    /// How often it has made VMs in vain, whatever its commands were.
+    /// The process's failed creations, over all its commands.
     pub(super) fn makings(&self) -> &CreateAttempts {
         &self.makings
     }

@@ -1,5 +1,5 @@
-//! What the last upgrade in a cluster's store is to that cluster. Only what it has noted of the cluster's own VMs and disks is handed
-//! on; another deployment's upgrade is nothing to it, and what cannot be read may be anybody's.
+//! The last upgrade in a cluster's store, as it concerns that cluster. Only its records of the cluster's own VMs and disks are
+//! used. Another deployment's upgrade is ignored, and an unreadable one may be of any deployment.
 
 use anyhow::bail;
 use uuid::Uuid;
@@ -8,20 +8,20 @@ use super::deployment_record::{DeploymentRecord, OtherDeployment};
 use crate::lease::Store;
 use crate::upgrade::{Damaged, DiskCopy, LastUpgrade, UpgradeSummary};
 
-/// The last upgrade, as a cluster sees it.
+/// The last upgrade, as it concerns a cluster.
 pub(super) struct Upgraded {
-    /// Its name, if that is known.
+    /// Its ID, if that is known.
     pub(super) id: Option<Uuid>,
-    /// What it has noted of the cluster's VMs and disks; none of another deployment's, nor of one that has ended with a cluster
-    /// which is gone.
+    /// Its records of the cluster's VMs and disks. `None` for another deployment's upgrade, and for one that ended with a removed
+    /// cluster.
     pub(super) own: Option<UpgradeSummary>,
-    /// Why the journals stay once nothing of the cluster is left; none if nothing keeps them.
+    /// Why the journals stay once nothing of the cluster is left. `None` if they can be removed.
     pub(super) stays: Option<&'static str>,
     hinders: Option<BlockedBy>,
 }
 
 enum BlockedBy {
-    /// One of the cluster itself; whether nodes may be in their VMs for as long as it is open.
+    /// An upgrade of the cluster itself. `is_at_rest`: nodes may be in their VMs as long as it is open.
     Open {
         is_at_rest: bool,
     },
@@ -30,7 +30,7 @@ enum BlockedBy {
 }
 
 impl Upgraded {
-    /// Finds it. `kept` is what was begun for the cluster before.
+    /// Reads it. `kept` is the former record of the cluster.
     pub(super) async fn find(
         store: &dyn Store,
         deployment: Uuid,
@@ -38,7 +38,7 @@ impl Upgraded {
     ) -> anyhow::Result<Self> {
         let last = LastUpgrade::find(store).await?;
         let noted = last.noted();
-        // One of a cluster that was destroyed since has ended with it; one that began later is of VMs that took its place.
+        // An upgrade of a cluster that was destroyed since has ended with it. A later one is of VMs that replaced it.
         let goes_on = noted.filter(|noted| Some(noted.id) != kept.and_then(|kept| kept.upgrade));
         let (id, own) = (noted.map(|noted| noted.id), goes_on.filter(|noted| noted.deployment == deployment).cloned());
         let stays = match &last {
@@ -62,13 +62,13 @@ impl Upgraded {
         Ok(Self { id, own, stays, hinders })
     }
 
-    /// The copies of the cluster's data disks that are noted.
+    /// The recorded copies of the cluster's data disks.
     pub(super) fn copies(&self) -> &[DiskCopy] {
         self.own.as_ref().map(|own| own.copies.as_slice()).unwrap_or_default()
     }
 
-    /// Refuses to make a cluster, or to go on making one, while VMs may be an upgrade's. One that has formed, and is not removed, is only
-    /// powered on: that may be where an upgrade waits for a person, or has begun nothing of any node.
+    /// Refuses to create a cluster, or to continue that, while VMs may be an upgrade's. A formed cluster that is not removed is
+    /// only powered on: an upgrade that waits for the operator, or has begun no node, permits that.
     pub(super) fn permits_deploy(&self, has_formed: bool) -> anyhow::Result<()> {
         match &self.hinders {
             None => Ok(()),

@@ -4,26 +4,26 @@ use serde::Serialize;
 
 use crate::upgrade::Reason;
 
-/// Something that has to happen before it goes on.
+/// A condition before the run continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
-    /// The node that it is about; none for the cluster.
+    /// The node that it is about. `None` for the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     #[serde(flatten)]
     pub reason: Reason,
-    /// Whether a person has to see to it: waiting on does not help.
+    /// Whether the operator must act: waiting does not help.
     #[serde(skip)]
     pub lasting: bool,
 }
 
 impl Wait {
-    /// It may pass by itself.
+    /// The wait may end by itself.
     pub(super) fn passing(node: &str, code: &str, words: impl std::fmt::Display) -> Self {
         Self { node: Some(node.to_owned()), reason: Reason::new(code, words), lasting: false }
     }
 
-    /// A person has to see to it.
+    /// The operator must act.
     pub(super) fn lasting(node: &str, code: &str, words: impl std::fmt::Display) -> Self {
         Self { lasting: true, ..Self::passing(node, code, words) }
     }

@@ -1,4 +1,4 @@
-//! How far what the appliance brings into a cluster runs there. Knows nothing of who wants which add-on.
+//! How many workloads of the appliance's add-ons run in a cluster. Knows nothing of the choice of add-ons.
 
 use anyhow::ensure;
 use serde_json::Value;
@@ -8,10 +8,10 @@ use super::{Client, Method};
 /// The label on all objects of an add-on, with its name: that of the property that chooses it (`agent`, `cluster::addons`).
 const LABEL: &str = "kaas.local/add-on";
 
-/// So many workloads of a kind are asked for: there are fewer of all add-ons.
+/// How many workloads of a kind are requested: all add-ons have fewer.
 const MOST: usize = 100;
 
-/// How many pods a workload is to have, and how many of them run.
+/// How many pods a workload should have, and how many of them run.
 type Counts = fn(&Value) -> (u64, u64);
 
 /// A Deployment or a DaemonSet of an add-on.
@@ -21,14 +21,14 @@ pub struct AddOnSeen {
     pub add_on: String,
     /// Namespace and name of the workload.
     pub workload: String,
-    /// How many pods of it are to run.
+    /// How many pods of it should run.
     pub wanted: u64,
-    /// How many of them do, by a controller that has looked at it as it is now.
+    /// How many of them run, if its controller has observed the present generation.
     pub running: u64,
 }
 
 impl Client {
-    /// What runs of the cluster's add-ons.
+    /// The workloads of the cluster's add-ons.
     pub async fn add_ons(&self) -> anyhow::Result<Vec<AddOnSeen>> {
         let mut all = Vec::new();
         let kinds: [(&str, Counts); 2] = [("deployments", deployment), ("daemonsets", daemon_set)];
@@ -44,11 +44,11 @@ impl Client {
     }
 }
 
-/// What a workload says, by what its kind counts.
+/// The state of a workload, by the counts of its kind.
 fn workload(object: &Value, counts: Counts) -> Option<AddOnSeen> {
     let metadata = &object["metadata"];
     let (wanted, running) = counts(object);
-    // What is said of what it was before says nothing of it.
+    // The status of an earlier generation says nothing of the present one.
     let is_seen = number(&object["status"]["observedGeneration"]) >= number(&metadata["generation"]);
     Some(AddOnSeen {
         add_on: metadata["labels"][LABEL].as_str()?.to_owned(),
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_runs_as_its_controller_says_of_it_as_it_is_now() {
+    fn status_of_an_earlier_generation_does_not_count() {
         let metadata =
             json!({"namespace": "kube-system", "name": "coredns", "generation": 2, "labels": {LABEL: "cluster-dns"}});
         let of = |status: Value| json!({"metadata": metadata, "spec": {"replicas": 2}, "status": status});
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(workload(&of_before, deployment), seen(2, 0));
         let nowhere = of(json!({"observedGeneration": 2}));
         assert_eq!(workload(&nowhere, daemon_set), seen(0, 0), "no node is one for it");
-        assert_eq!(workload(&of(json!({})), daemon_set), seen(1, 0), "nobody has looked at it yet");
+        assert_eq!(workload(&of(json!({})), daemon_set), seen(1, 0), "no controller has observed it yet");
         let everywhere = of(json!({"observedGeneration": 2, "desiredNumberScheduled": 3, "numberAvailable": 3}));
         assert_eq!(workload(&everywhere, daemon_set), seen(3, 3));
         assert_eq!(workload(&json!({"metadata": {"namespace": "a", "name": "b"}}), deployment), None);

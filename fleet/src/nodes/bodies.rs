@@ -1,5 +1,5 @@
-//! How much of what others answer is in memory at once, where many are asked who may mean no good: small answers as they come, of large ones
-//! a few, and one of each who is asked. Knows nothing of what is asked.
+//! Limits how many large responses are in memory at once, if many servers are asked and some may be malicious. Small responses
+//! are not limited. Of large ones a few are read at once, and one of each server. Knows nothing of what is asked.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So many bytes of an answer need no room.
+/// The largest response that needs no room, in bytes.
 pub(super) const SMALL: usize = 256 << 10;
 
-/// Room for a few large answers. Clones share it.
+/// Room for a few large responses. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Bodies(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     all: Arc<Semaphore>,
-    /// Of each who is asked, for as long as one of his answers is large or waits for room.
+    /// By server, as long as one of its responses is large or waits for room.
     each: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
-/// The room of one answer.
+/// The room of one response.
 #[derive(Debug)]
 pub(super) struct Room {
     _own: OwnedSemaphorePermit,
@@ -29,12 +29,12 @@ pub(super) struct Room {
 }
 
 impl Bodies {
-    /// Room for so many.
+    /// Room for `large` responses.
     pub fn new(large: usize) -> Self {
         Self(Arc::new(Inner { all: Arc::new(Semaphore::new(large)), each: Mutex::default() }))
     }
 
-    /// Waits for the room of an answer of somebody: whoever has many questions open holds up himself.
+    /// Waits for the room of a server's response. Many open requests to one server delay only that server.
     pub(super) async fn room(&self, whose: &str) -> anyhow::Result<Room> {
         let own = {
             let mut each = self.0.each.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,14 +56,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn of_large_answers_a_few_are_open_and_one_of_each_who_is_asked() {
+    async fn each_server_has_one_large_answer_open() {
         let bodies = Bodies::new(4);
         let (open, of_one) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut all = JoinSet::new();
         for number in 0..40 {
             let (bodies, open, of_one) = (bodies.clone(), Arc::clone(&open), Arc::clone(&of_one));
             all.spawn(async move {
-                // Half of them are of one.
+                // Half of them are of one server.
                 let whose = if number % 2 == 0 { "one".to_owned() } else { number.to_string() };
                 let room = bodies.room(&whose).await.unwrap();
                 let is_ones = usize::from(whose == "one");
@@ -82,6 +82,6 @@ mod tests {
         assert_eq!(seen.iter().map(|(open, _)| *open).max(), Some(4));
         assert!(seen.iter().all(|(_, of_one)| *of_one <= 1), "{seen:?}");
         drop(bodies.room("another").await.unwrap());
-        assert!(bodies.0.each.lock().unwrap().len() <= 1, "nobody is remembered");
+        assert!(bodies.0.each.lock().unwrap().len() <= 1, "no server is remembered");
     }
 }

@@ -1,5 +1,4 @@
-//! An administrator's credentials: what the current context of a kubeconfig
-//! holds, its certificates inside it.
+//! An administrator's credentials: the current context of a kubeconfig, with its certificates inside.
 
 use std::fs;
 use std::net::SocketAddrV4;
@@ -15,19 +14,19 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use zeroize::Zeroizing;
 
-/// How long reaching a server may take, and how long it may say nothing.
+/// How long connecting to a server may take, and how long it may send nothing.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long what was sent may go unacknowledged: the kernel goes on sending what is in the buffer of a connection that was closed (tcp(7),
-/// `TCP_USER_TIMEOUT`), and gives up connecting after it as well.
+/// How long sent data may stay unacknowledged. The kernel continues to send the buffer of a closed connection (tcp(7),
+/// `TCP_USER_TIMEOUT`). It also gives up connecting after this time.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
-/// So long after a request was given up it may still arrive: Linux counts [`UNACKNOWLEDGED`] from the first retransmission, which follows the
-/// writing after a time-out ([`vsphere::GONE`] says of how long).
+/// How long a request may still arrive after it was given up. Linux counts [`UNACKNOWLEDGED`] from the first retransmission,
+/// which follows the write after a timeout (see [`vsphere::GONE`]).
 pub(super) const GONE: Duration = UNACKNOWLEDGED.saturating_add(Duration::from_secs(1));
-/// Both are of the same kernel.
+/// Both describe the same kernel.
 const _: () = assert!(GONE.as_millis() == vsphere::GONE.as_millis());
 
-/// What is shown to a server, and what is trusted.
+/// The client's certificate and key, the server's address, and the CAs that are trusted.
 #[derive(Clone, Debug)]
 pub struct Credentials(Kubeconfig);
 
@@ -35,31 +34,31 @@ impl Credentials {
     /// Reads a kubeconfig as kubeadm and `kaas-agent kubeconfig` write them.
     ///
     /// # Errors
-    /// When it cannot be read or lacks a certificate.
+    /// If it cannot be read or lacks a certificate.
     pub fn read(kubeconfig: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
         let text = Zeroizing::new(text);
         Self::parse(&text).with_context(|| format!("understanding {}", kubeconfig.display()))
     }
 
-    /// The same of a kubeconfig's text, wherever it is kept.
+    /// Reads a kubeconfig from its text.
     ///
     /// # Errors
-    /// When it lacks a certificate, or names a server by another name than its address.
+    /// If it lacks a certificate, or names a server by another name than its address.
     pub fn parse(kubeconfig: &str) -> anyhow::Result<Self> {
         Self::of_address(Kubeconfig::parse(kubeconfig)?)
     }
 
-    /// The same of one that is handed on, and that others may have written: with nothing in it but what is read, and with a certificate that
-    /// its authority has signed.
+    /// Reads a kubeconfig that is handed on, and that others may have written. It must contain nothing more than is read, and its
+    /// certificate must be signed by its CA.
     ///
     /// # Errors
-    /// As of [`Self::parse`]; or there is more in it, or its certificate is another authority's.
+    /// As [`Self::parse`]. Also if it contains more, or another CA signed its certificate.
     pub fn handed_on(kubeconfig: &str) -> anyhow::Result<Self> {
         Self::of_address(Kubeconfig::parse_untrusted(kubeconfig)?)
     }
 
-    /// The name is not quoted: others may have written it, with lines of their own.
+    /// The name is not quoted: others may have written it, with line breaks in it.
     fn of_address(read: Kubeconfig) -> anyhow::Result<Self> {
         if read.server_name.is_some() {
             bail!(
@@ -70,39 +69,39 @@ impl Credentials {
         Ok(Self(read))
     }
 
-    /// Those that somebody was given.
+    /// Credentials that were issued.
     pub(super) fn of(given: Kubeconfig) -> Self {
         Self(given)
     }
 
-    /// When they end; none if that cannot be told.
+    /// The end of their validity. `None` if it is unknown.
     pub fn ends(&self) -> Option<SystemTime> {
         self.0.valid_until()
     }
 
-    /// Fingerprints of the authorities that servers are known by, each of its public key.
+    /// Fingerprints of the CAs that are trusted for servers, each of its public key.
     ///
     /// # Errors
-    /// When one of them is no certificate.
+    /// If one of them is not a certificate.
     pub fn authorities(&self) -> anyhow::Result<Vec<Fingerprint>> {
         let certificates = CertificateDer::pem_slice_iter(self.0.authority.as_bytes());
         let fingerprint = |certificate: Result<CertificateDer<'_>, _>| -> anyhow::Result<Fingerprint> {
             Fingerprint::of_key_of(&certificate?).context("it is no certificate")
         };
-        certificates.map(fingerprint).collect::<Result<_, _>>().context("reading the kubeconfig's authority")
+        certificates.map(fingerprint).collect::<Result<_, _>>().context("reading the kubeconfig's CA")
     }
 
-    /// Where the Kubernetes API is; none if that is said by a name, or with more than `https://address:port`.
+    /// The address of the Kubernetes API. `None` if it has a name, or more than `https://address:port`.
     pub fn address(&self) -> Option<SocketAddrV4> {
         self.server().strip_prefix("https://")?.parse().ok()
     }
 
-    /// The text of a kubeconfig with them, its private key inside. `user` names the entry and the context.
+    /// The text of a kubeconfig with them, including the private key. `user` names the entry and the context.
     pub fn kubeconfig(&self, user: &str) -> Zeroizing<String> {
         self.0.render(user)
     }
 
-    /// The same with one name for all entries: it may stand beside those of other clusters.
+    /// The text of a kubeconfig with one name for all entries, so that it can be merged with those of other clusters.
     pub fn kubeconfig_named(&self, name: &str) -> Zeroizing<String> {
         self.0.render_named(name)
     }
@@ -123,13 +122,13 @@ impl Credentials {
     }
 }
 
-/// The beginning of a client: straight to who is asked and nowhere else, whatever is answered.
+/// The base of a client: it connects only to the given server, and follows no redirection.
 pub(super) fn transport() -> ClientBuilder {
     reqwest::Client::builder()
         .no_proxy()
         .redirect(Policy::none())
         .connect_timeout(SILENCE)
         .read_timeout(SILENCE)
-        // A connection to a VM that was stopped is given up soon, and another one made.
+        // A connection to a VM that was stopped is given up soon, and replaced.
         .tcp_user_timeout(UNACKNOWLEDGED)
 }

@@ -1,5 +1,5 @@
-//! Whoever deployed a cluster, and how he gets his credentials: see [`contract::deployer`]. He trusts what he was shown
-//! through the hypervisor, and nothing that the network says.
+//! The deployer of a cluster, and how it gets credentials: see [`contract::deployer`]. It trusts the fingerprints that the
+//! hypervisor shows, and nothing from the network.
 
 mod pinned;
 
@@ -28,19 +28,19 @@ use tokio_rustls::TlsConnector;
 use super::network::Network;
 use super::{Answer, Bodies, Client, Credentials};
 
-/// How long asking may take in all.
+/// How long a request may take in all.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// What an answer may have at most, in bytes.
+/// The largest response, in bytes.
 const LARGEST: usize = 64 << 10;
 
-/// Whoever deployed a cluster, with his private key. Clones share it.
+/// The deployer of a cluster, with its private key. Clones share it.
 #[derive(Clone)]
 pub struct Deployer {
     key: Arc<PrivateKey>,
-    /// Where its connections live; none if that is wherever it is asked from.
+    /// The thread of its connections. `None` if they live in the caller's runtime.
     network: Option<Arc<Network>>,
-    /// The room that large answers share by the credentials that he was given; none where clusters are his own.
+    /// The room that large responses share if its credentials are used. `None` if the clusters belong to the caller.
     bodies: Option<Bodies>,
     port: u16,
 }
@@ -51,49 +51,49 @@ pub enum DeployerError {
     /// The node refuses, for the reason of this code.
     #[error("{node} refuses: {} [{}]", refused.reason, refused.code)]
     Refused { node: Ipv4Addr, refused: Rejection },
-    /// It cannot be reached, is another one than the hypervisor shows, or answers with something else.
+    /// The node cannot be reached, is not the one that the hypervisor shows, or sends something else.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
 }
 
 impl Deployer {
-    /// A deployer for a program that has a runtime: his connections live there.
+    /// A deployer for a program that has a runtime: its connections live there.
     pub fn new(key: PrivateKey) -> Self {
         Self { key: Arc::new(key), network: None, bodies: None, port: ports::NODE }
     }
 
-    /// The same, asking from inside a network namespace: a lab's.
+    /// As [`Deployer::new`], from inside a network namespace: a lab's.
     pub fn from_inside(key: PrivateKey, namespace: PathBuf) -> anyhow::Result<Self> {
         Ok(Self { network: Some(Arc::new(Network::start(Some(namespace))?)), ..Self::new(key) })
     }
 
-    /// A client with credentials that he was given, whose connections live where his do.
+    /// A client with issued credentials. Its connections live where the deployer's do.
     ///
     /// # Errors
-    /// When the credentials are no certificate and its key.
+    /// If the credentials are not a certificate and its key.
     pub fn client(&self, credentials: &Credentials) -> anyhow::Result<Client> {
         Ok(Client { network: self.network.clone(), bodies: self.bodies.clone(), ..Client::new(credentials)? })
     }
 
-    /// The same, whose clusters' large answers wait for room that others share with them.
+    /// The deployer with shared room for large responses of its clusters.
     #[must_use]
     pub fn within(self, bodies: Bodies) -> Self {
         Self { bodies: Some(bodies), ..self }
     }
 
-    /// Waits for an answer, for callers that are not asynchronous.
+    /// Waits for a response, for callers that are not asynchronous.
     ///
     /// # Panics
-    /// It was made with [`Deployer::new`]: whoever asks has a runtime to wait in.
+    /// It was created with [`Deployer::new`]: the caller has a runtime to wait in.
     pub fn wait<T>(&self, asking: impl Future<Output = T>) -> T {
-        self.network.as_ref().expect("a deployer with a thread of his own").wait(asking)
+        self.network.as_ref().expect("a deployer with a thread").wait(asking)
     }
 
-    /// Asks a node for an administrator's credentials, good for a day. `shown` is what the hypervisor shows of it
-    /// ([`crate::hypervisor::Hypervisor::fingerprints`]).
+    /// Asks a node for an administrator's credentials, valid for a day. `shown` are the fingerprints that the hypervisor shows of
+    /// it ([`crate::hypervisor::Hypervisor::fingerprints`]).
     ///
     /// # Errors
-    /// [`DeployerError`]. Nobody but the node that the hypervisor shows has been sent anything then.
+    /// [`DeployerError`]. Only the node that the hypervisor shows may have been sent anything then.
     pub async fn credentials(&self, node: Ipv4Addr, shown: &Fingerprints) -> Result<Credentials, DeployerError> {
         let (deployer, shown) = (self.clone(), *shown);
         let asked = async move {
@@ -108,7 +108,7 @@ impl Deployer {
         if answer.status != StatusCode::OK.as_u16() {
             return Err(refusal(node, &answer));
         }
-        // As it was sent: a certificate that is cut is none.
+        // Parsed as it was sent: a cut certificate is invalid.
         let issued = serde_json::from_slice(&answer.body).context("understanding the answer");
         let understood = issued.and_then(|issued| self.accept(issued, &shown));
         Ok(understood.with_context(|| format!("taking credentials from {node}"))?)
@@ -118,7 +118,7 @@ impl Deployer {
         let stream = TcpStream::connect(SocketAddr::from((node, self.port))).await?;
         let connector = TlsConnector::from(Arc::new(pinned::only(shown.endpoint)?));
         let stream = connector.connect(ServerName::IpAddress(node.into()), stream).await?;
-        // Only now is it known that this is the node that the hypervisor shows.
+        // Only now it is known that this is the node that the hypervisor shows.
         let request = Session::of(stream.get_ref().1)?.request(&self.key, &shown.ca)?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::post(PATH)
@@ -140,19 +140,19 @@ impl Deployer {
         tokio::pin!(exchange, connection);
         tokio::select! {
             answer = &mut exchange => answer,
-            // What has come whole by then counts, however the connection has ended.
+            // A complete response counts, however the connection has ended.
             ended = &mut connection => exchange.await.map_err(|error| ended.err().map_or(error, anyhow::Error::from)),
         }
     }
 
-    /// What was issued, if it is of the cluster that the hypervisor shows, and for this deployer's key.
+    /// The issued credentials, if they are of the cluster that the hypervisor shows, and for this deployer's key.
     fn accept(&self, issued: Issued, shown: &Fingerprints) -> anyhow::Result<Credentials> {
-        let authorities = certificates(&issued.ca).context("reading the authority")?;
-        let [authority] = authorities.as_slice() else { bail!("it gives {} authorities, not one", authorities.len()) };
-        let fingerprint = Fingerprint::of_key_of(authority).context("its authority is no certificate")?;
+        let authorities = certificates(&issued.ca).context("reading the CA")?;
+        let [authority] = authorities.as_slice() else { bail!("it gives {} CAs, not one", authorities.len()) };
+        let fingerprint = Fingerprint::of_key_of(authority).context("its CA is no certificate")?;
         ensure!(
             fingerprint == shown.ca,
-            "its authority is {fingerprint}, and the hypervisor shows {}: it is another cluster's",
+            "its CA is {fingerprint}, and the hypervisor shows {}: it is another cluster's",
             shown.ca
         );
         let key = self.key.pem();
@@ -172,7 +172,7 @@ fn certificates(pem: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     Ok(CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>()?)
 }
 
-/// What an answer that is not 200 says. A node of before knows nothing of deployers.
+/// The error of a response that is not 200. A node of an earlier version has no such endpoint.
 fn refusal(node: Ipv4Addr, answer: &Answer) -> DeployerError {
     if let Ok(refused) = answer.json::<Rejection>() {
         return DeployerError::Refused { node, refused };

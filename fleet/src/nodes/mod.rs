@@ -1,6 +1,5 @@
-//! The one way to talk to a cluster from outside: HTTPS with an administrator's
-//! kubeconfig, to a node's endpoint or to the Kubernetes API. Knows how to ask,
-//! not what.
+//! HTTPS client for a cluster from outside, with an administrator's kubeconfig: asks a node's endpoint or the Kubernetes API.
+//! Knows how to ask, not what.
 
 mod add_ons;
 mod bodies;
@@ -33,133 +32,133 @@ pub use deployer::{Deployer, DeployerError};
 pub use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 
-/// How long a question and its whole answer may take, if nothing else is said.
+/// How long a request and its whole response may take by default.
 const LIMIT: Duration = Duration::from_secs(14);
 
-/// A request has arrived by then, or never will: so long waits who takes a deployment over from its sender.
+/// A request arrives within this time, or never. A command that takes a deployment over from its sender waits as long.
 const _: () = assert!(LIMIT.as_secs() + GONE.as_secs() < MARGIN.as_secs());
 
-/// What an answer may have at most, in bytes: whoever answers may mean no good. Kubernetes keeps objects of up to 1.5 MiB (etcd's
+/// The largest response, in bytes: the server may be malicious. Kubernetes keeps objects of up to 1.5 MiB (etcd's
 /// `--max-request-bytes`), and writes up to six bytes for one of them: `<` is `\u003c` (Go's `json.Encoder`).
 pub(crate) const LARGEST: usize = 16 << 20;
 
-/// How many objects and lists of JSON an answer may have at most. Each takes hundreds of bytes of memory, and two of the answer. An
-/// object of Kubernetes' has at most as many as there are empty ones, with names, in what etcd keeps of it: `"a":{},`.
+/// The most objects and lists of JSON in a response. Each takes hundreds of bytes of memory, and two of the response. An object
+/// of Kubernetes has at most as many as etcd can keep empty ones with names: `"a":{},`.
 const MOST: usize = 300_000;
 
-/// Asks with an administrator's credentials. Made once: connections are kept, and clones share them.
+/// Asks with an administrator's credentials. Created once: connections are kept, and clones share them.
 #[derive(Clone)]
 pub struct Client {
     /// The Kubernetes API's address, as `https://address:port`.
     server: String,
     http: reqwest::Client,
-    /// Where its connections live; none if that is wherever it is asked from.
+    /// The thread of its connections. `None` if they live in the caller's runtime.
     network: Option<Arc<Network>>,
-    /// How long a question and its whole answer may take.
+    /// How long a request and its whole response may take.
     limit: Duration,
-    /// The room that large answers share; none where whoever is asked is the asker's own.
+    /// The room that large responses share. `None` if the server belongs to the caller.
     bodies: Option<Bodies>,
-    /// What this is counted by, beside Tokio's timers, which stand still while the machine sleeps.
+    /// The clock for the limit, in addition to Tokio's timers, which stop while the machine sleeps.
     clock: Clock,
 }
 
-/// What the body of a request is, if nothing else is said.
+/// The default type of a request's body.
 const JSON: &str = "application/json";
 
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
-    /// The room that it has for as long as it is there, where it is large and others share it.
+    /// The room of a large response that shares it, as long as the response exists.
     room: Option<Arc<bodies::Room>>,
 }
 
-/// Large answers that share room are read one at a time: what is made of them takes many times their bytes.
+/// Large responses that share room are parsed one at a time: parsing takes many times their bytes.
 static READING: Mutex<()> = Mutex::new(());
 
-/// Somebody has answered, and not with what was asked for: whoever is silent does not get as far as that.
+/// The server answered, but not with the requested data. A silent server does not lead to this error.
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
 pub(crate) struct Answered {
     words: String,
     source: Option<reqwest::Error>,
-    /// Whether it was longer than any that is read.
+    /// Whether the response was too long to be read.
     pub(crate) too_long: bool,
 }
 
 impl Answered {
-    /// An answer that comes to this.
+    /// An error response with these words.
     pub(crate) fn with(words: impl Into<String>) -> Self {
         Self { words: words.into(), source: None, too_long: false }
     }
 
-    /// An answer of which nothing is read.
+    /// A response that is not read.
     fn too_long() -> Self {
         Self { too_long: true, ..Self::with(format!("the answer is longer than {} MiB", LARGEST >> 20)) }
     }
 
-    /// The same of one that would need more memory than it has bytes.
+    /// A response that would need more memory than it has bytes.
     fn too_many() -> Self {
         Self { too_long: true, ..Self::with(format!("the answer has more than {MOST} objects and lists")) }
     }
 
-    /// An answer that has ended too early.
+    /// A response that ended too early.
     fn cut(error: reqwest::Error) -> Self {
         Self { source: Some(error), ..Self::with("the answer has ended too early") }
     }
 }
 
-/// Why there is no answer. Once there is a connection that TLS trusts, only time tells whether somebody is there: who ends
-/// it is.
+/// Why there is no response. If the connection was established and TLS trusts it, only a timeout means a silent server. Otherwise
+/// the server has ended the connection.
 fn unanswered(error: reqwest::Error) -> anyhow::Error {
     if error.is_connect() || error.is_timeout() { error.into() } else { Answered::cut(error).into() }
 }
 
 impl Answer {
-    /// One that needs no room.
+    /// A response that needs no room.
     pub fn of(status: u16, body: Vec<u8>) -> Self {
         Self { status, body, room: None }
     }
 
-    /// The body, read as JSON. All text in it is plain and cut: whatever is made of it may be shown and kept.
+    /// The body, read as JSON. All text in it is plain and cut, so that it may be shown and kept.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If it is something else.
     pub fn json<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         let _turn = self.room.as_ref().map(|_| READING.lock().unwrap_or_else(PoisonError::into_inner));
         let read = || serde_json::from_value(plain(serde_json::from_slice(&self.body)?));
         read().with_context(|| format!("understanding the answer {:?}", self.words()))
     }
 
-    /// The beginning of the body, for people.
+    /// The beginning of the body, for messages.
     pub fn words(&self) -> String {
         told(&String::from_utf8_lossy(&self.body))
     }
 }
 
-/// What somebody else said, fit for a terminal and a journal: as [`clean`] leaves it, and cut.
+/// Another party's text, safe for a terminal and a journal: as [`clean`] leaves it, and cut.
 pub(crate) fn told(text: &str) -> String {
     clean(text).chars().take(500).collect()
 }
 
-/// A text on one line, without characters that move, colour, turn or hide what stands beside them.
+/// A text on one line, without characters that move, colour, turn or hide the text next to them.
 pub fn clean(text: &str) -> String {
     text.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect::<String>().trim().to_owned()
 }
 
-/// Whether a character stands for itself alone, wherever it is shown.
+/// Whether a character only shows itself, wherever it is shown.
 pub fn is_plain(c: char) -> bool {
     !c.is_control() && !is_unseen(c)
 }
 
-/// Whether a character is a separator of lines, a mark of the direction of text, or takes no place: none is a control
-/// character of Unicode's, and each can make a text read as another one (Unicode TR 36, section 2.5).
+/// Whether a character separates lines, marks the direction of text, or takes no space. None is a control character of Unicode,
+/// and each can disguise a text as another one (Unicode TR 36, section 2.5).
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A value whose texts are all plain and cut, the names of its fields too.
+/// A value with plain and cut texts, including the names of its fields.
 fn plain(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(told(&text)),
@@ -173,12 +172,12 @@ impl Client {
     /// A client with the credentials of a kubeconfig's current context, on this process's network.
     ///
     /// # Errors
-    /// When the file cannot be read or lacks a certificate.
+    /// If the file cannot be read or lacks a certificate.
     pub fn of_kubeconfig(kubeconfig: &Path) -> anyhow::Result<Self> {
         Self::on(kubeconfig, None)
     }
 
-    /// The same, asking from inside a network namespace: a lab's.
+    /// As [`Client::of_kubeconfig`], from inside a network namespace: a lab's.
     pub fn from_inside(kubeconfig: &Path, namespace: PathBuf) -> anyhow::Result<Self> {
         Self::on(kubeconfig, Some(namespace))
     }
@@ -186,7 +185,7 @@ impl Client {
     /// A client for a program that has a runtime: its connections live there, and it starts no thread.
     ///
     /// # Errors
-    /// When the credentials are no certificate and its key.
+    /// If the credentials are not a certificate and its key.
     pub fn new(credentials: &Credentials) -> anyhow::Result<Self> {
         Ok(Self {
             server: credentials.server().to_owned(),
@@ -203,7 +202,7 @@ impl Client {
         Ok(Self { network: Some(Arc::new(Network::start(namespace)?)), ..client })
     }
 
-    /// The same client, giving up on a question after `limit`.
+    /// The client with another limit for a request and its response.
     ///
     /// # Panics
     /// A request could arrive after [`MARGIN`].
@@ -214,21 +213,21 @@ impl Client {
         Self { limit, ..self }
     }
 
-    /// The same client, whose large answers wait for room that others share with it. That is part of the time which an answer may take.
+    /// The client with shared room for large responses. Waiting for room is part of the time that a response may take.
     #[must_use]
     pub fn within(self, bodies: Bodies) -> Self {
         Self { bodies: Some(bodies), ..self }
     }
 
-    /// Waits for an answer, for callers that are not asynchronous.
+    /// Waits for a response, for callers that are not asynchronous.
     ///
     /// # Panics
-    /// It was made with [`Client::new`]: whoever asks has a runtime to wait in.
+    /// It was created with [`Client::new`]: the caller has a runtime to wait in.
     pub fn wait<T>(&self, asking: impl Future<Output = T>) -> T {
-        self.network.as_ref().expect("a client with a thread of its own").wait(asking)
+        self.network.as_ref().expect("a client with a thread").wait(asking)
     }
 
-    /// Does work where the connections live.
+    /// Runs work on the thread of the connections.
     async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
@@ -239,10 +238,10 @@ impl Client {
         }
     }
 
-    /// Asks a node's endpoint.
+    /// Sends a request to a node's endpoint.
     ///
     /// # Errors
-    /// When the node cannot be reached or trusted.
+    /// If the node cannot be reached or trusted.
     pub async fn ask_node(
         &self,
         node: Ipv4Addr,
@@ -253,25 +252,26 @@ impl Client {
         self.ask(method, &format!("https://{node}:{}{path}", ports::NODE), JSON, body).await
     }
 
-    /// Asks the Kubernetes API that the kubeconfig names. What is patched is a part of an object, over what is there (RFC 7386).
+    /// Sends a request to the Kubernetes API of the kubeconfig. A patch is a part of an object, merged into the present one (RFC
+    /// 7386).
     pub async fn ask_api(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
         let form = if method == Method::PATCH { "application/merge-patch+json" } else { JSON };
         self.ask(method, &format!("{}{path}", self.server), form, body).await
     }
 
-    /// Has the Kubernetes API make an object, or change it to what is said of it here (Kubernetes, "Server-Side Apply"). `path` is the
-    /// object's own, with who applies it.
+    /// Creates an object through the Kubernetes API, or changes it to these fields (Kubernetes, "Server-Side Apply"). `path` is
+    /// the object's own, with the field manager.
     pub async fn apply(&self, path: &str, object: &Value) -> anyhow::Result<Answer> {
         // YAML includes JSON.
         self.ask(Method::PATCH, &format!("{}{path}", self.server), "application/apply-patch+yaml", Some(object)).await
     }
 
     async fn ask(&self, method: Method, address: &str, form: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        // What changes something is asked right after it was permitted: what connects when its time is over is not sent any more.
+        // A change is requested right after it was permitted. A connection that is established after the limit sends nothing.
         let until = Until::within(&self.clock, self.limit);
         let mut request = self.http.request(method, address).timeout(self.limit);
         if let Some(body) = body {
-            // A header that is there stays.
+            // A header that is already set stays.
             request = request.header(CONTENT_TYPE, form).json(body);
         }
         let (bodies, whose) = (self.bodies.clone(), self.server.clone());
@@ -297,7 +297,7 @@ impl Client {
     }
 }
 
-/// How many objects and lists a text of JSON has (RFC 8259), counted without memory for them.
+/// The number of objects and lists in a text of JSON (RFC 8259), counted without memory for them.
 fn nested(json: &[u8]) -> usize {
     let (mut count, mut is_text, mut is_escaped) = (0, false, false);
     for byte in json {
@@ -328,7 +328,7 @@ pub(crate) mod tests {
         Client { server, http: credentials::transport().build().unwrap(), network, limit: LIMIT, bodies: None, clock }
     }
 
-    /// What comes of a question when who is asked says this, over a connection that is trusted, and closes it.
+    /// The result of a request if the server sends this over a trusted connection, and closes it.
     pub(crate) fn said(what: &[u8]) -> anyhow::Result<Answer> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = client(format!("http://{}", listener.local_addr().unwrap()));
@@ -336,7 +336,7 @@ pub(crate) mod tests {
             scope.spawn(|| {
                 let (mut stream, _) = listener.accept().unwrap();
                 let _ = stream.read(&mut [0; 1024]);
-                // Who asks may have heard enough.
+                // The client may have read enough.
                 let _ = stream.write_all(what);
             });
             client.wait(client.ask_api(Method::GET, "/v1/node", None))
@@ -357,17 +357,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_redirection_is_an_answer_and_leads_nowhere() {
+    fn a_redirection_is_an_answer_and_not_followed() {
         let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
         elsewhere.set_nonblocking(true).unwrap();
         let to = elsewhere.local_addr().unwrap();
         let answer = format!("HTTP/1.1 307 Elsewhere\r\nLocation: http://{to}/\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(said(answer.as_bytes()).unwrap().status, 307);
-        assert!(elsewhere.accept().is_err(), "nobody is asked elsewhere");
+        assert!(elsewhere.accept().is_err(), "no other server is asked");
     }
 
     #[test]
-    fn an_answer_of_more_objects_than_kubernetes_has_is_not_read_into_memory() {
+    fn an_answer_with_too_many_objects_is_refused() {
         let answered = |item: &str, count: usize| {
             let body = format!("{{\"items\":[{}]}}", vec![item; count].join(","));
             said(
@@ -377,13 +377,13 @@ pub(crate) mod tests {
         };
         let refused = answered(r#"{"":0}"#, 400_000).unwrap_err();
         assert!(refused.downcast_ref::<Answered>().is_some_and(|answered| answered.too_long), "{refused:#}");
-        // What is within texts takes no more than its length.
+        // Brackets within texts take no more than their length.
         assert!(answered(r#""\"{[{[\\""#, 400_000).is_ok());
         assert_eq!(nested(br#"{"a{":[1,{"b\"[":"\\"}]}"#), 3);
     }
 
     #[test]
-    fn a_large_answer_waits_for_room_and_a_small_one_does_not() {
+    fn only_a_large_answer_waits_for_room() {
         let bodies = Bodies::new(1);
         let asked = |length: usize| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -395,7 +395,7 @@ pub(crate) mod tests {
                     let (mut stream, _) = listener.accept().unwrap();
                     let _ = stream.read(&mut [0; 1024]);
                     let _ = stream.write_all(head.as_bytes());
-                    // Who asks may have given up.
+                    // The client may have given up.
                     let _ = stream.write_all(&vec![b'x'; length]);
                 });
                 client.wait(client.ask_api(Method::GET, "/api/v1/nodes", None))
@@ -408,7 +408,7 @@ pub(crate) mod tests {
         drop(room);
         let answer = asked(4 * SMALL).unwrap();
         assert_eq!(answer.body.len(), 4 * SMALL);
-        // It is in memory, and read as long as it is there.
+        // The response is in memory, and holds its room.
         assert!(asked(4 * SMALL).is_err());
         assert!(answer.json::<Value>().is_err());
         drop(answer);
@@ -416,20 +416,20 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_with_a_runtime_asks_with_credentials_from_no_file_and_without_a_thread() {
+    async fn a_client_in_a_runtime_starts_no_thread() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("https://{}", listener.local_addr().unwrap());
         let credentials = Credentials::parse(&kubeconfig(&server).render("admin")).unwrap();
         let client = Client::new(&credentials).unwrap();
         assert!(client.network.is_none());
-        // Who takes the connection and says nothing of TLS: the question has come out of this very runtime.
+        // The server accepts the connection and does not speak TLS: the request came from this runtime.
         let taken = tokio::spawn(async move { drop(listener.accept().await.unwrap()) });
         client.ask_api(Method::GET, "/version", None).await.unwrap_err();
         taken.await.unwrap();
     }
 
     #[tokio::test]
-    async fn what_was_permitted_before_the_machine_slept_is_not_sent_to_a_node_after_it() {
+    async fn no_change_is_sent_after_the_machine_slept() {
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
         let chain = vec![certificate.der().clone()];
@@ -445,15 +445,15 @@ pub(crate) mod tests {
         let server = format!("https://{}", listener.local_addr().unwrap());
         let given = Kubeconfig { authority: certificate.pem(), ..kubeconfig(&server) };
         let own = Client::new(&Credentials::parse(&given.render("admin")).unwrap()).unwrap();
-        // Its connections live here, or on a thread of their own.
+        // Its connections live in this runtime, or on a separate thread.
         let apart = Client { network: Some(Arc::new(Network::start(None).unwrap())), ..own.clone() };
-        // Longer than this machine may stand still meanwhile.
+        // Longer than this machine may be suspended meanwhile.
         let limit = Duration::from_secs(3600);
         for (client, slept) in [(&own, 0), (&own, 7200), (&apart, 0), (&apart, 7200)] {
             let client = Client { limit, clock: Clock::default(), ..client.clone() };
             let node = async {
                 let (stream, _) = listener.accept().await.unwrap();
-                // It is connecting, and was permitted what it asks for.
+                // The client is connecting, and its request was permitted.
                 client.clock.sleep(Duration::from_secs(slept));
                 let Ok(mut stream) = acceptor.accept(stream).await else { return 0 };
                 tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 1024]).await.unwrap_or(0)
@@ -466,7 +466,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn credentials_for_another_name_than_the_address_are_refused() {
+    fn credentials_with_a_tls_server_name_are_refused() {
         let name = Some("x\nerror: the cluster is gone".to_owned());
         let named = Kubeconfig { server_name: name, ..kubeconfig("https://10.0.0.10:6443") };
         let error = Credentials::parse(&named.render("admin")).unwrap_err().to_string();
@@ -477,12 +477,12 @@ pub(crate) mod tests {
 
     #[test]
     #[should_panic(expected = "a request may take less than 15 s, not 15")]
-    fn no_request_may_arrive_after_its_senders_successor_has_begun() {
+    fn a_limit_beyond_the_lease_margin_is_refused() {
         drop(client(String::new()).with_limit(MARGIN.saturating_sub(GONE)));
     }
 
     #[test]
-    fn what_an_answer_says_cannot_move_colour_or_turn_what_is_shown() {
+    fn text_of_an_answer_cannot_change_the_terminal() {
         assert_eq!(told("a\u{1b}[2J\r\nb\u{9b}1A\u{202e}c\u{2028}d\u{200b}e"), "a [2J  b 1A c d e");
         assert_eq!(told(&"\n".repeat(600)), "");
         let body = serde_json::json!({"a": ["x\u{1b}[1A", {"\u{7f}b": "y\nz"}], "c": 7, "long": "l".repeat(600)});

@@ -1,5 +1,5 @@
-//! The thread that a client's connections live on. A network namespace belongs to a thread: what is asked from inside
-//! one is asked there, and the rest of the process stays where it is.
+//! The thread of a client's connections. A network namespace belongs to a thread: requests from inside one run there, and the
+//! rest of the process stays in its own.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ impl Network {
             };
             match enter() {
                 Ok(runtime) => {
-                    // Whoever started it may be gone already.
+                    // The thread that started it may have ended already.
                     let _ = started.send(Ok(runtime.handle().clone()));
                     let _ = runtime.block_on(ended);
                 }
@@ -48,10 +48,10 @@ impl Network {
         Ok(Self { tasks, _end: end })
     }
 
-    /// Does work on the thread. Who stops waiting for it ends it.
+    /// Runs work on the thread. If the caller stops waiting, the work ends.
     ///
     /// # Errors
-    /// Its own.
+    /// The work's own.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
@@ -61,7 +61,7 @@ impl Network {
         tasks.join_next().await.context("a task")?.context("the thread for connections has ended")?
     }
 
-    /// Waits for what its caller has begun.
+    /// Waits for work that its caller has begun.
     pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.tasks.block_on(work)
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_nobody_waits_for_any_more_is_ended() {
+    fn work_ends_if_its_caller_stops_waiting() {
         let network = Network::start(None).unwrap();
         let (holding, mut dropped) = oneshot::channel::<()>();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();

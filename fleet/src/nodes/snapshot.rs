@@ -1,4 +1,4 @@
-//! Pulls a fresh snapshot of the cluster's store from a node.
+//! Pulls a new snapshot of the cluster's store from a node.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,17 +20,16 @@ use super::{Client, told};
 use crate::files;
 use crate::lease::SpaceQuota;
 
-/// The pause between two questions while the node takes the snapshot.
+/// The pause between two requests while the node takes the snapshot.
 const PACE: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Lets a node take a snapshot and keeps it in `output`, for its owner's
-    /// eyes only. The output is there whole and verified, or not at all.
-    /// Returns its size in bytes.
+    /// Requests a snapshot of a node, and keeps it in `output`, readable by its owner only. The output exists complete and
+    /// verified, or not at all. Returns its size in bytes.
     ///
     /// # Errors
-    /// The node cannot be reached or trusted, refuses, takes longer than `limit` for it and for sending it, promises more than
-    /// there is `room` for once it does, or what came is not what it sent.
+    /// If the node cannot be reached or trusted, or refuses. If taking and sending it exceeds `limit`, or its announced size
+    /// exceeds `room`. If the received data is not the sent data.
     pub async fn pull_snapshot(
         &self,
         node: Ipv4Addr,
@@ -49,7 +48,7 @@ impl Client {
     }
 }
 
-/// Asks until the snapshot comes.
+/// Repeats the request until the snapshot arrives.
 async fn pull(http: &reqwest::Client, address: &str, output: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
     loop {
         let answer = http.get(address).send().await?;
@@ -61,7 +60,7 @@ async fn pull(http: &reqwest::Client, address: &str, output: &Path, room: &Space
     }
 }
 
-/// The beginning of an answer, for people.
+/// The beginning of a response, for messages.
 async fn words(mut answer: Response) -> String {
     let mut body = Vec::new();
     while let Ok(Some(part)) = answer.chunk().await {
@@ -73,16 +72,16 @@ async fn words(mut answer: Response) -> String {
     told(&String::from_utf8_lossy(&body))
 }
 
-/// So much is read of a refusal, in bytes.
+/// How much of a refusal is read, in bytes.
 const WORDS: usize = 4096;
 
-/// What a snapshot may have at most, in bytes: twice what etcd's maintainers advise for a store.
+/// The largest snapshot, in bytes: twice what etcd's maintainers advise for a store.
 const LARGEST: u64 = 16 << 30;
 
-/// So many parts of an answer wait to be written.
+/// How many parts of a response wait to be written.
 const AHEAD: usize = 8;
 
-/// Writes the answer beside its place, verifies it, and renames it.
+/// Writes the response next to its final path, verifies it, and renames it.
 async fn keep(answer: Response, output: &Path, room: &SpaceQuota) -> anyhow::Result<u64> {
     let promised = answer.content_length().context("the node does not say how long the snapshot is")?;
     let digest = answer.headers().get("repr-digest").and_then(|digest| digest.to_str().ok()).unwrap_or_default();
@@ -100,7 +99,7 @@ async fn keep(answer: Response, output: &Path, room: &SpaceQuota) -> anyhow::Res
                 Ok(file)
             })
         });
-        // It is taken until the file has its name, and is seen by that.
+        // The room is taken until the file has its name, and counts by it.
         let (file, _taken) = made.await.context("the thread that makes it has ended")??;
         let (file, sum) = written(answer, promised, file).await?;
         if BASE64_STANDARD.encode(sum.finalize()) != digest {
@@ -113,7 +112,8 @@ async fn keep(answer: Response, output: &Path, room: &SpaceQuota) -> anyhow::Res
     kept.with_context(|| format!("keeping {}", output.display()))
 }
 
-/// Takes the room before anything comes: who looks meanwhile sees how much is left. A file system that cannot do so is written as it is.
+/// Takes the room before any data arrives, so that others see the remaining space. If the file system cannot do that, the file is
+/// written without.
 fn reserve(file: &impl AsFd, bytes: u64) -> io::Result<()> {
     let bytes = i64::try_from(bytes).map_err(io::Error::other)?;
     // An empty range is refused.
@@ -126,7 +126,7 @@ fn reserve(file: &impl AsFd, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Writes what is promised of an answer, and its sum with it: where blocking disturbs nobody, for a disk may be slow.
+/// Writes the announced bytes of a response, and computes their sum. Runs on a blocking thread, because a disk may be slow.
 async fn written<W: Write + Send + 'static>(
     mut answer: Response,
     promised: u64,
@@ -147,7 +147,7 @@ async fn written<W: Write + Send + 'static>(
         if size > promised {
             bail!("the snapshot has {promised} bytes, and more came");
         }
-        // Who writes has ended: why, he says himself.
+        // The writer has ended, and reports the reason itself.
         if parts.send(part.to_vec()).await.is_err() {
             break;
         }
@@ -169,7 +169,7 @@ mod tests {
 
     use crate::lease::{Budget, LatestSnapshot, Promised, Snapshots as _};
 
-    /// What comes of an answer with this header and body, where there is room for 7 bytes.
+    /// The result of a response with this header and body, with room for 7 bytes.
     fn kept(header: &str, body: &str, output: &Path) -> anyhow::Result<u64> {
         let budget = Budget { most: 7, part: 100, share: 100, reserve: 0 };
         let directory = output.parent().unwrap().to_owned();
@@ -177,7 +177,7 @@ mod tests {
         answered(header, body, async |answer| keep(answer, output, &room).await)
     }
 
-    /// A directory in one that has nothing else.
+    /// A directory in one that has no other entry.
     fn alone() -> (tempfile::TempDir, std::path::PathBuf) {
         let shared = tempfile::tempdir().unwrap();
         let directory = shared.path().join("team.shop");
@@ -185,7 +185,7 @@ mod tests {
         (shared, directory)
     }
 
-    /// What is made of an answer with this header and body, by a runtime of one thread.
+    /// The result of `done` for a response with this header and body, in a runtime of one thread.
     fn answered<T>(
         header: &str,
         body: &str,
@@ -208,7 +208,7 @@ mod tests {
         kept
     }
 
-    /// A server that says `first`, and then `more` for as long as anybody listens; what a client makes of it in `limit`.
+    /// A server that sends `first`, and then `more` until the client disconnects. Returns the client's result within `limit`.
     fn pulled(first: &str, more: &'static str, limit: Duration) -> Option<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_refusal_without_end_only_the_beginning_is_read() {
+    fn an_endless_refusal_is_cut() {
         let refusal = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\nno\u{1b}[2Jt now ";
         let error = pulled(refusal, "and so on and so on and so on ", Duration::from_secs(30)).expect("an answer");
         assert!(error.starts_with("the node answers 503 Service Unavailable: no [2Jt now and so on"), "{error}");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_whole_and_has_the_right_sum_is_kept() {
+    fn a_cut_or_altered_snapshot_is_not_kept() {
         let (_shared, directory) = alone();
         let output = directory.join("s.db");
         let digest = "Repr-Digest: sha-256=:TBNxem9gT9Qm4t1hqLut8mZi/y18DV2kyNd/WaOcKC4=:\r\n";
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_promises_more_than_there_is_room_for_is_refused_before_anything_is_written() {
+    fn a_snapshot_beyond_the_room_is_refused() {
         let (_shared, directory) = alone();
         let output = directory.join("s.db");
         let digest = "Repr-Digest: sha-256=:TBNxem9gT9Qm4t1hqLut8mZi/y18DV2kyNd/WaOcKC4=:\r\n";
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }
 
-    /// A disk that takes nothing before somebody else had a turn.
+    /// A disk that writes nothing before another task had a turn.
     struct Slow(std::sync::mpsc::Receiver<()>);
 
     impl Write for Slow {
@@ -293,10 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn others_have_their_turn_while_a_slow_disk_is_written_to() {
+    fn other_tasks_run_while_a_slow_disk_writes() {
         let (turn, waits) = std::sync::mpsc::channel();
         let written = answered("Content-Length: 7\r\n", "a store", async move |answer| {
-            // Turns for all parts that it may come in.
+            // A turn for each part that the response may have.
             let other = tokio::spawn(async move { (0..7).try_for_each(|_| turn.send(())) });
             let written = written(answer, 7, Slow(waits)).await.map(drop);
             other.await??;

@@ -1,5 +1,5 @@
-//! Does one thing for a worker. What follows from a note is done after the note is kept; where a call's answer is lost,
-//! the next look says what has become of it.
+//! Runs one action for a worker. A record is saved before the action that follows from it. If a call's response is lost, the next
+//! inventory shows the result.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,10 +27,10 @@ use crate::hypervisor::{Addition, ImageTemplate, Networks, Placement, PowerState
 use crate::lease::AllocatedIds;
 use crate::upgrade::{GuardedHypervisor, Reason};
 
-/// How long a round asks the pods of one worker to move away, and one request more: the others of that round wait meanwhile.
+/// How long a round evicts the pods of one worker, plus one request. The other workers of that round wait meanwhile.
 const EVICTING: Duration = Duration::from_secs(60);
 
-/// How many characters may be said of the pods that may not go, and of what ends that: a reason has no more than 500.
+/// The characters for pods that may not be evicted, and for what ends that. A reason has at most 500.
 const WORDS: usize = 450;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -45,12 +45,12 @@ pub(super) struct ActionContext<'a> {
     pub(super) workers: &'a Workers<'a>,
     pub(super) hypervisor: GuardedHypervisor<'a>,
     pub(super) cluster: GuardedCluster<'a>,
-    /// Of each worker that leaves, the pod that was asked last to move away, by namespace and name. Kept for one command.
+    /// By leaving worker, the pod that was evicted last, by namespace and name. Kept for one command.
     pub(super) turns: Mutex<BTreeMap<String, (String, String)>>,
 }
 
 impl ActionContext<'_> {
-    /// Does one thing. What was seen may have changed meanwhile: the calls themselves refuse then.
+    /// Runs one action. If the inventory is outdated, the calls themselves refuse.
     pub(super) async fn act(
         &self,
         records: &mut Records<'_>,
@@ -68,7 +68,7 @@ impl ActionContext<'_> {
         {
             self.is_alone(vm).await?;
         }
-        // A look may be old by now: another worker's VM was made meanwhile.
+        // The inventory may be old: another worker's VM may have been created meanwhile.
         let with = |state, reason| {
             let mut entered = machine.clone();
             entered.enter(state, (self.workers.clock)(), reason);
@@ -81,17 +81,18 @@ impl ActionContext<'_> {
             Action::PowerOn(_) => self.power_on(records, seen, machine).await,
             Action::Hear(_, key) => save(records, WorkerRecord { key: Some(key.clone()), ..machine }).await,
             Action::Suspect(_, key) => {
-                // Its VM may say nothing any more by the time that it is to go.
+                // Its VM may report nothing when the worker is to be removed.
                 let key = machine.key.clone().or_else(|| Some(key.clone()));
                 save(records, WorkerRecord { key, impersonated: true, ..machine }).await
             }
             Action::Joined(_) => {
-                // Of one that joins again it is how long it took at first.
+                // For a worker that joins again, this stays the first duration.
                 let took = seen.now.saturating_sub(machine.since);
                 let joined_seconds = machine.joined_seconds.or(Some(took));
                 let mut joined = with(State::Running, None);
                 (joined.joined_seconds, joined.was_powered_on, joined.impersonated) = (joined_seconds, false, false);
-                // One that it was seen by to be another's, and did not join by, would show that of it once more when it goes.
+                // If it was impersonated under another key and did not join with that key, the key would show the same again when
+                // it leaves.
                 let let_in = seen.let_in.get(&machine.name);
                 joined.key = joined.key.filter(|key| let_in.is_none_or(|let_in| let_in == key));
                 let says = node(seen, &machine)?.minor();
@@ -153,8 +154,8 @@ impl ActionContext<'_> {
                 Ok(ActionOutcome::Changed)
             }
             Action::Forget(..) => {
-                // Its VM is gone: who was let in by its name is somebody else, whether he has made a node by it or bides his
-                // time. One that has never had a token has let nobody in: a node of its name was somebody's before.
+                // Its VM is gone: a client that was admitted by its name is another one, whether it has made a node or not. A
+                // worker that never had a token admitted no client: a node of its name existed before.
                 let had_token = machine.expires > 0;
                 if had_token || matches!(seen.node(&machine), Node::Absent) {
                     let released = self.cluster.release_name(&machine.name).await;
@@ -167,14 +168,14 @@ impl ActionContext<'_> {
         }
     }
 
-    /// Refuses what would follow from a VM while another one that may run has its BIOS UUID elsewhere: the one that was seen may be a copy.
-    /// It is asked here, and not at each look: a drain may be blocked for days.
+    /// Refuses an action if another VM with the same BIOS UUID may run elsewhere: the VM that was seen may be a copy. Checked
+    /// here, not in each round, because a drain may be blocked for days.
     async fn is_alone(&self, vm: &Vm) -> Result<(), ActionError> {
         let doubles = self.hypervisor.doubles(vm).await?;
         not_alone(vm, &doubles).map_or(Ok(()), |why| Err(ActionError::Refused(why)))
     }
 
-    /// Notes the number first: a name that was noted is never used again, nor is one of a VM that a damaged journal has left.
+    /// Saves the number first: a recorded name is never used again, nor that of a VM from a damaged journal.
     async fn add(
         &self,
         records: &mut Records<'_>,
@@ -192,11 +193,12 @@ impl ActionContext<'_> {
         Ok(WorkerRecord { allocated_uuid: vm, ..WorkerRecord::new(&pool, id, address, (self.workers.clock)()) })
     }
 
-    /// Makes token and VM. Without a whole VM the token is of no use to anybody: it is removed, and both are made anew.
-    /// Where that took so long that the token leaves no time to join, the next one would take as long: a person is asked.
+    /// Creates the token and the VM. If the VM is incomplete, the token has no use: it is removed, and both are created again. If
+    /// the VM took so long that the token leaves no time to join, the next one would too. Then the worker fails, for the
+    /// operator.
     async fn import(&self, records: &mut Records<'_>, machine: WorkerRecord) -> Result<ActionOutcome, ActionError> {
         let pool = records.kept().pool.clone();
-        let none = || Reason::new(reason::NO_CONTROL_NODE, "there is no control node's VM to put it beside");
+        let none = || Reason::new(reason::NO_CONTROL_NODE, "there is no control-plane node's VM to put it next to");
         let beside = self.workers.beside.as_ref().ok_or_else(|| ActionError::Refused(none()))?;
         let placed = (self.workers.placed)(&machine.name);
         let staged = match self.staged(records, &machine, beside, &placed.placement).await {
@@ -207,7 +209,7 @@ impl ActionContext<'_> {
         let timeout_factor = self.workers.site.timeout_factor();
         let token = Token::new(&machine.name, now, timeout_factor);
         let (id, expires) = (Some(token.id.clone()), token.expires);
-        // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
+        // A UUID from an earlier attempt is used again: no VM has it, or that VM would be removed first.
         let drawn = machine.allocated_uuid.unwrap_or_else(Uuid::new_v4);
         let noted = WorkerRecord {
             token: id,
@@ -244,7 +246,7 @@ impl ActionContext<'_> {
         }
     }
 
-    /// Makes a token for one that joins again, and gives it to its VM.
+    /// Creates a token for a worker that joins again, and sets it in its VM.
     async fn invite(
         &self,
         records: &mut Records<'_>,
@@ -261,7 +263,7 @@ impl ActionContext<'_> {
         let given = self.hypervisor.set_properties(vm(seen, &noted)?, &properties).await.map_err(ActionError::from);
         let since = (self.workers.clock)();
         match given {
-            // Another token would be refused as well. Its form is as it was, and so is the key that it was let in with.
+            // Another token would be refused as well. Its properties are unchanged, and so is the key that it was admitted with.
             Err(ActionError::Refused(why)) => {
                 save(
                     records,
@@ -271,7 +273,7 @@ impl ActionContext<'_> {
             }
             given => {
                 given?;
-                // Whoever was in its place was let in by another token than this one.
+                // A client in its place was admitted with another token than this one.
                 let joining = WorkerRecord { state: State::Joining, reason: None, impersonated: false, since, ..noted };
                 save(records, joining).await
             }
@@ -297,7 +299,7 @@ impl ActionContext<'_> {
         if vm.power == PowerState::Off {
             self.hypervisor.power_on(vm).await?;
         }
-        // Whoever shuts it down from now on wants it off.
+        // If it is shut down from now on, it should stay off.
         if noted.was_powered_on {
             save(records, WorkerRecord { was_powered_on: false, ..noted }).await
         } else {
@@ -316,8 +318,8 @@ impl ActionContext<'_> {
         save(records, WorkerRecord { state: State::Failed, reason: Some(why), since, ..machine }).await
     }
 
-    /// The machine's image where its VM is to be put. That of the pool can be laid there; one that the pool has left
-    /// behind is there or is not needed any more.
+    /// The worker's image at the placement of its VM. The pool's image can be imported there. A former image of the pool exists
+    /// there, or is no longer needed.
     async fn staged(
         &self,
         records: &Records<'_>,
@@ -332,9 +334,8 @@ impl ActionContext<'_> {
         Ok(self.hypervisor.import_template(&records.kept().pool.ova, digest, beside, placement).await?)
     }
 
-    /// Asks each pod to move away, and says which may not. An API that takes its time is left for the next round, also when the
-    /// command is to end: those that were not asked stay as they are, and come first then. What is not answered of one pod keeps
-    /// no other one.
+    /// Evicts each pod, and reports which may not be evicted. If the API is slow or the command is cancelled, the rest is left
+    /// for the next round, and comes first then. An error for one pod does not stop the others.
     async fn drain(&self, seen: &Inventory, machine: &WorkerRecord) -> Result<ActionOutcome, ActionError> {
         let (mut went, mut blocked, mut more) = (false, Vec::new(), 0);
         let (mut is_answered, mut unanswered) = (false, None);
@@ -358,7 +359,7 @@ impl ActionContext<'_> {
                     unanswered.get_or_insert(ActionError::Later(why));
                     words
                 }
-                // This command may not go on.
+                // This command must stop.
                 Err(trouble) => return Err(trouble),
             };
             if blocked.len() < NAMED {
@@ -378,8 +379,8 @@ impl ActionContext<'_> {
         Ok(ActionOutcome::Blocked(Reason::new(reason::DRAIN_BLOCKED, words)))
     }
 
-    /// The pods of a worker that were not told to end, in an order that does not change, from the one on that follows the last that
-    /// was asked: a few that take all of a round do not come first in each.
+    /// The pods of a worker that are not ending yet, in a stable order that begins after the last evicted one. So a few slow pods
+    /// do not come first in each round.
     fn in_turn<'s>(&self, seen: &'s Inventory, machine: &WorkerRecord) -> Vec<&'s PodSeen> {
         let all = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
         let mut pods: Vec<&PodSeen> = all.iter().filter(|pod| !pod.ending).collect();
@@ -409,7 +410,7 @@ impl ActionContext<'_> {
     }
 }
 
-/// Whether an action is for good, or starts something, and goes by what was seen of a worker's VM.
+/// Whether an action is final or starts something, and depends on what was seen of a worker's VM.
 fn goes_by_its_vm(action: &Action) -> bool {
     matches!(
         action,
@@ -423,15 +424,15 @@ fn goes_by_its_vm(action: &Action) -> bool {
     )
 }
 
-/// Whether a worker may run a newer minor than was wanted of it. Root on it writes what its node says: what its image does not
-/// carry, and an older one, it does not run.
+/// Whether a worker may run a newer minor version than was wanted of it. Root on the worker controls what its node reports. A
+/// minor version that is older, or that its image lacks, is not believed.
 fn may_run(pool: &Pool, machine: &WorkerRecord, minor: Minor) -> bool {
     let is_of_pool = machine.template.image.digest == pool.template.image.digest;
     let is_newer = machine.template.kubernetes.parse::<Minor>().is_ok_and(|wanted| wanted < minor);
     is_of_pool && is_newer && pool.carries.contains(&minor.to_string())
 }
 
-/// So much of each as leaves room for all of them in so many characters, and how many more there are.
+/// The texts, each cut so that all fit into `room` characters, and the number of further ones.
 fn some_of(blocked: &[String], more: usize, room: usize) -> String {
     let room = room / blocked.len().max(1);
     let cut: Vec<String> = blocked.iter().map(|words| words.chars().take(room).collect()).collect();
@@ -444,7 +445,7 @@ async fn save(records: &mut Records<'_>, machine: WorkerRecord) -> Result<Action
     Ok(ActionOutcome::Changed)
 }
 
-/// Notes which VM goes, where that is news: what has its BIOS UUID elsewhere is known for another one afterwards.
+/// Records which VM is removed, if that is new: another one with its BIOS UUID is a known copy afterwards.
 async fn note_going(records: &mut Records<'_>, machine: &WorkerRecord, vm: &Vm) -> Result<(), ActionError> {
     let noted = machine.taking_apart(vm);
     if noted != *machine {
@@ -453,7 +454,7 @@ async fn note_going(records: &mut Records<'_>, machine: &WorkerRecord, vm: &Vm) 
     Ok(())
 }
 
-/// The machine's VM, as it was seen.
+/// The worker's VM, as it was seen.
 fn vm<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s Vm, ActionError> {
     match seen.vm(machine) {
         Observed::Vm(vm) => Ok(vm),
@@ -463,7 +464,7 @@ fn vm<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s Vm, ActionE
     }
 }
 
-/// The machine's node, as it was seen.
+/// The worker's node, as it was seen.
 fn node<'s>(seen: &'s Inventory, machine: &WorkerRecord) -> Result<&'s NodeSeen, ActionError> {
     let unseen = || ActionError::Later(Reason::new(reason::NAME_IN_USE, "its node was not seen"));
     seen.node(machine).own().ok_or_else(unseen)

@@ -1,57 +1,57 @@
-//! What can be done for a worker, one thing at a time.
+//! The actions for a worker, one at a time.
 
 use std::net::Ipv4Addr;
 
 use crate::hypervisor::DiskRef;
 use crate::upgrade::Reason;
 
-/// One thing to do. Each looks again before it acts, and may be done again.
+/// One action. Each reads the state again before it acts, and may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Notes a further machine, whose number follows the highest.
+    /// Records a further worker, whose number follows the highest one.
     Add {
-        /// Its address; none by DHCP.
+        /// Its address. `None` for DHCP.
         address: Option<Ipv4Addr>,
     },
-    /// Makes the machine's token and its VM with that, powered off.
+    /// Creates the worker's token and with it its VM, powered off.
     Import(String),
-    /// Gives its VM, which is off, a new token to join again with.
+    /// Sets a new token in its VM, which is off, so that it joins again.
     Invite(String),
     PowerOn(String),
-    /// Notes with which key its VM asks to join, as it said before anything else ran there.
+    /// Records the key with which its VM asks to join, reported before anything else ran there.
     Hear(String, String),
-    /// Notes that somebody else has joined in its place, while it is to join again, and by which key of its VM that was seen.
+    /// Records that another client has joined in its place while it should join again, and the key of its VM that showed this.
     Suspect(String, String),
-    /// Notes that it has joined.
+    /// Records that it has joined.
     Joined(String),
-    /// Notes that it did not.
+    /// Records that it did not join.
     Fail(String, Reason),
     Leave(String, Reason),
     /// Removes its token: it has joined, or was given up.
     RemoveToken(String),
-    /// Lets its node take no new pods, and leave the addresses of services to others.
+    /// Cordons its node, and moves the addresses of services to other nodes.
     Cordon(String),
-    /// Notes that other nodes answer for the addresses of services in its place.
+    /// Records that other nodes answer for the addresses of services in its place.
     HandOver(String),
-    /// Lets its pods move away.
+    /// Evicts its pods.
     Drain(String),
     /// Shuts its VM down.
     PowerOff(String),
     DeleteNode(String),
-    /// Takes a data disk out of its VM, which stays where it is.
+    /// Detaches a data disk from its VM. The disk stays where it is.
     Detach(String, DiskRef),
     /// Removes its VM.
     Destroy(String),
-    /// Takes its VM off a network, by the key of the adapter, now and at later power-ons.
+    /// Disconnects its VM from a network, by the key of the adapter, now and at later power-ons.
     Disconnect(String, String),
-    /// Gives its VM up, under another name: it is kept, and nobody's.
+    /// Disowns its VM, under another name: the VM is kept, and is no longer managed.
     Release(String, String),
-    /// Notes that nothing of it is there any more. Replicas of its VM that stay where they are are named.
+    /// Records that nothing of it exists. Names the replicas of its VM that stay.
     Forget(String, Vec<String>),
 }
 
 impl Action {
-    /// The machine that it is done for; none for one that is not there yet.
+    /// The worker that the action is for. `None` for one that does not exist yet.
     pub fn machine(&self) -> Option<&String> {
         match self {
             Self::Add { .. } => None,

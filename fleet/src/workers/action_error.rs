@@ -1,4 +1,4 @@
-//! Why something was not done.
+//! Why an action was not done.
 
 use super::reason;
 use crate::hypervisor::{Error, ErrorKind};
@@ -8,34 +8,34 @@ use crate::upgrade::{
     HYPERVISOR_TRANSIENT, Reason, STORE,
 };
 
-/// Why nothing is looked at or waited for any more.
+/// The reason if reads and waits end because the command was cancelled.
 pub(crate) const TO_END: &str = "the command is to end";
 
-/// Why something was not done.
+/// Why an action was not done.
 #[derive(Debug)]
 pub(crate) enum ActionError {
-    /// This command may not go on.
+    /// This command must stop.
     Stop(anyhow::Error),
-    /// It may be done later.
+    /// It can be done later.
     Later(Reason),
-    /// It may have happened: what was asked for is waited for before anybody looks again.
+    /// It may have happened: the request is awaited before the next inventory.
     InDoubt(Reason),
     /// It will never be done.
     Refused(Reason),
 }
 
 impl ActionError {
-    /// The cluster's API does not do its part.
+    /// The cluster's API failed.
     pub(super) fn api(error: anyhow::Error) -> Self {
         Self::of(reason::API, error)
     }
 
-    /// The store does not do its part.
+    /// The store failed.
     pub(crate) fn store(error: anyhow::Error) -> Self {
         Self::of(STORE, error)
     }
 
-    /// Nothing is looked at or waited for any more.
+    /// Reads and waits have ended.
     pub(crate) fn is_to_end(code: &str) -> Self {
         Self::Later(Reason::new(code, TO_END))
     }
@@ -43,7 +43,7 @@ impl ActionError {
     /// The reason, and whether it lasts. Sets `in_doubt` if the request may have taken effect.
     ///
     /// # Errors
-    /// When this command may not go on.
+    /// If this command must stop.
     pub(crate) fn reason(self, in_doubt: &mut bool) -> anyhow::Result<(Reason, bool)> {
         let lasts = matches!(self, Self::Refused(_));
         *in_doubt |= matches!(self, Self::InDoubt(_));

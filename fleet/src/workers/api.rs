@@ -1,4 +1,4 @@
-//! A cluster's API, asked over HTTPS.
+//! A cluster's API over HTTPS.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -15,25 +15,27 @@ use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
 use crate::nodes::{Answer, Answered, Client, Method};
 
-/// How many objects are asked for at once.
+/// How many objects one request asks for.
 const PAGE: usize = 100;
-/// How many objects of a list are kept at most: as many nodes as Kubernetes is made for ("Considerations for large clusters"), and
-/// more than a node has pods or volumes. Whoever is root in a tenant chooses what its API says.
+/// The most objects of a list: as many nodes as Kubernetes supports ("Considerations for large clusters"), and more than a node
+/// has pods or volumes. Root in a tenant cluster controls what its API returns.
 const MOST: usize = 5000;
-/// How many pages are asked for at most: one for each of these.
+/// The most pages of a list: one for each object.
 const PAGES: usize = MOST;
 /// How long reading a list may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How many causes are told of why a pod may not go: as many budgets as one pod has at most, and who says more means no good.
+/// The most causes that are reported for a blocked eviction: as many budgets as one pod usually has. A server that names more may
+/// be malicious.
 const CAUSES: usize = 3;
-/// What a pod has that its kubelet runs from a file.
+/// The annotation of a pod that its kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The label of nodes that others answer for at the addresses of services (Kubernetes, "Well-Known Labels").
+/// The label of nodes without traffic from load balancers, so that others answer for the addresses of services (Kubernetes,
+/// "Well-Known Labels").
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// What speakers of MetalLB say of the services whose addresses they answer for (MetalLB, "ServiceL2Status"), with the label
+/// The statuses of MetalLB's speakers: the services whose addresses they answer for (MetalLB, "ServiceL2Status"), with the label
 /// `metallb.io/node`.
 const ANNOUNCEMENTS: &str = "/apis/metallb.io/v1beta1/servicel2statuses";
-/// The label of control nodes.
+/// The label of control-plane nodes.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 #[async_trait]
@@ -99,14 +101,14 @@ impl Cluster for Client {
     async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
         let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": node.uid}});
         let answer = self.ask_api(Method::DELETE, &format!("/api/v1/nodes/{}", node.name), Some(&body)).await?;
-        // 409: another one of its name is there by now.
+        // 409: another node of its name exists now.
         expect(&answer, &[200, 202, 404, 409])
     }
 
     async fn release_name(&self, name: &str) -> anyhow::Result<()> {
         let none = json!({"data": {name: null}});
         let answer = self.ask_api(Method::PATCH, &worker_records::path(), Some(&none)).await?;
-        // 404: nobody is noted yet.
+        // 404: no worker is recorded yet.
         expect(&answer, &[200, 404])
     }
 }
@@ -118,9 +120,8 @@ fn expect(answer: &Answer, good: &[u16]) -> anyhow::Result<()> {
     Err(Answered::with(format!("the answer is {}: {}", answer.status, answer.words())).into())
 }
 
-/// What is seen of the objects of a list, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks").
-/// Objects that make a page too long, as somebody in the cluster may write them, are asked for one by one. A list that does not
-/// end is none.
+/// Reads the objects of a list, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks"). A client in
+/// the cluster may write objects that make a page too long: such objects are requested one by one. An endless list is an error.
 async fn listed<T: Send>(
     client: &Client,
     path: &str,
@@ -159,7 +160,7 @@ async fn listed<T: Send>(
     Err(endless(path, &format!("it has more than {PAGES} pages")))
 }
 
-/// Somebody answers, and with no list that ends.
+/// The error of a list that does not end, although the server answers.
 fn endless(path: &str, why: &str) -> anyhow::Error {
     Answered::with(format!("the list {path} is left: {why}")).into()
 }
@@ -168,7 +169,7 @@ fn is_too_long(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Answered>().is_some_and(|answered| answered.too_long)
 }
 
-/// Where the next page of a list begins, as an address has it. It may be longer than texts that are shown.
+/// The start of the next page of a list, encoded for a URL. It may be longer than texts that are shown.
 fn next(answer: &Answer) -> anyhow::Result<Option<String>> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -181,14 +182,14 @@ fn next(answer: &Answer) -> anyhow::Result<Option<String>> {
         r#continue: String,
     }
     let Page { metadata } = serde_json::from_slice(&answer.body).context("reading where the next page begins")?;
-    // What Kubernetes gives is of base64, for addresses or not.
+    // Kubernetes uses base64, URL-safe or not.
     let next = metadata.r#continue.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
     let plain = next.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte));
     anyhow::ensure!(plain, "the list says in strange characters where its next page begins");
     Ok(Some(next).filter(|next| !next.is_empty()))
 }
 
-/// The services of a list of announcements. 404: there is no MetalLB.
+/// The services of a list of announcements. 404: MetalLB is not installed.
 fn announced(answer: &Answer, node: &str) -> anyhow::Result<Vec<String>> {
     if answer.status == 404 {
         return Ok(Vec::new());
@@ -200,7 +201,7 @@ fn announced(answer: &Answer, node: &str) -> anyhow::Result<Vec<String>> {
     Ok(own.map(|status| format!("{}/{}", text(&status["serviceNamespace"]), text(&status["serviceName"]))).collect())
 }
 
-/// The keys that are noted for these nodes. 404: nothing is noted yet.
+/// The keys that are recorded for these nodes. 404: nothing is recorded yet.
 fn let_in(answer: &Answer, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
     if answer.status == 404 {
         return Ok(BTreeMap::new());
@@ -214,8 +215,8 @@ fn let_in(answer: &Answer, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<Strin
     Ok(nodes.iter().filter_map(|node| Some((node.name.clone(), key(node)?))).collect())
 }
 
-/// What became of an eviction. 429 is a PodDisruptionBudget, 500 several of them for one pod; 409 another pod of its name. What a
-/// webhook denies has 403, or another code of its choice (Kubernetes, "Dynamic Admission Control"); 401 is about who asks.
+/// The result of an eviction. 429 is a PodDisruptionBudget, 500 several of them for one pod. 409 is another pod of its name. A
+/// denial of a webhook has 403, or another code of its choice (Kubernetes, "Dynamic Admission Control"). 401 is about the client.
 fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
     match answer.status {
         200 | 201 | 202 | 404 | 409 => Ok(Evicted::Going),
@@ -230,8 +231,8 @@ fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
     }
 }
 
-/// What makes a node take no new pods, and lets others answer for the addresses of services while it still leads requests
-/// on. With its UID: another node of the same name stays as it is.
+/// The patch that cordons a node. It also lets others answer for the addresses of services while the node still forwards
+/// requests. It has the UID: another node of the same name stays as it is.
 fn leave(node: &NodeSeen) -> Value {
     let labels = json!({EXCLUDED: ""});
     json!({"metadata": {"uid": node.uid, "labels": labels}, "spec": {"unschedulable": true}})
@@ -260,7 +261,7 @@ fn node(node: &Value) -> NodeSeen {
     }
 }
 
-/// A pod that has to move away, if it is one.
+/// The pod, if it has to move.
 fn moving(pod: &Value) -> Option<PodSeen> {
     let metadata = &pod["metadata"];
     let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
@@ -277,7 +278,7 @@ fn moving(pod: &Value) -> Option<PodSeen> {
     })
 }
 
-/// The claim of a volume that is a directory or a disk of this node, if it is one and claimed.
+/// The claim of a volume that is a directory or a disk of this node, if it is claimed.
 fn claim_kept_on(volume: &Value, node: &str) -> Option<String> {
     let spec = &volume["spec"];
     let is_local = !spec["local"].is_null() || !spec["hostPath"].is_null();
@@ -297,7 +298,7 @@ fn secret(token: &Token) -> Value {
         "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
         "metadata": {
             "name": join_token::secret(&token.id), "namespace": "kube-system",
-            // With it nobody joins as another node.
+            // With it no client joins as another node.
             "annotations": {join_token::NODE: token.machine},
         },
         "stringData": {

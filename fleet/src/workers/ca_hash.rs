@@ -1,15 +1,15 @@
-//! The hash that a worker knows its cluster by.
+//! The hash by which a worker identifies its cluster.
 
 use anyhow::Context;
 use contract::deployer::Fingerprint;
 use x509_parser::pem::Pem;
 
-/// SHA-256 over the public key of the cluster's authority (its SubjectPublicKeyInfo in DER), as kubeadm's
-/// `--discovery-token-ca-cert-hash` has it: `sha256:` and 64 hexadecimal digits. `authority` is its certificate in PEM,
-/// the first one of several.
+/// SHA-256 over the public key of the cluster's CA (its SubjectPublicKeyInfo in DER), as kubeadm's
+/// `--discovery-token-ca-cert-hash` has it: `sha256:` and 64 hexadecimal digits. `authority` is its certificate in PEM, the first
+/// one of several.
 ///
 /// # Errors
-/// When it is no certificate.
+/// If it is not a certificate.
 pub fn ca_hash(authority: &str) -> anyhow::Result<String> {
     let pem = Pem::iter_from_buffer(authority.as_bytes()).next().context("there is no certificate")?;
     let pem = pem.context("reading the authority's certificate")?;
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_that_of_the_key_and_not_of_the_certificate() {
+    fn the_hash_depends_only_on_the_key() {
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = |name: &str| {
             let parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();

@@ -1,16 +1,16 @@
-//! What a person wants otherwise of workers, and of how they are replaced.
+//! The operator's changes of workers, and of how they are replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::pool::Pool;
 
-/// What is said. What is not stays as the pool has it.
+/// The changes. `None` leaves the pool's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     pub processors: Option<u32>,
     /// Memory in MiB.
     pub memory: Option<u32>,
-    /// Data disk in bytes; zero is none.
+    /// Data disk in bytes. Zero removes it.
     pub data_disk: Option<u64>,
     /// All labels of the nodes.
     pub labels: Option<BTreeMap<String, String>>,
@@ -29,7 +29,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Changes what a pool wants.
+    /// Applies the changes to a pool.
     pub fn apply(&self, pool: &mut Pool) {
         let (template, rollout) = (&mut pool.template, &mut pool.rollout);
         set(&mut template.size.processors, &self.processors);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_stays_and_what_is_empty_is_taken_away() {
+    fn only_given_values_change_and_empty_values_clear() {
         let mut edge = pool(2);
         edge.template.size.data_disk = Some(1 << 30);
         edge.template.taints.insert("edge=true:NoSchedule".to_owned());

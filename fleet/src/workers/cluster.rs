@@ -1,4 +1,4 @@
-//! What is asked of a tenant's Kubernetes API for its workers. Knows nothing of VMs.
+//! Requests to a tenant cluster's Kubernetes API for its workers. Knows nothing of VMs.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,38 +16,38 @@ use super::token::Token;
 pub struct NodeSeen {
     pub name: String,
     pub uid: String,
-    /// What the kubelet says it runs on, such as `vsphere://` and a BIOS UUID, as each worker's does; empty if it says nothing.
+    /// The provider ID, such as `vsphere://` and a BIOS UUID, as each worker's kubelet reports it. Empty if it reports none.
     pub provider: String,
-    /// Whether its kubelet says that it is ready, and said so lately.
+    /// Whether its kubelet reported lately that it is ready.
     pub ready: bool,
     /// Whether it takes no new pods.
     pub cordoned: bool,
-    /// The address that the cluster knows it by, once its kubelet has said one.
+    /// The address that the cluster has for it, once its kubelet has reported one.
     #[serde(default)]
     pub address: Option<Ipv4Addr>,
     pub excluded: bool,
     pub control: bool,
-    /// Version of its kubelet, such as `v1.36.2`; empty if it says nothing.
+    /// Version of its kubelet, such as `v1.36.2`. Empty if it reports none.
     pub kubelet: String,
-    /// When its kubelet last said whether it is ready, in the API's words; empty if it never did.
+    /// When its kubelet last reported whether it is ready, in the API's format. Empty if it never did.
     pub heard: String,
 }
 
 impl NodeSeen {
     /// Whether the node may run in the VM that the hypervisor shows with this BIOS UUID. The ID of a node never changes, and
-    /// an image up to 0.1 gave it in the other order of bytes.
+    /// images up to 0.1 gave it in the other byte order.
     pub fn runs_in(&self, vm: Uuid) -> bool {
         BiosUuid::of_provider_id(&self.provider) == Some(vm.into())
     }
 
-    /// The minor of its kubelet; none if it says nothing.
+    /// The minor version of its kubelet. `None` if it reports none.
     pub fn minor(&self) -> Option<Minor> {
         Minor::of(self.kubelet.trim_start_matches('v'))
     }
 }
 
-/// A pod on a node that is to be emptied. Pods that stay with their node are not among them: those of DaemonSets, static
-/// ones, and those that have ended.
+/// A pod on a node that is to be drained. Without pods that stay with their node: those of DaemonSets, static ones, and those
+/// that have ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodSeen {
     pub namespace: String,
@@ -55,7 +55,7 @@ pub struct PodSeen {
     /// The object's UID: another pod of the same name is another pod.
     pub uid: String,
     pub ending: bool,
-    /// Whether it has no controller: nobody starts it elsewhere.
+    /// Whether it has no controller that starts it elsewhere.
     pub bare: bool,
 }
 
@@ -68,65 +68,66 @@ impl PodSeen {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evicted {
-    /// It was told to end, or is gone.
+    /// It is ending, or is gone.
     Going,
-    /// It may not go now, in the API's words: a PodDisruptionBudget, or a webhook that denies it. That says nothing of others.
+    /// It may not go now, in the API's words: a PodDisruptionBudget, or a webhook that denies it. This says nothing of other
+    /// pods.
     Blocked(String),
 }
 
-/// A cluster with workers. Each request has ended, one way or the other, within [`crate::lease::MARGIN`].
+/// A cluster with workers. Each request ends within [`crate::lease::MARGIN`], with or without success.
 #[async_trait]
 pub trait Cluster: Send + Sync {
     /// All nodes.
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>>;
 
-    /// The pods that have to move away before a node may go.
+    /// The pods that have to move before a node may be removed.
     async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>>;
 
-    /// The claims whose volumes are kept on one of these nodes and nowhere else, as `namespace/name`, by node.
+    /// The claims of volumes that exist only on one of these nodes, as `namespace/name`, by node.
     async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>>;
 
-    /// The services whose addresses a node answers for, as `namespace/name`; none where nobody says so.
+    /// The services whose addresses a node answers for, as `namespace/name`. Empty if no speaker reports any.
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>>;
 
-    /// The keys that control nodes have let in last by the names of these nodes, as far as they note them and for these objects, by
-    /// name: each as the VM says it that is the node ([`contract::statement::Statement::key`]).
+    /// The keys that control-plane nodes admitted last by the names of these nodes, by name. Only those that they recorded for
+    /// these node objects. Each has the format of the VM's statement ([`contract::statement::Statement::key`]).
     async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>>;
 
-    /// Makes a join token that may be used once it is there. One of the same identifier stays as it is.
+    /// Creates a join token that is valid once it exists. One with the same identifier stays as it is.
     ///
     /// # Errors
-    /// When it is not certain that it was made.
+    /// If its creation is not certain.
     async fn add_token(&self, token: &Token) -> anyhow::Result<()>;
 
-    /// Removes a join token, if it is there: nobody joins with it from now on.
+    /// Removes a join token, if it exists: no client joins with it from now on.
     ///
     /// # Errors
-    /// When it may still be there.
+    /// If it may still exist.
     async fn remove_token(&self, id: &str) -> anyhow::Result<()>;
 
-    /// Lets a node take no new pods, and leave the addresses of services to others.
+    /// Cordons a node, and moves the addresses of services to other nodes.
     ///
     /// # Errors
-    /// When it is not certain that it does.
+    /// If this is not certain.
     async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()>;
 
-    /// Lets a pod move away, if its PodDisruptionBudgets and the API's webhooks permit it.
+    /// Evicts a pod, if its PodDisruptionBudgets and the API's webhooks permit it.
     ///
     /// # Errors
-    /// When the API does not answer, or refuses for a reason that is not the pod's.
+    /// If the API does not answer, or refuses for a reason that is not the pod's.
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted>;
 
     /// Removes a node that was seen, and no other one of its name.
     ///
     /// # Errors
-    /// When it may still be there.
+    /// If it may still exist.
     async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()>;
 
-    /// Lets control nodes forget whom they have let in by a name: nobody makes a node by it from now on without another token, and
-    /// one that is there is a stranger to them, whom they name and give no certificate.
+    /// Makes control-plane nodes forget the client that they admitted by a name. No client makes a node by that name without
+    /// another token. An existing node of the name is unknown to them: they report it, and give it no certificate.
     ///
     /// # Errors
-    /// When they may still know him.
+    /// If they may still know the client.
     async fn release_name(&self, name: &str) -> anyhow::Result<()>;
 }

@@ -1,4 +1,4 @@
-//! What comes next for a pool: one pure function.
+//! Decides what comes next for a pool: one pure function.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::upgrade::Reason;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {
-    /// What can be done now, of each machine one thing at most.
+    /// The actions that are possible now, at most one for each worker.
     pub actions: Vec<Action>,
     pub waits: Vec<Wait>,
-    /// Machines that did not join: nothing further is made like them until a person goes on.
+    /// Workers that did not join: no further one is created like them until the operator continues.
     pub stopped: Vec<Wait>,
 }
 
@@ -27,7 +27,7 @@ impl Next {
     }
 }
 
-/// What comes next, from what is wanted, what was begun, and what is there. It is asked again after each action.
+/// The next actions and waits, from the pool, the records and the inventory. Called again after each action.
 pub fn next(pool: &Pool, machines: &[WorkerRecord], seen: &Inventory) -> Next {
     let mut next = Next::default();
     let view = View { pool, machines, seen };
@@ -54,7 +54,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Lets machines come and go.
+    /// Adds and removes workers.
     fn count(&self, next: &mut Next) {
         let Self { pool, machines, .. } = self;
         let staying: Vec<&WorkerRecord> = machines.iter().filter(|machine| machine.stays()).collect();
@@ -79,21 +79,21 @@ impl View<'_> {
         }
     }
 
-    /// How many there may be, of which some are outdated. While that is paused, whoever takes another one's place does so, and
-    /// no further one.
+    /// How many workers there may be, of which some are outdated. During a pause, replacements that have begun are finished, and
+    /// no further one begins.
     fn allowed(&self, staying: &[&WorkerRecord], outdated: usize) -> usize {
         let coming = staying.iter().filter(|machine| machine.state != State::Running).count();
         let surge = if self.pool.rollout.paused { coming } else { usize::MAX };
         self.pool.count + if outdated > 0 { surge.min(self.pool.rollout.max_surge) } else { 0 }
     }
 
-    /// How many are to be made, as long as nothing has stopped that: an outdated one counts only while none is replaced.
+    /// How many are to be created, if nothing has stopped that. An outdated one counts only while none is replaced.
     fn missing(&self, staying: usize, outdated: usize) -> usize {
         let counting = if self.pool.rollout.paused { staying } else { staying - outdated };
         self.pool.count.saturating_sub(counting)
     }
 
-    /// Whether another one is made for this one once its VM is gone, and none is there in its place yet.
+    /// Whether another one is created for this one once its VM is gone, and no replacement exists yet.
     fn misses(&self, machine: &WorkerRecord) -> bool {
         let others = self.machines.iter().filter(|other| other.stays() && other.name != machine.name);
         let (mut staying, mut outdated) = (0, 0);
@@ -104,19 +104,19 @@ impl View<'_> {
         !self.machines.iter().any(|other| self.stops(other)) && self.missing(staying, outdated) > 0
     }
 
-    /// Whether one has failed, and stays for a person to look at: unless it is outdated. What had joined once is replaced only
-    /// while that is not paused.
+    /// Whether one has failed, and stays for the operator to inspect, because it is not outdated. A worker that had joined once
+    /// is replaced only without a pause.
     fn stops(&self, machine: &WorkerRecord) -> bool {
         let stays = machine.has_joined() && self.pool.rollout.paused;
         machine.state == State::Failed && (stays || !self.seen.is_outdated(self.pool, machine))
     }
 
-    /// Tells those that have failed and stay, and lets the others go.
+    /// Reports those that have failed and stay, and removes the others.
     fn judge_failed(&self, next: &mut Next) {
         for machine in self.machines.iter().filter(|machine| machine.state == State::Failed) {
             let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
             if self.stops(machine) {
-                // It stays, whatever becomes of its VM.
+                // It stays, whatever happens to its VM.
                 let is_unseen = |wait: &Wait| wait.reason.code == reason::VM_UNSEEN;
                 next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name) || !is_unseen(wait));
                 next.stopped.push(Wait::lasting(machine, &why.code, &why.words));
@@ -127,21 +127,21 @@ impl View<'_> {
         }
     }
 
-    /// Those that do their part and take pods.
+    /// The workers that are Ready and take pods.
     fn available<'m>(&self, staying: &[&'m WorkerRecord]) -> BTreeSet<&'m str> {
         let available = staying.iter().filter(|machine| self.seen.is_available(machine));
         available.map(|machine| machine.name.as_str()).collect()
     }
 
-    /// Chooses who goes: outdated ones, then those that are too many. Whoever does its part goes only where enough others
-    /// do, and nobody that has joined goes where too few do.
+    /// Chooses workers to remove: outdated ones, then surplus ones. An available worker is removed only if enough others are
+    /// available. No worker that has joined is removed if too few are available.
     fn let_go(&self, staying: &[&WorkerRecord], outdated: usize, replaces: bool, next: &mut Next) {
         let available = self.available(staying);
         let mut left = available.len();
         let mut surplus = staying.len().saturating_sub(self.allowed(staying, outdated));
         let is_outdated = |machine: &WorkerRecord| self.seen.is_outdated(self.pool, machine);
         let mut order: Vec<&WorkerRecord> = staying.to_vec();
-        // The oldest of the outdated, the newest of those that are too many; those that do nothing for anybody first.
+        // The oldest outdated one, the newest surplus one. Workers that serve nothing come first.
         order.sort_by_key(|machine| {
             let number = i128::from(machine.number());
             let serves = available.contains(machine.name.as_str());
@@ -160,7 +160,8 @@ impl View<'_> {
             } else {
                 continue;
             };
-            // It goes in the next round, which follows at once: what was seen of it now is noted first, and no other one goes for it.
+            // It leaves in the next round, which follows at once. The present observation is recorded first, and no other one
+            // leaves in its place.
             let is_it = |action: &Action| matches!(action, Action::Suspect(name, _) if *name == machine.name);
             if next.actions.iter().any(is_it) {
                 surplus = surplus.saturating_sub(1);
@@ -170,7 +171,7 @@ impl View<'_> {
             if machine.state == State::Running && left < self.pool.floor() + serves {
                 continue;
             }
-            // Whatever came next for it comes next for one that goes.
+            // Its next action also comes next while it leaves.
             next.actions.retain(|action| action.machine() != Some(&machine.name));
             next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name));
             next.actions.push(Action::Leave(machine.name.clone(), why));
@@ -179,7 +180,7 @@ impl View<'_> {
         }
     }
 
-    /// Adds those that are missing, and those that are to take another one's place.
+    /// Adds missing workers, and replacements.
     fn add(&self, staying: &[&WorkerRecord], outdated: usize, next: &mut Next) {
         let pool = self.pool;
         let needed = self.missing(staying.len(), outdated);

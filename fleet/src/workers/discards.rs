@@ -1,13 +1,13 @@
-//! What may be lost with a worker that leaves.
+//! Data that may be lost with a worker that leaves.
 
 use serde::{Deserialize, Serialize};
 
-/// What a person has said of one worker, each time anew: without that it stays until a person has seen to it.
+/// The operator's permissions for one worker, given each time again. Without them it stays until the operator acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Discards {
-    /// Volumes that are kept on it and nowhere else.
+    /// Volumes that exist only on it.
     pub delete_local_volumes: bool,
-    /// Pods without a controller, which nobody starts elsewhere.
+    /// Pods without a controller, which are not started elsewhere.
     pub delete_unmanaged_pods: bool,
 }

@@ -1,4 +1,4 @@
-//! What a person wants changed, as it is noted before anything follows from it.
+//! The operator's goal, recorded before anything follows from it.
 
 use anyhow::{Context, ensure};
 use contract::minor::Minor;
@@ -15,9 +15,9 @@ use crate::upgrade::Reason;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Goal {
     Create(Box<Pool>),
-    /// So many further workers.
+    /// This many further workers.
     Add(usize),
-    /// So many workers in all: given again, it is nothing new. Where there are more, those that have failed go first, then
+    /// This many workers in all: repeating it changes nothing. If there are more, those that have failed are removed first, then
     /// outdated ones, then the youngest.
     Scale(usize),
     /// One worker less: this one.
@@ -25,32 +25,32 @@ pub enum Goal {
         worker: String,
         discards: Discards,
     },
-    /// A worker that is a member no more, as its certificate has expired, joins again with a new token.
+    /// A worker that is no longer a member, because its certificate has expired, joins again with a new token.
     Rejoin {
         worker: String,
     },
-    /// Workers that are made otherwise, and of the newest minor of Kubernetes that their image carries and the cluster takes
-    /// now. They are made, and replaced, as they were but for what is said; a pause holds.
+    /// Workers with other settings, and with the newest minor version of Kubernetes that their image carries and the cluster
+    /// takes. Other settings of creation and replacement stay. A pause stays too.
     Replace {
-        /// Their image; none for the one that they have.
+        /// Their image. `None` keeps the present one.
         image: Option<OvaImage>,
-        /// The minor of the cluster's API servers.
+        /// The minor version of the cluster's API servers.
         cluster: Minor,
-        /// The minor that they are to run, if one is said: another one than they would run is refused.
+        /// The minor version that they should run, if given. It is refused if they would run another one.
         kubernetes: Option<Minor>,
         changes: Box<Changes>,
         discards: Discards,
     },
     /// No outdated worker is replaced for now.
     Pause,
-    /// To go on: also with what was paused, blocked, shut down or has failed.
+    /// Continues, including workers that were paused, blocked, shut down or have failed.
     GoOn,
-    /// To go on with what was interrupted, blocked or shut down. What somebody has paused stays so, and what has failed.
+    /// Continues workers that were interrupted, blocked or shut down. A pause stays, and so do failed workers.
     Continue,
 }
 
 impl Goal {
-    /// What is kept once it is wanted.
+    /// The record once this is the goal.
     pub fn applied(&self, kept: Option<PoolRecord>, now: u64) -> anyhow::Result<PoolRecord> {
         if let Self::Create(pool) = self {
             ensure!(kept.is_none(), "there are workers already; resuming goes on with them");
@@ -59,7 +59,7 @@ impl Goal {
         }
         let mut kept = kept.context("there are no workers yet")?;
         kept.pool.powers_on = matches!(self, Self::GoOn | Self::Continue);
-        // Those that have joined are watched anew by each command.
+        // The time of workers that have joined begins again with each command.
         for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Running) {
             machine.since = now;
         }
@@ -95,8 +95,8 @@ impl Goal {
     }
 }
 
-/// What was said holds for the workers that are outdated by now: never for one that goes later, nor for one that a person
-/// wants to go.
+/// The permissions apply to the workers that are outdated now. They apply neither to one that leaves later, nor to one that the
+/// operator has removed.
 fn replaced_with(kept: &mut PoolRecord, discards: Discards) {
     for machine in kept.machines.iter_mut().filter(|machine| !is_asked(machine)) {
         let is_outdated = kept.pool.template.outdates(&machine.template);
@@ -104,7 +104,7 @@ fn replaced_with(kept: &mut PoolRecord, discards: Discards) {
     }
 }
 
-/// Whether it leaves because a person wants it.
+/// Whether it leaves because the operator has removed it.
 fn is_asked(machine: &WorkerRecord) -> bool {
     machine.state == State::Deleting && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED)
 }
@@ -113,22 +113,22 @@ fn remove(kept: &mut PoolRecord, name: &str, discards: Discards, now: u64) -> an
     let there = kept.machines.iter().filter(|machine| machine.counts()).count();
     let machine = named(&mut kept.machines, name)?;
     machine.drain = discards;
-    // Asked for twice, it goes once.
+    // A second request changes nothing.
     if is_asked(machine) {
         return Ok(());
     }
-    // One that goes already is not counted any more, or another one takes its place: it is replaced. One that is lost or did
-    // not join is made anew, unless a person wants one less before that: afterwards it would be one of the others.
+    // A leaving worker does not count, or another one replaces it: it is replaced. A worker that is lost or did not join is
+    // created again, unless the operator wants one less before that. Afterwards it would be one of the others.
     let is_made_anew = |why: &Reason| [reason::GIVEN_UP, reason::VM_GONE].contains(&why.code.as_str());
     let is_missing = machine.reason.as_ref().is_some_and(is_made_anew) && there < kept.pool.count;
     if machine.state != State::Deleting || is_missing {
         kept.pool.count = kept.pool.count.saturating_sub(1);
     }
-    machine.leave(now, Reason::new(reason::ASKED, "a person wants it to go"));
+    machine.leave(now, Reason::new(reason::ASKED, "the operator wants it to go"));
     Ok(())
 }
 
-/// Where fewer are wanted than before, those that have failed are among the ones that go: they do nothing for anybody.
+/// If fewer are wanted than before, failed ones are removed first: they serve nothing.
 fn scale(kept: &mut PoolRecord, count: usize, now: u64) {
     let there = kept.machines.iter().filter(|machine| machine.counts()).count();
     let surplus = if count < kept.pool.count { there.saturating_sub(count) } else { 0 };
@@ -139,7 +139,7 @@ fn scale(kept: &mut PoolRecord, count: usize, now: u64) {
     kept.pool.count = count;
 }
 
-/// A member, or one that was one and failed to join again, is given a new token.
+/// Gives a new token to a member, or to a former member that failed to join again.
 fn rejoin(kept: &mut PoolRecord, name: &str, now: u64) -> anyhow::Result<()> {
     let machine = named(&mut kept.machines, name)?;
     let may = match machine.state {
@@ -158,7 +158,7 @@ fn named<'k>(machines: &'k mut [WorkerRecord], name: &str) -> anyhow::Result<&'k
     found.with_context(|| format!("there is no worker {name}; there are {}", names.join(", ")))
 }
 
-/// What did not join is made anew. What had joined once is given another token: nobody has said that it goes.
+/// A worker that did not join is created again. One that had joined once gets another token: it was not removed.
 fn give_up(kept: &mut PoolRecord, now: u64) {
     for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
         if machine.has_joined() {
@@ -166,12 +166,12 @@ fn give_up(kept: &mut PoolRecord, now: u64) {
             continue;
         }
         let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
-        machine.leave(now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
+        machine.leave(now, Reason::new(reason::GIVEN_UP, format!("it is created again{why}")));
     }
 }
 
-/// What has no time to join any more is made anew unless it has joined meanwhile, also what was never powered on, or given
-/// another token if it had joined before; what is blocked, or was not watched, gets its time again.
+/// Workers without time to join are created again, unless they have joined meanwhile or had joined before. The latter get another
+/// token. Blocked workers get their time again.
 fn go_on(kept: &mut PoolRecord, now: u64) {
     let pool = &kept.pool;
     for machine in &mut kept.machines {

@@ -1,4 +1,4 @@
-//! The cluster as a command may ask it: whatever changes something is asked under a hold that was confirmed just before.
+//! The cluster, as a command may change it: each change is requested under a lease that was confirmed right before.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::token::Token;
 use crate::lease::Lease;
 use crate::upgrade::may;
 
-/// The cluster, behind a hold.
+/// The cluster, behind a lease.
 pub(super) struct GuardedCluster<'a> {
     pub(super) cluster: &'a dyn Cluster,
     pub(super) hold: &'a Lease<'a>,

@@ -1,4 +1,4 @@
-//! What is there, looked at once.
+//! The observed state at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,41 +13,40 @@ use super::worker_record::{State, WorkerRecord};
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::Reason;
 
-/// VMs, nodes and pods at one moment. A place that could not be looked at is no part of it: then nothing is decided.
+/// VMs, nodes and pods at one moment. If a place could not be read, there is no inventory, and nothing is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     /// Seconds of Unix time.
     pub now: u64,
-    /// The VMs that carry the pool's stamp, and those that are the workers' by BIOS UUID, whatever they carry.
+    /// VMs that carry the pool's stamp, and VMs with the BIOS UUID of a worker, whatever they carry.
     pub vms: Vec<Vm>,
     /// The nodes of the cluster.
     pub nodes: Vec<NodeSeen>,
-    /// What has to move away from nodes that leave, by node.
+    /// The pods that have to move from nodes that leave, by node.
     pub pods: BTreeMap<String, Vec<PodSeen>>,
     /// Claims of volumes that would be lost with a node that leaves, by node.
     pub claims: BTreeMap<String, Vec<String>>,
     /// Services whose addresses nodes that leave answer for, by node.
     pub announced: BTreeMap<String, Vec<String>>,
-    /// Machines whose VMs are gone: no look of the last minute has found them, or they were removed for good, or given
-    /// up and are off.
+    /// Workers whose VMs are gone. They were not found for a minute, were removed for good, or were disowned and are off.
     pub gone: BTreeSet<String>,
-    /// Why VMs that are not shown may run all the same, by machine.
+    /// Why VMs that are not shown may still run, by worker.
     pub unproved: BTreeMap<String, String>,
-    /// The VMs that were given up for machines, by machine: their names. They are nobody's, and count as gone as long as they are off and on
-    /// no network.
+    /// The names of disowned VMs, by worker. They are no longer managed, and count as gone as long as they are off and on no
+    /// network.
     pub kept: BTreeMap<String, String>,
-    /// Machines of which no VM is noted as made, and whose BIOS UUID a VM has that is stamped as another deployment's.
+    /// Workers without a recorded VM, whose BIOS UUID a VM with another deployment's stamp has.
     pub taken: BTreeSet<String>,
-    /// Replicas of VMs that go, or have gone, by machine, for people: they are off, elsewhere, and stay.
+    /// Replicas of VMs that are or were removed, by worker, for messages. They are off, elsewhere, and stay.
     pub left: BTreeMap<String, Vec<String>>,
-    /// Why VMs are left alone, by machine: that of a member whose node is Ready does not run, and may be a copy of one that does, elsewhere; or a
-    /// copy of one that goes may run, or holds a disk of it.
+    /// Why VMs are not changed, by worker. A member's node is Ready and its VM does not run: the VM may be a copy of one that
+    /// runs elsewhere. Or a copy of a leaving VM may run, or holds a disk of it.
     pub doubtful: BTreeMap<String, Wait>,
-    /// What VMs that are on say of themselves, by machine, where it is no member or its node is not Ready.
+    /// The statements of VMs that are on, by worker, if it is no member or its node is not Ready.
     pub said: BTreeMap<String, Statement>,
-    /// Why VMs could not be asked that, by machine.
+    /// Why VMs could not be asked for that, by worker.
     pub unheard: BTreeMap<String, String>,
-    /// The keys that control nodes have let in last, by machine, where it is no member and its node is Ready.
+    /// The keys that control-plane nodes admitted last, by worker, if it is no member and its node is Ready.
     pub let_in: BTreeMap<String, String>,
 }
 
@@ -55,7 +54,7 @@ pub struct Inventory {
 pub enum Observed<'a> {
     Nothing,
     Vm(&'a Vm),
-    /// More than one, or one whose stamp or identity is not what was noted, or that may be a copy. It is left alone.
+    /// More than one, or one with another stamp or identity than recorded, or a possible copy. It is not changed.
     Odd,
 }
 
@@ -63,25 +62,25 @@ pub enum Observed<'a> {
 pub enum Node<'a> {
     Absent,
     Own(&'a NodeSeen),
-    /// A node of its name that runs on something else. It is left alone.
+    /// A node of its name that runs on another machine. It is not changed.
     Foreign,
 }
 
-/// Whose a node is that looks like a machine's own. What it runs on, it says itself, and who has read the VM's form and identity
-/// says the same.
+/// The owner of a node that looks like a worker's own. The node itself reports what it runs on. A client that has read the VM's
+/// properties and identity reports the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The VM's, as that says: the key that was let in is its own.
+    /// The VM's, by its statement: the admitted key is its own.
     Its,
-    /// Somebody else's: another key was let in.
+    /// Another client's: another key was admitted.
     Another,
-    /// The VM has not said.
+    /// The VM has not reported it.
     Unsaid,
 }
 
-/// Whose a node is, by the key with which its VM had asked to join before, by what that says now, and by the key that control nodes have let
-/// in last. One of an earlier image says no key, and of some keys nothing is noted, as where control nodes had not begun to: then that it
-/// has done all that makes it a node.
+/// The owner of a node. Compares the key of the VM's former request, its present statement, and the key that control-plane nodes
+/// admitted last. An earlier image reports no key, and some keys are not recorded, such as those from before control-plane nodes
+/// recorded them. Then the VM's statement that it has joined counts.
 pub fn whose(before: Option<&str>, said: Option<&Statement>, let_in: Option<&str>) -> Whose {
     let own: Vec<&str> = before.into_iter().chain(said.and_then(|said| said.key.as_deref())).collect();
     match let_in {
@@ -93,7 +92,7 @@ pub fn whose(before: Option<&str>, said: Option<&Statement>, let_in: Option<&str
 }
 
 impl<'a> Node<'a> {
-    /// The machine's own, if it has one.
+    /// The worker's own node, if it has one.
     pub fn own(self) -> Option<&'a NodeSeen> {
         if let Self::Own(node) = self { Some(node) } else { None }
     }
@@ -115,15 +114,15 @@ impl Inventory {
         }
     }
 
-    /// Whether a worker does its part, and takes pods.
+    /// Whether a worker is Ready and takes pods.
     pub fn is_available(&self, machine: &WorkerRecord) -> bool {
         let runs = matches!(self.vm(machine), Observed::Vm(vm) if vm.power == PowerState::On);
         let takes_pods = matches!(self.node(machine), Node::Own(node) if !node.cordoned);
         machine.state == State::Running && runs && takes_pods && self.is_ready(machine)
     }
 
-    /// Whether one that has joined does not do its part: its node is not Ready, or its VM does not run. That it takes no pods is a
-    /// person's wish, and what nobody can tell of a VM is no illness. One whose VM was copied is left alone.
+    /// Whether a member is unhealthy: its node is not Ready, or its VM does not run. A cordoned node is the operator's choice. An
+    /// unknown state of a VM does not count, and a VM that was copied is not changed.
     pub fn is_unhealthy(&self, machine: &WorkerRecord) -> bool {
         let is_ill = match self.vm(machine) {
             Observed::Odd => false,
@@ -136,16 +135,18 @@ impl Inventory {
         machine.state == State::Running && is_ill
     }
 
-    /// Whether a machine's node is Ready. What it had said before its VM was powered on again is no word of that: Kubernetes
-    /// takes most of a minute to see that a node says nothing.
+    /// Whether a worker's node is Ready. A report from before its VM was powered on again does not count. Kubernetes takes most
+    /// of a minute to notice a silent node.
     pub fn is_ready(&self, machine: &WorkerRecord) -> bool {
         matches!(self.node(machine), Node::Own(node) if node.ready && machine.last_heartbeat.as_ref() != Some(&node.heard))
     }
 
-    /// Whether a worker is not made as the pool wants it now. One that has joined counts by what its kubelet ran then: between
-    /// two minors of its control nodes that may be older than was wanted, or newer, which is no harm. It is the same for the life
-    /// of its VM; what its node says later, root on it may have written. One that has not joined takes the newest minor when it
-    /// does.
+    /// Whether a worker differs from what the pool wants now. A worker that has joined counts by the version that its kubelet ran
+    /// then.
+    ///
+    /// During an upgrade of the control-plane nodes that version may be older than wanted, or newer, which is harmless. It stays
+    /// the same for the life of its VM: root on it controls what its node reports later. A worker that has not joined takes the
+    /// newest minor version when it joins.
     pub fn is_outdated(&self, pool: &Pool, machine: &WorkerRecord) -> bool {
         let (wanted, made) = (&pool.template, &machine.template);
         match machine.state {
@@ -154,28 +155,28 @@ impl Inventory {
         }
     }
 
-    /// Whether nothing is seen of a machine's VM while its node says that it runs, or for a moment only: it was moved out of
-    /// sight, or went just now, or the hypervisor has left it out. Nobody takes it for gone.
+    /// Whether a worker's VM is not seen while its node is Ready, or only since a moment ago. It was moved out of sight, was just
+    /// removed, or the hypervisor omits it. It is not taken for gone.
     pub fn is_hidden(&self, machine: &WorkerRecord) -> bool {
         let is_noted = machine.reason.as_ref().is_some_and(|why| why.code == reason::VM_GONE);
         let is_gone = is_noted || self.gone.contains(&machine.name);
         self.is_missing(machine) && (self.node_is_ready(machine) || !is_gone)
     }
 
-    /// Whether a machine had a VM of which nothing is seen. One that was given up was there, whatever is noted.
+    /// Whether a worker had a VM that is not seen. A disowned one existed, whatever is recorded.
     pub(super) fn is_missing(&self, machine: &WorkerRecord) -> bool {
         let had = machine.bios_uuid.is_some() || self.kept.contains_key(&machine.name);
         had && matches!(self.vm(machine), Observed::Nothing)
     }
 
-    /// Whether a machine's node says that it is ready, be that an old word.
+    /// Whether a worker's node reports that it is ready, even if the report is old.
     pub(super) fn node_is_ready(&self, machine: &WorkerRecord) -> bool {
-        // Also where what is kept is older than its VM.
+        // Also if the record is older than its VM.
         let is_own = |node: &NodeSeen| machine.noted().is_some_and(|vm| self.runs_in(node, vm));
         self.nodes.iter().any(|node| node.name == machine.name && node.ready && is_own(node))
     }
 
-    /// What a machine's VM says of itself. What another VM has said, or the same one of another token, says nothing of it.
+    /// The statement of a worker's VM. A statement of another VM, or for another token, does not count.
     pub fn said(&self, machine: &WorkerRecord) -> Option<&Statement> {
         let said = self.said.get(&machine.name)?;
         let of_it = machine.bios_uuid.is_some_and(|vm| said.machine == Some(vm.into()));
@@ -183,44 +184,44 @@ impl Inventory {
         (of_it && of_its_token).then_some(said)
     }
 
-    /// What a machine's VM says stands in its way, in its own words and with its own code.
+    /// The finding of a worker's VM, in its own words and with its own code.
     pub fn trouble(&self, machine: &WorkerRecord) -> Option<Reason> {
         let said = self.said(machine)?;
         Some(Reason::new(said.code.as_deref()?, &said.words))
     }
 
-    /// Whether a machine's VM waits for the certificate that it has asked for, and has no trouble of its own.
+    /// Whether a worker's VM waits for the certificate that it has requested, and has no finding.
     pub fn waits(&self, machine: &WorkerRecord) -> bool {
         self.said(machine).is_some_and(|said| said.phase == Phase::Waiting && said.key.is_some() && said.code.is_none())
     }
 
-    /// Whether a machine's VM refuses what waiting does not mend, and has done so more than once: an API server that has just
-    /// started may know no token yet.
+    /// Whether a worker's VM has reported more than once a refusal that waiting does not resolve. An API server that has just
+    /// started may not know a token yet.
     pub fn refuses(&self, machine: &WorkerRecord) -> bool {
         let refuses = |said: &Statement| said.phase == Phase::Refused && said.lasting;
         self.said(machine).is_some_and(|said| refuses(said) && said.times > machine.timeout_factor.max(1))
     }
 
-    /// Whose a machine's node is, by what its VM says.
+    /// The owner of a worker's node, by the statement of its VM.
     pub fn whose(&self, machine: &WorkerRecord) -> Whose {
         whose(machine.key.as_deref(), self.said(machine), self.let_in.get(&machine.name).map(String::as_str))
     }
 
-    /// The key by which it is judged whose a machine's node is, where its VM has asked with it by the token that it was given last.
+    /// The key that decides who owns a worker's node, if its VM has used it with the last token that it was given.
     pub(super) fn key_of_its_token<'a>(&'a self, machine: &'a WorkerRecord) -> Option<&'a str> {
         let said = self.said(machine).and_then(|said| said.key.as_deref());
         machine.token.as_ref().and(machine.key.as_deref().or(said))
     }
 
-    /// The key with which a machine's VM asks to join, where that is news and no pod can have said it: nobody was heard by the
-    /// node's name since the VM was given its token.
+    /// The key with which a worker's VM asks to join, if it is new and no pod can have reported it. No kubelet has reported under
+    /// the node's name since the VM was given its token.
     pub fn early_key(&self, machine: &WorkerRecord) -> Option<&str> {
         let said = self.said(machine).filter(|said| machine.token.is_some() && said.token == machine.token)?;
         let key = said.key.as_deref().filter(|key| machine.key.as_deref() != Some(*key))?;
         (!self.was_heard(machine)).then_some(key)
     }
 
-    /// Whether a machine's kubelet was heard since its VM was powered on to join.
+    /// Whether a worker's kubelet has reported since its VM was powered on to join.
     fn was_heard(&self, machine: &WorkerRecord) -> bool {
         match self.node(machine) {
             Node::Own(node) => node.heard != machine.last_heartbeat.clone().unwrap_or_default(),
@@ -228,22 +229,22 @@ impl Inventory {
         }
     }
 
-    /// Why a machine's VM will not join, as it refuses since it was powered on. Once its kubelet was heard, programs of pods may
-    /// say it, and it has joined anyway. One that asks for the token that it was given has not seen its form yet.
+    /// Why a worker's VM will not join, by its refusal since it was powered on. Once its kubelet has reported, programs of pods
+    /// may write it, and it has joined anyway. A VM that asks for the token that it was given has not read its properties yet.
     pub fn refusal(&self, machine: &WorkerRecord) -> Option<Reason> {
         let is_of_now = self.said(machine)?.at >= machine.since;
         let why = self.trouble(machine).filter(|why| !asks_for_token(&why.code))?;
         (self.refuses(machine) && is_of_now && !self.was_heard(machine)).then_some(why)
     }
 
-    /// The replicas of a machine's VM that stay, for people.
+    /// The replicas of a worker's VM that stay, for messages.
     pub(super) fn left(&self, machine: &WorkerRecord) -> &[String] {
         self.left.get(&machine.name).map(Vec::as_slice).unwrap_or_default()
     }
 
     pub fn node(&self, machine: &WorkerRecord) -> Node<'_> {
         let Some(node) = self.nodes.iter().find(|node| node.name == machine.name) else { return Node::Absent };
-        // A worker's kubelet says it when it makes the object: one without it is none of ours.
+        // A worker's kubelet reports it with the object: a node without it is not ours.
         let is_own = machine.bios_uuid.is_some_and(|vm| self.runs_in(node, vm));
         if is_own { Node::Own(node) } else { Node::Foreign }
     }

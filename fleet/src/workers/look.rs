@@ -1,4 +1,4 @@
-//! Looks at what is there.
+//! Reads the present state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::hypervisor::{Absence, Hypervisor, LastSeen, PowerState, Vm, doubles};
 use crate::nodes::clean;
 use crate::upgrade::Reason;
 
-/// How long a look may take: each request of it has ended in seconds, and whoever is root in a tenant chooses how many there are.
+/// How long an inventory may take. Each request ends in seconds, and root in a tenant cluster controls how many there are.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Looks at VMs and nodes, and at the pods and volumes of those that leave. What cannot be seen is never taken for absent: then
-/// there is no look at all, nor where it takes too long.
+/// Reads VMs and nodes, and the pods and volumes of those that leave. An unreadable object is never taken for absent. Then there
+/// is no inventory, and also if it takes too long.
 pub(super) async fn look(workers: &Workers<'_>, kept: &PoolRecord) -> Result<Inventory, ActionError> {
     let limit = if *workers.cancelled.borrow() { LAST_LOOK } else { LIMIT };
     let seen = tokio::time::timeout(limit, looked(workers.hypervisor, workers.cluster, kept, (workers.clock)())).await;
@@ -30,7 +30,7 @@ pub(super) async fn look(workers: &Workers<'_>, kept: &PoolRecord) -> Result<Inv
     seen.unwrap_or_else(|_| Err(ActionError::Later(endless())))
 }
 
-/// The same, unless the command is to end meanwhile.
+/// As [`look`], but ends if the command is cancelled.
 pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &PoolRecord) -> Result<Inventory, ActionError> {
     unless_cancelled(&workers.cancelled, look(workers, kept))
         .await
@@ -49,10 +49,10 @@ async fn looked(
     for machine in &kept.machines {
         let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
-            // Moved out of the folders that are searched, or restamped: it is not gone.
+            // A VM that was moved out of the searched folders, or restamped, is not gone.
             let found = match hypervisor.with_bios_uuid(noted).await {
                 Ok(found) => found,
-                // One that cannot be read keeps this worker as it is, and no other one.
+                // An unreadable VM only keeps this worker as it is.
                 Err(error) => {
                     let words = format!("the state of its VM is unknown: {:#}", error.source);
                     copied.insert(machine.name.clone(), Wait::passing(machine, reason::VM_UNSEEN, words));
@@ -83,13 +83,13 @@ async fn looked(
             let released = copies.iter().find(|vm| machine.has_released(vm));
             if let Some(vm) = released.filter(|_| !copies.iter().any(|vm| vm.is_of(deployment))) {
                 given_up.insert(machine.name.clone(), clean(&vm.name));
-                // Any other one may have been stamped so by somebody while it ran, and be copied: it is out of sight as one that is moved.
+                // Another VM may have been stamped so while it ran, and be copied: it counts as out of sight, like a moved one.
                 let is_off = |vm: &Vm| machine.has_released(vm) && vm.power == PowerState::Off && vm.is_fenced();
                 if copies.iter().all(is_off) {
                     gone.insert(machine.name.clone());
                 }
             }
-            // What is kept may be older than that VM: another one would have its BIOS UUID, and its address.
+            // The record may be older than that VM: another one would have its BIOS UUID, and its address.
             if machine.bios_uuid.is_none()
                 && copies.iter().any(|vm| vm.is_anothers(deployment) && !machine.has_released(vm))
             {
@@ -102,7 +102,7 @@ async fn looked(
     let mut seen = Inventory { now, vms, nodes, gone, kept: given_up, taken, left, unproved, ..Inventory::default() };
     copied.extend(doubtful(hypervisor, &kept.machines, &seen).await);
     seen.doubtful = copied;
-    // Before the VMs are asked: what has joined since then says so.
+    // Before the VMs are asked: a worker that has joined since then reports it.
     let may_join = |machine: &&WorkerRecord| machine.state != State::Running;
     let ready = kept.machines.iter().filter(may_join).filter_map(|machine| seen.node(machine).own());
     let ready: Vec<&NodeSeen> = ready.filter(|node| node.ready).collect();
@@ -115,7 +115,7 @@ async fn looked(
         if vm.power != PowerState::On {
             continue;
         }
-        // It only says why, or whose a node is: nothing is done that it would have to say first.
+        // It only gives the reason, or the owner of a node: no action requires it first.
         match hypervisor.statement(&vm.reference).await {
             Ok(Some(said)) => drop(said_of.insert(machine.name.clone(), said)),
             Ok(None) => {}
@@ -131,7 +131,7 @@ async fn looked(
             seen.pods.insert(name.clone(), cluster.pods(&name).await.map_err(ActionError::api)?);
             seen.announced.insert(name.clone(), cluster.announced(&name).await.map_err(ActionError::api)?);
         }
-        // Volumes name their node also where somebody has removed that.
+        // Volumes name their node even if it was removed.
         if !is_foreign {
             may_keep.push(name);
         }
@@ -142,8 +142,9 @@ async fn looked(
     Ok(seen)
 }
 
-/// Why the VMs of members that do not run are left alone, by machine: each may be a copy of the worker, which runs elsewhere. It is asked of
-/// those alone whose nodes are Ready: one whose node is not is ill anyway, and a look is to ask nothing of each one that runs.
+/// Why the VMs of members that do not run are not changed, by worker: each may be a copy of the worker, which runs elsewhere.
+/// Only members with a Ready node are checked. One whose node is not Ready is unhealthy anyway, and an inventory must not ask
+/// about each running VM.
 async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[WorkerRecord], seen: &Inventory) -> BTreeMap<String, Wait> {
     let mut doubtful = BTreeMap::new();
     for machine in machines.iter().filter(|machine| machine.state == State::Running && seen.node_is_ready(machine)) {
@@ -153,10 +154,10 @@ async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[WorkerRecord], seen: 
         }
         let wait = match doubles(hypervisor, vm).await {
             Ok(found) => not_alone(vm, &found).map(|why| Wait::lasting(machine, &why.code, &why.words)),
-            // One that cannot be read keeps this worker as it is, and no other one.
+            // An unreadable VM only keeps this worker as it is.
             Err(error) => {
                 let words = format!(
-                    "its VM is {}, and it cannot be told whether another one of its BIOS UUID runs: {:#}",
+                    "its VM is {}, and it is unknown whether another one of its BIOS UUID runs: {:#}",
                     vm.power, error.source
                 );
                 Some(Wait::passing(machine, reason::VM_STATE, words))
@@ -167,8 +168,8 @@ async fn doubtful(hypervisor: &dyn Hypervisor, machines: &[WorkerRecord], seen: 
     doubtful
 }
 
-/// Why nothing is done for a machine whose VM goes, by one elsewhere that is no plain replica of that: somebody may have powered it on, or it
-/// holds a disk of the worker's.
+/// Why nothing is done for a leaving worker, if a VM elsewhere is no plain replica of its VM. It may have been powered on, or
+/// holds a disk of the worker.
 fn is_doubted(machine: &WorkerRecord, vm: &Vm) -> Option<Wait> {
     if !machine.is_copied_by(vm) {
         return None;

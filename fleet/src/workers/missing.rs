@@ -1,4 +1,5 @@
-//! Since when VMs are not seen: what one look leaves out is not gone. Kept for one command; the next one looks as long itself.
+//! Since when VMs are not seen: a VM that one inventory lacks is not gone. Kept for one command. The next command waits as long
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,21 +9,21 @@ use tokio::time::Instant;
 use super::inventory::Inventory;
 use super::worker_record::WorkerRecord;
 
-/// How long a VM must be missing, by the monotonic clock, before it counts as gone. The proof is required too. A hypervisor may hide a VM from
-/// an account for a while, and an API server that has just started knows no node yet.
+/// How long a VM must be missing, by the monotonic clock, before it counts as gone. The proof is required too. A hypervisor may
+/// hide a VM from an account for a while, and an API server that has just started knows no node yet.
 const GONE: Duration = Duration::from_secs(60);
 
-/// What is not seen, look after look.
+/// VMs that are not seen, over several inventories.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
-    /// Since when, by machine.
+    /// Since when, by worker.
     since: BTreeMap<String, Instant>,
-    /// Those whose VMs this command has removed.
+    /// Workers whose VMs this command has removed.
     destroyed: BTreeSet<String>,
 }
 
 impl Missing {
-    /// Adds a look, and says in it what is gone.
+    /// Adds an inventory, and sets in it which VMs are gone.
     pub(super) fn note(&mut self, machines: &[WorkerRecord], seen: &mut Inventory) {
         let missing = |machine: &&WorkerRecord| seen.is_missing(machine);
         let names: BTreeSet<String> = machines.iter().filter(missing).map(|machine| machine.name.clone()).collect();
@@ -37,12 +38,12 @@ impl Missing {
         }
     }
 
-    /// Nothing could be looked at: what was not seen before may have been there meanwhile.
+    /// Nothing could be read: a VM that was not seen before may have existed meanwhile.
     pub(super) fn blind(&mut self) {
         self.since.clear();
     }
 
-    /// The VM of a machine was removed. Of one that was given up a look says whether it may run.
+    /// The VM of a worker was removed. For a disowned VM, the inventory says whether it may run.
     pub(super) fn destroyed(&mut self, machine: &str) {
         self.destroyed.insert(machine.to_owned());
     }

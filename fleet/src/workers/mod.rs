@@ -1,14 +1,15 @@
 //! The workers of a tenant cluster: a pool of VMs that join it, are replaced by a newer image, and leave.
 //!
-//! 1. [`Pool`] says what is wanted, a [`WorkerRecord`] what was begun for each worker, [`Inventory`] what is there;
-//! 2. [`next()`] decides, purely, what comes next: it goes by what is there, not by what was planned once;
-//! 3. [`Records`] keeps pool and machines outside the cluster, each change before anything follows from it;
-//! 4. [`ReconcileLoop`] looks once, decides, and acts; [`Workers`] does so until nothing is left to do. Both can be interrupted
-//!    anywhere.
+//! 1. [`Pool`] says what is wanted, a [`WorkerRecord`] what was begun for each worker, [`Inventory`] what exists;
+//! 2. [`next()`] decides, purely, what comes next: from what exists, not from an earlier plan;
+//! 3. [`Records`] keeps pool and workers outside the cluster, each change before anything follows from it;
+//! 4. [`ReconcileLoop`] reads once, decides, and acts; [`Workers`] repeats that until nothing is left to do. Both can be
+//! interrupted
+//! anywhere.
 //!
-//! There is no plan and no way back: whoever goes on looks again. What is asked of the VMs' host is
-//! [`crate::hypervisor`], of the cluster [`Cluster`], of whoever knows who may change the pool [`crate::lease`].
-//! The stamp of a worker's VM names its machine: no other VM is ever changed, whatever it is called.
+//! There is no plan and no rollback: the next command reads again. [`crate::hypervisor`] is the interface to the VMs' host,
+//! [`Cluster`] to the cluster, [`crate::lease`] to the right to change the pool. The stamp of a worker's VM names its worker: no
+//! other VM is ever changed, whatever its name is.
 
 mod act;
 mod action;
@@ -72,8 +73,8 @@ pub use worker_record::{State, WorkerRecord};
 
 use uuid::Uuid;
 
-/// What the VMs of a pool are stamped with, beside those of the cluster's control nodes: an upgrade of these never sees
-/// them.
+/// The deployment in the stamps of a pool's VMs. It differs from that of the cluster's control-plane nodes: an upgrade of these
+/// never sees the workers.
 pub fn deployment(cluster: Uuid, pool: &str) -> Uuid {
     Uuid::new_v5(&cluster, format!("workers/{pool}").as_bytes())
 }

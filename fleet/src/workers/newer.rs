@@ -1,4 +1,4 @@
-//! VMs that are newer than what is kept of their pool, as where its journals were turned back to an earlier moment and they were not.
+//! VMs that are newer than the record of their pool, such as after its journals were restored to an earlier moment without them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::inventory::Inventory;
 use super::worker_record::{State, WorkerRecord};
 use crate::hypervisor::Vm;
 
-/// One of them, for people.
+/// One of them, for messages.
 pub(crate) struct Newer<'a>(pub(crate) &'a Vm);
 
 impl fmt::Display for Newer<'_> {
@@ -20,8 +20,8 @@ impl fmt::Display for Newer<'_> {
 }
 
 impl Inventory {
-    /// The VMs that say so: those that carry the pool's stamp as a worker's that nobody knows, and those that are on though they are noted as
-    /// begun alone: none is powered on before it is noted as whole.
+    /// VMs that prove this. They carry the pool's stamp and no record has their worker, or are on while only their beginning is
+    /// recorded. No VM is powered on before it is recorded as complete.
     pub(super) fn newer(&self, machines: &[WorkerRecord]) -> Vec<&Vm> {
         let is_unknown =
             |vm: &Vm| vm.stamp.is_some() && !machines.iter().any(|it| it.owns(vm) || it.noted() == Some(vm.uuid()));

@@ -1,4 +1,4 @@
-//! What is wanted of the workers of one pool.
+//! The desired state of the workers of one pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -10,38 +10,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::hypervisor::Size;
 
-/// How long a join token is good for, in seconds, times the worker's timeout factor: a worker that comes later is made anew.
+/// How long a join token is valid, in seconds, times the worker's timeout factor. A worker that comes later is created again.
 pub(super) const TOKEN_SECONDS: u64 = 1800;
-/// How long making a worker's VM may take, in seconds, so that its token is good for long enough afterwards.
+/// How long the creation of a worker's VM may take, in seconds, so that its token is valid long enough afterwards.
 const MAKING_SECONDS: u64 = 300;
 
-/// Workers that are alike.
+/// Workers with the same settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     pub name: String,
-    /// What names of its machines begin with: that, `-w`, and a number.
+    /// The prefix of its workers' names, before `-w` and a number.
     pub prefix: String,
-    /// How many workers there are to be.
+    /// How many workers there should be.
     pub count: usize,
-    /// What they are made like. A worker that was made like something else is outdated.
+    /// The settings of new workers. A worker with other settings is outdated.
     pub template: Template,
-    /// Where the OVA of the template's image is, for a hypervisor that does not hold the image.
+    /// The OVA of the template's image, for a hypervisor that does not hold the image.
     pub ova: PathBuf,
-    /// The minors of Kubernetes that the image carries; none where an earlier command has noted the pool.
+    /// The minor versions of Kubernetes that the image carries. Empty if an earlier version recorded the pool.
     #[serde(default)]
     pub carries: Vec<String>,
-    /// The addresses that they get; none where they ask for one by DHCP.
+    /// The addresses of the workers. `None` if they use DHCP.
     pub addresses: Option<Addresses>,
     /// How outdated ones are replaced, and how any leaves.
     pub rollout: Rollout,
-    /// The highest number that a machine was given: names are never used again.
+    /// The highest number that a worker was given: names are never used again.
     pub last_index: u64,
-    /// Whether workers whose VM is off are powered on: whoever goes on wants that, and no other command does it to a worker
-    /// that somebody has shut down.
+    /// Whether workers whose VM is off are powered on. A command that continues does that. No other command powers on a worker
+    /// that was shut down.
     #[serde(default)]
     pub powers_on: bool,
-    /// Whether a worker whose VM is gone stays as it is, for whoever decides when another one takes its place. Otherwise that is done
-    /// at once.
+    /// Whether a worker whose VM is gone stays, because the caller decides when it is replaced. Otherwise it is replaced at once.
     #[serde(default)]
     pub keeps_lost: bool,
 }
@@ -49,8 +48,8 @@ pub struct Pool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Template {
     pub image: Image,
-    /// The minor of Kubernetes that kubelets are to run, or a newer one: the newest that the image carried and the cluster
-    /// took when that was wanted. Of a worker that has joined, the one that it runs.
+    /// The minor version of Kubernetes that kubelets should run at least: the newest that the image carried and the cluster took
+    /// at that time. For a worker that has joined, the one that it runs.
     pub kubernetes: String,
     /// Processors, memory and data disk.
     pub size: Size,
@@ -62,8 +61,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Whether a worker that was made like another template is outdated by this one: an older minor than is wanted counts, a
-    /// newer one does not.
+    /// Whether a worker with another template is outdated by this one. An older minor version counts, a newer one does not.
     pub fn outdates(&self, made: &Self) -> bool {
         let minor = |template: &Self| template.kubernetes.parse::<Minor>().ok();
         let is_older = match (minor(made), minor(self)) {
@@ -73,8 +71,7 @@ impl Template {
         is_older || !self.makes_like(made)
     }
 
-    /// Whether VMs are made alike. What is there for people alone makes no difference: another version of the command may
-    /// word it otherwise.
+    /// Whether VMs are created alike. Texts for messages do not count: another version of the command may word them differently.
     pub(super) fn makes_like(&self, other: &Self) -> bool {
         let Self { image: Image { digest, name: _ }, kubernetes: _, size, labels, taints } = self;
         *digest == other.image.digest && *size == other.size && *labels == other.labels && *taints == other.taints
@@ -86,7 +83,7 @@ impl Template {
 pub struct OvaImage {
     pub image: Image,
     pub ova: PathBuf,
-    /// The minors of Kubernetes that it carries.
+    /// The minor versions of Kubernetes that it carries.
     pub carries: Vec<String>,
 }
 
@@ -94,7 +91,7 @@ pub struct OvaImage {
 pub struct Image {
     /// SHA-256 over the digests of the OVA's manifest.
     pub digest: String,
-    /// Name, version and build, for people.
+    /// Name, version and build, for messages.
     pub name: String,
 }
 
@@ -120,7 +117,7 @@ pub struct Rollout {
     pub max_surge: usize,
     /// How many of the count may be missing while one is replaced.
     pub max_unavailable: usize,
-    /// How long pods may take to move away, in seconds. Nothing is forced then: a person is waited for.
+    /// How long pods may take to move, in seconds. Nothing is forced after that: the operator must act.
     pub drain_seconds: u64,
     /// How long a worker may take to join, in seconds from its power-on, times its timeout factor.
     pub join_seconds: u64,
@@ -136,7 +133,7 @@ impl Default for Rollout {
 }
 
 impl Pool {
-    /// Refuses what could never be reached.
+    /// Refuses settings that can never be reached.
     ///
     /// # Errors
     /// In one sentence.
@@ -149,7 +146,7 @@ impl Pool {
         let longest = TOKEN_SECONDS - MAKING_SECONDS;
         ensure!(
             join_seconds <= longest,
-            "a worker has at most {longest} s to join: its token is good for {TOKEN_SECONDS} s, and its VM is made meanwhile"
+            "a worker has at most {longest} s to join: its token is valid for {TOKEN_SECONDS} s, and its VM is made meanwhile"
         );
         Ok(())
     }

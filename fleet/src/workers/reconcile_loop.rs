@@ -1,4 +1,4 @@
-//! The pool under one hold, looked at again and again: what a command loops over until it is done, and a controller for ever.
+//! The pool under one lease, reconciled again and again: by a command until it is done, by a controller for ever.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -23,19 +23,19 @@ use crate::hypervisor::DiskRef;
 use crate::lease::Lease;
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
 
-/// How long a round may make VMs, in seconds, before those that are made are powered on. One at least is made.
+/// How long a round may create VMs, in seconds, before those are powered on. At least one is created.
 const MAKING: u64 = 60;
 
 pub struct ReconcileLoop<'a> {
     acting: ActionContext<'a>,
     records: Records<'a>,
-    /// What a command before this one had begun has arrived, and is waited for.
+    /// Whether requests of a former command have to be awaited.
     in_doubt: bool,
     missing: Missing,
 }
 
 impl<'a> ReconcileLoop<'a> {
-    /// Of a pool, from what is kept of it.
+    /// For a pool, from its record.
     pub fn new(workers: &'a Workers<'a>, hold: &'a Lease<'a>, records: Records<'a>) -> Self {
         let acting = ActionContext {
             workers,
@@ -50,21 +50,22 @@ impl<'a> ReconcileLoop<'a> {
         self.records.kept()
     }
 
-    /// For how long the store is left alone by who cannot go on without it ([`Lease::rest`]).
+    /// How long the store is left alone after a failure ([`Lease::rest`]).
     pub(super) fn rest(&self) -> Duration {
         self.acting.cluster.hold.rest()
     }
 
-    /// Notes a further wish, all of it at once: one that is so already, such as the same number of workers, writes nothing.
+    /// Records a further goal, all of it at once. A goal that is already reached, such as the same number of workers, writes
+    /// nothing.
     ///
     /// # Errors
-    /// When it cannot be wanted now, or it is not certain that it was noted: the same wish may be given again then.
+    /// If the goal is not possible now, or it is not certain that it was recorded: then the same goal may be given again.
     pub async fn wish(&mut self, wish: &Goal) -> anyhow::Result<()> {
         let before = self.kept();
         let wanted = wish.applied(Some(before.clone()), (self.acting.workers.clock)())?;
         let is_changed = |machine: &WorkerRecord| {
             let Some(was) = before.machine(&machine.name) else { return true };
-            // That one that has joined is watched anew is said by each command, and changes nothing of it.
+            // Each command watches joined workers from its own start. That changes nothing of them.
             let same = WorkerRecord { since: machine.since, ..was.clone() };
             if machine.state == State::Running { *machine != same } else { machine != was }
         };
@@ -76,10 +77,10 @@ impl<'a> ReconcileLoop<'a> {
         self.records.save_all(wanted.pool, machines).await
     }
 
-    /// Looks once, and does all that can be done then. Whoever is interrupted, or killed, goes on by asking again.
+    /// Reads once, and does all that is possible then. An interrupted or killed command continues with the next call.
     ///
     /// # Errors
-    /// When this command may not go on: another one has taken over. Whatever else hinders is in what is returned.
+    /// If this command must stop because another one has taken over. Other errors are in the result.
     pub async fn step(&mut self) -> anyhow::Result<Round> {
         let Self { acting, records, in_doubt, missing } = self;
         let workers = acting.workers;
@@ -114,13 +115,13 @@ impl<'a> ReconcileLoop<'a> {
         round.done = next.is_done();
         let Next { actions, waits, stopped } = next;
         (round.waits, round.stopped) = (waits, stopped);
-        // A drain that is blocked goes on only once a person has seen to it, and so does what was refused.
+        // A blocked drain continues only once the operator has acted, and so does a refused action.
         let (mut imported, mut may_go_on) = (false, false);
         for action in actions {
             if *workers.cancelled.borrow() {
                 break;
             }
-            // The token of a VM that is made should not run out while all others are made as well.
+            // The token of a created VM should not expire while all others are created.
             let makes = matches!(action, Action::Import(_));
             if makes && imported && (workers.clock)().saturating_sub(seen.now) >= MAKING {
                 continue;
@@ -137,7 +138,7 @@ impl<'a> ReconcileLoop<'a> {
                         missing.destroyed(name);
                     }
                     round.released |= matches!(action, Action::Release(..));
-                    // One that lasts too long may go on for ever: a pod that tolerates the cordon comes back as often as it goes.
+                    // A late drain may never end: a pod that tolerates the cordon comes back each time.
                     let comes_back = drains
                         && round.waits.iter().any(|wait| wait.lasting && wait.worker.as_ref() == action.machine());
                     round.changed |= !comes_back;
@@ -157,7 +158,7 @@ impl<'a> ReconcileLoop<'a> {
     }
 }
 
-/// Notes where the settings of VMs are, before anything is done with them.
+/// Records where the settings of VMs are, before anything is done with them.
 async fn note_settings(
     hypervisor: &GuardedHypervisor<'_>,
     records: &mut Records<'_>,
@@ -190,8 +191,7 @@ async fn looked(acting: &ActionContext<'_>, kept: &PoolRecord, in_doubt: &mut bo
     look_or_end(acting.workers, kept).await
 }
 
-/// Whether something leads on, once it is done: what is made anew again and again, a worker, a VM or a token, comes no further by
-/// being noted or removed.
+/// Whether an action is progress. Recording or removing a worker, a VM or a token is not, if it is created again and again.
 fn leads_on(action: &Action, machine: Option<&WorkerRecord>) -> bool {
     let is = |state| machine.is_some_and(|machine| machine.state == state);
     let is_given_up = |machine: &WorkerRecord| machine.reason.as_ref().is_some_and(|why| why.code == reason::GIVEN_UP);
@@ -214,36 +214,36 @@ fn leads_on(action: &Action, machine: Option<&WorkerRecord>) -> bool {
 pub struct Round {
     /// Something was done.
     pub changed: bool,
-    /// Something was done that leads on.
+    /// Something was done that is progress.
     pub progressed: bool,
-    /// A VM was given up: it is kept, and its machine is still there to say so.
+    /// A VM was disowned: it is kept, and its worker's record still exists.
     pub released: bool,
     /// Something could not be done.
     pub failed: bool,
-    /// Nothing could be looked at.
+    /// Nothing could be read.
     pub blind: bool,
     /// Nothing is left to do or to wait for.
     pub done: bool,
-    /// Only a person helps.
+    /// Only the operator can help.
     pub needs_a_person: bool,
-    /// What has to happen before it goes on.
+    /// The conditions before the run continues.
     pub waits: Vec<Wait>,
     pub stopped: Vec<Wait>,
 }
 
 impl Round {
-    /// A drain that is blocked says by whom, and lasts as the drain does.
+    /// A blocked drain reports the cause, and lasts as the drain does.
     fn blocked(&mut self, action: &Action, reason: Reason) {
         for wait in self.waits.iter_mut().filter(|wait| wait.worker.as_ref() == action.machine()) {
             wait.reason = reason.clone();
         }
     }
 
-    /// What was not done is done later, or never by this command.
+    /// A failed action is run later, or never by this command.
     fn meets(&mut self, machine: Option<&String>, trouble: ActionError, in_doubt: &mut bool) -> anyhow::Result<()> {
         let (reason, lasting) = trouble.reason(in_doubt)?;
         self.failed = true;
-        // It does not pass, whatever was waited for of it otherwise.
+        // It does not pass, whatever else the worker waited for.
         self.waits.retain(|wait| !lasting || machine.is_none() || wait.worker.as_ref() != machine);
         self.waits.push(Wait { worker: machine.cloned(), reason, lasting, token: false });
         Ok(())

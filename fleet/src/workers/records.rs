@@ -1,9 +1,11 @@
-//! The journals of a pool: what is wanted, and of each machine what was begun. Kept where holds are, outside the
-//! cluster. A hold begins with a copy of what the one before it had, so that a command that was overtaken writes where
-//! nobody reads any more: a file for each machine, and last that of the pool, which names them. Then each change is a
-//! file of its own, of one machine or of the pool and what that changes of machines, and the last whole one counts. A
-//! write that is cut damages nothing that was kept before it: who wrote it was told so, and has begun nothing. What is
-//! damaged later, or not understood, is one machine's: the others go on.
+//! The journals of a pool: what is wanted, and what was begun for each worker. They are next to the leases, outside the cluster.
+//!
+//! A lease begins with a copy of the former lease's record, so that files of a command whose lease was taken over are not read.
+//! It has a file for each worker, and last that of the pool, which names them. Then each change is a separate file, of one worker
+//! or of the pool and what that changes of workers. The last complete one counts.
+//!
+//! An interrupted write damages no earlier file: its writer got an error, and has begun nothing. Later damage, or an unknown
+//! format, concerns one worker: the others continue.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -27,11 +29,11 @@ enum Record {
     Pool {
         pool: Box<Pool>,
     },
-    /// What was begun for a machine.
+    /// The record of a worker.
     Machine {
         machine: Box<WorkerRecord>,
     },
-    /// That there is a machine, whose journal is another file.
+    /// A worker whose journal is another file.
     Known(Known),
     /// Nothing of a machine is left.
     Gone {
@@ -39,7 +41,7 @@ enum Record {
     },
 }
 
-/// What the pool's file has of a machine: enough to take it for nobody else's, and to give its address to none.
+/// The pool's knowledge of a worker. It reserves the worker's VM and address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Known {
     name: String,
@@ -54,10 +56,10 @@ impl Known {
         Self { name: name.clone(), id: *id, address: *address, bios_uuid: *vm }
     }
 
-    /// The machine whose journal is lost: nothing is done for it until a person goes on.
+    /// The worker whose journal is lost: nothing is done for it until the operator continues.
     fn without_journal(self, pool: &Pool) -> WorkerRecord {
         let Self { name, id, address, bios_uuid: vm } = self;
-        let words = "its journal is damaged: what it was made like is not known. Going on makes it anew";
+        let words = "its journal is damaged: what it was made like is not known. Continuing creates it again";
         let reason = Some(Reason::new(reason::JOURNAL, words));
         WorkerRecord { name, bios_uuid: vm, state: State::Failed, reason, ..WorkerRecord::new(pool, id, address, 0) }
     }
@@ -79,7 +81,7 @@ impl PoolRecord {
         self.machines.iter().any(|machine| machine.state.moves())
     }
 
-    /// Notes a change that was read. What is left of a machine whose change is damaged is what it was known by.
+    /// Applies a change that was read. If a worker's change is damaged, only its identity is left.
     fn change(&mut self, change: Change) -> anyhow::Result<()> {
         let record = match change {
             Change::Noted(records) => {
@@ -102,7 +104,7 @@ impl PoolRecord {
         let place = |name: &str, machines: &[WorkerRecord]| machines.iter().position(|machine| machine.name == name);
         match record {
             Record::Pool { pool } => self.pool = *pool,
-            // Its journal says all of it.
+            // Its journal has all of it.
             Record::Known(_) => {}
             Record::Gone { name } => self.machines.retain(|machine| machine.name != name),
             Record::Machine { machine } => match place(&machine.name, &self.machines) {
@@ -120,15 +122,15 @@ impl PoolRecord {
 pub struct Records<'a> {
     hold: &'a Lease<'a>,
     kept: PoolRecord,
-    /// How many files this hold has tried to write.
+    /// How many files this lease has tried to write.
     written: usize,
 }
 
 impl<'a> Records<'a> {
-    /// Begins with what is wanted now, all of it at once.
+    /// Begins with the present goal, all of it at once.
     ///
     /// # Errors
-    /// When it cannot be written: what the hold before had counts then.
+    /// If it cannot be written. Then the record of the lease before counts.
     pub async fn begin(hold: &'a Lease<'a>, kept: PoolRecord) -> anyhow::Result<Self> {
         let mut lines = line(&Record::Pool { pool: Box::new(kept.pool.clone()) })?;
         for machine in &kept.machines {
@@ -146,34 +148,33 @@ impl<'a> Records<'a> {
         &self.kept
     }
 
-    /// Notes what is wanted: it is kept when this returns.
+    /// Saves the pool: it is durable when this returns.
     ///
     /// # Errors
-    /// When it cannot be written, or another command has taken over. Nothing may follow from it then; whoever reads the
-    /// journals may find it.
+    /// If it cannot be written, or another command has taken over. Nothing may follow from it then. Readers of the journals may
+    /// still find it.
     pub async fn save_pool(&mut self, pool: Pool) -> anyhow::Result<()> {
         self.save("pool", Record::Pool { pool: Box::new(pool) }).await
     }
 
-    /// Notes what is begun for a machine.
+    /// Saves what is begun for a worker.
     pub async fn save_machine(&mut self, machine: WorkerRecord) -> anyhow::Result<()> {
         let name = machine.name.clone();
         self.save(&name, Record::Machine { machine: Box::new(machine) }).await
     }
 
-    /// Notes what is wanted, and what that changes of machines, all of it or nothing: one that goes and the count that it leaves
-    /// belong together.
+    /// Saves the pool and its changes of workers, all or nothing: a worker that leaves and the new count belong together.
     pub(super) async fn save_all(&mut self, pool: Pool, machines: Vec<WorkerRecord>) -> anyhow::Result<()> {
         let machines = machines.into_iter().map(|machine| Record::Machine { machine: Box::new(machine) });
         self.write("pool", [Record::Pool { pool: Box::new(pool) }].into_iter().chain(machines).collect()).await
     }
 
-    /// Notes that nothing of a machine is left.
+    /// Records that nothing of a worker is left.
     pub async fn forget(&mut self, name: &str) -> anyhow::Result<()> {
         self.save(name, Record::Gone { name: name.to_owned() }).await
     }
 
-    /// Draws what a further machine is known by, before anything follows from it.
+    /// Draws the identity of a further worker, before anything follows from it.
     pub(super) async fn draw(&self, name: &str, address: Option<Ipv4Addr>) -> anyhow::Result<AllocatedIds> {
         self.hold.confirm().await?;
         self.hold.store().draw(self.hold.number(), name, address).await
@@ -185,7 +186,7 @@ impl<'a> Records<'a> {
 
     async fn write(&mut self, of: &str, records: Vec<Record>) -> anyhow::Result<()> {
         self.hold.confirm().await?;
-        // A write that failed may still land: the next attempt is a file of its own, and counts more.
+        // A write that failed may still land: the next attempt is a separate file, and counts more.
         self.written += 1;
         let file = changed(self.written, of);
         let text = beginning(&records.iter().map(line).collect::<anyhow::Result<String>>()?)?;
@@ -195,20 +196,20 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Something that a file of the journals notes: for stores that keep it as something else than files.
+/// A record in a file of the journals, for stores that do not keep files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Noted {
     Pool(Box<Pool>),
-    /// What was begun for a machine.
+    /// The record of a worker.
     Machine(Box<WorkerRecord>),
-    /// Nothing of the machine of this name is left.
+    /// Nothing of the worker with this name is left.
     Gone(String),
 }
 
-/// What a file of the journals notes, in order, as it is given to a store.
+/// The records of a file of the journals, in order, as it is given to a store.
 ///
 /// # Errors
-/// When it is no such file.
+/// If it is no such file.
 pub fn noted(text: &str) -> anyhow::Result<Vec<Noted>> {
     let lines = whole(text)?.context("it was cut")?;
     let records = lines.lines().map(|line| serde_json::from_str(line).context("understanding a worker's journal"));
@@ -225,10 +226,10 @@ fn line(record: &Record) -> anyhow::Result<String> {
     Ok(serde_json::to_string(record)? + "\n")
 }
 
-/// What is kept of the store's pool; none if there is none.
+/// The record of the store's pool. `None` if there is no pool.
 ///
 /// # Errors
-/// When the store cannot be read, or what it has is damaged.
+/// If the store cannot be read, or its record is damaged.
 pub async fn read(store: &dyn Store) -> anyhow::Result<Option<PoolRecord>> {
     let mut made = 0;
     for number in sorted(store).await.context("looking for the workers' journals")?.into_iter().rev() {
@@ -243,15 +244,15 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<PoolRecord>> {
     Ok(None)
 }
 
-/// The highest number that a machine has whose journal a person has put aside, as the names of the files have it, whatever they
-/// say: who has a certificate by that name would be the next machine of it.
+/// The highest number of a worker whose journal the operator has put aside, from the names of the files, not their contents. A
+/// client with a certificate by that name would be the next worker of that number.
 async fn put_aside(store: &dyn Store, number: u64) -> anyhow::Result<u64> {
     let files = store.files(number).await.with_context(|| format!("listing the files of hold {number}"))?;
     let names = files.iter().filter_map(|file| machine_of(workers::put_aside(file)?));
     Ok(names.filter_map(numbered).max().unwrap_or_default())
 }
 
-/// What a hold has; none if its command had begun nothing.
+/// The record of a lease. `None` if its command had begun nothing.
 async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRecord>> {
     let changes = changes(store, number).await?;
     let begun = match begun(store, number, &changes).await? {
@@ -265,7 +266,7 @@ async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRe
         bail!("{POOL} is missing or cut, and changes follow it");
     };
     let changes: Vec<Change> = changes.into_values().collect();
-    // What is damaged says nothing any more of a machine of which a later change says all, or that it is gone.
+    // A damaged change does not count if a later change has the whole worker, or says that it is gone.
     let is_past = |at: usize, change: &Change| match change {
         Change::Damaged { machine, .. } => {
             changes[at + 1..].iter().any(|later| later.is_of(machine) || later.ends(machine))
@@ -279,7 +280,7 @@ async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRe
     Ok(Some(kept))
 }
 
-/// What a hold has changed, in order.
+/// The changes of a lease, in order.
 async fn changes(store: &dyn Store, number: u64) -> anyhow::Result<BTreeMap<usize, Change>> {
     let mut changes = BTreeMap::new();
     for file in store.files(number).await? {
@@ -295,7 +296,7 @@ async fn changes(store: &dyn Store, number: u64) -> anyhow::Result<BTreeMap<usiz
 
 enum Change {
     Noted(Vec<Record>),
-    /// Something of this machine that is not understood. It was kept, and something may have followed from it.
+    /// A record of this worker that is not understood. It was saved, and something may have followed from it.
     Damaged {
         file: String,
         machine: String,
@@ -304,9 +305,9 @@ enum Change {
 }
 
 impl Change {
-    /// Of a machine, or of the pool; none if its writing was cut: it noted nothing then.
+    /// Reads a change of a worker, or of the pool. `None` if its write was interrupted: then it recorded nothing.
     fn read(file: &str, of: &str, text: &str) -> anyhow::Result<Option<Self>> {
-        // Those of an earlier version have no first line from which their end is known.
+        // Files of an earlier version have no first line that tells their end.
         let lines = whole(text).with_context(|| format!("reading {file}"))?.filter(|lines| lines.ends_with('\n'));
         let Some(lines) = lines else { return Ok(None) };
         let why = match lines.lines().map(serde_json::from_str::<Record>).collect::<Result<Vec<_>, _>>() {
@@ -326,7 +327,7 @@ impl Change {
         self.says(|record| matches!(record, Record::Machine { machine } if machine.name == name))
     }
 
-    /// Whether it says that nothing of a machine is left.
+    /// Whether it says that nothing of a worker is left.
     fn ends(&self, machine: &str) -> bool {
         self.says(|record| matches!(record, Record::Gone { name } if name == machine))
     }
@@ -336,7 +337,7 @@ impl Change {
     }
 }
 
-/// What a hold began with. A journal that is damaged is of one machine alone.
+/// The record that a lease began with. A damaged journal concerns one worker only.
 async fn begun(
     store: &dyn Store,
     number: u64,
@@ -373,7 +374,7 @@ fn machine(text: &str) -> anyhow::Result<WorkerRecord> {
     }
 }
 
-/// What a hold of an earlier version began with: all of it in one file.
+/// The record that a lease of an earlier version began with, in one file.
 async fn begun_before(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRecord>> {
     let Some(text) = store.read(number, ALL).await? else { return Ok(None) };
     let Some(lines) = whole(&text)? else { return Ok(None) };

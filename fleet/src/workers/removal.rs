@@ -1,14 +1,14 @@
-//! What becomes of a worker's VM once the worker has left.
+//! The end of a worker's VM once the worker has left.
 
 use serde::{Deserialize, Serialize};
 
-/// What a person has said of one worker, each time anew.
+/// The operator's choice for one worker, given each time again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Removal {
-    /// It is destroyed. Data disks that it holds are detached before.
+    /// It is destroyed. Its data disks are detached before.
     #[default]
     Destroy,
-    /// It is given up: off, on no network, with all its disks, and nobody's. What was not made to the end is destroyed all the same.
+    /// It is disowned: off, on no network, with all its disks, and no longer managed. An incomplete VM is destroyed anyway.
     Keep,
 }

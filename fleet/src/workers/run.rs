@@ -1,4 +1,4 @@
-//! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
+//! Reads, decides and acts until nothing is left to do. An interrupted run continues by reading again.
 
 use tokio::time::Instant;
 
@@ -17,26 +17,27 @@ use crate::lease::{Lease, TakeOver, standing};
 use crate::upgrade::Reason;
 
 impl Workers<'_> {
-    /// Notes a wish, and goes on until everything is as it is wanted.
+    /// Records a goal, and runs until it is reached.
     ///
     /// # Errors
-    /// When it cannot be wanted now, somebody else is at work, or has taken over; and [`crate::Cancelled`] when it was asked to end
-    /// before the wish was noted.
+    /// If the goal is not possible now, or another command is at work or has taken over. [`crate::Cancelled`] if the run was
+    /// cancelled before the goal was recorded.
     pub async fn go(&self, wish: &Goal, over: TakeOver) -> anyhow::Result<(RunOutcome, WorkersStatus)> {
         self.go_with(wish, over, &|| Ok(())).await
     }
 
-    /// The same with something that goes with the wish and is kept elsewhere: it is noted first, and only by who may.
+    /// As [`Workers::go`], with data that belongs to the goal and is stored elsewhere: it is saved first, and only under the
+    /// lease.
     ///
     /// # Errors
-    /// As [`Workers::go`], and what `note` says: nothing is wanted otherwise then.
+    /// As [`Workers::go`], and those of `note`: then no goal is recorded.
     pub async fn go_with(
         &self,
         wish: &Goal,
         over: TakeOver,
         note: &dyn Fn() -> anyhow::Result<()>,
     ) -> anyhow::Result<(RunOutcome, WorkersStatus)> {
-        // What is refused is refused before anything is taken from anyone.
+        // A goal is refused before any lease is taken over.
         let kept = unless_cancelled(&self.cancelled, records::read(self.store)).await??;
         wish.applied(kept, (self.clock)())?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
@@ -60,8 +61,7 @@ impl Workers<'_> {
         gone
     }
 
-    /// Where they stand; changes nothing. None if there is no pool. What is kept is told also while nothing can be looked
-    /// at.
+    /// The present status. Changes nothing. `None` if there is no pool. The record is reported even if nothing can be read.
     pub async fn status(&self) -> anyhow::Result<Option<WorkersStatus>> {
         match records::read(self.store).await? {
             Some(kept) => {
@@ -72,10 +72,10 @@ impl Workers<'_> {
         }
     }
 
-    /// Where the workers stand of which this is kept; changes nothing.
+    /// The status of the workers of this record. Changes nothing.
     ///
     /// # Errors
-    /// When this command may not go on.
+    /// If this command must stop.
     pub async fn status_of(&self, kept: &PoolRecord) -> anyhow::Result<WorkersStatus> {
         match look(self, kept).await {
             Ok(seen) => Ok(WorkersStatus::of(kept, Ok(&seen))),
@@ -109,13 +109,13 @@ impl Workers<'_> {
                 return Ok(RunOutcome::Done);
             }
             let is_stuck = round.needs_a_person && !round.changed;
-            // A pause is noted by now: nobody has to wait for the cluster to learn that.
+            // The pause is recorded: the command need not wait for the cluster.
             let is_noted = *wish == Goal::Pause && !round.changed && (round.blind || !rounds.kept().moves());
             if is_stuck || is_noted || changed_last.elapsed() >= self.pause_limit {
                 let paused = || RunOutcome::Paused(waits);
                 return Ok(if round.stopped.is_empty() { paused() } else { RunOutcome::Stopped(round.stopped) });
             }
-            // What could not be done asks the store again: where that hangs, no sooner than who only waits.
+            // After a failure the store is asked again: if it hangs, no sooner than by a command that only waits.
             let rest = if round.failed { self.pace.max(rounds.rest()) } else { self.pace };
             if unless_cancelled(&self.cancelled, tokio::time::sleep(rest)).await.is_err() {
                 return Ok(RunOutcome::Cancelled);

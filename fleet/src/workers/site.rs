@@ -1,4 +1,4 @@
-//! What a worker is told as OVF properties.
+//! The OVF properties of a worker.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::pool::Pool;
 use super::token::Token;
 use super::worker_record::WorkerRecord;
 
-/// What all workers of a cluster are told: its name, the address of its API, the hash of its authority, its gateway, DNS
-/// and time servers, its SSH keys, and whatever else their form asks for.
+/// Properties that all workers of a cluster get. They are its name, the address of its API, the hash of its CA, its gateway, DNS
+/// and time servers, its SSH keys, and others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Site(pub BTreeMap<String, String>);
 
 impl Site {
-    /// What workers are told as the control nodes are, where that was given.
+    /// Properties that workers get with the values of the control-plane nodes, if those have them.
     pub const SHARED: [&str; 14] = [
         keys::CLUSTER_NAME,
         keys::API_VIP,
@@ -34,12 +34,12 @@ impl Site {
         keys::REGISTRY_MIRROR,
     ];
 
-    /// How many times longer than usual workers are told to wait for anything.
+    /// How many times longer than usual workers should wait for anything.
     pub(super) fn timeout_factor(&self) -> u32 {
         self.0.get(keys::TIMEOUT_FACTOR).and_then(|text| text.parse().ok()).filter(|factor| *factor > 0).unwrap_or(1)
     }
 
-    /// The properties of one machine; `labels` of its node are those that the pool says nothing of.
+    /// The properties of one worker. `labels` are those of its node that the pool does not set.
     pub(super) fn properties(
         &self,
         pool: &Pool,
@@ -79,9 +79,9 @@ mod tests {
     use super::super::tests::fake::pool;
     use super::*;
 
-    /// What the agent would refuse.
+    /// The agent's checks.
     #[test]
-    fn a_worker_is_told_all_that_its_role_needs_and_nothing_that_it_does_not_use() {
+    fn a_worker_gets_only_properties_of_its_role() {
         let mut pool = pool(1);
         pool.template.taints.insert("example.com/edge=true:NoSchedule".to_owned());
         let address = pool.addresses.as_ref().and_then(|addresses| addresses.iter().next());

@@ -1,4 +1,4 @@
-//! Which Kubernetes a worker of an image would run in a cluster, if any.
+//! The Kubernetes version that a worker of an image would run in a cluster.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use super::reason;
 use crate::nodes::{Client, Method};
 use crate::upgrade::Reason;
 
-/// The minor of a cluster's API servers.
+/// The minor version of a cluster's API servers.
 ///
 /// # Errors
-/// When the API does not answer, or its servers are of several minors.
+/// If the API does not answer, or its servers have several minor versions.
 pub async fn cluster_minor(client: &Client) -> anyhow::Result<Minor> {
     let answer = client.ask_api(Method::GET, "/version", None).await.context("asking for the cluster's version")?;
     let said: Value = answer.json()?;
@@ -24,43 +24,44 @@ pub async fn cluster_minor(client: &Client) -> anyhow::Result<Minor> {
     of_all(answering, &nodes).map_err(|why| anyhow::anyhow!("{why}"))
 }
 
-/// The minor of all API servers, if it is one. A server is of the minor of its node's kubelet, or newer while that node is
-/// upgraded; `answering` is that of the one that answers.
+/// The minor version of all API servers, if there is only one. A server has the minor version of its node's kubelet, or a newer
+/// one while that node is upgraded. `answering` is that of the one that answers.
 fn of_all(answering: Minor, nodes: &[NodeSeen]) -> Result<Minor, Reason> {
     let of_nodes = nodes.iter().filter(|node| node.control).filter_map(NodeSeen::minor);
     let all: BTreeSet<Minor> = of_nodes.chain([answering]).collect();
     if all.len() > 1 {
         let all = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-        let words = format!("the control nodes run Kubernetes {all}: workers are made once their upgrade has ended");
+        let words =
+            format!("the control-plane nodes run Kubernetes {all}: workers are made once their upgrade has ended");
         return Err(Reason::new(reason::SKEW, words));
     }
     Ok(answering)
 }
 
-/// The newest of the minors that an image carries with which a kubelet may join a cluster: not newer than the cluster's,
-/// and three older at most (version skew policy, "kubelet").
+/// The newest minor version of an image with which a kubelet may join a cluster. It is not newer than the cluster's, and at most
+/// three older (version skew policy, "kubelet").
 fn kubelet_minor(carried: &[String], cluster: Minor) -> Result<Minor, Reason> {
     let joins = |minor: &Minor| minor.may_speak_to(cluster);
     carried.iter().filter_map(|minor| minor.parse().ok()).filter(joins).max().ok_or_else(|| {
         let carried = carried.join(", ");
         let words = format!(
-            "the image carries Kubernetes {carried}; a worker of a cluster of {cluster} runs that or up to three minors less"
+            "the image carries Kubernetes {carried}; a worker of a cluster of {cluster} runs that or up to three minor versions less"
         );
         Reason::new(reason::SKEW, words)
     })
 }
 
-/// The minor that workers run whose image carries these: the newest with which a kubelet may join a cluster of another one.
-/// `expected` is what a person wants them to run; they are told none.
+/// The minor version that workers run whose image carries these: the newest with which a kubelet may join the cluster. `expected`
+/// is the operator's expectation, and is not sent to workers.
 ///
 /// # Errors
-/// When there is none, or another one is expected.
+/// If there is no such minor version, or another one is expected.
 pub fn worker_minor(carried: &[String], cluster: Minor, expected: Option<Minor>) -> Result<Minor, Reason> {
     let newest = kubelet_minor(carried, cluster)?;
     let Some(expected) = expected.filter(|expected| *expected != newest) else { return Ok(newest) };
     let words = if expected > cluster {
         format!(
-            "the control nodes run Kubernetes {cluster}, and no worker runs a newer one: take them to {expected} first"
+            "the control-plane nodes run Kubernetes {cluster}, and no worker runs a newer one: take them to {expected} first"
         )
     } else {
         let carried = carried.join(" and ");
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minor_that_workers_would_not_run_is_refused() {
+    fn a_minor_version_that_workers_lack_is_refused() {
         let carried = ["1.35".to_owned(), "1.36".to_owned()];
         let of = |cluster: &str, expected: Option<&str>| {
             let expected = expected.map(|minor| minor.parse().unwrap());
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(of("1.36", Some("1.36")).unwrap(), "1.36");
         assert_eq!(of("1.37", Some("1.36")).unwrap(), "1.36", "one less than the control nodes' is allowed");
         for (cluster, expected, words) in [
-            ("1.35", "1.36", "the control nodes run Kubernetes 1.35, and no worker runs a newer one"),
+            ("1.35", "1.36", "the control-plane nodes run Kubernetes 1.35, and no worker runs a newer one"),
             ("1.36", "1.35", "its workers run 1.36, and not 1.35"),
             ("1.34", "1.34", "the image carries Kubernetes 1.35, 1.36"),
         ] {
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_control_nodes_are_between_two_minors_nobody_says_which_one_workers_get() {
+    fn two_server_versions_give_no_worker_version() {
         let node = |kubelet: &str, control: bool| NodeSeen {
             name: "n".to_owned(),
             uid: "u".to_owned(),
@@ -115,12 +116,12 @@ mod tests {
         let between = of("1.36", &[node("v1.36.2", true), node("v1.35.4", true), worker]).unwrap_err();
         assert_eq!(between.code, "workers.skew");
         assert!(between.words.contains("1.35 and 1.36"), "{between}");
-        // With one control node its API server is newer than its kubelet for a while.
+        // With one control-plane node its API server is newer than its kubelet for a while.
         assert!(of("1.36", &[node("v1.35.4", true)]).is_err());
     }
 
     #[test]
-    fn a_kubelet_is_never_newer_than_its_cluster_and_three_minors_older_at_most() {
+    fn a_kubelet_is_at_most_three_versions_older() {
         let of = |carried: &[&str], cluster: &str| {
             let carried: Vec<String> = carried.iter().map(|minor| (*minor).to_owned()).collect();
             kubelet_minor(&carried, cluster.parse().unwrap()).ok().map(|minor| minor.to_string())

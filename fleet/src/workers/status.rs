@@ -1,4 +1,4 @@
-//! Where workers stand, for people and for programs.
+//! The status of workers, for messages and for programs.
 
 use std::net::Ipv4Addr;
 
@@ -19,38 +19,38 @@ use crate::upgrade::Reason;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkerStatus {
     pub name: String,
-    /// Its address; of one that asks for it by DHCP what its cluster knows it by, and none before it has joined.
+    /// Its address. With DHCP, the one that its cluster has for it, and `None` before it has joined.
     pub address: Option<Ipv4Addr>,
     pub state: State,
     pub image: String,
-    /// Version of its kubelet, such as `v1.36.2`; none where its node says nothing.
+    /// Version of its kubelet, such as `v1.36.2`. `None` if its node reports none.
     pub kubelet: Option<String>,
     /// Whether it is made as the pool wants it now.
     pub up_to_date: bool,
-    /// Whether it does its part: its VM runs, and its node is Ready and takes pods.
+    /// Whether its VM runs, and its node is Ready and takes pods.
     pub available: bool,
-    /// Whether its node is Ready, whatever of pods it takes.
+    /// Whether its node is Ready, even if it takes no pods.
     #[serde(skip)]
     pub ready: bool,
-    /// Whether it has joined and does not do its part, as far as that is known: its node is not Ready, or its VM does not run.
+    /// Whether it has joined and is known to be unhealthy: its node is not Ready, or its VM does not run.
     #[serde(skip)]
     pub unhealthy: bool,
     /// BIOS UUID of its VM.
     pub vm: Option<Uuid>,
-    /// Whether its VM runs; none if it has none.
+    /// Whether its VM runs. `None` if it has none.
     pub power: Option<PowerState>,
     /// How long it took to join, in seconds from its power-on.
     pub joined_seconds: Option<u64>,
     /// Why it failed, or leaves.
     pub reason: Option<Reason>,
-    /// What its VM says of itself while it is no member or its node is not Ready; none if it says nothing.
+    /// The statement of its VM while it is no member or its node is not Ready. `None` if there is no statement.
     pub says: Option<Says>,
-    /// What may be lost with it when it leaves.
+    /// Data that may be lost with it when it leaves.
     pub drain: Discards,
-    /// What its VM is called since it was given up; none if it was not.
+    /// The name of its VM since it was disowned. `None` if it was not.
     #[serde(skip)]
     pub kept: Option<String>,
-    /// Replicas of its VM, which goes or has gone: they are off, elsewhere, and stay.
+    /// Replicas of its VM, which is or was removed: they are off, elsewhere, and stay.
     #[serde(skip)]
     pub left: Vec<String>,
 }
@@ -58,10 +58,10 @@ pub struct WorkerStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Says {
     pub phase: Phase,
-    /// What stands in its way, by a finding's code.
+    /// The finding's code.
     pub code: Option<String>,
     pub words: String,
-    /// When it has said so, in seconds of Unix time by its own clock.
+    /// The time of the statement, in seconds of Unix time by its own clock.
     pub at: u64,
 }
 
@@ -78,32 +78,32 @@ pub struct WorkersStatus {
     pub pool: String,
     /// How many workers are wanted.
     pub wanted: usize,
-    /// Whether VMs and nodes could be looked at; where not, nothing is said of them.
+    /// Whether VMs and nodes could be read. If not, nothing is known of them.
     pub looked: bool,
-    /// How many do their part.
+    /// How many are available.
     pub available: usize,
-    /// The image that is wanted, for people.
+    /// The wanted image, for messages.
     pub image: String,
-    /// The minor of Kubernetes that the workers are to run, or a newer one.
+    /// The minor version of Kubernetes that the workers should run at least.
     pub kubernetes: String,
     /// Whether the replacement of outdated workers is paused.
     pub paused: bool,
     pub workers: Vec<WorkerStatus>,
-    /// What has to happen before it goes on.
+    /// The conditions before the run continues.
     pub waits: Vec<Wait>,
     pub stopped: Vec<Wait>,
-    /// Whether there is nothing left to do.
+    /// Whether nothing is left to do.
     pub done: bool,
-    /// Who is at work on them, if another command is. None, while something is left to do, is one that was ended or killed, or
-    /// has given it up: resuming goes on.
+    /// The other command that is at work on them. `None`, while something is left to do, means that it has ended, was killed, or
+    /// has stopped: resuming continues.
     pub held_by: Option<String>,
-    /// VMs that are newer than what is kept of the pool: who goes by that alone acts on none of its workers.
+    /// VMs that are newer than the record of the pool. A caller that trusts only the record changes none of its workers.
     #[serde(skip)]
     pub newer: Vec<Vm>,
 }
 
 impl WorkersStatus {
-    /// From what is kept, and what was seen or why nothing was.
+    /// From the record, and the inventory or the reason for its absence.
     pub(super) fn of(kept: &PoolRecord, seen: Result<&Inventory, Reason>) -> Self {
         let next = seen.as_ref().map(|seen| next(&kept.pool, &kept.machines, seen));
         let done = next.as_ref().is_ok_and(Next::is_done);
@@ -119,7 +119,7 @@ impl WorkersStatus {
                 let node = seen.and_then(|seen| seen.node(machine).own());
                 let power = |seen: &Inventory| match seen.vm(machine) {
                     Observed::Vm(vm) => Some(vm.power),
-                    // It is there, and may be a copy.
+                    // It exists, and may be a copy.
                     Observed::Odd if machine.state == State::Running && seen.doubtful.contains_key(&machine.name) => {
                         seen.vms.iter().find(|vm| machine.owns(vm)).map(|vm| vm.power)
                     }

@@ -1,4 +1,4 @@
-//! Join tokens: one for each machine, good for a short time, and gone once it has joined or is given up.
+//! Join tokens: one for each worker, valid for a short time, and removed once it has joined or is given up.
 
 use contract::secret::Secret;
 use uuid::Uuid;
@@ -12,13 +12,13 @@ pub struct Token {
     pub id: String,
     /// Its secret half: sixteen characters.
     pub secret: Secret,
-    /// Until when it is good, in seconds of Unix time.
+    /// When it expires, in seconds of Unix time.
     pub expires: u64,
     pub machine: String,
 }
 
 impl Token {
-    /// A new one for a machine that takes so many times longer than usual for anything.
+    /// A new one, valid `timeout_factor` times as long as usual.
     pub fn new(machine: &str, now: u64, timeout_factor: u32) -> Self {
         Self {
             id: random(6),
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_has_the_form_of_kubeadms_and_is_never_shown() {
+    fn a_token_has_kubeadms_form_and_stays_hidden() {
         let token = Token::new("w1", 100, 1);
         let other = Token::new("w1", 100, 5);
         let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! A cluster that nobody can ask: what is kept of its workers is told all the same.
+//! A cluster that cannot be asked: the records of its workers are still reported.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
 
-/// Why it cannot be asked: the answer to each question.
+/// Why it cannot be asked: the error of each request.
 #[derive(Clone, Debug)]
 pub struct UnreachableCluster(pub String);
 

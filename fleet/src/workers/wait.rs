@@ -5,34 +5,34 @@ use serde::Serialize;
 use super::worker_record::WorkerRecord;
 use crate::upgrade::Reason;
 
-/// Something that has to happen before it goes on.
+/// A condition before the run continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
-    /// The machine that it is about; none for the pool.
+    /// The worker that it is about. `None` for the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
     #[serde(flatten)]
     pub reason: Reason,
-    /// Whether a person has to see to it, or it has lasted too long: waiting on does not help.
+    /// Whether the operator must act, or it has lasted too long: waiting does not help.
     #[serde(skip)]
     pub lasting: bool,
-    /// Whether a new token mends it.
+    /// Whether a new token resolves it.
     #[serde(skip)]
     pub token: bool,
 }
 
 impl Wait {
-    /// It may pass by itself.
+    /// The wait may end by itself.
     pub(super) fn passing(machine: &WorkerRecord, code: &str, words: impl std::fmt::Display) -> Self {
         Self { worker: Some(machine.name.clone()), reason: Reason::new(code, words), lasting: false, token: false }
     }
 
-    /// A person has to see to it.
+    /// The operator must act.
     pub(super) fn lasting(machine: &WorkerRecord, code: &str, words: impl std::fmt::Display) -> Self {
         Self { lasting: true, ..Self::passing(machine, code, words) }
     }
 
-    /// It is about the pool.
+    /// The wait is about the pool.
     pub(super) fn of_pool(code: &str, lasting: bool, words: impl std::fmt::Display) -> Self {
         Self { worker: None, reason: Reason::new(code, words), lasting, token: false }
     }

@@ -1,4 +1,4 @@
-//! What a run works with, and what it tells.
+//! The inputs of a run, and its results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use super::wait::Wait;
 use crate::hypervisor::{Hypervisor, Placement, Vm};
 use crate::lease::Store;
 
-/// Where a run has come to.
+/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// Everything is as it is wanted.
+    /// The goal is reached.
     Done,
-    /// It waits for something or somebody; resuming goes on.
+    /// The run waits for something. Resuming continues.
     Paused(Vec<Wait>),
-    /// Workers did not join: no further one is made or replaced until a person goes on.
+    /// Workers did not join: no further one is created or replaced until the operator continues.
     Stopped(Vec<Wait>),
-    /// It was asked to end; resuming goes on.
+    /// The run was cancelled. Resuming continues.
     Cancelled,
 }
 
-/// Where a worker is put.
+/// Where a worker is placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     pub placement: Placement,
-    /// Labels of its node that follow from that. Those that the pool has of the same keys count more.
+    /// Labels of its node that follow from that. Labels of the pool with the same keys take precedence.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -37,29 +37,29 @@ pub type Notice<'a> = crate::Notice<'a, Action, Wait>;
 
 /// The workers of one pool.
 pub struct Workers<'a> {
-    /// Where the VMs are; its deployment is [`super::deployment`]'s.
+    /// The hypervisor of the VMs. Its deployment is [`super::deployment`]'s.
     pub hypervisor: &'a dyn Hypervisor,
     pub cluster: &'a dyn Cluster,
-    /// Where holds and journals are kept: never in the cluster, and beside those of its control nodes.
+    /// The store of leases and journals, never in the cluster, next to that of its control-plane nodes.
     pub store: &'a dyn Store,
-    /// A VM of the cluster's control plane: workers are put beside it, on its networks. Where there is none, none is made.
+    /// A VM of the cluster's control plane: workers are placed next to it, on its networks. Without it no worker is created.
     pub beside: Option<Vm>,
-    /// Where each is put otherwise, by its name.
+    /// The placement of each worker, by its name.
     pub placed: &'a (dyn Fn(&str) -> Placed + Sync),
     pub site: Site,
-    /// What the caller does, such as the name of its command.
+    /// The caller's activity, such as the name of its command.
     pub what: &'a str,
-    /// Told what is happening.
+    /// Receives progress.
     pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
     /// Seconds of Unix time.
     pub clock: &'a (dyn Fn() -> u64 + Sync),
-    /// The pause between two looks.
+    /// The pause between two rounds.
     pub pace: Duration,
     /// How long a run waits for what cannot be done now, before it ends paused.
     pub pause_limit: Duration,
-    /// Whether what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
-    /// snapshot. Nothing is done beside VMs that are newer then, whenever these are seen first.
+    /// Whether the record may be restored to an earlier moment without the VMs, such as a database from a snapshot. Then nothing
+    /// is done while newer VMs exist, whenever they are first seen.
     pub restorable: bool,
-    /// Becomes true when a run is to end at the next moment at which it can be continued.
+    /// Becomes true if the run should end at the next moment from which it can continue.
     pub cancelled: watch::Receiver<bool>,
 }

@@ -1,4 +1,4 @@
-//! What comes next for one worker, by what was begun for it and what is there.
+//! Decides what comes next for one worker, from its record and the inventory.
 
 use std::fmt::Write;
 
@@ -17,37 +17,37 @@ use super::worker_record::{State, WorkerRecord};
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::Reason;
 
-/// How long a kubelet may take to make its node once it has its certificate, in seconds.
+/// How long a kubelet may take to create its node once it has its certificate, in seconds.
 const LAST_MOMENT: u64 = 60;
 
-/// How long a node leads on what is still sent to it once other nodes answer for the addresses of services in its place, in
-/// seconds: requests that are under way, and of those who have not heard of it.
+/// How long a node forwards requests after other nodes have taken over its addresses of services, in seconds. For requests in
+/// progress, and clients that have not learnt it yet.
 const HANDED_OVER: u64 = 5;
 
-/// How many pods that have not moved away are named.
+/// How many pods that have not moved are named.
 pub(super) const NAMED: usize = 3;
 
-/// How long other nodes may take to answer for them, in seconds. Where there is no other one, nobody does.
+/// How long other nodes may take to take over these addresses, in seconds. If there is no other node, none does.
 const HANDING_OVER: u64 = 60;
 
 pub(super) enum Step {
-    /// Nothing for now.
+    /// Nothing to do.
     Idle,
     Run(Action),
-    /// This, and it goes on as long as this stands in its way.
+    /// Run the action. The wait lasts until it has succeeded.
     RunThenWait(Action, Wait),
-    /// Something outside has to happen first.
+    /// Wait for something outside.
     Wait(Wait),
 }
 
-/// What comes next for a machine. `missed` says whether another one is made for it once it is gone.
+/// The next step of a worker. `missed` says whether another one is created for it once it is gone.
 pub(super) fn step(pool: &Pool, machine: &WorkerRecord, seen: &Inventory, missed: &dyn Fn() -> bool) -> Step {
     let found = match seen.vm(machine) {
         Observed::Odd => {
             if let Some(wait) = seen.doubtful.get(&machine.name) {
                 return Step::Wait(wait.clone());
             }
-            let words = "its VM is there twice, or is stamped as somebody else's";
+            let words = "its VM exists twice, or has another stamp";
             return Step::Wait(Wait::lasting(machine, reason::VM_ODD, words));
         }
         Observed::Nothing => None,
@@ -64,7 +64,7 @@ pub(super) fn step(pool: &Pool, machine: &WorkerRecord, seen: &Inventory, missed
         if let Some(name) = seen.kept.get(&machine.name) {
             write!(
                 words,
-                ". It was given up, and is {name} now, which runs, is on a network or is there twice: power it off"
+                ". It was given up, and is {name} now, which runs, is on a network or exists twice: power it off"
             )
             .ok();
         }
@@ -84,18 +84,18 @@ fn name(machine: &WorkerRecord) -> String {
     machine.name.clone()
 }
 
-/// A VM that an interrupted import has left is not trusted to be whole, and one whose token is about to end cannot join:
-/// another one is made, and not by this name. Whoever has read the token in its form may have been let in by that, and would be
-/// the same node to Kubernetes for a year.
+/// A VM from an interrupted import is not trusted to be complete. A VM whose token is about to expire cannot join. Another worker
+/// is created under another name. A client that has read the token in its properties may have been admitted, and would be the
+/// same node to Kubernetes for a year.
 fn new(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory, missed: &dyn Fn() -> bool) -> Step {
     let is_whole = machine.bios_uuid.is_some();
     match vm {
-        // One that is on was powered on by a command before this one, and may have joined since.
+        // A VM that is on was powered on by a former command, and may have joined since.
         Some(vm) if is_whole && vm.power == PowerState::On && !is_too_late(machine, seen) => {
             Step::Run(Action::PowerOn(name(machine)))
         }
         Some(vm) if is_whole && vm.power != PowerState::On && machine.has_time(pool, seen.now) => powered(machine, vm),
-        // It may be on, and have joined, where what is kept was turned back. Its host may never answer again.
+        // It may be on, and have joined, if the record was restored. Its host may never answer again.
         Some(vm) if !is_whole && vm.power == PowerState::Unknown => {
             let words = format!(
                 "its VM is {}, and nothing says that it was made to the end: it is kept, for it may have joined. If its host does \
@@ -105,7 +105,7 @@ fn new(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory, m
             );
             Step::Wait(Wait::lasting(machine, reason::VM_STATE, words))
         }
-        // What is kept is older than that. Another one would have its BIOS UUID.
+        // The record is older than that. Another VM would have its BIOS UUID.
         None if seen.kept.contains_key(&machine.name) => {
             let words = "its VM was given up already, and is kept: another worker is made";
             Step::Run(Action::Leave(name(machine), Reason::new(reason::GIVEN_UP, words)))
@@ -113,7 +113,7 @@ fn new(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory, m
         None if machine.token.is_none() => Step::Run(Action::Import(name(machine))),
         None if !is_whole => Step::Run(Action::RemoveToken(name(machine))),
         Some(_) | None => {
-            let words = "it is made anew: its VM was not made to the end, or its token leaves no time to join";
+            let words = "it is created again: its VM was not made to the end, or its token leaves no time to join";
             Step::Run(Action::Leave(name(machine), Reason::new(reason::GIVEN_UP, words)))
         }
     }
@@ -134,17 +134,17 @@ fn joining(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventor
     let fail = |code: &str, words: String| fails(machine, Reason::new(code, words));
     let Some(vm) = vm else { return fail(reason::VM_GONE, "its VM is gone before it has joined".to_owned()) };
     let (node, limit) = (seen.node(machine), machine.join_seconds(pool));
-    // With its own code, if it says one.
+    // With its own code, if it reports one.
     let late = |words: String| match seen.trouble(machine) {
         Some(own) => fail(&own.code, format!("{words}: {}", own.words)),
         None if machine.has_joined() && seen.waits(machine) => {
-            let why = "its VM waits for its certificate. Where control nodes hold its name for somebody else \
+            let why = "its VM waits for its certificate. If control-plane nodes hold its name for another client \
                        (worker.name-held), another token does not help: remove the worker";
             fail(reason::NOT_JOINED, format!("{words}: {why}"))
         }
         None => fail(reason::NOT_JOINED, words),
     };
-    // Nobody waits for what it has said will not be.
+    // A worker that has reported a refusal is not awaited.
     if let Some(why) = seen.refusal(machine).filter(|_| !seen.is_ready(machine)) {
         return fails(machine, why);
     }
@@ -168,8 +168,8 @@ fn joining(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventor
         }
         _ if seen.now.saturating_sub(machine.since) <= limit => {}
         Node::Foreign => {
-            let words = "a node of its name runs on something else. Unless somebody has made that on purpose, he came by this \
-                         worker's token: remove the worker, and delete that node, which control nodes name then as unknown";
+            let words = "a node of its name runs on something else. Unless it was made on purpose, a client has this worker's \
+                         token: remove the worker, and delete that node, which control-plane nodes then report as unknown";
             return fail(reason::NAME_IN_USE, words.to_owned());
         }
         Node::Own(_) => {
@@ -189,14 +189,14 @@ fn joining(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventor
     }
 }
 
-/// Notes that it did not join. Why is told also by who only looks: a command may come much later, or never.
+/// Records that it did not join. The reason is also reported to status calls: a command may come much later, or never.
 fn fails(machine: &WorkerRecord, why: Reason) -> Step {
     let wait = Wait::lasting(machine, &why.code, &why.words);
     Step::RunThenWait(Action::Fail(name(machine), why), wait)
 }
 
-/// Notes that somebody else has joined in the place of one that is to join again, for that one may be told to go before it has
-/// failed. Its key was heard since it was given its last token: no record from before says so.
+/// Records that another client has joined in place of a worker that should join again, because its removal may come before its
+/// failure. Its key was reported since it was given its last token: no earlier record has it.
 fn suspect(machine: &WorkerRecord, seen: &Inventory, why: &Reason) -> Option<Step> {
     let is_news = why.code == reason::NAME_IN_USE && machine.has_joined() && !machine.is_anothers();
     let key = seen.key_of_its_token(machine).filter(|_| is_news)?;
@@ -204,20 +204,20 @@ fn suspect(machine: &WorkerRecord, seen: &Inventory, why: &Reason) -> Option<Ste
     Some(Step::RunThenWait(Action::Suspect(name(machine), key.to_owned()), wait))
 }
 
-/// Why a node that is Ready, and says that it runs on the machine's VM, is not taken for that, unless its VM has said the same.
-/// Whoever could read the token in its form could read its identity as well, and make that node.
+/// Why a Ready node that reports the worker's VM is not taken for the worker, unless its VM has reported the same. A client that
+/// could read the token in its properties could also read its identity, and create that node.
 fn unproved(machine: &WorkerRecord, seen: &Inventory) -> Option<Reason> {
     let words = match seen.whose(machine) {
         Whose::Its => return None,
         // Without a token the record may be older than the key, as after a restore.
         Whose::Another if !machine.is_anothers() && seen.key_of_its_token(machine).is_none() => {
-            let words = "its node was let in with another key than its VM's, which is of no token that it has now: somebody else \
+            let words = "its node was admitted with another key than its VM's, which is of no token that it has now: another client \
                          has joined by its name, or the cluster was restored to before that key. To be rid of both, remove the \
                          worker";
             return Some(Reason::new(reason::UNPROVED, words));
         }
         Whose::Another => {
-            let words = "its node was let in with another key than its VM's: somebody else has joined by its name and its \
+            let words = "its node was admitted with another key than its VM's: another client has joined by its name and its \
                          token. Remove the worker, and that node goes with it";
             return Some(Reason::new(reason::NAME_IN_USE, words));
         }
@@ -235,19 +235,19 @@ fn unproved(machine: &WorkerRecord, seen: &Inventory) -> Option<Reason> {
     Some(Reason::new(reason::UNPROVED, words))
 }
 
-/// Whether its token has ended without a node: nothing lets it in any more. One that got its certificate at the last moment
-/// has its node soon.
+/// Whether its token has expired without a node: it can no longer be admitted. If it got its certificate at the last moment, its
+/// node follows soon.
 fn is_too_late(machine: &WorkerRecord, seen: &Inventory) -> bool {
     matches!(seen.node(machine), Node::Absent) && seen.now >= machine.expires.saturating_add(LAST_MOMENT)
 }
 
-/// Whether a node runs an older minor than was wanted of it. The next one would as well.
+/// Whether a node runs an older minor version than was wanted of it. The next worker would as well.
 fn is_older(node: &NodeSeen, machine: &WorkerRecord) -> bool {
     let (runs, wanted) = (node.minor(), machine.template.kubernetes.parse::<Minor>().ok());
     runs.zip(wanted).is_some_and(|(runs, wanted)| runs < wanted)
 }
 
-/// One that has joined is to do its part: its VM runs, and its node is Ready.
+/// Decides for a member: its VM should run, and its node be Ready.
 fn member(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory) -> Step {
     if machine.token.is_some() {
         return Step::Run(Action::RemoveToken(name(machine)));
@@ -280,37 +280,37 @@ fn member(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory
         },
         Node::Absent => match seen.trouble(machine).filter(|own| token_remedy::token_mends(machine, &own.code)) {
             Some(own) => return Step::Wait(not_ready(machine, seen, &own, late)),
-            None => "its node is gone, and comes back only with a VM that starts anew: remove the worker",
+            None => "its node is gone, and comes back only with a new VM: remove the worker",
         },
         Node::Foreign => "a node of its name runs on something else",
     };
     Step::Wait(Wait { lasting: late, ..Wait::passing(machine, reason::NOT_READY, words) })
 }
 
-/// Why the node of one that has joined is not Ready, or gone, as its VM says. Whoever reads it decides: nothing is done for it.
+/// Why the node of a member is not Ready, or gone, by its VM's statement. The reader decides: nothing is done for it.
 fn not_ready(machine: &WorkerRecord, seen: &Inventory, own: &Reason, late: bool) -> Wait {
     let token = token_remedy::token_mends(machine, &own.code);
     let is_gone = matches!(seen.node(machine), Node::Absent);
     let mends = match (token, is_gone) {
         (false, _) => "",
-        (true, false) => ". A new token mends it",
-        // Root on it says what asks for a token, too.
+        (true, false) => ". A new token fixes it",
+        // Root on it can also write a finding that asks for a token.
         (true, true) => {
-            ". If somebody has deleted that to be rid of this worker, remove the worker; if it is to stay, a new token mends it"
+            ". If it was deleted to be rid of this worker, remove the worker; if it is to stay, a new token fixes it"
         }
     };
     let words = format!("its node is {}: {}{mends}", if is_gone { "gone" } else { "not Ready" }, own.words);
     Wait { lasting: late || seen.refuses(machine), token, ..Wait::passing(machine, &own.code, words) }
 }
 
-/// One that had joined and is to join again, with a new token that it finds in its form at its next power-on. A token that
-/// an interrupted attempt has left may be in the form or not: it is removed, and another one is made.
+/// Decides for a former member that should join again, with a new token in its properties at its next power-on. The properties
+/// may have a token of an interrupted attempt: it is removed, and another one is created.
 fn returning(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory) -> Step {
     let Some(vm) = vm else {
         return Step::Run(Action::Leave(name(machine), Reason::new(reason::VM_GONE, "its VM is gone")));
     };
     match vm.power {
-        // It does its part: it was mended otherwise, or had joined again when somebody asked for it once more.
+        // It is Ready: it was repaired in another way, or had already joined again when this was requested once more.
         PowerState::On if seen.is_ready(machine) => match unproved(machine, seen) {
             None => Step::Run(Action::Joined(name(machine))),
             Some(why) => match suspect(machine, seen, &why) {
@@ -319,7 +319,7 @@ fn returning(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Invent
                 None => Step::Wait(Wait::passing(machine, &why.code, &why.words)),
             },
         },
-        // What it asks for it says once it has looked: until then nobody knows it.
+        // It reports what it needs once it has started: until then that is unknown.
         PowerState::Off if is_without_node(machine, seen) && !is_late(pool, machine, seen) => {
             Step::Run(Action::PowerOn(name(machine)))
         }
@@ -329,10 +329,10 @@ fn returning(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Invent
             let words = "its node was removed, and its VM has not said yet whether it asks for a token";
             Step::Wait(Wait::passing(machine, reason::NOT_READY, words))
         }
-        // With a certificate that is good it takes no token, and makes no node a second time. One that was powered off for its
-        // token had none that is good, or its node was removed since then.
+        // With a valid certificate it takes no token, and does not create a node again. If it was powered off for its token, it
+        // had no valid one, or its node was removed since then.
         PowerState::On | PowerState::Off if is_without_node(machine, seen) => {
-            let words = "its node was removed, and comes back only with a VM that starts anew: remove the worker";
+            let words = "its node was removed, and comes back only with a new VM: remove the worker";
             fails(machine, Reason::new(reason::NOT_READY, words))
         }
         PowerState::On => Step::Run(Action::PowerOff(name(machine))),
@@ -342,13 +342,13 @@ fn returning(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Invent
     }
 }
 
-/// Whether somebody has removed its node, and a new token does not bring it back: it asks for none.
+/// Whether its node was removed, and a new token does not bring it back: it asks for none.
 fn is_without_node(machine: &WorkerRecord, seen: &Inventory) -> bool {
     let asks = || seen.trouble(machine).is_some_and(|why| token_remedy::token_mends(machine, &why.code));
     matches!(seen.node(machine), Node::Absent) && !machine.was_powered_on && !asks()
 }
 
-/// Whether its VM has said since it was powered on what it has come to.
+/// Whether its VM has reported a result since it was powered on.
 fn has_looked(machine: &WorkerRecord, seen: &Inventory) -> bool {
     seen.said(machine).is_some_and(|said| matches!(said.phase, Phase::Done | Phase::Refused))
 }
@@ -357,7 +357,7 @@ fn is_late(pool: &Pool, machine: &WorkerRecord, seen: &Inventory) -> bool {
     seen.now.saturating_sub(machine.since) > machine.join_seconds(pool)
 }
 
-/// It stays as it is, and its VM as it was before somebody wanted it to join again.
+/// It stays as it is. Its VM returns to its state from before the request to join again.
 fn failed(machine: &WorkerRecord, vm: Option<&Vm>) -> Step {
     if machine.token.is_some() {
         return Step::Run(Action::RemoveToken(name(machine)));
@@ -368,17 +368,17 @@ fn failed(machine: &WorkerRecord, vm: Option<&Vm>) -> Step {
     }
 }
 
-/// Nothing that runs is forced to end, and the node object goes only once the VM is proved off: pods of a node that
-/// cannot be reached are started elsewhere from that moment on.
+/// Nothing that runs is forced to end. The node object is removed only once the VM is proved off: from then on Kubernetes starts
+/// the pods of an unreachable node elsewhere.
 fn leaving(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory, missed: &dyn Fn() -> bool) -> Step {
     if machine.token.is_some() {
-        // That somebody else is in its place shows only as long as it has that.
+        // Another client in its place shows only as long as it has its token.
         let unproved = seen.is_ready(machine).then(|| unproved(machine, seen)).flatten();
         let suspect = unproved.and_then(|why| suspect(machine, seen, &why));
         return suspect.unwrap_or_else(|| Step::Run(Action::RemoveToken(name(machine))));
     }
     let node = seen.node(machine).own();
-    // Those of a node that somebody has removed are still there while its VM is.
+    // Volumes of a removed node still exist as long as its VM does.
     let volumes = kept_volumes(machine, seen).filter(|_| vm.is_some() || node.is_some());
     if let Some(wait) = volumes {
         return Step::Wait(wait);
@@ -387,8 +387,8 @@ fn leaving(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventor
         (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => {
             kept_place(pool, machine, vm, seen, missed())
         }
-        // Who is in its place moves nothing away, and ends no pod: what was on that node is started elsewhere without it. Of a
-        // member the record alone does not say so: that may be older than its key, where the store was turned back.
+        // A client in its place moves no pods, and ends none: the pods of that node are started elsewhere without it. For a
+        // member the record alone does not prove that: it may be older than the key, if the store was restored.
         (Some(vm), Some(_))
             if vm.power == PowerState::On
                 && seen.whose(machine) == Whose::Another
@@ -398,7 +398,7 @@ fn leaving(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventor
         }
         (Some(vm), Some(_)) if vm.power == PowerState::On => empty(pool, machine, seen),
         (Some(vm), None) if vm.power == PowerState::On => Step::Run(Action::PowerOff(name(machine))),
-        // Its pods have ended with a VM that is gone; one that is off can still be powered on by whoever wants them back.
+        // Its pods have ended with a VM that is gone. A VM that is off can still be powered on to get them back.
         (vm, Some(_)) => match vm.and_then(|_| bare_pods(machine, seen)) {
             Some(wait) => Step::Wait(wait),
             None => Step::Run(Action::DeleteNode(name(machine))),
@@ -408,7 +408,7 @@ fn leaving(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventor
     }
 }
 
-/// What frees the place of one that is to go, and whose VM nobody can shut down. It is never taken for off: its pods may run.
+/// The message for a leaving worker whose VM cannot be shut down. It is never taken for off: its pods may run.
 fn kept_place(pool: &Pool, machine: &WorkerRecord, vm: &Vm, seen: &Inventory, missed: bool) -> Step {
     let mends = match vm.power {
         PowerState::Suspended => "resume it, or power it off",
@@ -422,7 +422,7 @@ fn kept_place(pool: &Pool, machine: &WorkerRecord, vm: &Vm, seen: &Inventory, mi
     Step::Wait(Wait { lasting: late, ..Wait::passing(machine, reason::VM_STATE, words) })
 }
 
-/// What place is kept by one whose VM is still there, and when another worker takes it, if any does.
+/// The message about the place that an existing VM keeps, and when another worker takes it, if any does.
 fn place(pool: &Pool, missed: bool) -> String {
     let Pool { count, rollout, .. } = pool;
     let another = match missed {
@@ -436,14 +436,14 @@ fn place(pool: &Pool, missed: bool) -> String {
     )
 }
 
-/// Empties a node that runs, and then shuts its VM down.
+/// Drains a node that runs, and then shuts its VM down.
 fn empty(pool: &Pool, machine: &WorkerRecord, seen: &Inventory) -> Step {
     if let Some(wait) = bare_pods(machine, seen) {
         return Step::Wait(wait);
     }
     let pods = pods(machine, seen);
     let Node::Own(node) = seen.node(machine) else { return Step::Idle };
-    // A person may have cordoned it, and services are still reached by it.
+    // The operator may have cordoned it, while services still use it.
     let cordoned = machine.cordoned.filter(|_| node.cordoned && node.excluded);
     let Some(cordoned) = cordoned else { return Step::Run(Action::Cordon(name(machine))) };
     if node.ready
@@ -451,7 +451,7 @@ fn empty(pool: &Pool, machine: &WorkerRecord, seen: &Inventory) -> Step {
     {
         return step;
     }
-    // Of a node that says nothing no pod is ever told to have ended: Kubernetes has given those up that are ending.
+    // A silent node never reports that a pod has ended: Kubernetes has given up those that are ending.
     let remaining: Vec<&PodSeen> = pods.iter().filter(|pod| !pod.ending || node.ready).collect();
     if remaining.is_empty() {
         return Step::Run(Action::PowerOff(name(machine)));
@@ -466,22 +466,22 @@ fn empty(pool: &Pool, machine: &WorkerRecord, seen: &Inventory) -> Step {
     }
 }
 
-/// What ends a drain that may never end by itself; empty if there is no such doubt. Who has joined in its place ends no pod, and
-/// nothing tells him from a worker that cannot say that it is itself, or from a member whose record is older than its key.
+/// The advice for a drain that may never end by itself. Empty if there is no such doubt. A client in its place ends no pods. It
+/// looks the same as a worker that cannot prove itself, or a member whose record is older than its key.
 pub(super) fn what_ends_it(machine: &WorkerRecord, seen: &Inventory) -> String {
     if !seen.node_is_ready(machine) {
         return String::new();
     }
     let why = match seen.whose(machine) {
-        Whose::Another => "Its node was let in with another key than its VM's",
-        Whose::Unsaid if machine.is_anothers() => "Somebody else was seen to have joined in its place",
+        Whose::Another => "Its node was admitted with another key than its VM's",
+        Whose::Unsaid if machine.is_anothers() => "Another client was seen to have joined in its place",
         Whose::Unsaid if !machine.has_joined() => "Its VM has never said that this node is its own",
         Whose::Its | Whose::Unsaid => return String::new(),
     };
     format!(". {why}: if the pods do not end, cut that VM's power, and they are started elsewhere")
 }
 
-/// The first pods by name, and whether they are ending: one that stays so is stuck, and one that comes back tolerates the cordon.
+/// The first pods by name, and whether they are ending. One that stays so is stuck, and one that comes back tolerates the cordon.
 fn some_of(pods: &[&PodSeen]) -> String {
     let told = |pod: &&PodSeen| if pod.ending { format!("{} (is ending)", pod.full_name()) } else { pod.full_name() };
     let more = pods.len().saturating_sub(NAMED);
@@ -489,7 +489,8 @@ fn some_of(pods: &[&PodSeen]) -> String {
     pods.iter().take(NAMED).map(told).collect::<Vec<_>>().join(", ") + &more
 }
 
-/// What comes before any pod leaves a node that answers for addresses of services: requests that it leads on end as they began.
+/// The step before any pod leaves a node that answers for addresses of services, so that the requests that it forwards end
+/// normally.
 fn hands_over(machine: &WorkerRecord, seen: &Inventory, cordoned: u64) -> Option<Step> {
     let waits = |words: &str| Some(Step::Wait(Wait::passing(machine, reason::DRAINING, words)));
     if let Some(since) = machine.handed_over.filter(|since| *since >= cordoned) {
@@ -503,7 +504,7 @@ fn hands_over(machine: &WorkerRecord, seen: &Inventory, cordoned: u64) -> Option
     waits(&format!("other nodes take over its addresses of services: {}", announced.join(", ")))
 }
 
-/// Volumes that would be lost with the node, unless that was said of it.
+/// The wait for volumes that would be lost with the node, unless that was permitted.
 fn kept_volumes(machine: &WorkerRecord, seen: &Inventory) -> Option<Wait> {
     let claims = seen.claims.get(&machine.name).filter(|claims| !claims.is_empty())?;
     if machine.drain.delete_local_volumes {
@@ -513,14 +514,14 @@ fn kept_volumes(machine: &WorkerRecord, seen: &Inventory) -> Option<Wait> {
     Some(Wait::lasting(machine, reason::LOCAL_VOLUMES, words))
 }
 
-/// Pods that nobody starts elsewhere, unless it was said that they may be lost.
+/// The wait for pods that are not started elsewhere, unless their loss was permitted.
 fn bare_pods(machine: &WorkerRecord, seen: &Inventory) -> Option<Wait> {
     let bare: Vec<_> =
         pods(machine, seen).iter().filter(|pod| pod.bare && !pod.ending).map(PodSeen::full_name).collect();
     if bare.is_empty() || machine.drain.delete_unmanaged_pods {
         return None;
     }
-    let words = format!("nobody starts {} elsewhere: they have no controller", bare.join(", "));
+    let words = format!("{} would not start elsewhere: they have no controller", bare.join(", "));
     Some(Wait::lasting(machine, reason::BARE_PODS, words))
 }
 
@@ -528,7 +529,8 @@ fn pods<'s>(machine: &WorkerRecord, seen: &'s Inventory) -> &'s [PodSeen] {
     seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Removes a VM that is off, or gives it up. Data disks never go with it, and stay on one that is kept. Half a VM is of no use to anybody.
+/// Removes a VM that is off, or disowns it. Its data disks are not removed, and stay on a VM that is kept. An incomplete VM is
+/// removed.
 fn removed(machine: &WorkerRecord, vm: &Vm) -> Step {
     if vm.power != PowerState::Off {
         return odd_power(machine, vm);

@@ -222,7 +222,7 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
     assert!(!bed.path("control.key").exists(), "it was drawn anew");
     // Another operator has drawn one as well.
     fs::write(bed.path("control.key"), PrivateKey::draw().unwrap().pem().expose()).unwrap();
-    refused(&file, "the VMs of control were told the deployer's key sha256:");
+    refused(&file, "the VMs of control were given the deployer's key sha256:");
     fs::rename(&aside, bed.path("control.key")).unwrap();
     // All VMs exist: no new one needs the secret.
     fs::rename(bed.path("control.secret"), &aside).unwrap();
@@ -233,7 +233,7 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
     let other = bed.described(&[("processors = 2", "processors = 4")]);
     refused(&other, "was made with other properties, of another size");
     let other = bed.described(&[("address = \"10.20.30.13/24\"", "address = \"10.20.30.14/24\"")]);
-    refused(&other, "was begun with the control nodes cp1=10.20.30.11");
+    refused(&other, "was begun with the control-plane nodes cp1=10.20.30.11");
     let file = bed.described(&[]);
     assert!(says(0, &["deploy", "--dry-run"], &file).contains("exists already"));
     // The removal waits while another client has a snapshot of one of its VMs.

@@ -133,7 +133,7 @@ pub mod long {
             let status = tenant.run(&["status"]);
             let wait = status["waits"].as_array().and_then(|waits| waits.first()).cloned().unwrap_or_default();
             let words = wait["reason"].as_str().unwrap_or_default();
-            Ok(wait["code"] == "join.certificate-expired" && words.ends_with("A new token mends it"))
+            Ok(wait["code"] == "join.certificate-expired" && words.ends_with("A new token fixes it"))
         });
         let tokens = tenant.tokens();
         let status = tenant.run(&["rejoin-worker", &worker]);

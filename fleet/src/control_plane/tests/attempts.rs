@@ -1,5 +1,5 @@
-//! What somebody, or a guest, undoes each time: one command does it three times, and the next one tries it again; a process that gives its
-//! command again and again makes a VM three times, and once an hour then.
+//! An effect that is undone each time, by a client or a guest. One command repeats it three times, and the next one tries again.
+//! A process that repeats its command creates a VM three times, and then once an hour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,15 @@ async fn given(world: &World) -> RunOutcome {
     ended(world, 1).await
 }
 
-/// How a command for so many nodes ends.
+/// The outcome of a command for so many nodes.
 async fn ended(world: &World, nodes: u8) -> RunOutcome {
     let wanted = wanted(nodes);
-    // Nobody waits for so long.
+    // No command waits for so long.
     let given = timeout(Duration::from_secs(24 * 3600), world.give(Goal::Deploy(&wanted))).await;
     given.expect("it goes on without an end").arrived().0
 }
 
-/// A world in which one process gives all commands, and what is kept may be turned back, as a controller's may. Each VM is spoilt.
+/// A world in which one process gives all commands, and the record may be restored, as a controller's may. Each VM is damaged.
 fn of_a_controller() -> World {
     let world = World::new();
     {
@@ -39,7 +39,7 @@ fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-/// How many VMs are begun in so long by a process that gives the command anew each minute, and how the last one ended.
+/// How many VMs are begun in this time by a process that gives the command again each minute, and the last outcome.
 async fn begun_in(world: &World, nodes: u8, time: Duration) -> (usize, RunOutcome) {
     world.set_fault(None);
     let begins = Instant::now();
@@ -57,7 +57,7 @@ fn adds(world: &World) -> usize {
     world.lock().calls.iter().filter(|(name, _)| *name == "add").count()
 }
 
-/// Is stopped by this alone, having called so often.
+/// Is stopped by this alone, after so many calls.
 async fn is_undone(world: &World, call: &str) -> Wait {
     let arrived = given(world).await;
     let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
@@ -68,7 +68,7 @@ async fn is_undone(world: &World, call: &str) -> Wait {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_never_made_whole_is_made_three_times() {
+async fn an_incomplete_vm_is_created_three_times() {
     let world = World::new();
     world.lock().spoils = true;
     for _ in 0..2 {
@@ -82,7 +82,7 @@ async fn a_vm_that_is_never_made_whole_is_made_three_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_gone_as_soon_as_it_is_whole_is_made_three_times() {
+async fn a_removed_complete_vm_is_created_three_times() {
     let world = World::new();
     world.lock().drops = true;
     for _ in 0..2 {
@@ -95,7 +95,7 @@ async fn a_vm_that_is_gone_as_soon_as_it_is_whole_is_made_three_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_goes_off_at_once_is_powered_on_three_times() {
+async fn power_on_is_tried_three_times() {
     let world = World::new();
     world.lock().goes_off = true;
     for _ in 0..2 {
@@ -109,14 +109,14 @@ async fn a_vm_that_goes_off_at_once_is_powered_on_three_times() {
 
 /// A host that is away for a while.
 #[tokio::test(start_paused = true)]
-async fn a_call_of_which_nothing_came_is_made_until_the_command_pauses() {
+async fn calls_without_effect_repeat_until_the_pause() {
     for call in ["add", "power_on"] {
         let world = World::new();
         world.lock().lost = Some((call, 5));
         let arrived = given(&world).await;
         assert!(matches!(arrived, RunOutcome::Up(_)), "{call}: {arrived:?}");
         assert_eq!(world.lock().lost, Some((call, 0)));
-        // One that stays away pauses it, for it waits.
+        // If the host stays away, the command pauses, because it waits.
         let world = World::new();
         world.lock().lost = Some((call, usize::MAX));
         let arrived = given(&world).await;
@@ -125,7 +125,7 @@ async fn a_call_of_which_nothing_came_is_made_until_the_command_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_a_vm_counts_once_whatever_its_removal_is_answered() {
+async fn an_incomplete_vm_counts_once() {
     let spoilt = || {
         let world = World::new();
         world.lock().spoils = true;
@@ -143,9 +143,9 @@ async fn half_a_vm_counts_once_whatever_its_removal_is_answered() {
     }
 }
 
-/// Each may leave its disk. That one node is hindered ends each command, whatever it was about to do for another one.
+/// Each may leave its disk. A limit for one node ends each command, whatever it was about to do for another one.
 #[tokio::test(start_paused = true)]
-async fn a_process_makes_each_nodes_vm_three_times_where_all_are_spoilt_and_once_an_hour_then() {
+async fn a_process_limits_damaged_vms_of_each_node() {
     let world = of_a_controller();
     let (begun, arrived) = begun_in(&world, 3, minutes(50)).await;
     assert_eq!(begun, 9);
@@ -164,9 +164,9 @@ async fn a_process_makes_each_nodes_vm_three_times_where_all_are_spoilt_and_once
     }
 }
 
-/// Its command ends before it is told what has come of it: the next one finds the half.
+/// Its command ends before it gets the result: the next one finds the incomplete VM.
 #[tokio::test(start_paused = true)]
-async fn half_a_vm_counts_where_making_it_lasts_longer_than_a_command_waits() {
+async fn an_incomplete_vm_of_a_slow_creation_counts() {
     let world = of_a_controller();
     world.lock().copying = minutes(5);
     let (begun, arrived) = begun_in(&world, 1, minutes(50)).await;
@@ -175,7 +175,7 @@ async fn half_a_vm_counts_where_making_it_lasts_longer_than_a_command_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_makes_a_vm_that_is_gone_as_soon_as_it_is_whole_three_times_and_once_an_hour_then() {
+async fn a_process_limits_complete_vms_that_are_removed() {
     let world = of_a_controller();
     {
         let mut state = world.lock();
@@ -194,7 +194,7 @@ async fn a_process_makes_a_vm_that_is_gone_as_soon_as_it_is_whole_three_times_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_was_spoilt_for_a_while_is_up_within_the_hour() {
+async fn temporary_damage_delays_at_most_an_hour() {
     let world = of_a_controller();
     let (begun, _) = begun_in(&world, 3, minutes(30)).await;
     assert_eq!(begun, 9);
@@ -207,9 +207,9 @@ async fn a_cluster_that_was_spoilt_for_a_while_is_up_within_the_hour() {
     assert_eq!(adds(&world), 12);
 }
 
-/// One that is whole, and is made anew since somebody has removed it, is spoilt three times before that hinders it.
+/// A complete VM that was removed and is created again may be damaged three times before the limit.
 #[tokio::test(start_paused = true)]
-async fn halves_count_no_more_once_a_vm_was_whole() {
+async fn a_complete_vm_resets_the_count() {
     let process = Unfinished::default();
     let attempts = Attempts::new(Some(&process));
     let uuid = Uuid::from_u128(1);

@@ -1,4 +1,4 @@
-//! What a cluster was begun with, and with what it goes on.
+//! The settings that a cluster was begun with, and those with which it continues.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::fake::{DEPLOYMENT, Fault, Given, World, wanted};
 use crate::control_plane::{DesiredState, Goal, RunOutcome, records};
 use crate::hypervisor::{DiskRef, PowerState, Vm};
 
-/// A cluster whose VMs are told a deployer's key.
+/// A cluster whose VMs get a deployer key.
 fn wanted_by(key: &PrivateKey) -> DesiredState {
     let mut wanted = wanted(1);
     let public = key.public().unwrap().to_string();
@@ -18,16 +18,16 @@ fn wanted_by(key: &PrivateKey) -> DesiredState {
     DesiredState { digests: key.digests().unwrap(), ..wanted }
 }
 
-/// Two operators have each drawn one, for neither had seen anything of the other.
+/// Two operators have each drawn a key, because neither had seen the other's cluster.
 #[tokio::test(start_paused = true)]
-async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_its_fingerprint() {
+async fn another_deployer_key_than_recorded_is_refused() {
     let keys = [PrivateKey::draw().unwrap(), PrivateKey::draw().unwrap()];
     let [first, second] = keys.each_ref().map(wanted_by);
     let world = World::new();
     world.lock().refuses = true;
     let (arrived, _) = world.give(Goal::Deploy(&first)).await.arrived();
     assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
-    // Nothing was made with that key: the other one counts from now on.
+    // Nothing was created with that key: the other one counts from now on.
     world.lock().refuses = false;
     world.lock().ill = true;
     world.give(Goal::Deploy(&second)).await.arrived();
@@ -39,22 +39,22 @@ async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_i
         assert!(refused.contains(&wanted.deployer().unwrap().to_string()), "{refused}");
     }
     assert_eq!(world.lock().machines, before);
-    // The nodes of a cluster that has formed may have been given another one since.
+    // The nodes of a formed cluster may have been given another key since.
     world.lock().ill = false;
     for wanted in [&second, &first] {
         let (arrived, _) = world.give(Goal::Deploy(wanted)).await.arrived();
         assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
-        // One that was let in is noted: nobody is warned of it any more.
+        // An admitted key is recorded: no warning follows.
         assert_eq!(records::read(&world).await.unwrap().unwrap().deployer_fingerprint, wanted.deployer());
     }
-    // One that is not let in is not.
+    // A key that is not admitted is not.
     world.lock().ill = true;
     let (arrived, _) = world.give(Goal::Deploy(&second)).await.arrived();
     assert!(!matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
     assert_eq!(records::read(&world).await.unwrap().unwrap().deployer_fingerprint, first.deployer());
 }
 
-/// A place in which a command was killed once its VMs were made whole and noted, and before one was powered on.
+/// A place in which a command was killed when its VMs were complete and recorded, before one was powered on.
 async fn made(nodes: u8) -> World {
     let twin = World::new();
     twin.set_fault(None);
@@ -70,9 +70,9 @@ async fn made(nodes: u8) -> World {
     world
 }
 
-/// What is there of it after that may be half: the fakes power on no such one.
+/// After that the VM may be incomplete: the fakes do not power on such a VM.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_made_again_since_it_is_gone_is_noted_as_whole_no_more() {
+async fn a_recreated_vm_is_recorded_as_incomplete() {
     let world = made(1).await;
     world.remove_own();
     world.lock().spoils = true;
@@ -84,16 +84,16 @@ async fn a_vm_that_is_made_again_since_it_is_gone_is_noted_as_whole_no_more() {
     assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
 }
 
-/// Whichever is detached first, and whichever is detached last: none of them is known as the blank one that the VM was made with.
+/// Whichever disk is detached first or last: none of them is known as the blank one of the VM.
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_somebody_has_hung_on_half_a_vm_stays_and_so_does_its_own() {
+async fn two_disks_of_an_incomplete_vm_stay() {
     let twin = World::new();
     twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted(1))).await.arrived();
     let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
     for is_first in [false, true] {
         let world = World::new();
-        // Before it is noted that the VM is whole.
+        // Before it is recorded that the VM is complete.
         world.set_fault(Some((made + 1, Fault::KilledBefore)));
         assert!(matches!(world.give(Goal::Deploy(&wanted(1))).await, Given::Killed));
         world.set_fault(None);
@@ -112,9 +112,9 @@ async fn a_disk_that_somebody_has_hung_on_half_a_vm_stays_and_so_does_its_own() 
     }
 }
 
-/// A VM that runs beside half another one would be taken for newer than what is kept, and nothing would be done any more.
+/// A VM that runs next to an incomplete one would be taken for newer than the record, and nothing would be done.
 #[tokio::test(start_paused = true)]
-async fn the_others_stay_off_while_a_vm_is_made_again_that_was_noted_as_whole() {
+async fn other_vms_stay_off_while_one_is_recreated() {
     let world = made(3).await;
     let is_gone = |vm: &Vm| vm.stamp.as_ref().is_some_and(|it| it.deployment == DEPLOYMENT && it.node == "cp1");
     {
@@ -132,9 +132,9 @@ async fn the_others_stay_off_while_a_vm_is_made_again_that_was_noted_as_whole() 
     assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
 }
 
-/// Whoever has all VMs needs no secret, until one of them is gone that was never on.
+/// A command with all VMs needs no secret, until a VM is gone that was never on.
 #[tokio::test(start_paused = true)]
-async fn no_vm_is_made_without_the_secret_that_the_others_were_told() {
+async fn no_vm_is_created_without_the_secret() {
     let mut without = wanted(1);
     without.nodes[0].properties.remove(DEPLOYMENT_SECRET);
     for is_there in [true, false] {
@@ -145,7 +145,7 @@ async fn no_vm_is_made_without_the_secret_that_the_others_were_told() {
             continue;
         }
         world.remove_own();
-        // Also where what it was told was not noted, as in a journal of an earlier version.
+        // Also if the secret was not recorded, as in a journal of an earlier version.
         world.rewrite(|text| {
             let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
             assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secret_hash").is_some());

@@ -1,5 +1,5 @@
-//! A command whose store or hypervisor does not answer: asked to end it ends soon, and gives the deployment back; else it waits, and asks
-//! now and then.
+//! A command whose store or hypervisor does not answer. If it is cancelled, it ends soon and releases the lease. Otherwise it
+//! waits, and asks from time to time.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::control_plane::{Goal, Notice, RunOutcome, records};
 use crate::hypervisor::PowerState;
 use crate::lease::TakeOver;
 
-/// A cluster that does not form, and one whose VM has a snapshot: who makes the one waits, and so does who removes the other.
+/// A cluster that does not form, or one whose VM has a snapshot. A deployment of the first one waits, and also a removal of the
+/// second.
 async fn waits(wish: Goal<'_>) -> World {
     if matches!(wish, Goal::Deploy(_)) {
         let world = World::new();
@@ -26,7 +27,7 @@ async fn waits(wish: Goal<'_>) -> World {
     world
 }
 
-/// What hangs from the moment on at which the command waits; it is asked to end soon after that.
+/// Part of the world hangs from the moment at which the command waits. Soon after that it is cancelled.
 async fn is_given_back(wish: Goal<'_>, hangs: fn(&mut State)) {
     let world = waits(wish).await;
     let (cancel, cancelled) = watch::channel(false);
@@ -59,7 +60,7 @@ async fn is_given_back(wish: Goal<'_>, hangs: fn(&mut State)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_waits_for_no_journal_that_cannot_be_listed() {
+async fn a_cancelled_command_waits_for_no_journal() {
     let wanted = wanted(1);
     for wish in [Goal::Deploy(&wanted), DESTROY] {
         is_given_back(wish, |state| state.listing_hangs = true).await;
@@ -67,7 +68,7 @@ async fn who_is_asked_to_end_waits_for_no_journal_that_cannot_be_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms_there_are() {
+async fn a_cancelled_command_waits_for_no_vms() {
     let wanted = wanted(1);
     for wish in [Goal::Deploy(&wanted), DESTROY] {
         is_given_back(wish, |state| state.inventory_hangs = true).await;
@@ -75,7 +76,7 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_waits_for_no_call_that_was_not_permitted_anything_yet() {
+async fn a_cancelled_command_waits_for_no_unpermitted_call() {
     let wanted = wanted(1);
     let makes = ["staged", "stage", "add", "power_on"].map(|call| (Goal::Deploy(&wanted), call));
     let removes = ["detach", "destroy", "has_disk", "delete_disk", "remove_emptied"].map(|call| (DESTROY_ALL, call));
@@ -99,7 +100,7 @@ async fn who_is_asked_to_end_waits_for_no_call_that_was_not_permitted_anything_y
         assert_eq!(gone.unwrap().0, RunOutcome::Cancelled, "{call}");
         assert!(asked.elapsed() < Duration::from_secs(30), "{call}: {:?}", asked.elapsed());
         assert!(world.lock().holds().values().next_back().unwrap().contains_key("released"), "{call}");
-        // Given again it goes on.
+        // The next command continues.
         world.lock().hangs = None;
         let (arrived, status) = world.give(wish).await.arrived();
         assert!(
@@ -110,13 +111,13 @@ async fn who_is_asked_to_end_waits_for_no_call_that_was_not_permitted_anything_y
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_go_on_asks_a_store_that_hangs_once_a_minute() {
+async fn a_hanging_store_is_asked_once_a_minute() {
     let world = World::new();
     world.lock().ill = true;
     let told = |notice: &Notice<'_>| {
         if matches!(notice, Notice::Waits(_)) {
             let mut state = world.lock();
-            // It forms, which is to be noted.
+            // It forms, which is to be recorded.
             (state.ill, state.store_hangs) = (false, true);
         }
     };
@@ -131,7 +132,8 @@ async fn who_cannot_go_on_asks_a_store_that_hangs_once_a_minute() {
     assert!((2..=4).contains(&asked), "{asked} questions");
 }
 
-/// Has a cluster removed with its disks by a command that hangs at the removal of one, noted by then and not permitted, and is asked to end.
+/// Removes a cluster with its disks. The command hangs at the removal of a disk, which is recorded and not permitted, and is
+/// cancelled.
 async fn ends_before_a_removal(world: &World, told: &(dyn Fn(&Notice<'_>) + Sync)) {
     let (cancel, cancelled) = watch::channel(false);
     let gone = world.acting_until(cancelled, told, async |deploy| deploy.go(DESTROY_ALL, TakeOver::FromTheDead).await);
@@ -145,14 +147,14 @@ async fn ends_before_a_removal(world: &World, told: &(dyn Fn(&Notice<'_>) + Sync
     assert_eq!(gone.unwrap().0, RunOutcome::Cancelled);
 }
 
-/// Somebody moves the disk before the command is given again.
+/// The disk is moved before the next command.
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_takes_back_that_a_removal_was_asked_for_where_it_never_was() {
+async fn a_cancelled_command_withdraws_unrequested_removals() {
     for was_asked in [false, true] {
         let world = World::with(1).await;
         let disk = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.uuid)).unwrap();
         world.lock().removes_used = true;
-        // It is asked for in vain before, and again.
+        // The first request fails, and it is repeated.
         world.lock().disks_locked = was_asked;
         world.lock().hangs = (!was_asked).then_some("delete_disk");
         let told = |notice: &Notice<'_>| {
@@ -171,9 +173,9 @@ async fn who_is_asked_to_end_takes_back_that_a_removal_was_asked_for_where_it_ne
     }
 }
 
-/// The store does not say in time whether the command may: it rests then, and tries it again.
+/// The store does not confirm the lease in time: the command pauses, and tries it again.
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_after_a_removal_that_nobody_permitted_takes_its_note_back() {
+async fn a_cancelled_command_withdraws_an_unpermitted_removal() {
     for is_tried_again in [false, true] {
         let world = World::with(1).await;
         let disk = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.uuid)).unwrap();
@@ -216,9 +218,9 @@ async fn who_is_asked_to_end_after_a_removal_that_nobody_permitted_takes_its_not
     }
 }
 
-/// Nobody has permitted it, and then a VM holds the disk of which a person is to say whose it is.
+/// It was not permitted, and then a VM holds the disk, about which the operator must decide.
 #[tokio::test(start_paused = true)]
-async fn who_ends_after_a_removal_that_nobody_permitted_takes_its_note_back_however_it_ends() {
+async fn a_stopped_command_withdraws_an_unpermitted_removal() {
     let world = World::with(1).await;
     let held = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.clone()));
     let disk = held.unwrap();

@@ -1,6 +1,6 @@
-//! Every call of a command, and everything that can go wrong there: an error with its effect at once, late or never; a
-//! command that is killed before, after or in the middle; another one that takes over. Whoever goes on brings everything
-//! to its end, whoever destroys leaves nothing, and what must never happen panics in the fakes.
+//! Each call of a command with each fault. An error has its effect at once, late or never. A command is killed before, after or
+//! during the call, or its lease is taken over. The next command completes everything, and a removal leaves nothing. Forbidden
+//! calls panic in the fakes.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::fake::{DESTROY, DESTROY_ALL, Does, Fault, Given, World, wanted};
 use crate::control_plane::{Goal, Lifecycle, RunOutcome};
 
-/// What a command does that something goes wrong with.
+/// The command in which the fault happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     One,
@@ -44,18 +44,18 @@ impl Way {
     }
 }
 
-/// Nothing of the cluster is left but disks that were used, and others' VMs are as they were.
+/// Nothing of the cluster is left except used disks, and other VMs are unchanged.
 async fn is_gone(world: &World, told: &str) {
     let status = world.status().await.expect(told);
     assert!(status.done && status.lifecycle == Lifecycle::Deleted, "{told}: {status:?}");
     assert_eq!(world.own(), [""; 0], "{told}: VMs are left");
     let (left, free): (BTreeSet<Uuid>, _) = (status.left.iter().map(|disk| disk.uuid).collect(), world.free_disks());
     assert!(left.is_superset(&free), "{told}: a disk is left that nobody names");
-    // Of a command that was killed, or that lost the answer, nobody knows what came of the last removal that it had asked for.
+    // If a command was killed, or lost the response, the result of its last removal request is unknown.
     let gone: Vec<Uuid> = left.difference(&free).copied().collect();
     assert!(gone.len() <= 1 && gone.iter().all(|disk| status.doubtful.contains(disk)), "{told}: {status:?}");
     let state = world.lock();
-    // Of a node that was about to be powered on nobody knows whether it was.
+    // It is unknown whether a node was powered on that was about to be.
     let blank = state.disks.values().filter(|used| !**used).count();
     assert!(blank <= 1, "{told}: blank disks are left");
     assert!(!state.removes_used || state.disks.is_empty(), "{told}: a disk is left");
@@ -71,7 +71,7 @@ async fn point(way: Way, call: usize, does: (&str, Does), fault: Fault, then_des
         assert!(matches!(given, Given::Killed), "{told}: {given:?}");
     }
     if fault == Fault::Overtaken {
-        // Whose cluster is gone by then has nothing more to do.
+        // A command whose cluster is already gone has nothing to do.
         assert!(matches!(&given, Given::Failed(_) | Given::Arrived(RunOutcome::Gone, _)), "{told}: {given:?}");
         let state = world.lock();
         assert_eq!(state.emptied, 0, "{told}: the place is another one's");
@@ -80,7 +80,7 @@ async fn point(way: Way, call: usize, does: (&str, Does), fault: Fault, then_des
     }
     world.set_fault(None);
     if then_destroy {
-        // Where nothing was noted there is nothing, and it is said.
+        // Without a record nothing exists, and the error says so.
         match world.give_over(DESTROY).await {
             Given::Arrived(RunOutcome::Gone, _) => is_gone(&world, &told).await,
             Given::Failed(error) => {
@@ -127,21 +127,21 @@ async fn everywhere(way: Way) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_one_node_is_made() {
+async fn each_fault_during_creation_of_one_node() {
     everywhere(Way::One).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_three_nodes_are_made() {
+async fn each_fault_during_creation_of_three_nodes() {
     everywhere(Way::Three).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_a_cluster_is_destroyed() {
+async fn each_fault_during_removal() {
     everywhere(Way::Destroy).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_a_cluster_is_destroyed_with_its_disks() {
+async fn each_fault_during_removal_with_disks() {
     everywhere(Way::DestroyAll).await;
 }

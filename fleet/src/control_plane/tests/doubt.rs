@@ -1,4 +1,4 @@
-//! Disks whose removal was asked for by a command that was not told what came of it.
+//! Disks whose removal was requested by a command that did not get the result.
 
 use uuid::Uuid;
 
@@ -6,8 +6,8 @@ use super::fake::{DESTROY, DESTROY_ALL, Fault, Given, World, destroy_confirmed, 
 use crate::control_plane::{Goal, HeldDisk, RunOutcome, UnattachedDisk};
 use crate::hypervisor::{DiskRef, Vm};
 
-/// A cluster of one node, whose disk a command was about to have removed when it was killed; somebody has moved the disk since. Where
-/// somebody had hung another disk on its VM, that is still there.
+/// A cluster of one node, whose command was killed right before it requested the removal of the disk. The disk was moved since.
+/// If another disk was attached to its VM, the VM still exists.
 async fn moved_from(has_another: bool) -> (World, DiskRef) {
     let begun = async || {
         let world = World::with(1).await;
@@ -22,7 +22,7 @@ async fn moved_from(has_another: bool) -> (World, DiskRef) {
     twin.give_over(DESTROY_ALL).await.arrived();
     let removal = 1 + twin.lock().calls.iter().position(|call| call.0 == "delete_disk").unwrap();
     let world = begun().await;
-    // Another one's VM is called as this node is, too.
+    // A VM outside the cluster has the same name.
     let held = world.lock().machines.iter().find_map(|machine| Some(machine.vm.disks.first()?.reference.clone()));
     let disk = held.unwrap();
     world.set_fault(Some((removal, Fault::KilledBefore)));
@@ -42,7 +42,7 @@ fn missing(disk: &DiskRef) -> UnattachedDisk {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_comes_back_after_it_was_shown_as_missing_stays_until_it_is_shown_as_what_goes() {
+async fn a_returned_disk_stays_until_shown_for_removal() {
     let (world, disk) = moved().await;
     let shown = world.shown().await;
     assert_eq!(shown, missing(&disk));
@@ -62,7 +62,7 @@ fn elsewhere(disk: &DiskRef) -> DiskRef {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_back_on_its_vm_after_it_was_shown_as_missing_stays_wherever_it_lies() {
+async fn a_disk_back_on_its_vm_stays() {
     for is_elsewhere in [false, true] {
         let (world, disk) = moved_from(true).await;
         let shown = world.shown().await;
@@ -73,13 +73,13 @@ async fn a_disk_that_is_back_on_its_vm_after_it_was_shown_as_missing_stays_where
         assert_eq!((arrived, world.own().len()), (RunOutcome::Gone, 0));
         assert!(status.left.contains(&now) && status.forgotten.is_empty(), "{status:?}");
         assert!(status.doubtful.is_empty() && world.lock().disks.contains_key(&disk.uuid), "{status:?}");
-        // From now on it is shown as what goes.
+        // From now on it is shown as one to remove.
         assert_eq!(world.shown().await, UnattachedDisk { goes: vec![now], ..UnattachedDisk::default() });
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_a_vm_holds_elsewhere_is_not_shown_as_missing_and_is_never_forgotten() {
+async fn a_disk_held_elsewhere_is_never_forgotten() {
     let held = async |is_restamped: bool| {
         let (world, disk) = moved_from(true).await;
         let before = world.shown().await;
@@ -96,12 +96,12 @@ async fn a_disk_that_a_vm_holds_elsewhere_is_not_shown_as_missing_and_is_never_f
         assert!(shown.goes.is_empty() && shown.doubtful.is_empty(), "{shown:?}");
         (world, now, before, shown)
     };
-    // It goes with the cluster's VM that holds it, by whoever was shown that.
+    // It is removed with the cluster's VM that holds it, if that was shown.
     let (world, now, _, shown) = held(false).await;
     let (arrived, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
     assert_eq!((arrived, world.own().len()), (RunOutcome::Gone, 0));
     assert!(!status.left.contains(&now) && !world.lock().disks.contains_key(&now.uuid), "{status:?}");
-    // What another deployment's VM holds stays, and is named where it is; also where it was shown as missing before.
+    // A disk of another deployment's VM stays, and is named at its present place, also if it was shown as missing before.
     let (world, now, before, shown) = held(true).await;
     for shown in [before, shown] {
         let (arrived, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
@@ -110,9 +110,9 @@ async fn a_disk_that_a_vm_holds_elsewhere_is_not_shown_as_missing_and_is_never_f
     }
 }
 
-/// An earlier command was told that it goes; who gives this one was shown who holds it, and not that it goes.
+/// An earlier command was to remove it. The operator of this one was shown its holder, and not that it is removed.
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_another_ones_vm_held_when_it_was_shown_stays_once_that_lets_go_of_it() {
+async fn a_disk_released_after_it_was_shown_stays() {
     let (world, disk) = moved_from(true).await;
     world.hang("cp1", &disk);
     let change = |act: fn(&mut Vm, Uuid)| {
@@ -130,12 +130,12 @@ async fn a_disk_that_another_ones_vm_held_when_it_was_shown_stays_once_that_lets
     assert!(world.lock().disks.contains_key(&disk.uuid), "{given:?}");
     let (_, status) = given.arrived();
     assert!(status.left.contains(&disk), "{status:?}");
-    // From now on it is shown as what goes.
+    // From now on it is shown as one to remove.
     assert_eq!(world.shown().await, UnattachedDisk { goes: vec![disk], ..UnattachedDisk::default() });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_not_there_is_named_no_more_once_that_was_shown_and_confirmed() {
+async fn a_confirmed_missing_disk_is_no_longer_named() {
     let (world, disk) = moved().await;
     let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
     assert_eq!((arrived, status.doubtful, world.lock().emptied), (RunOutcome::Gone, vec![disk.uuid], 0));
@@ -147,9 +147,9 @@ async fn a_disk_that_is_not_there_is_named_no_more_once_that_was_shown_and_confi
     assert_eq!(world.shown().await, UnattachedDisk::default());
 }
 
-/// Another person's command was killed, and vCenter goes on with what it had asked for.
+/// Another operator's command was killed, and vCenter continues its request.
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_there_is_in_doubt_for_as_long_as_anybodys_removal_goes_on() {
+async fn an_existing_disk_is_doubtful_while_removals_run() {
     for (is_held, is_unsaid) in [(false, false), (true, false), (false, true), (true, true)] {
         let (world, disk) = moved_from(is_held).await;
         if is_held {
@@ -157,7 +157,7 @@ async fn a_disk_that_is_there_is_in_doubt_for_as_long_as_anybodys_removal_goes_o
         } else {
             world.lock().disks.insert(disk.uuid, true);
         }
-        // Nor does it lose that where nobody can say whether one goes on.
+        // The doubt also stays if it is unknown whether a removal runs.
         let going = |goes: bool| {
             let mut state = world.lock();
             (state.others_remove, state.removals_unsaid) = (goes && !is_unsaid, goes && is_unsaid);
@@ -166,7 +166,7 @@ async fn a_disk_that_is_there_is_in_doubt_for_as_long_as_anybodys_removal_goes_o
         let (arrived, status) = world.give_over(DESTROY).await.arrived();
         assert!(arrived == RunOutcome::Gone && status.left.contains(&disk), "{arrived:?} {status:?}");
         assert_eq!(status.doubtful, [disk.uuid], "held: {is_held}");
-        // Nor does one lose that who was shown it as missing before.
+        // The doubt also stays if the disk was shown as missing before.
         let shown = missing(&disk);
         let (_, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
         assert_eq!(status.doubtful, [disk.uuid], "held: {is_held}");
@@ -176,9 +176,9 @@ async fn a_disk_that_is_there_is_in_doubt_for_as_long_as_anybodys_removal_goes_o
     }
 }
 
-/// vCenter's removal of it, which another command had asked for, has ended since it was hung on the VM.
+/// vCenter's removal of it, which another command had requested, has ended since it was attached to the VM.
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_a_vm_names_where_it_is_not_stays_in_doubt() {
+async fn a_missing_disk_of_a_vm_stays_doubtful() {
     let (world, disk) = moved_from(true).await;
     world.hang("cp1", &disk);
     world.lock().disks.remove(&disk.uuid);
@@ -189,7 +189,7 @@ async fn a_disk_that_a_vm_names_where_it_is_not_stays_in_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_a_vm_names_where_it_is_not_is_shown_as_missing_and_not_as_held() {
+async fn a_missing_disk_of_a_vm_is_reported() {
     for is_restamped in [false, true] {
         let (world, disk) = moved_from(true).await;
         world.hang("cp1", &disk);
@@ -206,7 +206,7 @@ async fn a_disk_that_a_vm_names_where_it_is_not_is_shown_as_missing_and_not_as_h
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_cluster_in_its_place_knows_of_a_disk_that_may_be_gone_until_it_is_seen() {
+async fn the_next_cluster_knows_doubtful_disks() {
     let (world, disk) = moved().await;
     world.give_over(DESTROY_ALL).await.arrived();
     let wanted = wanted(1);

@@ -1,4 +1,4 @@
-//! The end of a command that has done what it was for: nothing that fails then takes that from it.
+//! The end of a command that has reached its goal: a later failure does not change the outcome.
 
 use tokio::sync::watch;
 
@@ -7,7 +7,7 @@ use crate::control_plane::{Action, Goal, Notice, RunOutcome};
 use crate::lease::TakeOver;
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_look_a_last_time_is_given_the_kubeconfig_and_clears_away_all_the_same() {
+async fn a_failed_last_read_keeps_the_kubeconfig() {
     let begun = async || {
         let world = World::with(1).await;
         world.lock().removes_used = true;
@@ -19,7 +19,7 @@ async fn who_cannot_look_a_last_time_is_given_the_kubeconfig_and_clears_away_all
         twin.set_fault(None);
         twin.give(wish).await.arrived();
         let last = 1 + twin.lock().calls.iter().rposition(|call| call.0 == "vms").unwrap();
-        // Which VMs there are nobody says, or which upgrade was the last one.
+        // The VMs cannot be listed, or the last upgrade cannot be read.
         for number in [last, last - 1] {
             let world = begun().await;
             world.set_fault(Some((number, Fault::Fails)));
@@ -31,7 +31,7 @@ async fn who_cannot_look_a_last_time_is_given_the_kubeconfig_and_clears_away_all
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_gone_is_so_also_where_its_place_cannot_be_removed() {
+async fn an_unremovable_place_keeps_no_cluster() {
     let begun = async || {
         let world = World::with(1).await;
         world.lock().removes_used = true;
@@ -52,9 +52,9 @@ async fn a_cluster_that_is_gone_is_so_also_where_its_place_cannot_be_removed() {
     }
 }
 
-/// What nobody can say by then, or who asks it to end, takes nothing from it.
+/// A failed read or a cancellation at that point does not change the outcome.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_whose_end_is_noted_is_gone_whatever_comes_then() {
+async fn a_cluster_with_a_recorded_end_is_gone() {
     let begun = async || {
         let world = World::with(1).await;
         world.lock().removes_used = true;
@@ -83,7 +83,7 @@ async fn a_cluster_whose_end_is_noted_is_gone_whatever_comes_then() {
         world.set_fault(Some((call, Fault::Fails)));
         let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
         assert_eq!(arrived, RunOutcome::Gone, "call {call} fails");
-        // One more look, at VMs or at nodes, is one too many.
+        // One more read of VMs or nodes is too many.
         let last = world.lock().calls.iter().rposition(|call| call.0 == "remove_emptied").unwrap();
         let looks = world.lock().calls[last..].iter().filter(|call| call.0 == "vms").count();
         assert!(looks <= 2, "{looks} looks");

@@ -1,4 +1,4 @@
-//! A hypervisor, new nodes and a store in memory. What must never happen panics.
+//! A hypervisor, new nodes and a store in memory. Forbidden calls panic.
 
 mod host;
 
@@ -29,14 +29,14 @@ pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
 /// How long a cluster takes to form.
 const FORMS: Duration = Duration::from_secs(5);
 
-/// What goes wrong at a call.
+/// A fault at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// An error, and nothing happens.
     Fails,
-    /// It happens, and the answer is lost.
+    /// It happens, and the response is lost.
     Lost,
-    /// The answer is lost, and it happens when the hypervisor settles.
+    /// The response is lost, and it happens when the hypervisor settles.
     Late,
     /// The command is killed before.
     KilledBefore,
@@ -56,7 +56,7 @@ impl Fault {
     }
 }
 
-/// What a call does.
+/// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
     Looks,
@@ -65,7 +65,7 @@ pub enum Does {
 }
 
 impl Does {
-    /// All that can go wrong with it.
+    /// All faults that it may have.
     pub fn faults(self) -> &'static [Fault] {
         use Fault::{Fails, KilledAfter, KilledBefore, KilledHalf, KilledLate, Late, Lost};
         match self {
@@ -87,18 +87,18 @@ pub struct Machine {
 
 #[derive(Default)]
 pub struct State {
-    /// Whether what is kept may have been turned back.
+    /// Whether the record may be restored.
     pub restorable: bool,
-    /// What the process has begun that gives all commands; else each is given by a process of its own.
+    /// The VMs begun by the process that gives all commands. `None` if each is given by another process.
     pub process: Option<Arc<Unfinished>>,
     /// BIOS UUIDs that the next command's process has drawn itself.
     pub drawn: Vec<Uuid>,
     pub machines: Vec<Machine>,
     /// All data disks, and whether each was ever written to.
     pub disks: BTreeMap<Uuid, bool>,
-    /// Where those are that somebody has moved since they were made.
+    /// The places of disks that were moved since they were created.
     pub moved: BTreeMap<Uuid, String>,
-    /// The image where VMs are put, and whether it is there to its end.
+    /// The image where VMs are placed, and whether it is complete.
     template: Option<bool>,
     holds: BTreeMap<u64, BTreeMap<String, String>>,
     pub calls: Vec<(&'static str, Does)>,
@@ -109,39 +109,39 @@ pub struct State {
     pub removes_used: bool,
     /// Whether the hypervisor refuses to remove any.
     pub disks_stay: bool,
-    /// Whether disks lie where no node of the cluster was.
+    /// Whether disks are outside the directories of the cluster's nodes.
     pub disks_elsewhere: bool,
-    /// Whether another account's removal of some disk still goes on.
+    /// Whether another account's removal of some disk still runs.
     pub others_remove: bool,
-    /// Whether nobody can say that.
+    /// Whether this is unknown.
     pub removals_unsaid: bool,
-    /// Whether somebody has locked all of them, so that none is removed now.
+    /// Whether all of them are locked, so that none can be removed now.
     pub disks_locked: bool,
-    /// Whether the store says nothing any more of whether a hold is there.
+    /// Whether the store no longer reports whether a lease exists.
     pub store_hangs: bool,
-    /// What happens once a disk's removal is noted.
+    /// Runs once a disk's removal is recorded.
     pub once_removal_is_noted: Option<fn(&mut State)>,
     /// How often that was asked meanwhile.
     pub asked_in_vain: usize,
-    /// Nobody is told which holds there are.
+    /// Whether the list of leases hangs.
     pub listing_hangs: bool,
-    /// The call of the hypervisor that only looks, and does not come to an end, before it is permitted anything.
+    /// The call of the hypervisor that only reads, and hangs before it is permitted anything.
     pub hangs: Option<&'static str>,
-    /// Whether somebody has called it.
+    /// Whether it was called.
     pub hung: bool,
-    /// Nobody is told which VMs there are.
+    /// Whether the list of VMs hangs.
     pub inventory_hangs: bool,
     /// Whether the hypervisor has no room for further VMs.
     pub refuses: bool,
-    /// Whether no VM can be put where they are to be now.
+    /// Whether the placement takes no VMs now.
     pub no_place: bool,
-    /// Whether somebody changes each new VM before it is whole.
+    /// Whether each new VM is damaged before it is complete.
     pub spoils: bool,
-    /// Whether somebody removes each new VM, with its disk, once it is whole.
+    /// Whether each new VM is removed with its disk once it is complete.
     pub drops: bool,
-    /// How long a VM is being copied before it is whole, or is not.
+    /// How long a VM is copied before it is complete, or is not.
     pub copying: Duration,
-    /// The call of the hypervisor that is lost on its way, and how often yet: nothing happens, and nobody knows that.
+    /// The call of the hypervisor that is lost on its way, and how often yet: nothing happens, and no error reports it.
     pub lost: Option<(&'static str, usize)>,
     /// Whether VMs go off again as soon as they are on.
     pub goes_off: bool,
@@ -149,23 +149,23 @@ pub struct State {
     pub ill: bool,
     /// How often the place was removed.
     pub emptied: usize,
-    /// The VM that shows another cluster's authority, by its name.
+    /// The VM that shows another cluster's CA, by its name.
     pub astray: Option<&'static str>,
-    /// Where VMs were put, by their names.
+    /// The placements of VMs, by their names.
     pub placed: BTreeMap<String, Placement>,
-    /// Identifiers of VMs that somebody has moved out of the folders that are searched.
+    /// IDs of VMs that were moved out of the searched folders.
     pub away: BTreeSet<String>,
     /// The BIOS UUID of VMs of which one cannot be read.
     pub unreadable: Option<Uuid>,
     /// Settings of VMs that are still on a datastore.
     pub settings: BTreeSet<String>,
-    /// Whether a VM without a noted place is not proved gone.
+    /// Whether a VM without a recorded place is not proved gone.
     pub demands_places: bool,
-    /// How the question whether a VM is gone fails, if it does.
+    /// The error of the proof that a VM is gone, if it fails.
     pub absence_fails: Option<ErrorKind>,
-    /// Whether nodes that are on speak for a cluster that has formed while others are not.
+    /// Whether running nodes answer for a formed cluster while others are off.
     pub speaks_alone: bool,
-    /// The last kubeconfig that a run has handed over before its end.
+    /// The last kubeconfig that a run has reported before its end.
     pub renewed: Option<String>,
 }
 
@@ -175,7 +175,7 @@ pub struct World {
     died: Arc<Notify>,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub enum Given {
     Killed,
@@ -227,12 +227,12 @@ pub const DESTROY: Goal<'static> =
 pub const DESTROY_ALL: Goal<'static> =
     Goal::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
 
-/// The cluster goes with its data disks, and with those that its VMs do not hold and that were shown.
+/// The cluster is removed with its data disks, and with shown ones that its VMs do not hold.
 pub fn destroy_shown(left: &[DiskRef]) -> Goal<'_> {
     Goal::Destroy { cluster: "control", disks: true, left, doubtful: &[], held: &[], also: &[] }
 }
 
-/// The same by whoever was shown all of it.
+/// The same, by an operator who was shown all of it.
 pub fn destroy_confirmed(shown: &UnattachedDisk) -> Goal<'_> {
     let UnattachedDisk { goes: left, doubtful, held } = shown;
     Goal::Destroy { cluster: "control", disks: true, left, doubtful, held, also: &[] }
@@ -255,7 +255,7 @@ pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
 }
 
 impl World {
-    /// A place with VMs of others: one looks as if it were the first node's, in name.
+    /// A place with VMs of others. The name of one looks like the first node's.
     pub fn new() -> Self {
         let world = Self::default();
         let stamp = Stamp { deployment: Uuid::from_u128(0xbad), node: "cp1".to_owned(), swap: None };
@@ -265,7 +265,7 @@ impl World {
         world
     }
 
-    /// With a cluster of so many nodes that has formed.
+    /// With a formed cluster of so many nodes.
     pub async fn with(nodes: u8) -> Self {
         let world = Self::new();
         let (arrived, _) = world.give(Goal::Deploy(&wanted(nodes))).await.arrived();
@@ -277,14 +277,14 @@ impl World {
         self.state.lock().unwrap()
     }
 
-    /// Something goes wrong at this call from now on, counted from 1; calls are counted anew.
+    /// Sets the fault at this call, counted from 1 from now on.
     pub fn set_fault(&self, fault: Option<(usize, Fault)>) {
         let mut state = self.lock();
         state.calls.clear();
         state.fault = fault;
     }
 
-    /// A VM that somebody else has put there, off, with a data disk.
+    /// Adds a VM of another client, off, with a data disk.
     pub fn plant(&self, name: &str, node: &str, uuid: u128) -> Machine {
         let stamp = Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap: None };
         let mut vm = vm(name, Uuid::from_u128(uuid), Some(stamp));
@@ -302,7 +302,7 @@ impl World {
         machine
     }
 
-    /// Somebody hangs a disk on the deployment's VM of this name; it is where this says.
+    /// Attaches a disk to the deployment's VM of this name, at the place of `disk`.
     pub fn hang(&self, name: &str, disk: &DiskRef) {
         let mut state = self.lock();
         state.disks.insert(disk.uuid, true);
@@ -313,13 +313,13 @@ impl World {
         machine.vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
     }
 
-    /// Somebody moves a VM out of the folders that are searched.
+    /// Moves a VM out of the searched folders.
     pub fn move_away(&self, vm: &Vm) {
         self.lock().away.insert(vm.reference.id.clone());
     }
 
-    /// Somebody takes a copy of a VM's files into the inventory, where the deployment's VMs are searched: it is off, and has the same stamp
-    /// and disks of the same UUIDs.
+    /// Adds a copy of a VM's files to the inventory, where the deployment's VMs are searched. It is off, and has the same stamp
+    /// and disks with the same UUIDs.
     pub fn copy(&self, vm: &Vm) -> Vm {
         let mut copy = Machine { vm: vm.clone(), whole: true, powered: None };
         (copy.vm.reference.id, copy.vm.power) = (format!("{}-copy", vm.reference.id), PowerState::Off);
@@ -329,7 +329,8 @@ impl World {
         copy.vm
     }
 
-    /// Backup software keeps a replica of a VM, in another folder: it is off, and has the same stamp and BIOS UUID, and disks of other UUIDs.
+    /// Adds a replica of a VM by backup software, in another folder. It is off, and has the same stamp and BIOS UUID, and disks
+    /// with other UUIDs.
     pub fn replicate(&self, vm: &Vm) -> Machine {
         let copy = self.copy(vm);
         self.move_away(&copy);
@@ -350,7 +351,7 @@ impl World {
         names
     }
 
-    /// Somebody removes the deployment's VMs, with their disks.
+    /// Removes the deployment's VMs, with their disks.
     pub fn remove_own(&self) {
         let mut state = self.lock();
         let (own, others): (Vec<_>, Vec<_>) =
@@ -368,21 +369,21 @@ impl World {
         state.disks.keys().filter(|disk| !held(disk)).copied().collect()
     }
 
-    /// A file of a hold, however it came there.
+    /// Writes a file of a lease.
     pub fn put(&self, hold: u64, name: &str, text: &str) {
         let is_bare = name == crate::journals::File::UPGRADE && !text.starts_with("{\"form\":");
         let text = if is_bare { crate::journals::beginning(text).unwrap() } else { text.to_owned() };
         self.lock().holds.entry(hold).or_default().insert(name.to_owned(), text);
     }
 
-    /// The cluster's journals say something else.
+    /// Changes the cluster's journals.
     pub fn rewrite(&self, to: impl Fn(&str) -> String) {
         let mut state = self.lock();
         let files = state.holds.values_mut().flat_map(BTreeMap::iter_mut);
         files.filter(|(name, _)| name.starts_with("deploy-")).for_each(|(_, text)| *text = to(text));
     }
 
-    /// The journals are lost.
+    /// Loses the journals.
     pub fn forget(&self) {
         for files in self.lock().holds.values_mut() {
             files.retain(|name, _| !name.starts_with("deploy-"));
@@ -393,17 +394,17 @@ impl World {
         self.acting(async |deploy| deploy.status().await).await.unwrap()
     }
 
-    /// What is shown before a cluster goes with its data disks.
+    /// The disks that are shown before a cluster is removed with its data disks.
     pub async fn shown(&self) -> UnattachedDisk {
         self.acting(async |deploy| deploy.unheld().await).await.unwrap()
     }
 
-    /// The disks among it that go as well.
+    /// The disks among them that are removed as well.
     pub async fn unheld(&self) -> Vec<DiskRef> {
         self.shown().await.goes
     }
 
-    /// The copies of data disks that are shown before a cluster goes.
+    /// The copies of data disks that are shown before a cluster is removed.
     pub async fn copies(&self) -> Vec<DiskCopy> {
         self.acting(async |deploy| deploy.copies().await).await.unwrap()
     }
@@ -416,7 +417,7 @@ impl World {
         self.give_with(wish, TakeOver::FromTheDead).await
     }
 
-    /// By a person who sees that no other command is at work.
+    /// By an operator who sees that no other command is at work.
     pub async fn give_over(&self, wish: Goal<'_>) -> Given {
         self.give_with(wish, TakeOver::FromAnyone).await
     }
@@ -438,7 +439,7 @@ impl World {
         self.acting_until(watch::channel(false).1, &told, act).await
     }
 
-    /// The same, of a command that may be asked to end, and tells what happens.
+    /// The same for a command that may be cancelled, and reports what happens.
     pub async fn acting_until<T>(
         &self,
         cancelled: watch::Receiver<bool>,
@@ -477,7 +478,7 @@ impl World {
         std::future::pending().await
     }
 
-    /// Counts a call and lets go wrong what is to. What is done is the call's effect.
+    /// Counts a call, and applies its fault to the call's effect.
     async fn call<T: Send>(
         &self,
         name: &'static str,
@@ -514,7 +515,7 @@ impl World {
         }
     }
 
-    /// What a call of the hypervisor does before it is permitted anything.
+    /// The reads of a hypervisor's call before it is permitted anything.
     async fn looks_first(&self, name: &str) {
         while self.lock().hangs == Some(name) {
             self.lock().hung = true;
@@ -522,7 +523,7 @@ impl World {
         }
     }
 
-    /// The same of a hypervisor's call that changes something.
+    /// The same for a hypervisor's call that changes something.
     async fn change<T: Send>(
         &self,
         name: &'static str,
@@ -558,12 +559,12 @@ fn is_ours(vm: &Vm) -> bool {
 }
 
 impl State {
-    /// The files of all holds.
+    /// The files of all leases.
     pub fn holds(&self) -> &BTreeMap<u64, BTreeMap<String, String>> {
         &self.holds
     }
 
-    /// A VM of the deployment that is as it was seen.
+    /// A VM of the deployment that is unchanged since it was seen.
     fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Machine> {
         assert!(is_ours(seen), "{seen} is not the deployment's and was to be changed");
         let found = self.machines.iter_mut().find(|machine| machine.vm.reference == seen.reference);
@@ -583,12 +584,12 @@ impl State {
         true
     }
 
-    /// Whether a disk is where this says.
+    /// Whether a disk is at this place.
     fn has(&self, disk: &DiskRef) -> bool {
         self.disks.contains_key(&disk.uuid) && self.moved.get(&disk.uuid).is_none_or(|path| *path == disk.path)
     }
 
-    /// Whether the VMs have been on for long enough, all together.
+    /// Whether the VMs have been on long enough, all together.
     fn has_formed(&self, now: Instant) -> bool {
         let counts = |vm: &Vm| is_ours(vm) && (!self.speaks_alone || vm.power == PowerState::On);
         let mut own = self.machines.iter().filter(|machine| counts(&machine.vm)).peekable();

@@ -1,4 +1,4 @@
-//! Disks of VMs that are being made: what somebody hangs on one is his, whatever becomes of its own.
+//! Disks of VMs that are being created: a disk that another client attaches stays, whatever happens to the VM's own.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn somebodys() -> DiskRef {
     DiskRef { uuid: Uuid::from_u128(0xf00), path: "[ds] somebody's.vmdk".to_owned() }
 }
 
-/// A world whose command for one node was killed at a call that is found among those that a twin calls to its end.
+/// A world whose command for one node was killed at a call, chosen from the calls of a twin that ran to its end.
 async fn killed_at(find: impl Fn(&[&str]) -> Option<usize>, fault: Fault, is_spoilt: bool) -> World {
     let (twin, world) = (World::new(), World::new());
     twin.lock().spoils = is_spoilt;
@@ -44,10 +44,10 @@ fn power(world: &World, power: PowerState) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_half_a_vm_was_given_after_its_own_was_removed_stays() {
+async fn a_disk_attached_to_an_incomplete_vm_stays() {
     for is_deployed in [true, false] {
         let world = killed_at(|calls| first(calls, "detach"), Fault::KilledAfter, true).await;
-        // Its host is away: the half stays for now, and its own disk goes.
+        // Its host is away: the incomplete VM stays for now, and its own disk is removed.
         power(&world, PowerState::Unknown);
         let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
         assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
@@ -60,7 +60,7 @@ async fn one_that_half_a_vm_was_given_after_its_own_was_removed_stays() {
         assert!(matches!(arrived, RunOutcome::Up(_) | RunOutcome::Gone), "{arrived:?}");
         assert_eq!(status.left, [somebodys()], "deployed {is_deployed}");
         assert!(world.free_disks().contains(&somebodys().uuid), "deployed {is_deployed}");
-        // The next half's own goes as the first one's did, and with the cluster that of the VM.
+        // The own disk of the next incomplete VM is removed like the first one, and with the cluster that of the VM.
         world.lock().removes_used = true;
         let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
         assert_eq!((arrived, status.left), (RunOutcome::Gone, vec![somebodys()]), "deployed {is_deployed}");
@@ -68,15 +68,15 @@ async fn one_that_half_a_vm_was_given_after_its_own_was_removed_stays() {
     }
 }
 
-/// Killed before it notes that it powers its VM on.
+/// Killed before it records that it powers its VM on.
 async fn killed_before_power_on() -> World {
     let noted = |calls: &[&str]| calls[..first(calls, "power_on")?].iter().rposition(|call| *call == "store.write");
     killed_at(noted, Fault::KilledBefore, false).await
 }
 
-/// Nobody knows then which of them is its own, nor once the others are taken off.
+/// It is unknown then which of them is its own, also once the others are detached.
 #[tokio::test(start_paused = true)]
-async fn one_that_a_vm_was_given_before_it_was_first_powered_on_stays_where_all_data_disks_go() {
+async fn a_disk_attached_before_first_start_stays() {
     for is_alone in [false, true] {
         let world = killed_before_power_on().await;
         world.hang("cp1", &somebodys());
@@ -93,9 +93,9 @@ async fn one_that_a_vm_was_given_before_it_was_first_powered_on_stays_where_all_
     }
 }
 
-/// Also where the command that has seen that does nothing, since the VM has a snapshot, and the next one sees it off.
+/// Also if the command that has seen that does nothing, because the VM has a snapshot, and the next one sees it off.
 #[tokio::test(start_paused = true)]
-async fn the_disk_of_a_vm_that_somebody_has_powered_on_before_that_was_noted_stays() {
+async fn disks_of_a_vm_started_by_hand_stay() {
     for (seen, is_held_up) in [(PowerState::On, false), (PowerState::On, true), (PowerState::Suspended, true)] {
         let world = killed_before_power_on().await;
         power(&world, seen);
@@ -117,9 +117,9 @@ async fn the_disk_of_a_vm_that_somebody_has_powered_on_before_that_was_noted_sta
     }
 }
 
-/// It was about to go with the cluster, and has given its own away.
+/// The VM was about to be removed with the cluster, and has released its own disk.
 #[tokio::test(start_paused = true)]
-async fn one_that_somebody_has_powered_on_a_vm_with_that_was_going_stays() {
+async fn a_disk_used_by_hand_during_removal_stays() {
     let world = killed_before_power_on().await;
     world.set_fault(None);
     world.lock().lost = Some(("destroy", usize::MAX));
@@ -135,7 +135,7 @@ async fn one_that_somebody_has_powered_on_a_vm_with_that_was_going_stays() {
 
 /// Its removal is tried again, and goes on to be where the cluster is removed.
 #[tokio::test(start_paused = true)]
-async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm_and_stays_once_one_that_serves_holds_it() {
+async fn an_unremovable_blank_disk_stays_once_used() {
     for (is_hung, is_taken_off, is_off, all) in [
         (false, false, false, false),
         (true, false, false, false),
@@ -159,7 +159,7 @@ async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm_and_stays_once_one_th
             world.hang("cp1", &blank);
         }
         if is_taken_off {
-            // It is seen there by who has the cluster made once more.
+            // A command that deploys the cluster again sees it there.
             let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
             assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
             let mut state = world.lock();
@@ -178,9 +178,9 @@ async fn a_blank_disk_that_cannot_be_removed_hinders_no_vm_and_stays_once_one_th
     }
 }
 
-/// It may have served meanwhile, for all that anybody knows, also where the process that sees it has drawn its UUID itself.
+/// It may have served meanwhile, also if the process that sees it has drawn its UUID itself.
 #[tokio::test(start_paused = true)]
-async fn the_disk_of_half_a_vm_that_somebody_has_powered_on_stays_and_the_vm_is_made_anew() {
+async fn an_incomplete_vm_that_ran_leaves_its_disk() {
     for (is_restorable, seen) in [(false, PowerState::On), (true, PowerState::On), (true, PowerState::Suspended)] {
         let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
         let process = Arc::new(Unfinished::default());
@@ -203,9 +203,9 @@ async fn the_disk_of_half_a_vm_that_somebody_has_powered_on_stays_and_the_vm_is_
     }
 }
 
-/// Nobody knows then which disk is its own: what is off by the time that all data disks go stays.
+/// It is unknown then which disk is its own: a disk of a VM that is off when all data disks are removed stays.
 #[tokio::test(start_paused = true)]
-async fn the_disk_of_a_vm_that_was_on_without_its_stamp_or_beside_a_copy_of_it_stays() {
+async fn the_disk_of_an_ambiguous_running_vm_stays() {
     for is_copied in [false, true] {
         let world = killed_before_power_on().await;
         world.lock().disks.values_mut().for_each(|used| *used = true);
@@ -238,9 +238,9 @@ async fn the_disk_of_a_vm_that_was_on_without_its_stamp_or_beside_a_copy_of_it_s
     }
 }
 
-/// Nobody was shown it, and the journal is a file that others may write.
+/// It was not shown, and the journal is a file that others may write.
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_noted_as_blank_and_lies_where_no_node_was_is_left() {
+async fn a_blank_disk_outside_node_directories_is_retained() {
     for wish in [Goal::Deploy(&wanted(1)), DESTROY, DESTROY_ALL] {
         let shown = matches!(wish, Goal::Destroy { disks: true, .. });
         let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
@@ -257,9 +257,9 @@ async fn a_disk_that_is_noted_as_blank_and_lies_where_no_node_was_is_left() {
     }
 }
 
-/// It is somebody's as long as the VM is there, and afterwards.
+/// It stays as long as the VM exists, and afterwards.
 #[tokio::test(start_paused = true)]
-async fn a_blank_disk_that_somebody_has_hung_on_a_vm_of_which_nothing_is_noted_stays_once_that_is_gone() {
+async fn a_blank_disk_on_an_unrecorded_vm_stays() {
     let world = killed_at(|calls| first(calls, "add.disk"), Fault::KilledAfter, false).await;
     world.lock().disks_locked = true;
     let (arrived, status) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();

@@ -1,4 +1,4 @@
-//! VMs that are newer than what is kept of their cluster.
+//! VMs that are newer than the record of their cluster.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, World, vm, wan
 use crate::control_plane::{DeploymentRecord, Goal, Inventory, Lifecycle, RunOutcome};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 
-/// What is kept of three nodes, whose VMs are known as begun (1 to 3), and so many of them as whole.
+/// The record of three nodes, whose VMs are recorded as begun (1 to 3), and the first `whole` of them as complete.
 fn kept(whole: u128) -> DeploymentRecord {
     let mut kept = Goal::Deploy(&wanted(3)).applied(DEPLOYMENT, None, &[]).unwrap();
     for (number, node) in (1..).zip(&mut kept.nodes) {
@@ -32,7 +32,7 @@ fn newer(kept: &DeploymentRecord, vms: &[Vm]) -> Vec<u128> {
 }
 
 #[test]
-fn a_vm_is_newer_if_nothing_is_noted_of_it_and_something_would_be_lost_with_it() {
+fn an_unrecorded_vm_in_use_is_newer() {
     let formed = DeploymentRecord { formed: true, ..kept(3) };
     let (on, off) = (PowerState::On, PowerState::Off);
     let known = holding("cp1", 1, on);
@@ -67,9 +67,9 @@ fn a_vm_is_newer_if_nothing_is_noted_of_it_and_something_would_be_lost_with_it()
     assert_eq!(newer(&DESTROY_ALL.applied(DEPLOYMENT, Some(granted), &also).unwrap(), &also), [9]);
 }
 
-/// Half a VM goes, and its disk with it: whoever was interrupted has left one alone, beside VMs that are all off.
+/// An incomplete VM is removed with its disk: an interrupted command leaves only one, and all other VMs are off.
 #[test]
-fn vms_that_are_noted_as_begun_are_newer_once_they_cannot_be_half() {
+fn begun_vms_are_newer_once_they_are_complete() {
     let (on, off) = (PowerState::On, PowerState::Off);
     let all = |power| [holding("cp1", 1, power), holding("cp2", 2, power), holding("cp3", 3, power)];
     assert_eq!(newer(&kept(0), &all(on)), [1, 2, 3]);
@@ -97,9 +97,9 @@ fn vms_that_are_noted_as_begun_are_newer_once_they_cannot_be_half() {
     assert_eq!(newer(&kept(0), &[detached, holding("cp2", 2, off)]), [0; 0]);
 }
 
-/// A look that comes before says nothing of what is there when something is done.
+/// An earlier inventory does not show what exists when an action runs.
 #[tokio::test(start_paused = true)]
-async fn where_what_is_kept_may_be_older_nothing_is_done_beside_vms_that_are_newer() {
+async fn an_older_record_stops_all_actions() {
     let world = World::with(3).await;
     world.plant("cp1-new", "cp1", 0x77);
     world.lock().restorable = true;
@@ -112,9 +112,9 @@ async fn where_what_is_kept_may_be_older_nothing_is_done_beside_vms_that_are_new
     }
 }
 
-/// What is kept may have been turned back to the moment at which it was begun: whether it has served since nobody can tell.
+/// The record may have been restored to the moment when the VM was begun: whether it has served since is unknown.
 #[tokio::test(start_paused = true)]
-async fn the_disk_of_half_a_vm_that_another_command_has_begun_is_kept_where_what_is_kept_may_be_older() {
+async fn an_older_record_keeps_disks_of_incomplete_vms() {
     let twin = World::new();
     twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted(1))).await.arrived();
@@ -122,7 +122,7 @@ async fn the_disk_of_half_a_vm_that_another_command_has_begun_is_kept_where_what
     for is_restorable in [false, true] {
         let world = World::new();
         world.lock().restorable = is_restorable;
-        // Before it is noted that the VM is whole.
+        // Before it is recorded that the VM is complete.
         world.set_fault(Some((made + 1, Fault::KilledBefore)));
         assert!(matches!(world.give(Goal::Deploy(&wanted(1))).await, Given::Killed));
         world.set_fault(None);
@@ -132,7 +132,7 @@ async fn the_disk_of_half_a_vm_that_another_command_has_begun_is_kept_where_what
         let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
         assert_eq!((disks.len(), left == disks), (1, is_restorable), "{left:?}");
         assert_eq!(world.free_disks(), left);
-        // The same command knows what it has begun.
+        // The same command knows which VM it has begun.
         let world = World::new();
         world.lock().restorable = is_restorable;
         world.set_fault(Some((made, Fault::Lost)));
@@ -142,11 +142,11 @@ async fn the_disk_of_half_a_vm_that_another_command_has_begun_is_kept_where_what
     }
 }
 
-/// Whoever noted it may have made its VM, which may be out of sight for a while, and have served.
+/// The command that recorded it may have created its VM, which may be out of sight for a while, and have served.
 #[tokio::test(start_paused = true)]
-async fn the_disk_of_half_a_vm_whose_uuid_another_command_has_noted_is_kept_as_well() {
+async fn an_older_record_keeps_disks_under_recorded_uuids() {
     let before = |world: &World, name: &str| world.lock().calls.iter().position(|call| call.0 == name).unwrap() + 1;
-    // One that has noted what its VM is to be made with, and made none.
+    // A command that has recorded the UUID of its VM, and created none.
     let begun = async || {
         let twin = World::new();
         twin.set_fault(None);
@@ -169,9 +169,9 @@ async fn the_disk_of_half_a_vm_whose_uuid_another_command_has_noted_is_kept_as_w
     assert_eq!((left.len(), world.free_disks()), (1, left.clone()), "it is named, and nobody has removed it");
 }
 
-/// What it is drawn as stands in what may be turned back, too: that nothing is noted of it proves nothing.
+/// The drawn UUID is in the data that may be restored, too: a missing record proves nothing.
 #[tokio::test(start_paused = true)]
-async fn the_disk_of_half_a_vm_goes_only_where_the_same_process_has_drawn_its_uuid() {
+async fn only_disks_under_an_own_uuid_are_removed() {
     let drawn = Uuid::from_u128(0xe1);
     let mut wanted = wanted(1);
     wanted.nodes[0].drawn = Some(drawn);
@@ -191,9 +191,9 @@ async fn the_disk_of_half_a_vm_goes_only_where_the_same_process_has_drawn_its_uu
     }
 }
 
-/// It is where the deployment's VMs are not looked for, and comes back once it is too late.
+/// The VM is outside the searched folders, and comes back when it is too late.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_begun_with_a_uuid_that_a_vm_has_already() {
+async fn no_cluster_begins_with_a_used_uuid() {
     let mut wanted = wanted(2);
     wanted.nodes[1].drawn = Some(Uuid::from_u128(0xe2));
     for is_restorable in [false, true] {

@@ -1,4 +1,4 @@
-//! What comes next, of what was begun and what is there.
+//! The next actions, from the record and the inventory.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ fn seen(vms: Vec<Vm>) -> Inventory {
 }
 
 #[test]
-fn all_vms_are_made_before_one_is_powered_on() {
+fn all_vms_are_created_before_any_starts() {
     let mut kept = kept();
     let make = |name: &str| Action::Make(name.to_owned());
     assert_eq!(next(&kept, &Inventory::default()).actions, [make("cp1"), make("cp2"), make("cp3")]);
@@ -47,7 +47,7 @@ fn all_vms_are_made_before_one_is_powered_on() {
 
 /// vCenter may not find a VM by its BIOS UUID whose settings it cannot read.
 #[test]
-fn a_node_whose_vm_may_be_unread_is_neither_lost_nor_made() {
+fn a_node_with_an_unreadable_vm_waits() {
     let mut kept = kept();
     for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
         (node.bios_uuid, node.ever_powered_on) = (Some(Uuid::from_u128(uuid)), uuid != 2);
@@ -62,7 +62,7 @@ fn a_node_whose_vm_may_be_unread_is_neither_lost_nor_made() {
 }
 
 #[test]
-fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
+fn an_incomplete_vm_is_removed_first() {
     let mut kept = kept();
     kept.nodes[0].allocated_uuid = Some(Uuid::from_u128(1));
     let half = with_disk(vm_of("cp1", 1));
@@ -76,7 +76,7 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     let now = next(&noted, &seen(vec![bare.clone()]));
     let goes = [Action::Destroy(bare.reference.clone()), Action::DeleteDisk(disk.clone())];
     assert_eq!((&now.actions[..2], now.actions.len()), (goes.as_slice(), 4), "before another one is made");
-    // What somebody has hung on it since stays, while its own one is there yet and when that is gone.
+    // A disk that was attached to it since stays, while its own one exists and afterwards.
     let reused = Vm { disks: with_disk(vm_of("cp1", 3)).disks, ..bare };
     let hung = reused.disks[0].reference.clone();
     for noted in [noted.clone(), noted.removed(&disk)] {
@@ -87,17 +87,17 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
         );
         assert_eq!(stays.disks_to_delete, noted.disks_to_delete);
     }
-    // That of the next half goes as the first one's did: none is noted as its own once it is begun.
+    // The own disk of the next incomplete VM is removed like the first one: none is recorded as its own once it is begun.
     let begun = noted.removed(&disk).with(Node { disk: None, ..noted.nodes[0].clone() });
     let again = begun.noting(&reused, &hung).unwrap();
     assert_eq!((again.retained_disks.len(), again.disks_to_delete.as_slice()), (0, [hung.clone()].as_slice()));
     assert_eq!(again.nodes[0].disk, Some(hung.uuid));
-    // So does that of a later node: two halves that hold a disk are taken for VMs that have served.
+    // The same applies to a later node: two incomplete VMs with a disk are taken for VMs that have served.
     kept.nodes[1].allocated_uuid = Some(Uuid::from_u128(2));
     let later = with_disk(vm_of("cp2", 2));
     let now = next(&kept, &seen(vec![later.clone()]));
     assert_eq!(now.actions[0], Action::Detach(later.reference.clone(), later.disks[0].reference.clone()));
-    // Of several none is known as the blank one: all are left, and none counts as the node's.
+    // Of several none is known as the blank one: all are retained, and none counts as the node's.
     let mut two = later;
     two.disks.extend(with_disk(vm_of("cp2", 3)).disks);
     let [own, added] = [0, 1].map(|at| two.disks[at].reference.clone());
@@ -109,21 +109,21 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
         (noted.retained_disks.as_slice(), noted.disks_to_delete.len()),
         ([own.clone(), added.clone()].as_slice(), 0)
     );
-    // Nor does one that is hung on it after all of these are taken off.
+    // A disk that is attached to it after all of these are detached does not count either.
     two.disks = with_disk(vm_of("cp2", 4)).disks;
     let later = two.disks[0].reference.clone();
     let noted = noted.noting(&two, &later).unwrap();
     assert_eq!((noted.retained_disks.as_slice(), noted.disks_to_delete.len()), ([own, added, later].as_slice(), 0));
     assert_eq!(noted.nodes[1].own_disk(), None);
-    // One that somebody has powered on is left alone.
+    // A VM that was powered on by hand is not changed.
     let on = Vm { power: PowerState::On, ..vm_of("cp1", 1) };
     let now = next(&kept, &seen(vec![on]));
     assert!(!now.actions.iter().any(|action| matches!(action, Action::Destroy(_))) && !now.waits.is_empty());
 }
 
-/// It is hung there by somebody, and that its removal was asked for is not heard of yet.
+/// It was attached there by hand, and the result of its removal request is not known yet.
 #[test]
-fn a_disk_that_was_to_go_is_no_nodes_own_where_a_vm_holds_it_and_stays_in_doubt() {
+fn a_held_disk_under_removal_stays_doubtful() {
     let mut kept = kept();
     let vm = with_disk(vm_of("cp1", 1));
     let disk = vm.disks[0].reference.clone();
@@ -136,7 +136,7 @@ fn a_disk_that_was_to_go_is_no_nodes_own_where_a_vm_holds_it_and_stays_in_doubt(
     let hung = started.hung(&disk, &now);
     assert_eq!((hung.retained_disks.as_slice(), hung.disks_to_delete.len()), ([now.clone()].as_slice(), 0));
     assert_eq!(hung.in_doubt().as_slice(), std::slice::from_ref(&now));
-    // Nor is it both left and to go where half a VM was moved meanwhile; a copy does not say where it is.
+    // It is not both retained and to be removed if an incomplete VM was moved meanwhile. A copy does not tell its place.
     kept.nodes[0].allocated_uuid = kept.nodes[0].bios_uuid.take();
     let mut on = Vm { power: PowerState::On, ..vm };
     on.disks[0].reference = now.clone();
@@ -147,9 +147,9 @@ fn a_disk_that_was_to_go_is_no_nodes_own_where_a_vm_holds_it_and_stays_in_doubt(
     }
 }
 
-/// Two halves that hold a disk are taken for VMs that have served.
+/// Two incomplete VMs with a disk are taken for VMs that have served.
 #[test]
-fn no_vm_is_begun_while_half_of_another_one_holds_a_data_disk() {
+fn no_vm_begins_before_incomplete_disks_are_detached() {
     let mut kept = kept();
     kept.nodes[0].allocated_uuid = Some(Uuid::from_u128(1));
     let bare = vm_of("cp1", 1);
@@ -161,7 +161,7 @@ fn no_vm_is_begun_while_half_of_another_one_holds_a_data_disk() {
         let detach = Action::Detach(half.reference.clone(), half.disks[0].reference.clone());
         assert_eq!(next(&kept, &seen(vec![half])).actions, [detach]);
     }
-    // Its host is away: that is told, and waited for.
+    // Its host is away: that is reported, and waited for.
     let away = next(&kept, &seen(vec![Vm { power: PowerState::Unknown, ..one }]));
     let codes: Vec<_> = away.waits.iter().map(|wait| wait.reason.code.as_str()).collect();
     assert_eq!((away.actions.len(), codes), (0, vec!["deploy.vm-state"]));
@@ -171,7 +171,7 @@ fn no_vm_is_begun_while_half_of_another_one_holds_a_data_disk() {
 }
 
 #[test]
-fn it_has_formed_once_each_node_says_so_and_is_ready() {
+fn a_cluster_forms_once_all_nodes_are_ready() {
     let mut kept = kept();
     let mut vms = Vec::new();
     for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
@@ -185,7 +185,7 @@ fn it_has_formed_once_each_node_says_so_and_is_ready() {
     seen.said.insert("cp2".to_owned(), NodeReport::Nothing("it waits for cp3".to_owned()));
     let waits = next(&kept, &seen).waits;
     assert_eq!((waits[0].to_string().as_str(), waits.len()), ("cp2: it waits for cp3 [deploy.forming]", 1));
-    // Once it has, any node speaks for it.
+    // Once it has formed, one node is enough.
     let later = DeploymentRecord { formed: true, ..kept.clone() };
     assert!(next(&later, &seen).is_done());
     seen.said.insert("cp2".to_owned(), NodeReport::Formed);
@@ -198,7 +198,7 @@ fn it_has_formed_once_each_node_says_so_and_is_ready() {
 }
 
 #[test]
-fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volume_ever_goes() {
+fn used_disks_stay_by_default_and_volumes_always() {
     let mut kept = kept();
     (kept.nodes[0].bios_uuid, kept.nodes[0].ever_powered_on) = (Some(Uuid::from_u128(1)), true);
     let mut vm = with_disk(vm_of("cp1", 1));
@@ -210,7 +210,7 @@ fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volum
     let all = DeploymentRecord { removes_disks: true, ..kept };
     let noted = all.noting(&vm, &data).unwrap();
     assert_eq!(noted.disks_to_delete.as_slice(), [data.clone()].as_slice());
-    // Who takes that word back keeps what is still there.
+    // A command that withdraws this keeps what still exists.
     let kept =
         Goal::Destroy { cluster: &noted.cluster.clone(), disks: false, left: &[], doubtful: &[], held: &[], also: &[] };
     let kept = kept.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
@@ -218,13 +218,13 @@ fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volum
     assert!(!next(&kept, &Inventory::default()).actions.iter().any(|action| matches!(action, Action::DeleteDisk(_))));
     let noted = all.noting(&vm, &volume).unwrap();
     assert_eq!((noted.retained_disks.as_slice(), noted.disks_to_delete.len()), ([volume.clone()].as_slice(), 0));
-    // Nor later, when what was left goes as well.
+    // Not later either, when retained disks are removed as well.
     let later = DESTROY_ALL.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
     assert_eq!((later.retained_disks, later.disks_to_delete), (vec![volume], vec![]));
 }
 
 #[test]
-fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() {
+fn a_swapped_node_has_the_data_disk() {
     let mut kept = DeploymentRecord { formed: true, ..kept() };
     kept.nodes.truncate(1);
     let old = vm_of("cp1", 1);
@@ -236,7 +236,7 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
     assert_eq!(off.actions, [Action::PowerOn("cp1".to_owned())]);
     let waits: Vec<_> = off.waits.iter().map(ToString::to_string).collect();
     assert_eq!(waits, ["cp1: its VM is off [deploy.vm-state]"]);
-    // While none holds the disk the node is not said to be lost.
+    // While none holds the disk the node is not called lost.
     let mut moving = kept.clone();
     moving.nodes[0].disk = Some(Uuid::from_u128(0xd9));
     let gone = |vms: Vec<Vm>| next(&moving, &seen(vms)).waits[0].to_string();
@@ -244,7 +244,7 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
     let names = [old.to_string(), new.to_string(), Uuid::from_u128(0xd9).to_string()];
     assert!(words.contains("attach it") && names.iter().all(|name| words.contains(name)), "{words}");
     assert!(gone(Vec::new()).contains("is replaced by the others"));
-    // Not one that nobody has noted, which may hold anything.
+    // An unrecorded VM, which may hold anything, does not count.
     let unknown = next(&kept, &seen(vec![old.clone(), new.clone()]));
     assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-unnoted"));
     let down = DeploymentRecord { lifecycle: Lifecycle::Deleting, ..kept };
@@ -257,7 +257,7 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
 }
 
 #[test]
-fn nothing_is_powered_off_or_removed_of_a_cluster_while_one_of_its_vms_has_a_snapshot() {
+fn a_snapshot_stops_the_removal_of_a_cluster() {
     let mut kept = DeploymentRecord { lifecycle: Lifecycle::Deleting, formed: true, ..kept() };
     let mut vms = Vec::new();
     for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
@@ -272,14 +272,14 @@ fn nothing_is_powered_off_or_removed_of_a_cluster_while_one_of_its_vms_has_a_sna
     let wait = now.waits[0].to_string();
     assert!(wait.contains("(a backup)") && wait.ends_with("[deploy.vm-snapshot]"), "{wait}");
     assert!(!now.needs_a_person(), "a backup's goes by itself");
-    // That of a VM which is nobody's here holds nothing up.
+    // The snapshot of a VM outside the cluster stops nothing.
     vms[2].stamp.as_mut().unwrap().node = "payroll".to_owned();
     kept.nodes.truncate(2);
     assert_eq!(next(&kept, &seen(vms)).actions.len(), 2);
 }
 
 #[test]
-fn a_disk_that_somebody_elses_vm_holds_does_not_go_and_is_not_said_to() {
+fn a_disk_of_another_vm_is_not_removed() {
     let holder = with_disk(vm_of("cp1", 1));
     let disk = holder.disks[0].reference.clone();
     let kept = DeploymentRecord { lifecycle: Lifecycle::Deleting, disks_to_delete: vec![disk.clone()], ..kept() };
@@ -291,9 +291,9 @@ fn a_disk_that_somebody_elses_vm_holds_does_not_go_and_is_not_said_to() {
     }
 }
 
-/// Of an upgrade that was killed right before it took the disk, and abandoned.
+/// From an upgrade that was killed right before it detached the disk, and abandoned.
 #[test]
-fn a_vm_with_the_nodes_disk_that_would_come_up_without_a_network_is_not_powered_on_and_a_person_is_told() {
+fn a_disconnected_vm_with_the_disk_stays_off() {
     let mut kept = DeploymentRecord { formed: true, ..kept() };
     kept.nodes.truncate(1);
     kept.nodes[0].bios_uuid = Some(Uuid::from_u128(1));
@@ -309,7 +309,7 @@ fn a_vm_with_the_nodes_disk_that_would_come_up_without_a_network_is_not_powered_
     assert_eq!((now.actions.len(), waits.len()), (0, 1), "{waits:?}");
     assert!(waits[0].contains("none of its network adapters") && waits[0].ends_with("[deploy.vm-state]"), "{waits:?}");
     assert!(now.needs_a_person());
-    // A copy of it comes first: nobody is to connect either.
+    // A copy of it comes first: neither should be connected.
     let doubles = vec![vm_of("cp1", 1)];
     let copied = next(&kept, &Inventory { doubles, ..of(vec![adapter("4000", false)]) });
     assert!(copied.actions.is_empty() && copied.waits.iter().any(|wait| wait.reason.code == "deploy.vm-odd"));
@@ -318,9 +318,9 @@ fn a_vm_with_the_nodes_disk_that_would_come_up_without_a_network_is_not_powered_
     }
 }
 
-/// It has another name since: a Machine is told what is said of its node.
+/// It has another name since: a Machine gets the messages of its node.
 #[test]
-fn what_keeps_a_swapped_vm_from_being_powered_on_is_said_of_its_node() {
+fn waits_of_a_swapped_vm_name_its_node() {
     let mut kept = DeploymentRecord { formed: true, ..kept() };
     kept.nodes.truncate(1);
     kept.nodes[0].bios_uuid = Some(Uuid::from_u128(1));
@@ -337,7 +337,7 @@ fn what_keeps_a_swapped_vm_from_being_powered_on_is_said_of_its_node() {
 
 /// In a swap, and after one that was abandoned, a node has two VMs.
 #[test]
-fn a_node_is_as_large_as_the_vm_that_holds_its_data_disk() {
+fn a_nodes_size_is_its_disks_vms_size() {
     let (small, large) = (VmSize { processors: 2, memory: 4096 }, VmSize { processors: 4, memory: 16384 });
     let old = Vm { size: Some(small), ..vm_of("cp1", 1) };
     let new = Vm { size: Some(large), ..vm_of("cp1", 11) };
@@ -349,9 +349,9 @@ fn a_node_is_as_large_as_the_vm_that_holds_its_data_disk() {
     assert_eq!(of(Vec::new()), None);
 }
 
-/// One that was read a moment before the disk was moved still names it where it was.
+/// A VM that was read a moment before the disk was moved still names its former place.
 #[test]
-fn a_vm_that_holds_a_disk_elsewhere_is_found_beside_one_that_names_it_where_it_was_noted() {
+fn the_holder_of_a_moved_disk_is_found() {
     let before = with_disk(vm_of("cp1", 1));
     let disk = before.disks[0].reference.clone();
     let mut now = Vm { disks: before.disks.clone(), ..vm_of("cp1", 9) };

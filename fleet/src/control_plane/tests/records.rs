@@ -1,4 +1,4 @@
-//! What is kept of a cluster, and what whoever comes next reads.
+//! The record of a cluster, and what the next command reads.
 
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ async fn hold(world: &World) -> Lease<'_> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_note_that_was_told_to_have_failed_counts_no_more_once_it_goes_on() {
+async fn a_failed_write_no_longer_counts_after_settling() {
     let world = World::new();
     let hold = hold(&world).await;
     let mut records = Records::begin(&hold, kept()).await.unwrap();
@@ -29,7 +29,7 @@ async fn a_note_that_was_told_to_have_failed_counts_no_more_once_it_goes_on() {
         }
     }
     world.set_fault(None);
-    // It has landed all the same.
+    // It has landed anyway.
     assert_eq!(records::read(&world).await.unwrap(), Some(noted));
     assert_eq!(records.kept(), &kept());
     records.settle().await.unwrap();
@@ -37,7 +37,7 @@ async fn a_note_that_was_told_to_have_failed_counts_no_more_once_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_highest_hold_with_a_whole_note_counts_and_a_note_of_a_later_version_is_not_passed_over() {
+async fn the_highest_lease_with_a_complete_record_counts() {
     let world = World::new();
     for goal in [Lifecycle::Active, Lifecycle::Deleting] {
         let hold = hold(&world).await;

@@ -1,4 +1,4 @@
-//! What people do, and what they are told.
+//! Typical uses, with their messages.
 
 use contract::deployer::Digests;
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use crate::control_plane::{DesiredState, Goal, Lifecycle, RunOutcome, Wait};
 use crate::hypervisor::{Disk, DiskRef, Hypervisor, Placement, PowerState, Vm};
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_made_and_given_again_nothing_happens() {
+async fn a_second_deployment_changes_nothing() {
     let world = World::new();
     let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
     assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
@@ -23,7 +23,7 @@ async fn a_cluster_is_made_and_given_again_nothing_happens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_is_made_with_the_uuid_that_was_drawn_for_its_node_and_put_where_that_one_is_to_be() {
+async fn a_vm_gets_its_drawn_uuid_and_placement() {
     let world = World::new();
     let mut wanted = wanted(3);
     let drawn = |number: usize| Uuid::from_u128(0xe0 + number as u128);
@@ -40,7 +40,7 @@ async fn a_vm_is_made_with_the_uuid_that_was_drawn_for_its_node_and_put_where_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_off_is_powered_on_and_one_that_is_lost_is_not_made_anew() {
+async fn only_a_stopped_node_is_started_again() {
     let world = World::with(3).await;
     world.lock().machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap().vm.power = PowerState::Off;
     let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
@@ -52,15 +52,15 @@ async fn a_node_that_is_off_is_powered_on_and_one_that_is_lost_is_not_made_anew(
     assert_eq!(world.own(), ["cp1", "cp3"]);
 }
 
-/// As while its datastore is emptied.
+/// For example while its datastore is emptied.
 #[tokio::test(start_paused = true)]
-async fn a_place_that_takes_no_vms_now_stops_only_what_makes_one() {
+async fn an_unusable_placement_stops_only_creations() {
     let world = World::new();
     world.lock().no_place = true;
     let refused = world.give(Goal::Deploy(&wanted(3))).await.failed();
     assert_eq!(refused, "the datastore ds takes no VMs now");
     assert_eq!(world.own(), [""; 0]);
-    // All VMs are there, and the cluster has not formed yet.
+    // All VMs exist, and the cluster has not formed yet.
     world.lock().no_place = false;
     world.lock().ill = true;
     let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
@@ -79,7 +79,7 @@ async fn a_place_that_takes_no_vms_now_stops_only_what_makes_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_hypervisor_refuses_stops_it_and_nothing_was_powered_on() {
+async fn a_refusal_stops_it_before_any_power_on() {
     let world = World::new();
     world.lock().refuses = true;
     let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
@@ -92,7 +92,7 @@ async fn what_the_hypervisor_refuses_stops_it_and_nothing_was_powered_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_does_not_form_is_waited_for_and_can_be_destroyed_by_cutting_its_power() {
+async fn an_unformed_cluster_can_be_destroyed() {
     let world = World::new();
     world.lock().ill = true;
     let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
@@ -101,7 +101,7 @@ async fn a_cluster_that_does_not_form_is_waited_for_and_can_be_destroyed_by_cutt
     assert!(!status.formed);
     let (arrived, status) = world.give(DESTROY).await.arrived();
     assert_eq!((arrived, status.left.len()), (RunOutcome::Gone, 3));
-    // Asked for once more, the disks go as well that were shown.
+    // The second removal also removes the disks that were shown.
     world.lock().removes_used = true;
     let left = world.unheld().await;
     assert_eq!(left, status.left);
@@ -112,7 +112,7 @@ async fn a_cluster_that_does_not_form_is_waited_for_and_can_be_destroyed_by_cutt
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_it_was_destroyed_a_cluster_is_made_anew_and_the_disks_that_were_left_stay() {
+async fn a_new_cluster_keeps_retained_disks() {
     let world = World::with(1).await;
     let (_, status) = world.give(DESTROY).await.arrived();
     let left = status.left[0].uuid;
@@ -122,7 +122,7 @@ async fn after_it_was_destroyed_a_cluster_is_made_anew_and_the_disks_that_were_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_begun_is_not_made_otherwise_half_way() {
+async fn a_begun_cluster_is_not_created_differently() {
     let world = World::new();
     world.lock().ill = true;
     world.give(Goal::Deploy(&wanted(3))).await.arrived();
@@ -130,7 +130,7 @@ async fn what_was_begun_is_not_made_otherwise_half_way() {
     other.cluster = "other".to_owned();
     assert!(world.give(Goal::Deploy(&other)).await.failed().contains("the cluster control was begun here"));
     let refused = world.give(Goal::Deploy(&wanted(1))).await.failed();
-    assert!(refused.contains("with the control nodes cp1=10.0.0.11,cp2=10.0.0.12"), "{refused}");
+    assert!(refused.contains("with the control-plane nodes cp1=10.0.0.11,cp2=10.0.0.12"), "{refused}");
     let mut other = wanted(3);
     other.image.digest = "two".to_owned();
     assert!(world.give(Goal::Deploy(&other)).await.failed().contains("was begun with kaas-control-plane"));
@@ -148,7 +148,7 @@ async fn what_was_begun_is_not_made_otherwise_half_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vms_of_which_nothing_is_noted_are_no_clusters_to_go_on_with_nor_to_remove() {
+async fn vms_without_a_record_are_refused() {
     let world = World::with(3).await;
     world.forget();
     let before = world.lock().machines.clone();
@@ -163,7 +163,7 @@ async fn vms_of_which_nothing_is_noted_are_no_clusters_to_go_on_with_nor_to_remo
     assert_eq!(world.lock().machines, before);
 }
 
-/// Panics unless a command was stopped by these VMs, named, which are as they were.
+/// Panics unless these VMs, which are named and unchanged, stopped a command.
 pub fn stopped_by(world: &World, arrived: &RunOutcome, planted: &[&Machine]) {
     let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
     for machine in planted {
@@ -176,9 +176,9 @@ pub fn stopped_by(world: &World, arrived: &RunOutcome, planted: &[&Machine]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_somebody_has_stamped_is_no_half_of_a_node_and_stays_with_its_disk() {
+async fn a_vm_stamped_by_hand_keeps_its_disk() {
     let world = World::new();
-    // It is stamped while the cluster is made: at its beginning a VM of the deployment is refused as a whole.
+    // It is stamped while the cluster is created: at the beginning a VM of the deployment is refused as a whole.
     world.lock().refuses = true;
     world.give(Goal::Deploy(&wanted(3))).await.arrived();
     world.lock().refuses = false;
@@ -193,13 +193,13 @@ async fn a_vm_that_somebody_has_stamped_is_no_half_of_a_node_and_stays_with_its_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_cloned_of_a_control_node_stays_when_its_cluster_goes() {
+async fn a_clone_of_a_node_stays() {
     let world = World::with(3).await;
     let clone = world.plant("cp1 before the migration", "cp1", 0xbad2);
     let (arrived, _) = world.give(DESTROY).await.arrived();
     stopped_by(&world, &arrived, &[&clone]);
     assert_eq!(world.own(), ["cp1 before the migration"]);
-    // Once a person has taken it away it goes on.
+    // Once the operator has removed it, the command continues.
     world.lock().machines.retain(|machine| *machine != clone);
     let (arrived, _) = world.give(DESTROY).await.arrived();
     assert_eq!(arrived, RunOutcome::Gone);
@@ -210,13 +210,13 @@ pub fn shown(world: &World, name: &str) -> Vm {
     world.lock().machines.iter().find(|machine| machine.vm.name == name).unwrap().vm.clone()
 }
 
-/// The cluster goes, and these VMs with it.
+/// The cluster is removed, and these VMs with it.
 pub fn also(also: &[Vm], disks: bool) -> Goal<'_> {
     Goal::Destroy { cluster: "control", disks, left: &[], doubtful: &[], held: &[], also }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_took_another_ones_place_by_hand_goes_once_it_is_named() {
+async fn a_replacement_by_hand_is_removed_once_named() {
     let world = World::with(3).await;
     world.lock().removes_used = true;
     let lost = shown(&world, "cp2").disks[0].reference.uuid;
@@ -224,7 +224,7 @@ async fn a_vm_that_took_another_ones_place_by_hand_goes_once_it_is_named() {
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
     stopped_by(&world, &arrived, &[&by_hand]);
-    // Named as it was before somebody gave it another disk: nothing is changed.
+    // Named as it was before it got another disk: nothing is changed.
     let before = by_hand.vm.clone();
     let other = world.plant("other", "cp3", 0xbad4).vm;
     let change = |world: &World, disks: Vec<Disk>| {
@@ -232,7 +232,7 @@ async fn a_vm_that_took_another_ones_place_by_hand_goes_once_it_is_named() {
     };
     change(&world, [before.disks.clone(), other.disks.clone()].concat());
     let refused = world.give(also(std::slice::from_ref(&before), true)).await.failed();
-    assert!(refused.contains("is not as it was shown any more"), "{refused}");
+    assert!(refused.contains("is no longer as it was shown"), "{refused}");
     change(&world, before.disks.clone());
     world.lock().machines.retain(|machine| machine.vm.name != "other");
     let (arrived, status) = world.give(also(std::slice::from_ref(&before), true)).await.arrived();
@@ -243,7 +243,7 @@ async fn a_vm_that_took_another_ones_place_by_hand_goes_once_it_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vms_that_were_adopted_go_once_each_of_them_is_named_and_others_never() {
+async fn only_named_adopted_vms_are_removed() {
     let world = World::with(3).await;
     world.forget();
     let adopted = ["cp1", "cp2", "cp3"].map(|name| {
@@ -263,7 +263,7 @@ async fn vms_that_were_adopted_go_once_each_of_them_is_named_and_others_never() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_somebody_has_hung_on_a_node_is_never_removed_with_the_clusters_own() {
+async fn a_disk_attached_by_hand_is_never_removed() {
     let world = World::with(1).await;
     let foreign = world.plant("payroll", "cp1", 0xbad5).vm.disks;
     {
@@ -280,7 +280,7 @@ async fn a_disk_that_somebody_has_hung_on_a_node_is_never_removed_with_the_clust
         state.disks.insert(foreign[0].reference.uuid, true);
         state.removes_used = true;
     }
-    // Given once more, it removes what it had left, and not that one either.
+    // The next command removes the retained disks, but not that one.
     for _ in 0..2 {
         let (arrived, status) = world.give(destroy_shown(&[foreign[0].reference.clone()])).await.arrived();
         assert_eq!(world.unheld().await, [], "it is not shown");
@@ -291,7 +291,7 @@ async fn a_disk_that_somebody_has_hung_on_a_node_is_never_removed_with_the_clust
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rest_of_a_cluster_is_made_with_no_other_secret_than_its_first_vms() {
+async fn all_vms_get_the_secret_of_the_first() {
     let world = World::new();
     world.lock().ill = true;
     world.give(Goal::Deploy(&wanted(3))).await.arrived();
@@ -301,16 +301,16 @@ async fn the_rest_of_a_cluster_is_made_with_no_other_secret_than_its_first_vms()
         node.properties.insert("deployment-secret".to_owned(), "another".to_owned());
     }
     let refused = world.give(Goal::Deploy(&other)).await.failed();
-    assert!(refused.contains("the VM of cp1 was told another deployment secret"), "{refused}");
+    assert!(refused.contains("the VM of cp1 was given another deployment secret"), "{refused}");
     assert_eq!(world.lock().machines, before);
-    // Of another deployer's nodes nobody can say what they were made of.
+    // It is unknown what another deployer's nodes were created from.
     let other = DesiredState { digests: Digests::of(b"another deployer's key"), ..wanted(3) };
     let refused = world.give(Goal::Deploy(&other)).await.failed();
     assert!(refused.contains("for another deployer's key"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_place_is_removed_while_it_is_held_and_only_once_nothing_is_left() {
+async fn the_empty_place_is_removed_under_the_lease() {
     let world = World::with(1).await;
     assert!(!world.remove_empty().await.unwrap());
     world.give(DESTROY).await.arrived();
@@ -322,7 +322,7 @@ async fn the_place_is_removed_while_it_is_held_and_only_once_nothing_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_was_copied_or_lost_its_stamp_is_left_alone() {
+async fn a_copied_or_unstamped_vm_is_not_changed() {
     let world = World::with(3).await;
     let strip = |world: &World| {
         let mut state = world.lock();
@@ -338,7 +338,7 @@ async fn a_vm_that_was_copied_or_lost_its_stamp_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kubeconfig_is_handed_over_while_a_node_of_a_cluster_that_has_formed_is_not_there() {
+async fn a_missing_node_delays_no_kubeconfig() {
     let unknown = |world: &World| {
         let mut state = world.lock();
         state.machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap().vm.power = PowerState::Unknown;
@@ -357,7 +357,7 @@ async fn a_kubeconfig_is_handed_over_while_a_node_of_a_cluster_that_has_formed_i
         assert!(is_so, "{arrived:?}");
         assert_eq!(world.lock().renewed.as_deref(), Some("from 10.0.0.11"));
     }
-    // Before it has formed there is no cluster to look into.
+    // Before it has formed there is no cluster to inspect.
     let world = World::new();
     world.lock().ill = true;
     assert!(matches!(world.give(Goal::Deploy(&wanted(3))).await.arrived().0, RunOutcome::Paused(_)));
@@ -365,7 +365,7 @@ async fn a_kubeconfig_is_handed_over_while_a_node_of_a_cluster_that_has_formed_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_in_the_folder_is_not_taken_for_the_node_that_runs_elsewhere() {
+async fn a_copy_is_no_moved_node() {
     let wanted = wanted(3);
     for wish in [Goal::Deploy(&wanted), DESTROY, DESTROY_ALL] {
         let world = World::with(3).await;
@@ -384,7 +384,7 @@ async fn a_copy_in_the_folder_is_not_taken_for_the_node_that_runs_elsewhere() {
         }
         assert!(world.lock().disks.contains_key(&real.disks[0].reference.uuid));
         assert_ne!(status.lifecycle, Lifecycle::Deleted);
-        // Once a person has taken the copy away it goes on, wherever the other one is.
+        // Once the operator has removed the copy, the command continues, wherever the other one is.
         world.lock().machines.retain(|machine| machine.vm.reference != copy.reference);
         let (arrived, _) = world.give(wish).await.arrived();
         match wish {
@@ -395,7 +395,7 @@ async fn a_copy_in_the_folder_is_not_taken_for_the_node_that_runs_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_cannot_be_read_keeps_its_own_vm_as_it_is_and_no_other_one() {
+async fn an_unreadable_copy_only_blocks_its_vm() {
     let world = World::with(3).await;
     {
         let mut state = world.lock();
@@ -419,9 +419,10 @@ async fn a_copy_that_cannot_be_read_keeps_its_own_vm_as_it_is_and_no_other_one()
     assert_eq!(world.give(DESTROY).await.arrived().0, RunOutcome::Gone);
 }
 
-/// After an outage all of them are off. Nothing is noted of how an adopted cluster was made: its VMs go by an operator's word.
+/// After an outage all of them are off. An adopted cluster has no record of its creation: its VMs are removed because an operator
+/// named them.
 #[tokio::test(start_paused = true)]
-async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_deploy_nor_destroy() {
+async fn replicas_block_neither_deploy_nor_destroy() {
     for (is_adopted, disks) in [(false, false), (false, true), (true, false), (true, true)] {
         let world = World::with(3).await;
         let own: Vec<Vm> = {
@@ -456,9 +457,9 @@ async fn replicas_that_are_off_elsewhere_with_disks_of_their_own_hinder_neither_
     }
 }
 
-/// What a backup by snapshots keeps of a VM has no data disk: those of nodes are left out of snapshots. Somebody may have taken its stamp away.
+/// A replica of a snapshot backup has no data disk: those of nodes are left out of snapshots. Its stamp may have been removed.
 #[tokio::test(start_paused = true)]
-async fn a_replica_without_data_disks_stays_as_it_is_when_the_cluster_goes() {
+async fn a_replica_without_data_disks_stays() {
     for (snapshots, is_stamped) in [(Vec::new(), true), (vec!["restore point".to_owned()], true), (Vec::new(), false)] {
         for wish in [DESTROY, DESTROY_ALL] {
             let world = World::with(3).await;
@@ -481,7 +482,7 @@ async fn a_replica_without_data_disks_stays_as_it_is_when_the_cluster_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_was_moved_and_holds_a_disk_of_somebodys_goes_with_the_cluster_and_the_disk_stays() {
+async fn a_foreign_disk_of_a_moved_vm_stays() {
     for wish in [DESTROY, DESTROY_ALL] {
         let world = World::with(3).await;
         world.lock().removes_used = true;
@@ -495,7 +496,7 @@ async fn a_vm_that_was_moved_and_holds_a_disk_of_somebodys_goes_with_the_cluster
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster() {
+async fn a_node_with_another_ca_stops_it() {
     let stopped = async |world: &World| {
         world.set_fault(None);
         let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
@@ -504,7 +505,7 @@ async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster()
         let asked = world.lock().calls.iter().filter(|(name, _)| *name == "kubeconfig" || *name == "ready").count();
         assert_eq!(asked, 0, "a node was asked");
     };
-    // Before it has formed: whichever node it is.
+    // Before it has formed: for each node.
     for astray in ["cp1", "cp3"] {
         let world = World::new();
         world.lock().astray = Some(astray);
@@ -517,7 +518,7 @@ async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster()
         world.lock().astray = Some(astray);
         stopped(&world).await;
     }
-    // Also where all of them show another one.
+    // Also if all of them show another one.
     let world = World::with(1).await;
     world.lock().astray = Some("cp1");
     let (arrived, _) = world.give(Goal::Deploy(&wanted(1))).await.arrived();
@@ -528,12 +529,12 @@ async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster()
 /// A cluster of one node, and the disk that this holds.
 async fn with_disk() -> (World, DiskRef) {
     let world = World::with(1).await;
-    // Another one's VM is called as this node is, too.
+    // A VM outside the cluster has the same name.
     let held = world.lock().machines.iter().find_map(|machine| Some(machine.vm.disks.first()?.reference.clone()));
     (world, held.unwrap())
 }
 
-/// The same, whose file somebody has moved.
+/// The same, with its file moved.
 async fn with_disk_moved() -> (World, DiskRef) {
     let (world, disk) = with_disk().await;
     world.lock().disks.remove(&disk.uuid);
@@ -541,13 +542,13 @@ async fn with_disk_moved() -> (World, DiskRef) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_not_where_it_was_noted_is_named_and_not_taken_for_removed() {
+async fn a_moved_disk_is_retained() {
     let (world, disk) = with_disk_moved().await;
     world.set_fault(None);
     let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
     assert_eq!((arrived, status.left, status.discarded), (RunOutcome::Gone, vec![disk], vec![]));
     assert_eq!(world.lock().emptied, 0, "its journal names it");
-    // Also where that it is left could not be noted, or whoever looked for it was killed before he had noted it.
+    // Also if this could not be saved, or the command that looked for it was killed before it saved this.
     let looked = world.lock().calls.iter().position(|call| call.0 == "has_disk").unwrap();
     let noted = looked + 1 + world.lock().calls[looked..].iter().position(|call| call.0 == "store.write").unwrap();
     for fault in [Fault::Fails, Fault::Lost, Fault::KilledBefore, Fault::KilledHalf] {
@@ -563,7 +564,7 @@ async fn a_disk_that_is_not_where_it_was_noted_is_named_and_not_taken_for_remove
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_whose_removal_was_refused_and_that_was_moved_then_is_not_taken_for_removed() {
+async fn a_disk_moved_after_a_refusal_is_retained() {
     let (world, disk) = with_disk().await;
     world.lock().removes_used = true;
     world.lock().disks_stay = true;
@@ -578,7 +579,7 @@ async fn a_disk_whose_removal_was_refused_and_that_was_moved_then_is_not_taken_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_moved_while_its_removal_is_noted_is_not_said_to_be_asked_for() {
+async fn a_disk_moved_before_its_removal_is_retained() {
     let (world, disk) = with_disk().await;
     world.lock().removes_used = true;
     world.lock().once_removal_is_noted = Some(|state| state.disks.clear());
@@ -587,7 +588,7 @@ async fn a_disk_that_is_moved_while_its_removal_is_noted_is_not_said_to_be_asked
     assert!(!world.lock().calls.iter().any(|call| call.0 == "delete_disk"), "it was asked for");
 }
 
-/// At which call a cluster of one node that goes with its disk has that removed.
+/// The call at which a cluster of one node removes its disk.
 async fn removal() -> usize {
     let (world, _) = with_disk().await;
     world.lock().removes_used = true;
@@ -598,7 +599,7 @@ async fn removal() -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_whose_removal_nobody_has_seen_the_end_of_is_named_with_that() {
+async fn a_disk_with_an_unknown_removal_is_doubtful() {
     let removal = removal().await;
     for (fault, is_there) in [(Fault::KilledAfter, false), (Fault::KilledLate, false), (Fault::KilledBefore, true)] {
         let (world, disk) = with_disk().await;
@@ -607,15 +608,15 @@ async fn a_disk_whose_removal_nobody_has_seen_the_end_of_is_named_with_that() {
         let given = world.give_over(DESTROY_ALL).await;
         assert!(matches!(given, Given::Killed), "{fault:?}: {given:?}");
         world.set_fault(None);
-        // What has gone by now is not shown as what goes as well.
+        // A disk that is already gone is not shown as one to remove.
         let is_shown = if fault == Fault::KilledAfter { vec![] } else { vec![disk.clone()] };
         assert_eq!(world.unheld().await, is_shown, "{fault:?}");
         let (arrived, status) = world.give_over(DESTROY).await.arrived();
         assert_eq!((arrived, status.left.as_slice()), (RunOutcome::Gone, std::slice::from_ref(&disk)), "{fault:?}");
-        // Where disks stay after all, one that was seen there is left, and no more is to be said of it.
+        // If disks are to stay now, a disk that was seen there is retained without a doubt.
         assert_eq!(status.doubtful, if is_there { vec![] } else { vec![disk.uuid] }, "{fault:?}");
     }
-    // Nor has the command whose answer was lost: somebody may have moved the disk before it looked again.
+    // A command whose response was lost does not know it either: the disk may have been moved before it looked again.
     for fault in [Fault::Lost, Fault::Late] {
         let (world, disk) = with_disk().await;
         world.lock().removes_used = true;
@@ -627,7 +628,7 @@ async fn a_disk_whose_removal_nobody_has_seen_the_end_of_is_named_with_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_whose_removal_was_noted_and_not_asked_for_and_that_was_moved_then_is_not_taken_for_removed() {
+async fn a_disk_moved_before_the_request_is_doubtful() {
     let removal = removal().await;
     for is_killed in [true, false] {
         for wish in [DESTROY_ALL, DESTROY] {
@@ -649,7 +650,7 @@ async fn a_disk_whose_removal_was_noted_and_not_asked_for_and_that_was_moved_the
             let (arrived, status) = world.give_over(wish).await.arrived();
             assert_eq!((arrived, status.left.as_slice()), (RunOutcome::Gone, std::slice::from_ref(&disk)), "{told}");
             assert_eq!((status.doubtful, world.lock().emptied), (vec![disk.uuid], 0), "{told}");
-            // Whoever brings it back has it as it was: left, and to be removed by whoever is shown it.
+            // If it is brought back, it is as before: retained, and removed once it is shown.
             world.lock().disks.insert(disk.uuid, true);
             let (arrived, status) = world.give_over(DESTROY).await.arrived();
             assert_eq!((arrived, status.left.as_slice()), (RunOutcome::Gone, std::slice::from_ref(&disk)), "{told}");
@@ -661,7 +662,7 @@ async fn a_disk_whose_removal_was_noted_and_not_asked_for_and_that_was_moved_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_that_is_asked_for_again_and_again_is_noted_once() {
+async fn a_repeated_removal_is_recorded_once() {
     let (world, disk) = with_disk().await;
     world.lock().disks_locked = true;
     let notes = || {

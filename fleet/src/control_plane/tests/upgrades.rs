@@ -1,4 +1,5 @@
-//! What an upgrade has noted beside a cluster that is removed or made: its own, another deployment's, or one that nobody can read.
+//! The records of an upgrade, for a cluster that is removed or created: its own upgrade, another deployment's, or an unreadable
+//! one.
 
 use uuid::Uuid;
 
@@ -9,14 +10,14 @@ use crate::hypervisor::{DiskRef, ErrorKind, Hypervisor, PowerState, Vm};
 use crate::journals::{beginning, record_text};
 use crate::upgrade::{AbandonedUnread, DiskCopy, LastUpgrade, OpenUpgrade};
 
-/// The journal of an upgrade of three nodes that has broken off: the disk of cp2 was taken from its VM. BIOS UUIDs end in a0 to a2.
+/// The journal of an interrupted upgrade of three nodes: the disk of cp2 was detached from its VM. BIOS UUIDs end in a0 to a2.
 pub fn upgrade_of(deployment: Uuid) -> String {
     let journal = include_str!("../../upgrade/tests/testdata/journal.jsonl");
     journal.replace(&Uuid::from_u128(0xde).to_string(), &deployment.to_string())
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_journal_of_a_cluster_that_is_gone_is_one_hold_and_an_upgrade_in_it_stops_no_new_one() {
+async fn an_ended_upgrade_stops_no_new_cluster() {
     let world = World::with(1).await;
     for _ in 0..3 {
         world.give(Goal::Deploy(&wanted(1))).await.arrived();
@@ -35,13 +36,13 @@ async fn the_journal_of_a_cluster_that_is_gone_is_one_hold_and_an_upgrade_in_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_began_after_a_cluster_was_destroyed_outlives_a_destroy_that_stops() {
+async fn a_later_upgrade_outlives_a_stopped_removal() {
     let world = World::with(1).await;
     assert!(authority(&world, DEPLOYMENT).await.unwrap().is_some());
     assert_eq!(authority(&world, Uuid::from_u128(0xbb)).await.unwrap(), None);
     world.give(DESTROY).await.arrived();
     assert_eq!(authority(&world, DEPLOYMENT).await.unwrap(), None, "it is gone");
-    // Another one was imported by hand and adopted under the same file, and its upgrade has broken off.
+    // Another cluster was imported by hand and adopted under the same file, and its upgrade was interrupted.
     let (noted, unnoted) = (world.plant("cp2", "cp2", 0xa1), world.plant("cp9", "cp9", 0xa9));
     change(&world, noted.vm.uuid(), |vm| vm.disks.clear());
     let last = *world.lock().holds().keys().next_back().unwrap();
@@ -51,7 +52,7 @@ async fn an_upgrade_that_began_after_a_cluster_was_destroyed_outlives_a_destroy_
     let (arrived, _) = world.give(DESTROY).await.arrived();
     stopped_by(&world, &arrived, &[&unnoted]);
     assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "its journal alone says where the disks are");
-    // Whoever goes on to the end is told of the disk that no VM holds.
+    // The command that completes it reports the disk that no VM holds.
     world.lock().machines.retain(|machine| machine.vm != unnoted.vm);
     let (arrived, status) = world.give(DESTROY).await.arrived();
     assert_eq!((arrived, world.own().len()), (RunOutcome::Gone, 0));
@@ -61,9 +62,9 @@ async fn an_upgrade_that_began_after_a_cluster_was_destroyed_outlives_a_destroy_
     assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
 }
 
-/// Both VMs of a node: that of before, and the one that the upgrade has made.
+/// Both VMs of a node: the former one, and the one that the upgrade created.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_not_gone_while_settings_that_its_upgrade_noted_are_left() {
+async fn a_removal_waits_for_settings_of_upgraded_vms() {
     let world = World::with(1).await;
     let begun = |more: &str| format!("{{\"at\":1,\"lease\":1,\"event\":\"begun\",\"node\":1,{more}}}\n");
     let made = Uuid::from_u128(0xb1);
@@ -86,7 +87,7 @@ async fn a_cluster_is_not_gone_while_settings_that_its_upgrade_noted_are_left() 
 
 /// The upgrade has destroyed the old VM itself. A file of that name is another VM's. If the node was replaced, that VM may have been missing.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_waits_for_no_vm_that_its_upgrade_has_destroyed() {
+async fn a_removal_waits_for_no_destroyed_vm() {
     let line = |event: &str, more: &str| format!("{{\"at\":1,\"lease\":1,\"event\":\"{event}\",\"node\":1,{more}}}\n");
     let journal = upgrade_of(DEPLOYMENT).lines().take(4).map(|line| format!("{line}\n")).collect::<String>()
         + &line("begun", "\"action\":\"shut-down\",\"settings\":\"[ds] cp2/cp2.vmx\"")
@@ -104,7 +105,7 @@ async fn a_cluster_waits_for_no_vm_that_its_upgrade_has_destroyed() {
 
 /// Two upgrades were committed since the node was made. The last one knows its disk, and not the first VM.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_waits_for_no_vm_of_before_the_last_upgrade() {
+async fn a_removal_waits_for_no_earlier_vm() {
     // A VM that took the node's place by hand has another disk. The plan may carry on the node's disk of an earlier upgrade.
     for (is_swapped, is_carried) in [(false, false), (false, true), (true, false)] {
         let world = World::with(1).await;
@@ -124,7 +125,7 @@ async fn a_cluster_waits_for_no_vm_of_before_the_last_upgrade() {
     }
 }
 
-/// Notes a place of the VM of a cluster of one node.
+/// Records a place of the VM of a cluster of one node.
 async fn settled(world: &World) -> Uuid {
     let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
     let first = world.lock().machines.iter().map(|machine| &machine.vm).find(is_own).unwrap().uuid();
@@ -150,7 +151,7 @@ fn committed(world: &World, first: Uuid) -> String {
 
 /// The last upgrade left its node alone.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_an_earlier_upgrade_made_may_have_run() {
+async fn a_vm_of_an_earlier_upgrade_may_run() {
     let world = World::with(1).await;
     let first = settled(&world).await;
     let other = format!("\"other_vms\":[\"{}\"],\"steps\":[", Uuid::from_u128(0xb1));
@@ -164,7 +165,7 @@ async fn a_vm_that_an_earlier_upgrade_made_may_have_run() {
 
 /// The account may not browse the datastore that its files are on.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_cannot_be_proved_gone_keeps_no_other_vm() {
+async fn an_unproved_vm_keeps_no_other_vm() {
     let world = World::with(3).await;
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     world.lock().absence_fails = Some(ErrorKind::Denied);
@@ -176,7 +177,7 @@ async fn a_vm_that_cannot_be_proved_gone_keeps_no_other_vm() {
 
 /// Its datastore cannot be searched for a while.
 #[tokio::test(start_paused = true)]
-async fn a_proof_that_may_succeed_later_is_waited_for() {
+async fn a_removal_waits_for_a_later_proof() {
     let world = World::with(3).await;
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     world.lock().absence_fails = Some(ErrorKind::Transient);
@@ -190,7 +191,7 @@ async fn a_proof_that_may_succeed_later_is_waited_for() {
 
 /// It could not be removed by the command that named it. Its host was removed from vCenter since.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_an_operator_named_is_proved_gone_as_well() {
+async fn a_named_vm_is_proved_gone_as_well() {
     let world = World::with(1).await;
     let named = world.plant("by hand", "cp1", 0xbad3).vm.uuid();
     let named = change(&world, named, |vm| {
@@ -207,7 +208,7 @@ async fn a_vm_that_an_operator_named_is_proved_gone_as_well() {
 
 /// The journal of the upgrade that destroyed the first VM goes with the cluster.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_gone_needs_no_second_proof() {
+async fn a_removed_cluster_needs_no_second_proof() {
     let world = World::with(1).await;
     let first = settled(&world).await;
     put(&world, "journal.jsonl", &committed(&world, first));
@@ -219,9 +220,9 @@ async fn a_cluster_that_is_gone_needs_no_second_proof() {
     }
 }
 
-/// An earlier version noted neither places of VMs nor which of them are gone.
+/// An earlier version recorded neither places of VMs nor which of them are gone.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_an_earlier_version_destroyed_needs_no_proof() {
+async fn removals_of_an_earlier_version_need_no_proof() {
     let world = World::with(1).await;
     assert_eq!(world.give(DESTROY).await.arrived().0, RunOutcome::Gone);
     world.rewrite(|text| {
@@ -234,9 +235,9 @@ async fn a_cluster_that_an_earlier_version_destroyed_needs_no_proof() {
     assert!(matches!(arrived, RunOutcome::Gone), "{arrived:?}");
 }
 
-/// Backup software keeps a replica with the same BIOS UUID, or brings one back to the folder of its VM.
+/// Backup software keeps a replica with the same BIOS UUID, or restores one to the folder of its VM.
 #[tokio::test(start_paused = true)]
-async fn a_replica_is_no_proof_that_its_vm_is_gone() {
+async fn a_replica_proves_no_vm_gone() {
     for is_searched in [false, true] {
         let world = World::with(1).await;
         let first = settled(&world).await;
@@ -261,7 +262,7 @@ async fn a_replica_is_no_proof_that_its_vm_is_gone() {
 
 /// A clone with the same BIOS UUID, and then the VM itself, which was given to the other deployment.
 #[tokio::test(start_paused = true)]
-async fn a_vm_of_another_deployment_proves_nothing_from_another_place() {
+async fn another_deployments_vm_elsewhere_proves_nothing() {
     let world = World::with(1).await;
     let first = settled(&world).await;
     world.lock().settings = ["[ds] cp1/cp1.vmx".to_owned()].into();
@@ -275,9 +276,9 @@ async fn a_vm_of_another_deployment_proves_nothing_from_another_place() {
     }
 }
 
-/// After an upgrade the node is in a VM that the deployment has not made. vCenter moves it, and its host is removed later.
+/// After an upgrade the node is in a VM that the deployment did not create. vCenter moves it, and its host is removed later.
 #[tokio::test(start_paused = true)]
-async fn the_place_of_a_vm_that_an_upgrade_has_made_is_noted_again() {
+async fn a_new_place_of_upgraded_vms_is_recorded() {
     let world = World::with(1).await;
     let made = world.plant("cp2-new", "cp2", 0xb1).vm.uuid();
     let line = |more: &str| format!("{{\"at\":1,\"lease\":1,{more}}}\n");
@@ -300,7 +301,7 @@ async fn the_place_of_a_vm_that_an_upgrade_has_made_is_noted_again() {
 
 /// vCenter moves VMs to other datastores.
 #[tokio::test(start_paused = true)]
-async fn the_place_of_a_vms_settings_is_noted_whenever_it_is_seen_elsewhere() {
+async fn a_new_place_of_settings_is_recorded() {
     let world = World::with(1).await;
     let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
     let vm = world.lock().machines.iter().map(|machine| &machine.vm).find(is_own).unwrap().uuid();
@@ -313,12 +314,12 @@ async fn the_place_of_a_vms_settings_is_noted_whenever_it_is_seen_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_clusters_upgrade_in_the_same_place_stays_when_a_cluster_goes() {
+async fn another_clusters_upgrade_stays() {
     let world = World::with(1).await;
     world.lock().removes_used = true;
     let last = *world.lock().holds().keys().next_back().unwrap();
     world.put(last, "journal.jsonl", &upgrade_of(Uuid::from_u128(0xbb)));
-    // Who may change the settings of that one's VMs has given one of them this deployment's stamp.
+    // An account that may change the settings of its VMs has given one of them this deployment's stamp.
     let restamped = world.plant("cp2 of another", "x", 0xa1);
     let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
     stopped_by(&world, &arrived, &[&restamped]);
@@ -344,7 +345,7 @@ fn upgrade_of_its_own(world: &World) -> String {
     journal
 }
 
-/// The last hold has this in a file, whoever has written it.
+/// Writes this text to a file of the last lease.
 fn put(world: &World, file: &str, text: &str) -> u64 {
     let last = world.lock().holds().keys().next_back().copied().unwrap();
     world.put(last, file, text);
@@ -359,7 +360,7 @@ fn change(world: &World, uuid: Uuid, change: impl FnOnce(&mut Vm)) -> Machine {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_an_upgrade_has_taken_between_two_destroys_is_not_lost() {
+async fn a_disk_detached_between_two_removals_is_retained() {
     for (wish, removes) in [(DESTROY, false), (DESTROY_ALL, true)] {
         let world = World::with(3).await;
         world.lock().removes_used = true;
@@ -371,16 +372,16 @@ async fn a_disk_that_an_upgrade_has_taken_between_two_destroys_is_not_lost() {
         // Another operator upgrades, and is interrupted between the detaching and the attaching.
         put(&world, "journal.jsonl", &upgrade_of_its_own(&world));
         change(&world, cp2.uuid(), |vm| (vm.snapshots, vm.disks) = (Vec::new(), Vec::new()));
-        // What keeps the cluster from being gone.
+        // This VM keeps the cluster from being gone.
         let unnoted = world.plant("cp9", "cp9", 0xa9);
         let (arrived, _) = world.give(wish).await.arrived();
         stopped_by(&world, &arrived, &[&unnoted]);
         world.lock().machines.retain(|machine| *machine != unnoted);
         let (arrived, status) = world.give(wish).await.arrived();
-        // Also where disks go: nobody was shown this one.
+        // Also if disks are removed: this one was not shown.
         assert_eq!((arrived, world.lock().disks.contains_key(&disk)), (RunOutcome::Gone, true));
         assert_eq!(status.left.iter().filter(|left| left.uuid == disk).count(), 1, "{:?}", status.left);
-        // An upgrade's journal leads to what an earlier command has removed as well.
+        // An upgrade's journal also leads to disks that an earlier command has removed.
         assert!(status.left.iter().all(|left| world.lock().disks.contains_key(&left.uuid)), "{:?}", status.left);
         assert_eq!(status.left.len(), if removes { 1 } else { 3 }, "each once: {:?}", status.left);
         let shown = world.unheld().await;
@@ -392,14 +393,14 @@ async fn a_disk_that_an_upgrade_has_taken_between_two_destroys_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_only_an_upgrade_has_noted_does_not_go_before_somebody_was_shown_it() {
+async fn a_disk_of_an_upgrade_stays_until_shown() {
     let world = World::with(3).await;
     world.lock().removes_used = true;
     let cp2 = shown(&world, "cp2");
     let disk = cp2.disks[0].reference.uuid;
     let own = upgrade_of_its_own(&world);
     put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
-    // The node was lost and replaced since. Somebody looks into its disk with a VM that is in no folder of the deployment, and off.
+    // The node was lost and replaced since. Its disk is inspected with a VM that is in no folder of the deployment, and off.
     let other = world.plant("forensics", "cp2", 0xf0);
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     let forensics = change(&world, other.vm.uuid(), |vm| (vm.stamp, vm.disks) = (None, cp2.disks.clone()));
@@ -409,13 +410,13 @@ async fn a_disk_that_only_an_upgrade_has_noted_does_not_go_before_somebody_was_s
         assert_eq!(arrived, RunOutcome::Gone);
         assert!(status.left.iter().any(|left| left.uuid == disk) && status.left.len() == 1, "{:?}", status.left);
         assert!(world.lock().disks.contains_key(&disk) && world.lock().machines.contains(&forensics));
-        // Before the next one it is named, with all that goes unheld.
+        // Before the next removal it is named, with all unattached disks.
         assert_eq!(world.unheld().await, status.left);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_swapped_vm_whose_stamp_was_taken_away_is_named_and_the_journal_stays() {
+async fn an_unstamped_swapped_vm_keeps_the_journal() {
     let world = World::with(3).await;
     let (own, first) = (upgrade_of_its_own(&world), shown(&world, "cp2"));
     world.plant("cp2-bbbbbbb", "cp2", 0xa1);
@@ -431,7 +432,7 @@ async fn a_swapped_vm_whose_stamp_was_taken_away_is_named_and_the_journal_stays(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_a_vm_without_its_stamp_holds_is_not_shown_as_held_by_none_and_stays_when_that_vm_is_taken_away() {
+async fn a_disk_of_an_unstamped_vm_stays() {
     let unstamped = |vm: &mut Vm| vm.stamp = None;
     let restamped = |vm: &mut Vm| vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
     for odd in [unstamped as fn(&mut Vm), restamped] {
@@ -445,12 +446,12 @@ async fn a_disk_that_a_vm_without_its_stamp_holds_is_not_shown_as_held_by_none_a
         let odd = change(&world, cp2.uuid(), odd);
         let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
         stopped_by(&world, &arrived, &[&odd]);
-        // Before the next one: that VM holds it, and runs.
+        // Before the next removal: that VM holds it, and runs.
         let named = world.unheld().await;
         assert!(!named.iter().any(is_it), "{named:?}");
         let (arrived, _) = world.give(destroy_shown(&named)).await.arrived();
         stopped_by(&world, &arrived, &[&odd]);
-        // A person takes it away, and its disk hangs on one that nobody sees. It goes only once it was shown.
+        // The operator removes it, and its disk is attached to an unseen VM. It is removed only once it was shown.
         world.lock().machines.retain(|machine| *machine != odd);
         let (arrived, status) = world.give(destroy_shown(&named)).await.arrived();
         assert_eq!((arrived, world.lock().disks.contains_key(&disk)), (RunOutcome::Gone, true));
@@ -460,10 +461,10 @@ async fn a_disk_that_a_vm_without_its_stamp_holds_is_not_shown_as_held_by_none_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_holds_a_disk_of_the_cluster_and_carries_another_deployments_stamp_is_named() {
+async fn a_restamped_vm_with_a_disk_is_reported() {
     let other = |vm: &mut Vm| vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
     for wish in [DESTROY, DESTROY_ALL] {
-        // One that an upgrade has made and given the node's disk, and one that the node was made with.
+        // A VM that an upgrade created and gave the node's disk, and one that the node was created with.
         for is_swapped in [true, false] {
             let world = World::with(3).await;
             world.lock().removes_used = true;
@@ -489,7 +490,7 @@ async fn a_vm_that_holds_a_disk_of_the_cluster_and_carries_another_deployments_s
                 assert_eq!(status.lifecycle, Lifecycle::Deleting);
                 assert_eq!(world.own(), [""; 0], "all others have gone");
             }
-            // A person gives the stamp back, and it goes as the others do.
+            // The operator restores the stamp, and it is removed like the others.
             change(&world, uuid, |vm| vm.stamp.as_mut().unwrap().deployment = DEPLOYMENT);
             let (arrived, status) = world.give(wish).await.arrived();
             assert_eq!((arrived, world.own().len()), (RunOutcome::Gone, 0));
@@ -497,12 +498,12 @@ async fn a_vm_that_holds_a_disk_of_the_cluster_and_carries_another_deployments_s
             let removes = matches!(wish, Goal::Destroy { disks: true, .. });
             assert_eq!((is_left, world.lock().disks.contains_key(&disk.uuid)), (!removes, !removes));
             assert_eq!(status.left.iter().filter(|left| left.uuid == disk.uuid).count(), usize::from(!removes));
-            // The upgrade's journal leads to what has been removed, and nothing of that is named.
+            // The upgrade's journal leads to removed disks, which are not named.
             assert_eq!((status.left.is_empty(), world.unheld().await.is_empty()), (removes, removes), "{status:?}");
             assert_eq!(world.lock().emptied, usize::from(removes));
         }
     }
-    // A copy has other disks, and is nobody's matter.
+    // A copy has other disks, and is ignored.
     let world = World::with(2).await;
     let copy = world.plant("cp2-restored", "cp2", shown(&world, "cp2").uuid().as_u128());
     {
@@ -514,8 +515,8 @@ async fn a_vm_that_holds_a_disk_of_the_cluster_and_carries_another_deployments_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_was_named_by_mistake_stays_with_its_disk_once_its_stamp_is_taken_away() {
-    // Ended at each call, the last one between the note that its disk is detached and the detaching.
+async fn a_vm_named_by_mistake_stays_once_unstamped() {
+    // Ended at each call, the last one between the record that its disk is detached and the detachment.
     let named = async |killed: Option<usize>| {
         let world = World::with(1).await;
         world.lock().removes_used = true;
@@ -543,7 +544,7 @@ async fn a_vm_that_was_named_by_mistake_stays_with_its_disk_once_its_stamp_is_ta
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_cannot_be_read_may_be_anybodys_and_stays() {
+async fn an_unreadable_upgrade_stays() {
     let world = World::with(1).await;
     world.lock().removes_used = true;
     let damaged = put(&world, "journal-000001.json", "{}");
@@ -554,7 +555,7 @@ async fn an_upgrade_that_cannot_be_read_may_be_anybodys_and_stays() {
         let refused = world.give(Goal::Deploy(&wanted(1))).await.failed();
         assert!(refused.contains("journal.jsonl is missing, and entries follow it"), "{refused}");
     }
-    // Ended unread, it stands against nothing, and still nobody knows whose it was.
+    // Abandoned unread, it blocks nothing, and its deployment is still unknown.
     let end = AbandonedUnread {
         at: 1,
         lease: damaged,
@@ -568,7 +569,7 @@ async fn an_upgrade_that_cannot_be_read_may_be_anybodys_and_stays() {
     let holds = world.lock().holds().clone();
     assert!(holds[&damaged].contains_key("journal-000001.json") && holds[&ended].contains_key("journal.jsonl"));
     assert_eq!(world.lock().emptied, 0);
-    // Nor is a place empty in which there is one.
+    // A place with such an upgrade is not empty.
     let world = World::new();
     world.put(1, "released", "");
     world.put(1, "journal-000001.json", "{}");
@@ -577,7 +578,7 @@ async fn an_upgrade_that_cannot_be_read_may_be_anybodys_and_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_disk_of_a_node_that_a_way_back_has_left_out_is_listed() {
+async fn the_disk_of_an_unrestored_node_is_listed() {
     let world = World::with(3).await;
     let disk = shown(&world, "cp2").disks[0].reference.uuid;
     let own = upgrade_of_its_own(&world);
@@ -589,9 +590,9 @@ async fn the_disk_of_a_node_that_a_way_back_has_left_out_is_listed() {
     assert!(status.left.iter().any(|left| left.uuid == disk), "{:?}", status.left);
 }
 
-/// One that an upgrade before the last one has made, and one of the last one's own.
+/// A copy from an upgrade before the last one, and one from the last one.
 #[tokio::test(start_paused = true)]
-async fn copies_that_upgrades_have_left_are_named_before_the_cluster_goes_and_after_that() {
+async fn copies_of_upgrades_are_named_before_and_after() {
     let world = World::with(3).await;
     let paths = ["[datastore1] cp2/data-before-2b3c4d5e.vmdk", "[datastore1] cp1/data-before-1a2b3c4d.vmdk"];
     let [own, other] = paths;
@@ -604,7 +605,7 @@ async fn copies_that_upgrades_have_left_are_named_before_the_cluster_goes_and_af
     put(&world, "journal.jsonl", &format!("{journal}{copied}\n{ended}\n"));
     let lie_at = |copies: &[DiskCopy]| copies.iter().map(|copy| copy.copy.path.clone()).collect::<Vec<_>>();
     assert_eq!(lie_at(&world.status().await.unwrap().copies), paths);
-    // Given again, there is no upgrade's journal any more.
+    // At the second command the upgrade's journal no longer exists.
     for _ in 0..2 {
         assert_eq!(lie_at(&world.copies().await), paths, "who is asked whether it goes is shown them");
         let (arrived, status) = world.give(DESTROY).await.arrived();
@@ -620,7 +621,7 @@ async fn copies_that_upgrades_have_left_are_named_before_the_cluster_goes_and_af
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_has_ended_with_its_cluster_stands_against_the_next_one_at_no_time() {
+async fn an_upgrade_of_a_removed_cluster_blocks_nothing() {
     let world = World::with(3).await;
     put(&world, "journal.jsonl", &upgrade_of_its_own(&world));
     // Its directory cannot be removed.
@@ -633,9 +634,9 @@ async fn an_upgrade_that_has_ended_with_its_cluster_stands_against_the_next_one_
     }
 }
 
-/// Whoever waits for a person, which may be for days, has a node that was off powered on.
+/// An upgrade may wait for the operator for days: a node that was off is powered on meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_off_is_powered_on_where_an_upgrade_only_waits_for_a_persons_word() {
+async fn a_waiting_upgrade_permits_power_on() {
     const GOES_ON: &str = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
     const UPGRADED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"upgraded"}"#;
     const IS_BACK: &str =
@@ -659,11 +660,11 @@ async fn a_node_that_is_off_is_powered_on_where_an_upgrade_only_waits_for_a_pers
     }
 }
 
-/// An upgrade has ended so, and the VM that it has made for cp2, which holds the disk of that, is off and was moved out of the folders that are
-/// searched. The one before is there until the commit.
+/// An upgrade has ended with this outcome. The VM that it created for cp2, with the disk, is off and was moved out of the
+/// searched folders. The former one exists until the commit.
 async fn with_swapped_vm_away(outcome: &str) -> (World, Vm) {
     let world = World::with(3).await;
-    // The one before stays off.
+    // The former one stays off.
     world.lock().speaks_alone = true;
     let (own, first) = (upgrade_of_its_own(&world), shown(&world, "cp2"));
     let ended = format!(r#"{{"at":1,"lease":1,"event":"ended","outcome":"{outcome}"}}"#);
@@ -680,7 +681,7 @@ async fn with_swapped_vm_away(outcome: &str) -> (World, Vm) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_swapped_vm_was_moved_to_another_folder_is_powered_on_and_not_taken_for_lost() {
+async fn a_moved_swapped_vm_is_powered_on() {
     for outcome in ["committed", "upgraded"] {
         let (world, swapped) = with_swapped_vm_away(outcome).await;
         let listed = Hypervisor::vms(&world).await.unwrap();
@@ -697,11 +698,11 @@ async fn a_node_whose_swapped_vm_was_moved_to_another_folder_is_powered_on_and_n
     }
 }
 
-/// Backup software brings the VM before an upgrade back, in a folder of its own: it has that one's stamp and BIOS UUID, and a disk of another
-/// UUID with an etcd of that day.
+/// Backup software restores the VM from before an upgrade, in a separate folder. It has the former stamp and BIOS UUID, and a
+/// disk with another UUID and an etcd of that day.
 #[tokio::test(start_paused = true)]
-async fn a_restored_vm_of_before_an_upgrade_is_not_taken_for_the_node_be_that_there_or_lost() {
-    // What the upgrade has noted, and what the deployment itself has.
+async fn a_restored_vm_is_not_the_node() {
+    // A VM that the upgrade recorded, and one that the deployment recorded.
     for is_first in [false, true] {
         for is_lost in [false, true] {
             let (world, swapped) = with_swapped_vm_away("committed").await;
@@ -730,10 +731,10 @@ async fn a_restored_vm_of_before_an_upgrade_is_not_taken_for_the_node_be_that_th
     }
 }
 
-/// What is noted of a node's data disk: as it is, as earlier versions have kept it, and where nobody knew which one was its own.
+/// The recorded data disk of a node: as it is, as in records of earlier versions, and unknown.
 const NOTES: [fn(Option<Uuid>) -> Option<Uuid>; 3] = [|own| own, |_| None, |_| Some(Uuid::nil())];
 
-/// The BIOS UUID of cp2's first VM, once its data disk is noted so.
+/// The BIOS UUID of cp2's first VM, once its data disk is recorded so.
 async fn first_of(world: &World, note: fn(Option<Uuid>) -> Option<Uuid>) -> Uuid {
     let mut kept = records::read(world).await.unwrap().unwrap();
     kept.nodes[1].disk = note(kept.nodes[1].disk);
@@ -741,7 +742,8 @@ async fn first_of(world: &World, note: fn(Option<Uuid>) -> Option<Uuid>) -> Uuid
     kept.nodes[1].bios_uuid.unwrap()
 }
 
-/// An upgrade by an earlier version has swapped cp3 alone, and noted nothing of the others: they are in their first VMs. That of cp2 is off.
+/// An upgrade by an earlier version has swapped cp3 alone, and recorded nothing of the others: they are in their first VMs. That
+/// of cp2 is off.
 async fn with_one_node_upgraded(note: fn(Option<Uuid>) -> Option<Uuid>) -> (World, Vm) {
     const COMMITTED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"committed"}"#;
     let world = World::with(3).await;
@@ -758,13 +760,13 @@ async fn with_one_node_upgraded(note: fn(Option<Uuid>) -> Option<Uuid>) -> (Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_an_upgrade_has_not_noted_is_not_taken_for_a_restored_vm_of_before_it() {
+async fn an_unrecorded_node_is_no_restored_vm() {
     for note in NOTES {
         let (world, cp2) = with_one_node_upgraded(note).await;
         let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
         assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
         assert_eq!(shown(&world, &cp2.name).power, PowerState::On);
-        // Nor for a replica, where somebody has moved it.
+        // It is not taken for a replica either, if it was moved.
         let (world, cp2) = with_one_node_upgraded(note).await;
         world.move_away(&cp2);
         let (arrived, status) = world.give(DESTROY).await.arrived();
@@ -773,9 +775,9 @@ async fn a_node_that_an_upgrade_has_not_noted_is_not_taken_for_a_restored_vm_of_
     }
 }
 
-/// Nor is what an upgrade has noted of one node in doubt for what it has not noted of another.
+/// The records of one node are also not in doubt because those of another one are missing.
 #[tokio::test(start_paused = true)]
-async fn a_restored_vm_of_a_node_that_an_upgrade_has_noted_is_not_powered_on_where_it_has_not_noted_another() {
+async fn a_restored_vm_of_recorded_nodes_stays_off() {
     for note in NOTES {
         let (world, swapped) = with_swapped_vm_away("committed").await;
         change(&world, swapped.uuid(), |vm| vm.power = PowerState::On);
@@ -795,9 +797,10 @@ async fn a_restored_vm_of_a_node_that_an_upgrade_has_noted_is_not_powered_on_whe
     }
 }
 
-/// A person has powered it on where the node was lost: it is the node, also once it was shut down, and is not left as a copy.
+/// The operator powered it on because the node was lost. It is the node, even after it was shut down, and does not stay as a
+/// copy.
 #[tokio::test(start_paused = true)]
-async fn a_restored_vm_that_runs_goes_with_its_cluster() {
+async fn a_running_restored_vm_is_removed() {
     for note in NOTES {
         let (world, swapped) = with_swapped_vm_away("committed").await;
         world.lock().machines.retain(|machine| machine.vm.uuid() != swapped.uuid());
@@ -813,9 +816,9 @@ async fn a_restored_vm_that_runs_goes_with_its_cluster() {
     }
 }
 
-/// Somebody has failed over to it: it is shut down with the cluster, and stays.
+/// After a failover to the replica it is shut down with the cluster, and stays.
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_powered_on_once_its_vm_has_gone_is_not_removed() {
+async fn a_replica_that_ran_stays() {
     let world = World::with(3).await;
     world.lock().removes_used = true;
     let (cp2, mut kept) = (shown(&world, "cp2"), records::read(&world).await.unwrap().unwrap());
@@ -831,9 +834,9 @@ async fn a_replica_that_is_powered_on_once_its_vm_has_gone_is_not_removed() {
     assert!(world.lock().machines.iter().any(|machine| machine.vm.reference == replica));
 }
 
-/// Its host was taken out of the inventory and added again while the cluster went.
+/// Its host was removed from the inventory and added again during the removal.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_called_otherwise_since_it_was_shut_down_goes_with_its_cluster() {
+async fn a_vm_with_a_new_id_is_removed() {
     let world = World::with(3).await;
     let (cp2, mut kept) = (shown(&world, "cp2"), records::read(&world).await.unwrap().unwrap());
     kept.lifecycle = Lifecycle::Deleting;
@@ -849,7 +852,7 @@ async fn a_vm_that_is_called_otherwise_since_it_was_shut_down_goes_with_its_clus
     assert_eq!(world.own(), [""; 0]);
 }
 
-/// A cluster, of which a node's data disk is another one than was noted: a person has put it in.
+/// A cluster in which a node's data disk is another one than recorded: the operator attached it.
 async fn with_another_disk() -> (World, Vm) {
     let world = World::with(3).await;
     let (first, disk) = (shown(&world, "cp2").uuid(), Uuid::from_u128(0xd15c));
@@ -859,9 +862,9 @@ async fn with_another_disk() -> (World, Vm) {
     (world, cp2)
 }
 
-/// Nor is that a copy which nobody would have taken for one when it was shut down.
+/// A VM is not a copy if it was not taken for one when it was shut down.
 #[tokio::test(start_paused = true)]
-async fn a_vm_with_another_disk_that_is_called_otherwise_since_it_was_shut_down_goes_with_its_cluster() {
+async fn a_vm_with_other_disk_and_id_goes() {
     let (world, _) = with_another_disk().await;
     assert_eq!(world.give(DESTROY).await.arrived().0, RunOutcome::Gone);
     let calls = world.lock().calls.clone();
@@ -879,9 +882,9 @@ async fn a_vm_with_another_disk_that_is_called_otherwise_since_it_was_shut_down_
     assert_eq!(world.own(), [""; 0]);
 }
 
-/// Also where nothing is noted of how the cluster was made, and its VMs go by an operator's word; and where somebody has taken its stamp away.
+/// Also if the cluster has no record of its creation, and its VMs were named by an operator, and if its stamp was removed.
 #[tokio::test(start_paused = true)]
-async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
+async fn a_restored_vm_stays() {
     let notes = NOTES.map(Some).into_iter().chain([None]);
     let cases = notes.flat_map(|note| [(note, false, true), (note, true, true), (note, false, false)]);
     for (note, disks, is_stamped) in cases {
@@ -912,7 +915,7 @@ async fn a_restored_vm_of_before_an_upgrade_stays_where_the_cluster_goes() {
     }
 }
 
-/// A VM of this BIOS UUID cannot be read for a while: nobody is told to see to another one of cp2, or to replace it.
+/// A VM with this BIOS UUID is unreadable for a while: no message asks to change another VM of cp2, or to replace it.
 async fn waits_for_cp2(world: &World, unreadable: Uuid) {
     world.lock().unreadable = Some(unreadable);
     let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
@@ -925,7 +928,7 @@ async fn waits_for_cp2(world: &World, unreadable: Uuid) {
 
 /// The folder where it was is searched; the VM that runs was moved to another one.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_beside_the_one_that_runs_elsewhere() {
+async fn a_restored_vm_does_not_start_twice() {
     for (note, is_lost) in NOTES.into_iter().flat_map(|note| [(note, false), (note, true)]) {
         let (world, swapped) = with_swapped_vm_away("committed").await;
         change(&world, swapped.uuid(), |vm| vm.power = PowerState::On);
@@ -951,9 +954,9 @@ async fn a_vm_that_a_backup_has_brought_back_to_its_folder_is_not_powered_on_bes
     }
 }
 
-/// As once an upgrade was taken back: the node is in its first VM, which is elsewhere, and the one that was brought back is the upgrade's.
+/// As after the rollback of an upgrade: the node is in its first VM, which is elsewhere, and the restored one is the upgrade's.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_a_backup_has_brought_back_is_not_said_to_be_all_there_is_while_the_first_one_cannot_be_read() {
+async fn an_unreadable_first_vm_is_not_called_missing() {
     for note in NOTES {
         let (world, swapped) = with_swapped_vm_away("committed").await;
         let disk = Uuid::from_u128(0xf1);
@@ -970,8 +973,8 @@ async fn a_vm_that_a_backup_has_brought_back_is_not_said_to_be_all_there_is_whil
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_vm_that_cannot_be_read_keeps_its_own_node_as_it_is_and_hides_no_cluster() {
-    // The node's own VM is where VMs are searched, or was moved from there.
+async fn an_unreadable_restored_vm_only_blocks_its_node() {
+    // The node's own VM is in the searched folders, or was moved from there.
     for is_away in [false, true] {
         let (world, swapped) = with_swapped_vm_away("committed").await;
         let first = records::read(&world).await.unwrap().unwrap().nodes[1].bios_uuid.unwrap();
@@ -990,7 +993,7 @@ async fn a_restored_vm_that_cannot_be_read_keeps_its_own_node_as_it_is_and_hides
         assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
         assert_eq!(shown(&world, &swapped.name), swapped);
         assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
-        // Once it is on nothing stands against it.
+        // Once it is on, nothing blocks it.
         for is in [false, true] {
             is_unreadable(is);
             let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
@@ -1001,9 +1004,9 @@ async fn a_restored_vm_that_cannot_be_read_keeps_its_own_node_as_it_is_and_hides
     }
 }
 
-/// The VM that is being brought back, or what an upgrade has noted for the node.
+/// The VM that is being restored, or the one that an upgrade recorded for the node.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_cannot_be_read_has_a_node_that_has_none_in_sight_wait_alone() {
+async fn an_unreadable_vm_blocks_only_an_unseen_node() {
     for is_first in [true, false] {
         let (world, swapped) = with_swapped_vm_away("committed").await;
         let first = first_of(&world, |own| own).await;
@@ -1031,9 +1034,9 @@ async fn a_vm_that_cannot_be_read_has_a_node_that_has_none_in_sight_wait_alone()
     }
 }
 
-/// It was noted for its node, by the deployment alone or by an upgrade as well.
+/// It was recorded for its node, by the deployment alone or by an upgrade as well.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_cannot_be_read_hides_no_other_node_that_is_gone() {
+async fn an_unreadable_vm_hides_no_other_lost_node() {
     for is_upgraded in [false, true] {
         let (world, swapped) = with_swapped_vm_away("committed").await;
         let cp3 = shown(&world, "cp3");
@@ -1055,9 +1058,9 @@ async fn a_vm_that_cannot_be_read_hides_no_other_node_that_is_gone() {
     }
 }
 
-/// Whoever may change a VM's settings can write a BIOS UUID as well.
+/// An account that may change a VM's settings can write a BIOS UUID as well.
 #[tokio::test(start_paused = true)]
-async fn a_vm_elsewhere_that_an_upgrade_has_noted_and_that_carries_no_stamp_of_the_node_is_not_touched() {
+async fn an_unstamped_recorded_vm_elsewhere_is_not_changed() {
     let unstamped = |vm: &mut Vm| vm.stamp = None;
     let of_another = |vm: &mut Vm| vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
     let of_no_node = |vm: &mut Vm| vm.stamp.as_mut().unwrap().node = "cp9".to_owned();
@@ -1072,9 +1075,9 @@ async fn a_vm_elsewhere_that_an_upgrade_has_noted_and_that_carries_no_stamp_of_t
     }
 }
 
-/// A plan may wait for days until somebody goes on with it.
+/// A plan may wait for days until the operator continues it.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_off_is_powered_on_where_an_upgrade_has_begun_nothing_of_any_node() {
+async fn a_planned_upgrade_permits_power_on() {
     const BACK: &str = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","reason":"a test"}"#;
     let world = World::with(3).await;
     let own = upgrade_of_its_own(&world);

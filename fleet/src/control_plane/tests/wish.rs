@@ -1,4 +1,4 @@
-//! What may be wanted of what was begun.
+//! Which goals are accepted for a record.
 
 use uuid::Uuid;
 
@@ -6,8 +6,8 @@ use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, vm, wanted};
 use crate::control_plane::{DeploymentRecord, Goal, HeldDisk, Inventory, next};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 
-/// Somebody has copied a description and put his own folder into it, or a datastore was renamed: the VMs that are seen are not
-/// those that the journal is of, so neither may they be removed, nor may it be said that the others are gone.
+/// A description was copied with another folder in it, or a datastore was renamed. The seen VMs are not those of the journal:
+/// they must not be removed, and the others must not be taken for gone.
 #[test]
 fn a_journal_of_another_deployment_is_left_alone() {
     let other = Uuid::from_u128(0xbb);
@@ -18,14 +18,14 @@ fn a_journal_of_another_deployment_is_left_alone() {
         let refused = wish.applied(other, Some(begun.clone()), &[]).unwrap_err().to_string();
         assert!(refused.contains(&DEPLOYMENT.to_string()) && refused.contains(&other.to_string()), "{refused}");
         assert!(wish.applied(DEPLOYMENT, Some(begun.clone()), &[]).is_ok());
-        // A journal of before this was noted is whoever's it is found by.
+        // A journal of an earlier version belongs to the deployment that finds it.
         let noted = wish.applied(other, Some(DeploymentRecord { deployment: None, ..begun.clone() }), &[]).unwrap();
         assert_eq!(noted.deployment, Some(other));
     }
 }
 
 #[test]
-fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_the_clusters() {
+fn each_command_must_name_a_vm_again() {
     let stamp = Stamp { deployment: DEPLOYMENT, node: "cp1".to_owned(), swap: None };
     let disk = |number: u128| {
         let reference = DiskRef { uuid: Uuid::from_u128(number), path: format!("[ds] {number}.vmdk") };
@@ -45,7 +45,7 @@ fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_
     let begun = Goal::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap();
     let first = also(begun, &with(vec![disk(1)]));
     assert_eq!(waits(&first, &with(vec![disk(1)])), (1, vec![]));
-    // Ended by then; the VM has been given another disk since, and nobody was shown that.
+    // That command has ended. The VM has been given another disk since, which was not shown.
     let changed = with(vec![disk(2)]);
     for wish in [DESTROY, DESTROY_ALL] {
         let plain = wish.applied(DEPLOYMENT, Some(first.clone()), std::slice::from_ref(&changed)).unwrap();
@@ -60,9 +60,9 @@ fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_
     }
 }
 
-/// All that the question shows of it counts: one that runs by now is in use.
+/// All that the question shows of it counts: a VM that runs now is in use.
 #[test]
-fn a_vm_that_was_named_goes_only_as_it_was_shown() {
+fn a_changed_named_vm_stays() {
     let stamp = Stamp { deployment: DEPLOYMENT, node: "cp1".to_owned(), swap: None };
     let shown = vm("by hand", Uuid::from_u128(9), Some(stamp));
     let also = std::slice::from_ref(&shown);
@@ -70,11 +70,11 @@ fn a_vm_that_was_named_goes_only_as_it_was_shown() {
     assert!(wish.applied(DEPLOYMENT, None, also).is_ok());
     let on = Vm { power: PowerState::On, ..shown.clone() };
     let refused = wish.applied(DEPLOYMENT, None, &[on]).unwrap_err().to_string();
-    assert!(refused.contains("is not as it was shown any more"), "{refused}");
+    assert!(refused.contains("is no longer as it was shown"), "{refused}");
 }
 
 #[test]
-fn a_disk_that_a_vm_held_when_it_was_shown_is_left_where_it_was_then() {
+fn a_held_disk_stays_at_its_shown_place() {
     let disk = |path: &str| DiskRef { uuid: Uuid::from_u128(1), path: path.to_owned() };
     let begun = Goal::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap();
     let begun = DeploymentRecord { disks_to_delete: vec![disk("[ds] before.vmdk")], ..begun };

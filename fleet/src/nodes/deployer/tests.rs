@@ -1,4 +1,4 @@
-//! A deployer against nodes that are what they should be, and against others.
+//! A deployer with the expected nodes, and with others.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use super::*;
 
 const NODE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-/// An authority, and the node that it has certified.
+/// A CA, and the node that it has certified.
 struct Cluster {
     authority: rcgen::Certificate,
     issuer: rcgen::KeyPair,
@@ -31,13 +31,13 @@ impl Cluster {
         Self { authority, issuer, certificate, key }
     }
 
-    /// What its hypervisor shows of the node.
+    /// The fingerprints that its hypervisor shows of the node.
     fn shown(&self) -> Fingerprints {
         let authority = Fingerprint::of_key_of(self.authority.der()).unwrap();
         Fingerprints { ca: authority, endpoint: Fingerprint::of(self.certificate.der()) }
     }
 
-    /// What it gives to whoever has this key.
+    /// The credentials that it issues for this key.
     fn issued(&self, key: &PrivateKey) -> Issued {
         let public = rcgen::SubjectPublicKeyInfo::from_der(&key.public().unwrap().der()).unwrap();
         let issuer = rcgen::Issuer::from_ca_cert_der(self.authority.der(), &self.issuer).unwrap();
@@ -51,7 +51,7 @@ impl Cluster {
         }
     }
 
-    /// Takes one connection and says `answer` to what is asked; gives back what was sent, with its session.
+    /// Accepts one connection and responds with `answer`. Returns the request, with its session.
     fn serve(&self, answer: String, versions: &[&'static SupportedProtocolVersion]) -> (u16, Served) {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
@@ -79,7 +79,7 @@ impl Cluster {
                 }
             };
             let session = Session::of(&stream.conn).unwrap();
-            // Who asks may have heard enough.
+            // The client may have read enough.
             let _ = stream.write_all(answer.as_bytes()).and_then(|()| stream.flush());
             stream.conn.send_close_notify();
             let _ = stream.flush();
@@ -89,7 +89,7 @@ impl Cluster {
     }
 }
 
-/// What a node was sent, if it was sent anything.
+/// The request that a node received, if any.
 type Served = JoinHandle<Option<(Session, Proof)>>;
 
 fn answer(status: &str, body: &str) -> String {
@@ -102,7 +102,8 @@ fn deployer(key: &PrivateKey, port: u16) -> Deployer {
     Deployer { key, network, bodies: None, port }
 }
 
-/// What a deployer makes of a node that says `said`, when the hypervisor shows `shown`; and what it was sent.
+/// The deployer's result for a node that responds with `said` if the hypervisor shows `shown`, and the request that the node
+/// received.
 fn asked(
     node: &Cluster,
     key: &PrivateKey,
@@ -122,7 +123,7 @@ fn said(error: &DeployerError) -> String {
 }
 
 #[test]
-fn a_deployer_gets_credentials_and_proves_his_key_for_this_session_and_cluster() {
+fn a_deployer_proves_its_key_and_gets_credentials() {
     let (cluster, key) = (Cluster::new(), PrivateKey::draw().unwrap());
     let issued = serde_json::to_string(&cluster.issued(&key)).unwrap();
     let (credentials, sent) = asked(&cluster, &key, answer("200 OK", &issued), &cluster.shown());
@@ -137,33 +138,33 @@ fn a_deployer_gets_credentials_and_proves_his_key_for_this_session_and_cluster()
 }
 
 #[test]
-fn a_node_that_the_hypervisor_does_not_show_is_sent_nothing() {
+fn an_unshown_node_is_sent_nothing() {
     let (cluster, key) = (Cluster::new(), PrivateKey::draw().unwrap());
     let issued = serde_json::to_string(&cluster.issued(&key)).unwrap();
-    // In between, with a certificate of his own, even one that the same authority has signed.
+    // A node in between, with another certificate, even if the same CA has signed it.
     let shown = Fingerprints { endpoint: Cluster::new().shown().endpoint, ..cluster.shown() };
     let (refused, sent) = asked(&cluster, &key, answer("200 OK", &issued), &shown);
-    assert!(sent.is_none(), "he was sent {sent:?}", sent = sent.map(|(_, proof)| proof));
+    assert!(sent.is_none(), "the node was sent {sent:?}", sent = sent.map(|(_, proof)| proof));
     let refused = said(&refused.unwrap_err());
     assert!(refused.contains("and the hypervisor shows sha256:"), "{refused}");
 }
 
 #[test]
-fn an_authority_that_the_hypervisor_does_not_show_is_not_taken() {
+fn a_ca_that_is_not_shown_is_refused() {
     let (cluster, other, key) = (Cluster::new(), Cluster::new(), PrivateKey::draw().unwrap());
     let issued = serde_json::to_string(&other.issued(&key)).unwrap();
     let (refused, _) = asked(&cluster, &key, answer("200 OK", &issued), &cluster.shown());
     let refused = said(&refused.unwrap_err());
     assert!(refused.contains("it is another cluster's"), "{refused}");
-    // Beside the right one.
+    // In addition to the right one.
     let both = Issued { ca: cluster.authority.pem() + &other.authority.pem(), ..cluster.issued(&key) };
     let both = serde_json::to_string(&both).unwrap();
     let (refused, _) = asked(&cluster, &key, answer("200 OK", &both), &cluster.shown());
-    assert!(said(&refused.unwrap_err()).contains("it gives 2 authorities"));
+    assert!(said(&refused.unwrap_err()).contains("it gives 2 CAs"));
 }
 
 #[test]
-fn what_is_no_certificate_for_his_key_is_not_taken() {
+fn a_certificate_for_another_key_is_refused() {
     let (cluster, key) = (Cluster::new(), PrivateKey::draw().unwrap());
     let wrong = [
         (cluster.issued(&PrivateKey::draw().unwrap()), "the certificate is not for the deployer's key"),
@@ -180,7 +181,7 @@ fn what_is_no_certificate_for_his_key_is_not_taken() {
 }
 
 #[test]
-fn a_refusal_is_told_with_its_code_and_all_else_in_plain_words() {
+fn a_refusal_keeps_its_code_and_plain_words() {
     let (cluster, key) = (Cluster::new(), PrivateKey::draw().unwrap());
     let refusal = r#"{"code": "deployer.other-key", "reason": "this node\u001b[2J has another key"}"#;
     let (refused, _) = asked(&cluster, &key, answer("403 Forbidden", refusal), &cluster.shown());
@@ -191,7 +192,7 @@ fn a_refusal_is_told_with_its_code_and_all_else_in_plain_words() {
         }
         DeployerError::Failed(error) => panic!("{error:#}"),
     }
-    // A node of before.
+    // A node of an earlier version.
     let (unknown, _) = asked(&cluster, &key, answer("404 Not Found", "there is nothing here"), &cluster.shown());
     assert!(said(&unknown.unwrap_err()).contains("127.0.0.1 answers 404: there is nothing here"));
     let (long, _) = asked(&cluster, &key, answer("200 OK", &"x".repeat(1 << 20)), &cluster.shown());
@@ -201,7 +202,7 @@ fn a_refusal_is_told_with_its_code_and_all_else_in_plain_words() {
 }
 
 #[test]
-fn no_older_tls_is_spoken() {
+fn an_older_tls_version_is_refused() {
     let (cluster, key) = (Cluster::new(), PrivateKey::draw().unwrap());
     let (port, served) = cluster.serve(String::new(), &[&rustls::version::TLS12]);
     let deployer = deployer(&key, port);
@@ -210,7 +211,7 @@ fn no_older_tls_is_spoken() {
 }
 
 #[test]
-fn credentials_say_by_which_authorities_servers_are_known() {
+fn credentials_list_the_cas_of_servers() {
     let (cluster, other) = (Cluster::new(), Cluster::new());
     let key = PrivateKey::draw().unwrap();
     let Issued { ca: authority, certificate, server, .. } = cluster.issued(&key);
@@ -220,8 +221,8 @@ fn credentials_say_by_which_authorities_servers_are_known() {
     };
     let shown = [&cluster, &other].map(|cluster| cluster.shown().ca);
     assert_eq!(of(authority.clone()).authorities().unwrap(), [shown[0]]);
-    // While they are exchanged there are two.
+    // While CAs are exchanged there are two.
     assert_eq!(of(authority.clone() + &other.authority.pem()).authorities().unwrap(), shown);
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned();
-    assert!(of(authority + &broken).authorities().is_err(), "what is not understood is no part that may be left out");
+    assert!(of(authority + &broken).authorities().is_err(), "an unreadable part is not left out");
 }

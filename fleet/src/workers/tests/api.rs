@@ -11,7 +11,7 @@ fn answer(status: u16, body: &Value) -> Answer {
 }
 
 #[test]
-fn an_eviction_is_blocked_by_a_budget_or_a_webhook_and_by_nothing_that_concerns_all_of_them() {
+fn only_budgets_and_webhooks_block_an_eviction() {
     let blocked = json!({"message": "Cannot evict pod as it would violate the pod's disruption budget.",
         "details": {"causes": [{"message": "The disruption budget web needs 2 healthy pods and has 2 currently"}]}});
     let Evicted::Blocked(words) = evicted(&answer(429, &blocked)).unwrap() else { panic!("it goes") };
@@ -30,7 +30,7 @@ fn an_eviction_is_blocked_by_a_budget_or_a_webhook_and_by_nothing_that_concerns_
 }
 
 #[test]
-fn pods_that_stay_with_their_node_have_not_to_move() {
+fn pods_of_the_node_itself_stay() {
     let pod = |more: Value| {
         let mut pod =
             json!({"metadata": {"namespace": "web", "name": "p", "uid": "u"}, "status": {"phase": "Running"}});
@@ -54,7 +54,7 @@ fn pods_that_stay_with_their_node_have_not_to_move() {
 }
 
 #[test]
-fn a_claim_is_kept_on_the_node_that_its_volume_names() {
+fn a_local_claim_belongs_to_its_volumes_node() {
     let volume = |kind: &str, host: &str| {
         let expression = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [host]});
         json!({"status": {"phase": "Bound"}, "spec": {
@@ -68,7 +68,7 @@ fn a_claim_is_kept_on_the_node_that_its_volume_names() {
 }
 
 #[test]
-fn what_keeps_a_pod_is_told_in_a_few_causes() {
+fn a_blocked_eviction_names_a_few_causes() {
     let causes: Vec<Value> = (0..20).map(|number| json!({"message": format!("{number}{}", "x".repeat(600))})).collect();
     let Evicted::Blocked(words) =
         evicted(&answer(429, &json!({"message": "no", "details": {"causes": causes}}))).unwrap()
@@ -97,7 +97,7 @@ fn a_node_is_ready_when_it_says_so() {
 }
 
 #[test]
-fn a_node_that_leaves_takes_no_pods_and_no_addresses_of_services() {
+fn a_leaving_node_takes_no_pods_or_addresses() {
     let seen = node(&json!({"metadata": {"name": "w1", "uid": "u"}}));
     let body = leave(&seen);
     assert_eq!((&body["metadata"]["uid"], &body["spec"]["unschedulable"]), (&json!("u"), &json!(true)));
@@ -107,7 +107,7 @@ fn a_node_that_leaves_takes_no_pods_and_no_addresses_of_services() {
 }
 
 #[test]
-fn services_whose_addresses_a_node_answers_for_are_named_where_somebody_says_so() {
+fn services_announced_by_a_node_are_named() {
     let status = |node: &str, name: &str| {
         let status =
             json!({"node": node, "serviceName": name, "serviceNamespace": "web", "interfaces": [{"name": "eth0"}]});
@@ -120,7 +120,7 @@ fn services_whose_addresses_a_node_answers_for_are_named_where_somebody_says_so(
 }
 
 #[test]
-fn a_tokens_secret_is_one_that_kubeadm_knows() {
+fn a_tokens_secret_has_kubeadms_form() {
     let token = Token::new("w1", 1_800_000_000, 1);
     let secret = secret(&token);
     assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{}", token.id));
@@ -138,7 +138,7 @@ fn a_tokens_secret_is_one_that_kubeadm_knows() {
 }
 
 #[test]
-fn a_list_is_read_page_by_page_and_one_by_one_where_a_page_is_too_long() {
+fn a_long_page_is_read_one_by_one() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = crate::nodes::tests::client(format!("http://{}", listener.local_addr().unwrap()));
     // Longer than texts that are shown.
@@ -159,7 +159,7 @@ fn a_list_is_read_page_by_page_and_one_by_one_where_a_page_is_too_long() {
                 path if path == second => page("w2", ""),
                 other => panic!("{other} is not asked of the API here"),
             };
-            // Who asks may have heard enough.
+            // The client may have read enough.
             let _ =
                 write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         }
@@ -168,7 +168,7 @@ fn a_list_is_read_page_by_page_and_one_by_one_where_a_page_is_too_long() {
     assert_eq!(nodes.iter().map(|node| &node.name[..2]).collect::<Vec<_>>(), ["w1", "w2"]);
 }
 
-/// A server that has another page after each, with what `page` says of the one of this number, and what comes of its nodes.
+/// A server with another page after each, which `page` makes from its number. Returns the nodes, and the number of requests.
 fn endless_list(page: impl Fn(usize) -> Value + Send + 'static) -> (anyhow::Result<Vec<NodeSeen>>, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = crate::nodes::tests::client(format!("http://{}", listener.local_addr().unwrap()));
@@ -187,7 +187,7 @@ fn endless_list(page: impl Fn(usize) -> Value + Send + 'static) -> (anyhow::Resu
 }
 
 #[test]
-fn a_list_that_does_not_end_is_left_after_so_many_pages() {
+fn an_endless_list_is_an_error() {
     let named = |number: usize| json!({"metadata": {"name": format!("w{number}")}});
     let refused = |(nodes, asked): (anyhow::Result<Vec<NodeSeen>>, usize)| {
         let error = nodes.unwrap_err();
@@ -211,7 +211,7 @@ fn a_list_that_does_not_end_is_left_after_so_many_pages() {
 }
 
 #[test]
-fn keys_are_those_that_are_noted_for_these_very_objects() {
+fn keys_belong_to_the_same_node_objects() {
     let node = |name: &str, uid: &str| node(&json!({"metadata": {"name": name, "uid": uid}}));
     let (one, two, three) = (node("w1", "u1"), node("w2", "u2"), node("w3", "u3"));
     let data = json!({
@@ -227,7 +227,7 @@ fn keys_are_those_that_are_noted_for_these_very_objects() {
 }
 
 #[test]
-fn a_name_is_released_by_taking_out_what_is_noted_of_it_alone() {
+fn releasing_a_name_removes_only_its_record() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = crate::nodes::tests::client(format!("http://{}", listener.local_addr().unwrap()));
     let server = std::thread::spawn(move || {
@@ -244,7 +244,7 @@ fn a_name_is_released_by_taking_out_what_is_noted_of_it_alone() {
         })
     });
     let released = || client.wait(Cluster::release_name(&client, "t-w2"));
-    // There is no such ConfigMap; it is noted no more; it may still be.
+    // The ConfigMap does not exist; the name is no longer recorded; it may still be.
     assert_eq!([released(), released(), released()].map(|one| one.is_ok()), [true, true, false]);
     for asked in server.join().unwrap() {
         assert!(

@@ -1,22 +1,21 @@
-//! Every call of a command, and everything that can go wrong there: an error with its effect at once, late or never; a
-//! command that is killed before, after or in the middle; another one that takes over. Whoever goes on brings everything
-//! to its end, and what must never happen panics in the fakes.
+//! Each call of a command with each fault. An error has its effect at once, late or never. A command is killed before, after or
+//! during the call, or its lease is taken over. The next command completes everything, and forbidden calls panic in the fakes.
 
 use super::fake::{Does, Fault, Given, World, pool, remove, replace};
 use crate::workers::{Changes, Goal, PoolRecord, Removal, State};
 
-/// What a command does that something goes wrong with.
+/// The command in which the fault happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Create,
     Add,
     Remove,
-    /// The same of one whose VM is to be kept.
+    /// The same for a worker whose VM is kept.
     Keep,
     Shrink,
     Replace,
     Rejoin,
-    /// All have lost their power, and nobody has seen it yet.
+    /// All have lost their power, and no command has seen it yet.
     PowerOn,
 }
 
@@ -56,7 +55,7 @@ impl Way {
         }
     }
 
-    /// Whether the wish was noted: a person who is told otherwise gives it again.
+    /// Whether the goal was recorded: an operator who got an error gives it again.
     fn is_noted(self, kept: Option<&PoolRecord>) -> bool {
         let Some(kept) = kept else { return false };
         match self {
@@ -76,7 +75,7 @@ impl Way {
         }
     }
 
-    /// How few may do their part on the way, and how many VMs there may be.
+    /// How few workers may be available meanwhile, and how many VMs there may be.
     fn bounds(self) -> (usize, usize) {
         match self {
             Self::Create | Self::PowerOn => (0, 2),
@@ -105,7 +104,7 @@ async fn point(way: Way, call: usize, does: (&str, Does), fault: Fault) {
     let noted = way.is_noted(world.kept().await.as_ref());
     let wish = if noted { Goal::GoOn } else { way.wish() };
     let mut given = world.give_over(wish).await;
-    // What had failed meanwhile is made anew.
+    // A worker that has failed meanwhile is created again.
     for _ in 0..3 {
         if matches!(&given, Given::Arrived(_, status) if status.done) {
             break;
@@ -150,41 +149,41 @@ async fn everywhere(way: Way) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_workers_are_made() {
+async fn each_fault_during_creation() {
     everywhere(Way::Create).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_one_is_added() {
+async fn each_fault_during_an_addition() {
     everywhere(Way::Add).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_one_is_removed() {
+async fn each_fault_during_a_removal() {
     everywhere(Way::Remove).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_one_is_removed_and_its_vm_is_kept() {
+async fn each_fault_during_a_removal_that_keeps_vms() {
     everywhere(Way::Keep).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_fewer_are_wanted() {
+async fn each_fault_during_a_reduction() {
     everywhere(Way::Shrink).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_one_joins_again() {
+async fn each_fault_during_a_rejoin() {
     everywhere(Way::Rejoin).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_all_are_replaced() {
+async fn each_fault_during_a_replacement() {
     everywhere(Way::Replace).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_while_all_are_powered_on() {
+async fn each_fault_during_power_on() {
     everywhere(Way::PowerOn).await;
 }

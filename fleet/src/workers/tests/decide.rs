@@ -1,4 +1,4 @@
-//! What the one function never decides, whatever there is.
+//! Decisions that the function never makes, whatever exists.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::workers::inventory::Observed;
 use crate::workers::reason;
 use crate::workers::{Action, Inventory, Pool, Rollout, State, WorkerRecord, next};
 
-/// Machines, VMs and nodes, without time that passes between decision and effect.
+/// Workers, VMs and nodes, without time between decision and effect.
 struct Model {
     pool: Pool,
     machines: Vec<WorkerRecord>,
     seen: Inventory,
-    /// VMs that run where nobody looks.
+    /// VMs that run outside the searched folders.
     unseen: Vec<Vm>,
     made: u128,
 }
 
-/// What happens to a worker, by its place among them.
+/// An event of a worker, by its position.
 #[derive(Clone, Debug)]
 enum Happens {
     Nothing,
@@ -32,7 +32,7 @@ enum Happens {
     LosesItsVm(usize),
     LosesPower(usize),
     IsMovedOutOfSight(usize),
-    /// Its certificate ends, and a person wants it to join again.
+    /// Its certificate expires, and the operator wants it to join again.
     HasExpired(usize),
     IsWanted(usize),
     IsAnotherImage,
@@ -110,7 +110,7 @@ impl Model {
         }
     }
 
-    /// Does what was decided, and what the world does then.
+    /// Runs the decided action, and the world's reaction.
     fn act(&mut self, action: Action) {
         let name = action.machine().cloned().unwrap_or_default();
         let mut machine = self.machines.iter().find(|machine| machine.name == name).cloned();
@@ -191,7 +191,7 @@ impl Model {
         self.machines.push(WorkerRecord { expires: u64::MAX, ..machine });
     }
 
-    /// Decides once, and holds the decision to what must be.
+    /// Decides once, and checks the decision.
     fn round(&mut self) -> bool {
         let next = next(&self.pool, &self.machines, &self.seen);
         let mut of_each = BTreeMap::new();
@@ -246,7 +246,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_are_more_missing_than_may_be_nor_more_there_and_it_ends(
+    fn limits_hold_and_the_rollout_ends(
         count in 0..5usize,
         surge in 0..3usize,
         missing in 0..3usize,
@@ -260,7 +260,7 @@ proptest! {
             model.happens(event);
             model.round();
         }
-        // Everybody recovers, and a person goes on: it comes to its end.
+        // All workers recover, and the operator continues: the rollout ends.
         model.pool.powers_on = true;
         model.seen.vms.append(&mut model.unseen);
         for node in &mut model.seen.nodes {
@@ -272,7 +272,7 @@ proptest! {
                 let on = model.seen.vms.iter().any(|vm| vm.name == node.name && vm.power == PowerState::On);
                 node.ready = on;
             }
-            // A person goes on: what did not join is made anew.
+            // The operator continues: workers that did not join are created again.
             for machine in model.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
                 machine.state = State::Deleting;
             }
@@ -286,7 +286,7 @@ proptest! {
 }
 
 #[test]
-fn a_vm_that_carries_a_machines_stamp_and_was_not_made_for_it_is_left_alone() {
+fn a_stamped_vm_without_worker_is_not_changed() {
     let mut pool = pool(1);
     pool.last_index = 1;
     let drawn = Uuid::from_u128(1);
@@ -298,22 +298,22 @@ fn a_vm_that_carries_a_machines_stamp_and_was_not_made_for_it_is_left_alone() {
     };
     let half = seen(1, stamp.clone());
     assert!(matches!(half.vm(&machine), Observed::Vm(vm) if vm.uuid() == drawn));
-    // Whoever may change a VM's settings can write a stamp, and take one away.
+    // An account that may change a VM's settings can write a stamp, and remove one.
     assert_eq!(seen(2, stamp.clone()).vm(&machine), Observed::Odd);
     assert_eq!(seen(1, None).vm(&machine), Observed::Odd);
     let [action] = <[Action; 1]>::try_from(next(&pool, std::slice::from_ref(&machine), &half).actions).unwrap();
-    // Half a VM: the machine leaves with it, and another one is made by another name.
+    // An incomplete VM: the worker leaves with it, and another one is created under another name.
     assert!(matches!(&action, Action::Leave(_, why) if why.code == reason::GIVEN_UP), "{action:?}");
     assert_eq!(next(&pool, std::slice::from_ref(&machine), &seen(2, stamp)).actions, []);
-    // Of an earlier journal nothing is known but the stamp.
+    // Of an earlier journal only the stamp is known.
     let earlier = WorkerRecord { allocated_uuid: None, ..machine.clone() };
     let found = seen(2, Some(earlier.stamp(DEPLOYMENT)));
     assert!(matches!(found.vm(&earlier), Observed::Vm(_)));
 }
 
-/// Its VM may run: nothing is made beyond what there may be, and a person learns whose place is kept, and what frees it.
+/// Its VM may run: no VM is created above the limit, and the message says whose place is kept, and how to free it.
 #[test]
-fn a_worker_that_is_to_go_and_whose_host_is_dead_says_what_frees_its_place() {
+fn a_leaving_worker_on_a_dead_host_advises() {
     let mut pool = pool(1);
     pool.last_index = 1;
     pool.rollout = Rollout { max_surge: 0, max_unavailable: 1, ..Rollout::default() };
@@ -338,7 +338,7 @@ fn a_worker_that_is_to_go_and_whose_host_is_dead_says_what_frees_its_place() {
             assert!(words.contains(frees) && words.contains("with maxSurge 0 there are at most 1 VMs"), "{words}");
         }
     }
-    // What the words say holds.
+    // The words are true.
     let adds = |pool: &Pool, seen: &Inventory| {
         let actions = next(pool, machines, seen).actions;
         actions.iter().any(|action| matches!(action, Action::Add { .. }))
@@ -349,11 +349,11 @@ fn a_worker_that_is_to_go_and_whose_host_is_dead_says_what_frees_its_place() {
     assert!(adds(&pool, &gone), "its VM is gone");
 }
 
-/// Fewer are wanted than were there, or its successor is there already, or nothing is made before a person has looked.
+/// Fewer workers are wanted than before, or its successor exists already, or the operator must look first.
 #[test]
-fn that_another_worker_comes_is_said_only_where_one_is_missing() {
+fn only_a_missing_worker_announces_another_one() {
     let id = |number: u64| Uuid::from_u128(number.into());
-    // The first one is to go, and its host is dead.
+    // The first one should leave, and its host is dead.
     let told = |count: usize, states: &[State], paused: bool, former: usize| {
         let mut pool = pool(count);
         pool.rollout.paused = paused;
@@ -384,12 +384,12 @@ fn that_another_worker_comes_is_said_only_where_one_is_missing() {
         (1, vec![leaving, member], false, 0, false),
         (3, vec![leaving, member, member], false, 0, true),
         (0, vec![leaving], false, 0, false),
-        // Its successor is there, and the next one is to go as well.
+        // Its successor exists, and the next one should leave as well.
         (2, vec![leaving, member, member], false, 2, true),
         (2, vec![leaving, member, member], true, 2, false),
-        // One that failed is looked at first.
+        // The operator inspects a failed one first.
         (3, vec![leaving, member, State::Failed], false, 0, false),
-        // One that was not made to the end counts until it is removed.
+        // An incomplete one counts until it is removed.
         (2, vec![State::Provisioning, member], false, 0, true),
     ] {
         assert_eq!(

@@ -1,10 +1,10 @@
-//! A store that hangs: who cannot go on without it asks it no oftener than who only waits.
+//! A store that hangs: a command that cannot continue without it asks it no more often than one that only waits.
 
 use super::fake::World;
 use crate::workers::Goal;
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_go_on_asks_a_store_that_hangs_once_a_minute() {
+async fn a_hanging_store_is_asked_once_a_minute() {
     let world = World::with(1).await;
     world.lock().hangs_from = Some("add");
     // It waits for twenty minutes.

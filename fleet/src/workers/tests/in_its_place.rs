@@ -1,4 +1,4 @@
-//! Somebody else joins in a worker's place who has read its form: what is told of him, and how he goes.
+//! Another client, which has read the worker's properties, joins in its place: the messages about it, and its removal.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::stories::codes;
 use crate::upgrade::Reason;
 use crate::workers::{Action, Goal, RunOutcome, State, Wait, WorkerRecord, next};
 
-/// What a status tells of one worker.
+/// The wait of one worker in the status.
 async fn told_of(world: &World, worker: &str) -> Wait {
     let status = world.status().await.unwrap().unwrap();
     let wait = status.waits.iter().find(|wait| wait.worker.as_deref() == Some(worker)).cloned();
@@ -16,7 +16,7 @@ async fn told_of(world: &World, worker: &str) -> Wait {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_joined_in_the_place_of_one_that_was_never_a_member_is_told_and_goes_without_a_drain() {
+async fn an_impostor_of_new_workers_is_not_drained() {
     for has_failed in [false, true] {
         let world = World::with(1).await;
         world.set_fault(None);
@@ -25,7 +25,7 @@ async fn who_has_joined_in_the_place_of_one_that_was_never_a_member_is_told_and_
             assert_eq!(codes(&world.give(Goal::Add(1)).await.arrived().0), ["workers.name-in-use"]);
         } else {
             give_until(&world, Goal::Add(1), || world.lock().intruded.is_empty()).await;
-            // Its VM says by then with which key it asks itself, and no command has seen that.
+            // Its VM has now reported the key with which it asks itself, and no command has seen that.
             tokio::time::sleep(Duration::from_secs(60)).await;
             let wait = told_of(&world, "t-w2").await;
             assert!(
@@ -39,8 +39,8 @@ async fn who_has_joined_in_the_place_of_one_that_was_never_a_member_is_told_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_joined_in_its_place_is_told_by_status_also_once_it_is_too_late_to_join() {
-    // One that was never a member; and one that is to join again once more, with its last token gone.
+async fn status_reports_an_impostor_after_the_token_expired() {
+    // A worker that was never a member, and one that should join once more, with its last token gone.
     let new = World::with(1).await;
     new.lock().intruded.insert("t-w2".to_owned());
     give_until(&new, Goal::Add(1), || new.lock().intruded.is_empty()).await;
@@ -58,23 +58,23 @@ async fn who_has_joined_in_its_place_is_told_by_status_also_once_it_is_too_late_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_whose_record_is_older_than_its_key_is_drained_also_where_it_was_to_join_again() {
+async fn a_rejoining_member_with_an_old_record_drains() {
     let world = World::with(2).await;
     world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
     let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
     let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
     assert_eq!(codes(&arrived), ["workers.unproved"]);
-    assert!(why[0].reason.words.contains("was let in with another key"), "{why:?}");
-    // The fake shuts down nobody who has pods.
+    assert!(why[0].reason.words.contains("was admitted with another key"), "{why:?}");
+    // The fake shuts down no node that has pods.
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
     assert!(evictions(&world) > 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_in_its_place_counts_no_more_once_it_was_given_another_token() {
+async fn another_token_ends_an_impostor() {
     let world = intruded_unseen().await;
     assert_eq!(codes(&world.give(Goal::Continue).await.arrived().0), ["workers.name-in-use"]);
-    // He is gone, and so is what control nodes had noted of him.
+    // The other client is gone, and so is its record at control-plane nodes.
     world.lock().let_in.remove("t-w1");
     world.lock().silence("t-w1");
     world.set_fault(None);
@@ -83,14 +83,14 @@ async fn who_was_in_its_place_counts_no_more_once_it_was_given_another_token() {
     let machine = first(&world).await;
     assert_eq!((machine.state, machine.impersonated), (State::Joining, false));
     world.give(Goal::Continue).await.done();
-    // As where the control nodes' store was turned back afterwards.
+    // As after a restore of the control-plane nodes' store.
     world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
     assert!(evictions(&world) > 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_one_was_seen_by_to_be_anothers_is_kept_only_if_it_joins_by_that() {
+async fn a_suspect_key_stays_only_after_joining() {
     let world = intruded_unseen().await;
     world.give_for_a_minute(Goal::Continue).await.arrived();
     let own = first(&world).await.key.expect("the key that he was seen by");
@@ -99,7 +99,7 @@ async fn a_key_that_one_was_seen_by_to_be_anothers_is_kept_only_if_it_joins_by_t
         records.machines[0].key = Some(noted.to_owned());
         records.machines[0].state = State::Joining;
         world.keep(records).await;
-        // Control nodes have let its VM in after all.
+        // Control-plane nodes have admitted its VM after all.
         world.lock().let_in.insert("t-w1".to_owned(), own.clone());
         world.give(Goal::Continue).await.done();
         let joined = first(&world).await;
@@ -107,14 +107,14 @@ async fn a_key_that_one_was_seen_by_to_be_anothers_is_kept_only_if_it_joins_by_t
     }
 }
 
-/// As of one that a command has told to go, or whose object somebody has deleted.
+/// As for a worker that a command removes, or whose object was deleted.
 #[test]
-fn of_one_that_goes_it_is_noted_who_is_in_its_place_before_its_token_is_removed() {
+fn an_impostor_is_recorded_before_the_token_goes() {
     let comes = |change: fn(&mut WorkerRecord)| {
         let (mut machine, seen) = ready(None, Some("its"));
         machine.joined_seconds = Some(9);
         change(&mut machine);
-        machine.leave(1050, Reason::new("workers.asked", "a person wants it to go"));
+        machine.leave(1050, Reason::new("workers.asked", "the operator wants it to go"));
         let actions = next(&pool(1), &[machine], &seen).actions.into_iter();
         actions.filter(|action| action.machine().is_some()).collect::<Vec<_>>()
     };

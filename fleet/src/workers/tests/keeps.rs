@@ -1,4 +1,4 @@
-//! Workers whose VMs are kept once they have left: off, on no network, with all their disks, and nobody's.
+//! Workers whose VMs are kept once they have left: off, on no network, with all their disks, and no longer managed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
 use crate::workers::{Action, Goal, Inventory, Next, Removal, State, WorkerRecord, next, reason};
 
-/// Where a call of this name is the first one, while a worker leaves whose VM is to be kept.
+/// The first call of this name while a worker leaves whose VM is kept.
 async fn first(call: &str) -> usize {
     let world = leaving().await;
     world.set_fault(None);
@@ -19,7 +19,7 @@ async fn first(call: &str) -> usize {
     world.lock().calls.iter().position(|(name, _)| *name == call).expect("such a call") + 1
 }
 
-/// Two workers, of which the first one's VM is to be kept, with a data disk.
+/// Two workers. The first one's VM, with a data disk, is to be kept.
 async fn leaving() -> World {
     let world = World::with(2).await;
     world.lock().add_disk("t-w1");
@@ -27,14 +27,14 @@ async fn leaving() -> World {
     world
 }
 
-/// How often VMs were changed in these ways, one after the other.
+/// The changes of VMs of these kinds, in order.
 fn changes(world: &World) -> Vec<&'static str> {
     let all = ["shut_down", "delete_node", "connect", "detach", "release", "destroy"];
     world.lock().calls.iter().map(|(name, _)| *name).filter(|name| all.contains(name)).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_kept_leaves_the_networks_and_its_pool_and_holds_its_disks() {
+async fn a_kept_vm_keeps_only_its_disks() {
     let world = leaving().await;
     let vm = world.lock().machines.iter().find(|machine| machine.vm.disks.len() == 1).unwrap().vm.clone();
     world.set_fault(None);
@@ -49,14 +49,14 @@ async fn a_vm_that_is_kept_leaves_the_networks_and_its_pool_and_holds_its_disks(
     assert_eq!((kept.uuid(), &kept.disks, kept.is_fenced()), (vm.uuid(), &vm.disks, true));
     let of = kept.stamp.as_ref().map(|stamp| (stamp.node.as_str(), stamp.swap));
     assert_eq!(of, Some(("t-w1", vm.stamp.unwrap().swap)));
-    // Whoever looks once more finds nothing of it.
+    // The next command finds nothing of it.
     assert!(world.kept().await.unwrap().machine("t-w1").is_none());
     world.give(Goal::Add(1)).await.done();
     assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_vm_was_given_up_is_seen_where_the_answer_is_lost() {
+async fn a_lost_response_of_disown_is_noticed() {
     let at = first("release").await;
     for fault in [Fault::Lost, Fault::Late, Fault::KilledAfter] {
         let world = leaving().await;
@@ -75,9 +75,9 @@ async fn that_a_vm_was_given_up_is_seen_where_the_answer_is_lost() {
     }
 }
 
-/// Backup software keeps it where nobody looks, stamp and all.
+/// Backup software keeps it outside the searched folders, with its stamp.
 #[tokio::test(start_paused = true)]
-async fn a_replica_of_a_vm_that_is_kept_is_not_given_up_with_it() {
+async fn a_replica_of_a_kept_vm_stays_unchanged() {
     let world = leaving().await;
     let replica = {
         let mut state = world.lock();
@@ -93,7 +93,7 @@ async fn a_replica_of_a_vm_that_is_kept_is_not_given_up_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_made_to_the_end_is_kept_by_nobody() {
+async fn an_incomplete_vm_is_not_kept() {
     let world = World::killed_while_adding("add.end", Fault::KilledBefore).await;
     world.has_removed_by("t-w2", Removal::Keep).await;
     world.give_over(Goal::GoOn).await.done();
@@ -101,7 +101,7 @@ async fn what_was_not_made_to_the_end_is_kept_by_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_not_to_be_kept_any_more_is_destroyed() {
+async fn a_vm_no_longer_kept_is_destroyed() {
     let at = first("connect").await;
     let world = leaving().await;
     world.set_fault(Some((at, Fault::KilledAfter)));
@@ -113,9 +113,9 @@ async fn a_vm_that_is_not_to_be_kept_any_more_is_destroyed() {
     assert_eq!((world.own(), world.given_up().len()), (vec!["t-w2".to_owned()], 0));
 }
 
-/// What is kept of it was turned back: it is gone at once, and is nobody's newer VM.
+/// The record was restored: the worker is gone at once, and its VM is not newer.
 #[tokio::test(start_paused = true)]
-async fn for_a_member_whose_vm_was_given_up_since_another_worker_comes() {
+async fn a_member_with_a_disowned_vm_is_replaced() {
     let world = leaving().await;
     world.lock().restorable = true;
     let before = world.kept().await.unwrap();
@@ -130,9 +130,9 @@ async fn for_a_member_whose_vm_was_given_up_since_another_worker_comes() {
     assert_eq!((world.own(), world.given_up()), (vec!["t-w2".to_owned(), "t-w3".to_owned()], kept));
 }
 
-/// Whoever may change its settings can stamp one so that runs, and lay a copy beside it that does not; or stamp that as another's.
+/// An account that may change its settings can stamp a running VM so, and add a copy that is off; or give that another stamp.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_stamped_as_given_up_and_runs_is_out_of_sight_for_a_minute_at_least() {
+async fn a_running_disowned_vm_is_not_gone() {
     for (is_copied, is_anothers) in [(false, false), (true, false), (true, true)] {
         let world = leaving().await;
         let before = world.kept().await.unwrap();
@@ -164,9 +164,9 @@ async fn a_vm_that_is_stamped_as_given_up_and_runs_is_out_of_sight_for_a_minute_
     }
 }
 
-/// Nobody makes a second VM of its BIOS UUID.
+/// No second VM with its BIOS UUID is created.
 #[test]
-fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
+fn a_disowned_vm_is_not_created_again() {
     let mut pool = pool(1);
     pool.last_index = 1;
     let id = Uuid::from_u128(7);
@@ -177,7 +177,7 @@ fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
     };
     assert!(matches!(decided(&Inventory::default()), Action::Import(_)));
     let kept = [(machine.name.clone(), "t-w1-kept-00000000".to_owned())].into();
-    // As long as it may run its address is nobody else's.
+    // As long as it may run, no other worker gets its address.
     let runs = Inventory { kept, ..Inventory::default() };
     assert!(next(&pool, std::slice::from_ref(&machine), &runs).actions.is_empty());
     let gone = || [machine.name.clone()].into();
@@ -189,16 +189,16 @@ fn one_whose_vm_was_given_up_before_anything_is_noted_of_it_is_not_made() {
             && waits[0]
                 .reason
                 .words
-                .ends_with("t-w1-kept-00000000 now, which runs, is on a network or is there twice: power it off"),
+                .ends_with("t-w1-kept-00000000 now, which runs, is on a network or exists twice: power it off"),
         "{waits:?}"
     );
     let seen = Inventory { nodes: vec![node(Uuid::from_u128(8))], ..ready };
     assert!(matches!(decided(&seen), Action::Leave(_, Reason { code, .. }) if code == reason::GIVEN_UP));
 }
 
-/// What is kept was turned back to before its VM was noted.
+/// The record was restored to before its VM was recorded.
 #[tokio::test(start_paused = true)]
-async fn beside_a_vm_that_is_stamped_as_another_deployments_none_is_made_with_its_uuid() {
+async fn a_uuid_of_another_deployment_is_not_reused() {
     let world = World::with(1).await;
     world.lock().restorable = true;
     let mut before = world.kept().await.unwrap();
@@ -220,9 +220,9 @@ async fn beside_a_vm_that_is_stamped_as_another_deployments_none_is_made_with_it
     }
 }
 
-/// Whether it may run is what a look says, also to the command that has given it up.
+/// The inventory says whether it may run, also to the command that has disowned it.
 #[tokio::test(start_paused = true)]
-async fn one_that_is_powered_on_as_soon_as_it_was_given_up_is_out_of_sight_for_a_minute() {
+async fn a_disowned_vm_powered_on_is_not_gone() {
     let world = leaving().await;
     let nobodys = |machine: &&mut super::fake::Machine| machine.vm.name.starts_with("t-w1-kept-");
     world.set_fault(Some((first("release_name").await, Fault::Fails)));

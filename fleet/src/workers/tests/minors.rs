@@ -1,16 +1,16 @@
-//! What makes a worker outdated: another minor of Kubernetes than is wanted, and nothing that is there for people alone.
+//! A worker is outdated by another minor version of Kubernetes, and not by texts for messages.
 
 use super::fake::{Does, Given, World, pool, raise, replace};
 use crate::workers::{Changes, Discards, Goal, RunOutcome, State};
 
 #[tokio::test(start_paused = true)]
-async fn workers_of_the_minor_before_stay_until_they_are_taken_to_their_control_planes_and_none_goes_for_nothing() {
+async fn workers_of_the_former_minor_version_stay_first() {
     let world = World::new();
     let mut old = pool(2);
     old.template.kubernetes = "1.35".to_owned();
     world.lock().kubelet = "v1.35.4".to_owned();
     world.give(Goal::Create(Box::new(old))).await.done();
-    // The control nodes are taken to the next minor.
+    // The control-plane nodes move to the next minor version.
     world.lock().kubelet = "v1.36.2".to_owned();
     world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
@@ -19,7 +19,7 @@ async fn workers_of_the_minor_before_stay_until_they_are_taken_to_their_control_
     assert_eq!((run, status.kubernetes.as_str()), (vec!["v1.35.4", "v1.35.4", "v1.36.2"], "1.35"));
     world.begin_counting();
     let status = world.give(raise("1.36", Some("1.36"))).await.done();
-    // The one that has joined since runs it already.
+    // The worker that has joined since runs it already.
     assert_eq!((world.own(), status.kubernetes.as_str()), (vec!["t-w3".into(), "t-w4".into(), "t-w5".into()], "1.36"));
     assert_eq!((world.fewest(), world.most()), (3, 4));
     world.give(raise("1.36", None)).await.done();
@@ -27,7 +27,7 @@ async fn workers_of_the_minor_before_stay_until_they_are_taken_to_their_control_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_has_not_joined_yet_is_not_made_anew_for_a_minor() {
+async fn joining_workers_are_not_recreated_for_a_version() {
     let world = World::with(1).await;
     world.lock().ill.insert("one".to_owned());
     assert_eq!(world.give_for_a_minute(Goal::Add(1)).await.arrived().0, RunOutcome::Cancelled);
@@ -42,7 +42,7 @@ async fn a_worker_that_has_not_joined_yet_is_not_made_anew_for_a_minor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_minor_than_the_control_nodes_is_refused_before_anything_is_made() {
+async fn a_version_newer_than_the_servers_is_refused() {
     let world = World::with(1).await;
     let before = world.kept().await;
     world.set_fault(None);
@@ -52,7 +52,7 @@ async fn a_newer_minor_than_the_control_nodes_is_refused_before_anything_is_made
     }
     assert!(world.lock().calls.iter().all(|(_, does)| *does == Does::Looks), "something was changed");
     assert_eq!(world.kept().await, before);
-    // What an earlier command has noted does not say what the image carries.
+    // The record of an earlier command lacks the versions of the image.
     let mut earlier = before.unwrap();
     earlier.pool.carries.clear();
     world.keep(earlier).await;
@@ -63,14 +63,14 @@ async fn a_newer_minor_than_the_control_nodes_is_refused_before_anything_is_made
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_version_of_the_command_rolls_nothing() {
+async fn a_new_version_of_the_command_replaces_nothing() {
     let world = World::with(2).await;
     let Goal::Replace { image: Some(mut image), cluster, kubernetes, changes, discards } =
         replace("one", Changes::default())
     else {
         unreachable!()
     };
-    // It words the image's name otherwise, and reads what one has noted that did not note all that it does.
+    // It words the image's name differently, and reads a record of a version with fewer fields.
     image.image.name = "KaaS tenant, image one".to_owned();
     let mut earlier = world.kept().await.unwrap();
     earlier.pool.carries.clear();

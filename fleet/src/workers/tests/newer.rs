@@ -1,4 +1,4 @@
-//! VMs that are newer than what is kept of their pool.
+//! VMs that are newer than the record of their pool.
 
 use uuid::Uuid;
 
@@ -29,7 +29,7 @@ fn newer(machines: &[WorkerRecord], vms: Vec<Vm>) -> Vec<u128> {
 }
 
 #[test]
-fn the_vm_of_a_worker_that_nobody_knows_is_newer() {
+fn the_vm_of_an_unknown_worker_is_newer() {
     let (first, second) = (machine(1), machine(2));
     let vms = || vec![vm_of(&first, 1), vm_of(&second, 2)];
     assert_eq!(newer(&[first.clone(), second.clone()], vms()), [0; 0]);
@@ -46,9 +46,9 @@ fn the_vm_of_a_worker_that_nobody_knows_is_newer() {
     assert_eq!(newer(&[first, second], vec![restamped]), [0; 0], "that is another thing to see to");
 }
 
-/// Such a one would be taken for half a VM, and made anew.
+/// Such a VM would be taken for incomplete, and created again.
 #[test]
-fn the_vm_of_a_worker_that_is_noted_as_begun_is_newer_once_it_is_on() {
+fn a_begun_vm_that_is_on_is_newer() {
     let begun = WorkerRecord { bios_uuid: None, state: State::Provisioning, ..machine(1) };
     let on = vm_of(&begun, 1);
     assert_eq!(newer(std::slice::from_ref(&begun), vec![Vm { power: PowerState::Off, ..on.clone() }]), [0; 0]);
@@ -66,9 +66,9 @@ fn the_vm_of_a_worker_that_is_noted_as_begun_is_newer_once_it_is_on() {
     assert_eq!(newer(&[whole], vec![on]), [0; 0], "it was powered on, and that was not noted");
 }
 
-/// A look that comes before says nothing of what is there when something is done.
+/// An earlier inventory does not show what exists when an action runs.
 #[tokio::test(start_paused = true)]
-async fn where_what_is_kept_may_be_older_nothing_is_done_beside_a_vm_that_is_newer() {
+async fn an_older_record_stops_all_actions() {
     let world = World::with(1).await;
     world.lock().leave_vm("t-w2");
     world.lock().restorable = true;

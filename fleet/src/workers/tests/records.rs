@@ -1,4 +1,4 @@
-//! What is kept, what is cut, and what an earlier hold has left.
+//! Records that are complete, cut, or left by an earlier lease.
 
 use super::fake::{World, pool, remove};
 use crate::lease::{Lease, Store, TakeOver};
@@ -9,7 +9,7 @@ async fn hold(world: &World) -> Lease<'_> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_whole_change_counts_and_one_that_was_cut_noted_nothing() {
+async fn the_last_complete_change_counts() {
     let world = World::new();
     assert_eq!(records::read(&world).await.unwrap(), None);
     let first = hold(&world).await;
@@ -22,7 +22,7 @@ async fn the_last_whole_change_counts_and_one_that_was_cut_noted_nothing() {
     assert_eq!(records::read(&world).await.unwrap().unwrap().pool.count, 3);
     first.release().await;
 
-    // A hold that has begun nothing leaves what the one before it had.
+    // A lease that has begun nothing leaves the record of the one before.
     let second = hold(&world).await;
     assert_eq!(records::read(&world).await.unwrap().unwrap().pool.count, 3);
     world.write(second.number(), "pool.jsonl", "{\"form\":").await.unwrap();
@@ -33,9 +33,9 @@ async fn the_last_whole_change_counts_and_one_that_was_cut_noted_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_journal_that_is_damaged_is_one_machines_and_the_others_go_on() {
+async fn a_damaged_journal_stops_only_its_worker() {
     let world = World::with(3).await;
-    // All that is kept is in the files that a hold begins with.
+    // The whole record is in the files that a lease begins with.
     let before = world.kept().await.unwrap();
     world.keep(before.clone()).await;
     let last = world.numbers().await.unwrap().into_iter().max().unwrap();
@@ -50,17 +50,17 @@ async fn a_journal_that_is_damaged_is_one_machines_and_the_others_go_on() {
         );
         assert_eq!(lost.reason.as_ref().unwrap().code, "workers.journal-damaged");
     }
-    // It is left alone, and named.
+    // It is not changed, and is named.
     let (arrived, _) = world.give(Goal::Scale(3)).await.arrived();
     assert!(matches!(&arrived, RunOutcome::Stopped(why) if why[0].worker.as_deref() == Some("t-w2")), "{arrived:?}");
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3"]);
-    // What is made anew is drained first.
+    // A worker that is created again is drained first.
     world.give(Goal::GoOn).await.done();
     assert_eq!(world.own(), ["t-w1", "t-w3", "t-w4"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was_never_written() {
+async fn an_unknown_complete_change_is_not_ignored() {
     let world = World::with(2).await;
     let before = world.kept().await.unwrap();
     let first = hold(&world).await;
@@ -78,7 +78,7 @@ async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was
         );
         assert_eq!(kept.machines[0], before.machines[0]);
     };
-    // A state of a later version; something that is not JSON any more; and without the first line, of an earlier version.
+    // A state of a later version; a file that is no longer JSON; and one without the first line, of an earlier version.
     let later = text.replace("\"running\"", "\"tomorrow\"");
     assert_ne!(later, text);
     for whole in [later.as_str(), &text.replace("record", "reco\u{0}d")] {
@@ -87,7 +87,7 @@ async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was
     }
     write(later.split_once('\n').unwrap().1).await;
     assert!(records::read(&world).await.is_err());
-    // One of a machine that is new is known by what can be read of it: nobody else gets its address.
+    // A new worker is known by its readable fields: no other one gets its address.
     let new =
         WorkerRecord { name: "t-w3".to_owned(), address: Some([10, 0, 0, 22].into()), ..before.machines[1].clone() };
     write(&text).await;
@@ -97,7 +97,7 @@ async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was
     world.write(first.number(), file, &text.replace("\"running\"", "\"tomorrow\"")).await.unwrap();
     let kept = world.kept().await.unwrap();
     assert_eq!((kept.machines[2].id, kept.machines[2].address), (new.id, new.address));
-    // Nothing is done where its VM and its address are not known, nor with what another version has written otherwise.
+    // Nothing is done if its VM and its address are unknown, or with an unknown format of another version.
     world.write(first.number(), file, &text.replace("record", "reco\u{0}d")).await.unwrap();
     let why = format!("{:#}", records::read(&world).await.unwrap_err());
     assert!(why.contains(file) && why.contains("which address are t-w3's"), "{why}");
@@ -108,7 +108,7 @@ async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_damaged_change_says_nothing_where_a_later_one_says_all_of_its_machine() {
+async fn a_later_change_replaces_a_damaged_one() {
     let world = World::with(2).await;
     let before = world.kept().await.unwrap();
     let first = hold(&world).await;
@@ -122,21 +122,21 @@ async fn a_damaged_change_says_nothing_where_a_later_one_says_all_of_its_machine
     let text = world.read(first.number(), file).await.unwrap().unwrap();
     world.write(first.number(), file, &text.replace("record", "reco\u{0}d")).await.unwrap();
     assert_eq!(world.kept().await.unwrap().machines, [&before.machines[..], &[new]].concat());
-    // Nor of one that is gone.
+    // Also for a worker that is gone.
     records.forget("t-w3").await.unwrap();
     assert_eq!(world.kept().await.unwrap(), before);
     first.release().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_a_damaged_hold_has_given_is_given_no_more_once_that_is_put_aside() {
+async fn names_of_a_lease_put_aside_stay_used() {
     let world = World::with(2).await;
     let before = world.numbers().await.unwrap();
     world.give(Goal::Add(2)).await.done();
     world.give(remove("t-w4")).await.done();
     let holds: Vec<u64> =
         world.numbers().await.unwrap().into_iter().filter(|number| !before.contains(number)).collect();
-    // By the page: its files get another name, and its workers' VMs and nodes go.
+    // As documented: its files get another name, and its workers' VMs and nodes are removed.
     for number in holds {
         for file in world.files(number).await.unwrap() {
             let is_journal = file == "pool.jsonl" || file.starts_with("machine-") || file.starts_with("worker-");
@@ -152,9 +152,9 @@ async fn a_name_that_a_damaged_hold_has_given_is_given_no_more_once_that_is_put_
     assert_eq!(world.kept().await.unwrap().machines.len(), 2);
     assert_eq!(world.give(Goal::Add(1)).await.done().available, 3);
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w5"], "somebody has a certificate by the name of another one");
-    // That is kept from then on.
+    // That is recorded from then on.
     assert_eq!(world.kept().await.unwrap().pool.last_index, 5);
-    // Nor does what was put aside keep old holds for good, and the next name is still a new one without it.
+    // Files that were put aside do not keep old leases for good, and the next name is still a new one without them.
     for _ in 0..30 {
         world.give(Goal::GoOn).await.done();
     }
@@ -165,7 +165,7 @@ async fn a_name_that_a_damaged_hold_has_given_is_given_no_more_once_that_is_put_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_version_has_kept_in_one_file_is_read() {
+async fn records_of_an_earlier_version_are_read() {
     let world = World::with(2).await;
     let before = world.kept().await.unwrap();
     let hold = hold(&world).await;
@@ -180,7 +180,7 @@ async fn what_an_earlier_version_has_kept_in_one_file_is_read() {
 }
 
 #[test]
-fn what_an_earlier_command_has_not_noted_is_none() {
+fn fields_missing_in_earlier_records_are_empty() {
     fn without<T: serde::Serialize + serde::de::DeserializeOwned>(noted: &T, later: &str) -> T {
         let mut noted = serde_json::to_value(noted).unwrap();
         assert!(noted.as_object_mut().unwrap().remove(later).is_some(), "{later} is not noted");

@@ -1,4 +1,4 @@
-//! What workers say of themselves, and what comes of it.
+//! The statements of workers' VMs, and their effects.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) fn rejoin(worker: &str) -> Goal {
     Goal::Rejoin { worker: worker.to_owned() }
 }
 
-/// A cluster of two workers, of which the first has to join again and refuses for this reason.
+/// A cluster of two workers. The first one should join again, and refuses for this reason.
 async fn refusing(code: &'static str, lasting: bool) -> World {
     let world = World::with(2).await;
     world.lock().expire("t-w1");
@@ -27,7 +27,7 @@ async fn refusing(code: &'static str, lasting: bool) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_will_not_join_fails_within_a_minute_with_its_own_code() {
+async fn a_refusing_worker_fails_with_its_code() {
     let world = World::with(1).await;
     world.lock().refusing.insert("t-w2".to_owned(), ("join.wrong-ca", true));
     let before = world.now();
@@ -45,7 +45,7 @@ async fn a_worker_that_will_not_join_fails_within_a_minute_with_its_own_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_may_pass_is_named_and_waited_for() {
+async fn a_passing_refusal_is_waited_for() {
     let world = World::with(1).await;
     world.lock().refusing.insert("t-w2".to_owned(), ("join.name-in-use", false));
     let passes = async {
@@ -56,7 +56,7 @@ async fn a_refusal_that_may_pass_is_named_and_waited_for() {
     };
     let (given, ()) = tokio::join!(world.give(Goal::Add(1)), passes);
     assert_eq!(given.done().available, 2);
-    // One that does not pass has its code all the same.
+    // A refusal that does not pass still keeps its code.
     world.lock().refusing.insert("t-w3".to_owned(), ("join.name-in-use", false));
     let before = world.now();
     let (arrived, _) = world.give(Goal::Add(1)).await.arrived();
@@ -66,7 +66,7 @@ async fn a_refusal_that_may_pass_is_named_and_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_whose_rejoin_has_failed_is_kept_and_joins_again_once_somebody_goes_on() {
+async fn a_failed_rejoin_is_retried_when_continued() {
     let world = refusing("join.token-refused", true).await;
     let before = world.now();
     let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
@@ -79,7 +79,7 @@ async fn a_worker_whose_rejoin_has_failed_is_kept_and_joins_again_once_somebody_
     let status = world.give(Goal::GoOn).await.done();
     assert_eq!((status.available, world.own()), (2, vec!["t-w1".to_owned(), "t-w2".to_owned()]));
     assert_eq!(world.kept().await.unwrap().machines[0].bios_uuid, vm, "it is the same VM");
-    // Whoever wants it to go says so.
+    // The operator can remove it.
     world.lock().expire("t-w1");
     world.lock().refusing.insert("t-w1".to_owned(), ("join.token-refused", true));
     world.give(rejoin("t-w1")).await.arrived();
@@ -88,7 +88,7 @@ async fn a_worker_whose_rejoin_has_failed_is_kept_and_joins_again_once_somebody_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejoin_whose_form_is_refused_fails_once_and_the_vm_is_on_as_before() {
+async fn refused_properties_fail_a_rejoin_once() {
     let world = World::with(2).await;
     world.lock().expire("t-w1");
     world.lock().forms_are = Some(ErrorKind::Refused);
@@ -104,7 +104,7 @@ async fn a_rejoin_whose_form_is_refused_fails_once_and_the_vm_is_on_as_before() 
     assert_eq!((status.workers[0].state, status.workers[0].power), (State::Failed, Some(PowerState::On)));
     assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "give").count(), 1);
     assert!(world.lock().tokens.is_empty(), "a token is left");
-    // Whoever shuts it down then wants it off.
+    // If it is shut down then, it should stay off.
     world.lock().lose_power("t-w1");
     let (_, status) = world.give(Goal::Scale(2)).await.arrived();
     assert_eq!(status.workers[0].power, Some(PowerState::Off));
@@ -113,7 +113,7 @@ async fn a_rejoin_whose_form_is_refused_fails_once_and_the_vm_is_on_as_before() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejoin_whose_form_cannot_be_filled_in_for_now_is_not_tried_for_ever() {
+async fn a_rejoin_without_properties_ends() {
     let world = World::with(2).await;
     world.lock().expire("t-w1");
     world.lock().forms_are = Some(ErrorKind::Denied);
@@ -124,7 +124,7 @@ async fn a_rejoin_whose_form_cannot_be_filled_in_for_now_is_not_tried_for_ever()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_has_to_join_again_after_a_power_cut_is_named_with_what_mends_it() {
+async fn an_expired_worker_is_reported_with_its_remedy() {
     let world = refusing("join.certificate-expired", true).await;
     world.lock().lose_power("t-w1");
     let before = world.now();
@@ -135,7 +135,7 @@ async fn a_worker_that_has_to_join_again_after_a_power_cut_is_named_with_what_me
     let status = world.status().await.unwrap().unwrap();
     for wait in [&waits[0], &status.waits[0]] {
         assert!(wait.worker.as_deref() == Some("t-w1") && wait.token, "{wait}");
-        assert!(wait.reason.words.ends_with("A new token mends it"), "{wait}");
+        assert!(wait.reason.words.ends_with("A new token fixes it"), "{wait}");
     }
     let says = serde_json::to_value(&status.workers[0].says).unwrap();
     assert_eq!((&says["phase"], &says["code"]), (&"refused".into(), &"join.certificate-expired".into()));
@@ -144,7 +144,7 @@ async fn a_worker_that_has_to_join_again_after_a_power_cut_is_named_with_what_me
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_lost_its_system_disk_is_named_with_what_mends_it() {
+async fn a_lost_system_disk_is_reported_with_remedy() {
     for code in ["property.missing", "join.token-refused", "environment.absent"] {
         let world = refusing(code, true).await;
         world.lock().lose_power("t-w1");
@@ -156,7 +156,7 @@ async fn a_worker_that_lost_its_system_disk_is_named_with_what_mends_it() {
     }
 }
 
-/// What is said here is for each program that calls it: it names none of its commands.
+/// The reasons are for each program that calls this: they name none of its commands.
 #[test]
 fn no_reason_names_a_command() {
     for (code, words) in crate::workers::REASONS {
@@ -164,7 +164,7 @@ fn no_reason_names_a_command() {
     }
 }
 
-/// A worker that was powered on at 1000 with a token, and what it says 50 s later.
+/// A worker that was powered on at 1000 with a token, and the failure from its statement 50 s later.
 fn says(change: impl FnOnce(&mut WorkerRecord, &mut Statement, &mut Inventory)) -> Option<String> {
     let pool = pool(1);
     let uuid = Uuid::from_u128(1);
@@ -193,7 +193,7 @@ fn says(change: impl FnOnce(&mut WorkerRecord, &mut Statement, &mut Inventory)) 
 }
 
 #[test]
-fn only_what_a_vm_has_said_itself_of_this_power_on_and_more_than_once_fails_it() {
+fn only_repeated_own_refusals_fail_a_worker() {
     let failed = says(|_, _, _| {});
     assert!(
         failed.as_ref().is_some_and(|why| why.ends_with("[join.wrong-ca]") && !why.contains('\u{1b}')),
@@ -201,7 +201,7 @@ fn only_what_a_vm_has_said_itself_of_this_power_on_and_more_than_once_fails_it()
     );
     let silent_node = NodeSeen { ready: false, ..node_on("t-w1", &format!("vsphere://{}", Uuid::from_u128(1))) };
     let node = |heard: &str| NodeSeen { heard: heard.to_owned(), ..silent_node.clone() };
-    // Before its first token's node was heard, and of a rejoin as long as nothing new was.
+    // Before its first token's node has reported, and during a rejoin as long as there is no new report.
     assert!(says(|_, _, seen| seen.nodes.push(node(""))).is_some());
     let silent = says(|machine, _, seen| {
         machine.last_heartbeat = Some("before".to_owned());
@@ -226,7 +226,7 @@ fn only_what_a_vm_has_said_itself_of_this_power_on_and_more_than_once_fails_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_asked_of_a_vm_hinders_nothing() {
+async fn an_unreadable_statement_blocks_nothing() {
     let at = World::first_of_adding("statement").await;
     let world = World::with(1).await;
     world.set_fault(Some((at, super::fake::Fault::Fails)));
@@ -234,10 +234,10 @@ async fn what_cannot_be_asked_of_a_vm_hinders_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_read_a_form_and_the_identity_of_its_vm_passes_for_no_worker() {
-    // Without a key that is noted, what the VM says of itself counts.
+async fn an_impostor_is_not_taken_for_a_worker() {
+    // Without a recorded key, the VM's statement counts.
     let ways = [
-        (false, "workers.name-in-use", "let in with another key than its VM's"),
+        (false, "workers.name-in-use", "admitted with another key than its VM's"),
         (true, "workers.unproved", "it says: waiting for the cluster to sign its certificate"),
     ];
     for (notes_no_keys, code, words) in ways {
@@ -254,10 +254,10 @@ async fn who_has_read_a_form_and_the_identity_of_its_vm_passes_for_no_worker() {
         let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
         assert!(why[0].reason.words.contains(words), "{why:?}");
         if notes_no_keys {
-            // He ends no pod, and nobody knows that it is he.
+            // The impostor ends no pod, and is not known as one.
             world.lock().lose_power("t-w2");
         }
-        // He goes with the VM, and another one is made by another name.
+        // The impostor is removed with the VM, and another worker is created under another name.
         assert_eq!(world.give(Goal::GoOn).await.done().available, 2);
         assert_eq!(world.own(), ["t-w1", "t-w3"]);
         let state = world.lock();
@@ -266,15 +266,15 @@ async fn who_has_read_a_form_and_the_identity_of_its_vm_passes_for_no_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_read_the_form_of_one_that_joins_again_passes_for_it_as_little() {
+async fn an_impostor_is_not_taken_for_a_rejoin() {
     let world = World::with(2).await;
-    // What its node says then is news.
+    // The node's next report is new then.
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.lock().expire("t-w1");
     world.lock().intruded.insert("t-w1".to_owned());
     let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
     assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.name-in-use"], State::Failed));
-    // Nor is it well because its node is Ready when somebody goes on.
+    // A Ready node alone does not make it healthy when the operator continues.
     let (arrived, _) = world.give(Goal::GoOn).await.arrived();
     assert_eq!(codes(&arrived), ["workers.name-in-use"]);
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
@@ -282,7 +282,7 @@ async fn who_has_read_the_form_of_one_that_joins_again_passes_for_it_as_little()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_joined_in_the_place_of_one_that_joins_again_goes_at_once_also_before_it_has_failed() {
+async fn an_impostor_of_a_rejoin_leaves_at_once() {
     for then in [None, Some(Goal::GoOn), Some(rejoin("t-w1"))] {
         let world = World::with(2).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -298,34 +298,34 @@ async fn who_has_joined_in_the_place_of_one_that_joins_again_goes_at_once_also_b
         let state = world.kept().await.unwrap().machines[0].state;
         assert_eq!(state, if then.is_some() { State::Rejoining } else { State::Joining });
         assert_eq!(world.status().await.unwrap().unwrap().waits[0].reason.code, "workers.name-in-use");
-        // He ends no pod.
+        // The impostor ends no pod.
         assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
         assert!(!world.lock().calls.iter().any(|(name, _)| *name == "evict"), "{then:?}");
         assert_eq!((world.own(), world.lock().nodes.len()), (vec!["t-w2".to_owned()], 1));
     }
 }
 
-/// A cluster of two workers, of which the first is to join again. The command that gave it its token was ended before anybody could
-/// see that somebody who has read its form has joined in its place.
+/// A cluster of two workers, of which the first should join again. The command that gave it its token ended before any command
+/// could see that an impostor has joined in its place.
 pub(super) async fn intruded_unseen() -> World {
     let world = World::new();
     let mut pool = pool(2);
     pool.rollout.max_unavailable = 1;
     world.give(Goal::Create(Box::new(pool))).await.done();
-    // What its node says then is news.
+    // The node's next report is new then.
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.lock().expire("t-w1");
     world.lock().intruded.insert("t-w1".to_owned());
     give_until(&world, rejoin("t-w1"), || world.lock().intruded.is_empty()).await;
     let machine = first(&world).await;
     assert_eq!((machine.state, machine.impersonated, machine.key), (State::Joining, false, None));
-    // Its VM says by then with which key it asks itself.
+    // Its VM has now reported the key with which it asks itself.
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.set_fault(None);
     world
 }
 
-/// By a person who ends the command as soon as this is so.
+/// By an operator who cancels the command as soon as this is so.
 pub(super) async fn give_until(world: &World, wish: Goal, is_so: impl Fn() -> bool) {
     let (cancel, cancelled) = watch::channel(false);
     let ended = async {
@@ -347,13 +347,13 @@ pub(super) fn evictions(world: &World) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_seen_first_in_the_round_that_chooses_the_worker_to_go_is_noted_before_it_goes() {
-    // Only the other one's pod is asked to move away, where that one is replaced as well.
+async fn an_impostor_is_recorded_before_its_worker_leaves() {
+    // Only the other one's pod is evicted, if that one is replaced as well.
     let wishes = [
         (replace("two", Changes::default()), 1, vec!["t-w3", "t-w4"]),
-        // No other one goes in its place.
+        // No other one leaves in its place.
         (Goal::Scale(1), 0, vec!["t-w2"]),
-        // What shows him goes with the token, which is removed first of all.
+        // The evidence is removed with the token, which is removed first.
         (remove("t-w1"), 0, vec!["t-w2"]),
     ];
     for (wish, evicted, left) in wishes {
@@ -364,7 +364,7 @@ async fn who_is_seen_first_in_the_round_that_chooses_the_worker_to_go_is_noted_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_joined_in_its_place_is_told_by_a_status_that_comes_before_any_command() {
+async fn status_reports_an_impostor_before_any_command() {
     let world = intruded_unseen().await;
     let status = world.status().await.unwrap().unwrap();
     let [wait] = &status.waits[..] else { panic!("{:?}", status.waits) };
@@ -374,7 +374,7 @@ async fn who_has_joined_in_its_place_is_told_by_a_status_that_comes_before_any_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_seen_in_its_place_is_drained_as_little_once_its_vm_says_nothing_any_more() {
+async fn a_known_impostor_is_not_drained() {
     let world = intruded_unseen().await;
     world.give_for_a_minute(Goal::Continue).await.arrived();
     let noted = first(&world).await;
@@ -385,7 +385,7 @@ async fn who_was_seen_in_its_place_is_drained_as_little_once_its_vm_says_nothing
 }
 
 #[test]
-fn who_is_in_its_place_is_noted_also_once_its_token_leaves_no_time_to_join() {
+fn an_impostor_is_recorded_even_late() {
     let noted = |change: fn(&mut WorkerRecord)| {
         let (mut machine, seen) = ready(None, Some("its"));
         (machine.state, machine.joined_seconds) = (State::Rejoining, Some(9));
@@ -402,7 +402,7 @@ fn who_is_in_its_place_is_noted_also_once_its_token_leaves_no_time_to_join() {
 }
 
 #[test]
-fn of_one_without_a_token_nobody_is_proved_to_be_in_its_place() {
+fn no_impostor_is_proved_without_a_token() {
     let told = |now: u64, change: fn(&mut WorkerRecord)| {
         let (mut machine, mut seen) = ready(Some("its"), None);
         (machine.state, machine.joined_seconds, seen.now) = (State::Rejoining, Some(9), now);
@@ -416,7 +416,7 @@ fn of_one_without_a_token_nobody_is_proved_to_be_in_its_place() {
         (fails.collect::<Vec<_>>(), waits.collect::<Vec<_>>())
     };
     let (early, late) = (1050, 2000);
-    // The key that is noted is an earlier token's, and the record may be older than either.
+    // The recorded key is an earlier token's, and the record may be older than either.
     let is_unproved = vec!["workers.unproved".to_owned()];
     assert_eq!(told(early, |machine| machine.token = None), (Vec::new(), is_unproved.clone()));
     assert_eq!(told(late, |machine| machine.token = None), (is_unproved.clone(), is_unproved));
@@ -426,9 +426,9 @@ fn of_one_without_a_token_nobody_is_proved_to_be_in_its_place() {
     assert_eq!(told(late, seen_before), (is_anothers.clone(), is_anothers));
 }
 
-/// One that goes in whose place somebody was seen, and whose VM says nothing.
+/// A leaving worker that was impersonated, and whose VM reports nothing.
 #[test]
-fn of_one_that_goes_where_nobody_can_tell_who_is_in_its_place_it_is_told_what_ends_pods_that_stay() {
+fn an_unproved_leaving_worker_advises_a_power_cut() {
     let told = |change: fn(&mut WorkerRecord)| {
         let (mut machine, mut seen) = ready(None, None);
         (machine.state, machine.token, machine.joined_seconds) = (State::Deleting, None, Some(9));
@@ -449,12 +449,12 @@ fn of_one_that_goes_where_nobody_can_tell_who_is_in_its_place_it_is_told_what_en
         waits.iter().find(is_draining).expect("it is drained").reason.words.clone()
     };
     let words = told(|machine| machine.impersonated = true);
-    assert!(words.contains("Somebody else was seen") && words.contains("cut that VM's power"), "{words}");
+    assert!(words.contains("Another client was seen") && words.contains("cut that VM's power"), "{words}");
     assert!(told(|_| {}).ends_with("web/stays (is ending)"), "{}", told(|_| {}));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_drain_that_is_refused_it_is_told_too_what_ends_pods_of_a_node_that_may_be_anothers() {
+async fn a_refused_drain_advises_a_power_cut() {
     let world = World::with(2).await;
     world.lock().let_in.insert("t-w1".to_owned(), ANOTHER.to_owned());
     world.lock().blocked.insert("t-w1".to_owned());
@@ -468,7 +468,7 @@ async fn of_a_drain_that_is_refused_it_is_told_too_what_ends_pods_of_a_node_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_volumes_of_an_outdated_worker_that_failed_as_anothers_are_given_up_once_that_is_said() {
+async fn volumes_of_a_failed_impostor_need_permission() {
     let world = World::with(2).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.lock().expire("t-w1");
@@ -485,9 +485,9 @@ async fn the_volumes_of_an_outdated_worker_that_failed_as_anothers_are_given_up_
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_member_whose_node_may_be_anothers_it_is_told_what_ends_pods_that_stay() {
+async fn a_member_with_another_key_advises() {
     let world = World::with(2).await;
-    // Of this one no command has seen that somebody else has joined.
+    // No command has seen that another client has joined in its place.
     world.lock().let_in.insert("t-w1".to_owned(), ANOTHER.to_owned());
     let (_, status) = world.give_for_a_minute(remove("t-w1")).await.arrived();
     let is_told =
@@ -498,9 +498,9 @@ async fn of_a_member_whose_node_may_be_anothers_it_is_told_what_ends_pods_that_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_whose_record_is_older_than_its_key_is_drained_as_ever_when_it_goes() {
+async fn a_member_with_an_old_record_is_drained() {
     let world = World::with(3).await;
-    // The control nodes' store was turned back to before they had joined again. The fake shuts down nobody who has pods.
+    // The control-plane nodes' store was restored to before they had joined again. The fake shuts down no node that has pods.
     for name in ["t-w1", "t-w2"] {
         world.lock().let_in.insert(name.to_owned(), "an earlier key".to_owned());
     }
@@ -511,7 +511,7 @@ async fn a_member_whose_record_is_older_than_its_key_is_drained_as_ever_when_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_of_an_earlier_image_and_of_control_nodes_of_one_join_as_soon_as_they_say_that_they_are_done() {
+async fn workers_without_recorded_keys_join_when_done() {
     for (notes_no_keys, say_no_key) in [(true, false), (false, true), (true, true)] {
         let world = World::new();
         (world.lock().notes_no_keys, world.lock().say_no_key) = (notes_no_keys, say_no_key);
@@ -523,7 +523,7 @@ async fn workers_of_an_earlier_image_and_of_control_nodes_of_one_join_as_soon_as
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_nobody_can_ask_is_waited_for_and_why_is_told() {
+async fn an_unreadable_vm_is_waited_for() {
     let world = World::with(1).await;
     world.lock().is_deaf = Some("the account may not read it");
     let mended = async {
@@ -537,17 +537,17 @@ async fn a_vm_that_nobody_can_ask_is_waited_for_and_why_is_told() {
     let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
     assert_eq!(codes(&arrived), ["workers.unproved"]);
     assert!(why[0].reason.words.ends_with("it could not be asked: the account may not read it"), "{why:?}");
-    // What does its part already does it all the same.
+    // A worker that is already available stays so.
     assert_eq!(world.status().await.unwrap().unwrap().available, 2);
     world.lock().is_deaf = None;
     assert_eq!(world.give(Goal::GoOn).await.done().available, 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_waits_for_its_certificate_when_it_joins_again_is_not_sent_for_another_token() {
+async fn a_rejoin_that_waits_gets_no_other_token() {
     let world = World::with(2).await;
     world.lock().expire("t-w1");
-    // Somebody was let in by an earlier token, and does nothing that could be seen.
+    // Another client was admitted by an earlier token, and does nothing that could be seen.
     world.lock().let_in.insert("t-w1".to_owned(), ANOTHER.to_owned());
     let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
     let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
@@ -557,8 +557,8 @@ async fn one_that_waits_for_its_certificate_when_it_joins_again_is_not_sent_for_
     assert_eq!(world.own(), ["t-w2"]);
 }
 
-/// A worker that has a token, where its node is Ready and was let in with the key `own`: it has noted a key or none, and its VM says
-/// one or none.
+/// A worker with a token, whose node is Ready and was admitted with the key `own`. Its record has a key or none, and its VM
+/// reports one or none.
 pub(super) fn ready(noted: Option<&str>, says: Option<&str>) -> (WorkerRecord, Inventory) {
     let pool = pool(1);
     let uuid = Uuid::from_u128(1);
@@ -576,14 +576,14 @@ pub(super) fn ready(noted: Option<&str>, says: Option<&str>) -> (WorkerRecord, I
     (machine, seen)
 }
 
-/// What follows for it.
+/// The next actions for it.
 fn joins(noted: Option<&str>, says: Option<&str>) -> Vec<Action> {
     let (machine, seen) = ready(noted, says);
     next(&pool(1), &[machine], &seen).actions
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_that_goes_and_never_proved_its_node_it_is_told_what_ends_pods_that_stay() {
+async fn a_leaving_worker_without_proof_advises() {
     let world = World::with(2).await;
     world.lock().notes_no_keys = true;
     world.lock().intruded.insert("t-w3".to_owned());
@@ -592,7 +592,7 @@ async fn of_one_that_goes_and_never_proved_its_node_it_is_told_what_ends_pods_th
     let is_told =
         |wait: &Wait| wait.reason.code == "workers.draining" && wait.reason.words.contains("cut that VM's power");
     assert!(status.waits.iter().any(is_told), "{:?}", status.waits);
-    // Of a member that is itself nothing of the kind is told.
+    // A proved member gets no such advice.
     world.lock().lose_power("t-w3");
     assert_eq!(world.give(Goal::GoOn).await.done().available, 2);
     let told = async {
@@ -605,7 +605,7 @@ async fn of_one_that_goes_and_never_proved_its_node_it_is_told_what_ends_pods_th
 }
 
 #[test]
-fn of_one_that_says_nothing_it_is_told_which_ones_never_do() {
+fn a_silent_worker_names_images_without_statements() {
     let (machine, mut seen) = ready(None, None);
     seen.said.clear();
     let waits = next(&pool(1), &[machine], &seen).waits;
@@ -615,19 +615,19 @@ fn of_one_that_says_nothing_it_is_told_which_ones_never_do() {
 }
 
 #[test]
-fn a_key_that_a_vm_has_said_before_its_kubelet_was_heard_is_its_own_whatever_a_pod_says_later() {
+fn an_early_key_outlives_later_ones() {
     let joined = [Action::Joined("t-w1".to_owned())];
     assert_eq!(joins(Some("own"), Some("a pod's")), joined);
     assert_eq!(joins(Some("own"), None), joined);
     assert_eq!(joins(None, Some("own")), joined);
-    // It is noted no more once a pod may say it.
+    // It is no longer recorded once a pod may report it.
     for (noted, says) in [(Some("other"), Some("a pod's")), (None, Some("a pod's")), (None, None)] {
         assert_eq!(joins(noted, says), []);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_key_of_each_token_is_noted_once() {
+async fn the_key_of_each_token_is_recorded_once() {
     let world = World::with(1).await;
     let key = async || world.kept().await.unwrap().machines[0].key.clone().unwrap();
     let first = key().await;

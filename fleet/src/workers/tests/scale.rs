@@ -1,4 +1,4 @@
-//! A number of workers that is declared, and what a controller loops over.
+//! A declared number of workers, and the loop of a controller.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::lease::{Lease, TakeOver};
 use crate::workers::{Changes, Goal, Pool, ReconcileLoop, Records, RunOutcome, State};
 
 #[tokio::test(start_paused = true)]
-async fn a_number_is_declared_and_given_again_it_is_nothing_new() {
+async fn a_repeated_number_changes_nothing() {
     let world = World::with(2).await;
     for (count, own) in [(3, 3), (3, 3), (1, 1), (1, 1)] {
         assert_eq!(world.give(Goal::Scale(count)).await.done().available, count);
         assert_eq!(world.own().len(), own);
     }
-    // The youngest go.
+    // The youngest are removed.
     assert_eq!(world.own(), ["t-w1"]);
     assert_eq!(world.kept().await.unwrap().pool.last_index, 3, "another one was made on the way");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_too_many_the_failed_go_first_then_the_outdated_then_the_youngest() {
+async fn failed_outdated_and_young_workers_leave_in_order() {
     let world = World::with(3).await;
     world.give(Goal::Pause).await.done();
     world.give(replace("two", Changes::default())).await.arrived();
@@ -38,7 +38,7 @@ async fn of_too_many_the_failed_go_first_then_the_outdated_then_the_youngest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_whose_rejoin_has_failed_goes_first_where_fewer_are_wanted() {
+async fn a_failed_rejoin_leaves_first() {
     let world = World::with(3).await;
     world.lock().expire("t-w1");
     world.lock().refusing.insert("t-w1".to_owned(), ("join.token-refused", true));
@@ -49,18 +49,18 @@ async fn one_whose_rejoin_has_failed_goes_first_where_fewer_are_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_to_go_goes_once_others_answer_for_its_addresses_of_services_or_nobody_does() {
+async fn a_worker_leaves_after_its_service_addresses() {
     for handing_over in [0, 20, 1000] {
         let world = World::with(2).await;
         world.lock().handing_over = handing_over;
-        // Pods or power that go too early panic in the fake.
+        // Pods or power that end too early panic in the fake.
         world.give(Goal::Scale(1)).await.done();
         assert_eq!(world.own(), ["t-w1"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_declares_and_steps_again_and_again() {
+async fn a_controller_declares_and_steps_repeatedly() {
     let world = World::with(1).await;
     world
         .acting(tokio::sync::watch::channel(false).1, async |workers| {
@@ -87,9 +87,9 @@ async fn a_controller_declares_and_steps_again_and_again() {
     assert_eq!(world.kept().await.unwrap().pool, crate::workers::Pool { last_index: 3, ..pool(2) });
 }
 
-/// Drains of all tenants may be blocked for days: what a look asks of each worker is asked again and again.
+/// Drains of all tenants may be blocked for days: each round repeats the requests for each worker.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_drains_asks_for_no_copies_of_vms() {
+async fn a_waiting_drain_asks_for_no_copies() {
     let world = World::new();
     world.give(Goal::Create(Box::new(Pool { addresses: None, ..pool(21) }))).await.done();
     world.lock().blocked.extend((1..=21).map(|number| format!("t-w{number}")));
@@ -120,7 +120,7 @@ async fn who_waits_for_drains_asks_for_no_copies_of_vms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_that_could_not_be_noted_is_noted_by_the_same_wish() {
+async fn an_unsaved_goal_is_saved_by_the_next() {
     for fault in [Fault::Fails, Fault::Lost] {
         for call in 1.. {
             let world = World::with(2).await;
@@ -155,7 +155,7 @@ async fn a_wish_that_could_not_be_noted_is_noted_by_the_same_wish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_on_gives_a_drain_its_time_anew() {
+async fn continuing_restarts_the_time_of_a_drain() {
     let world = World::with(2).await;
     world.lock().blocked.insert("t-w1".to_owned());
     world.give(remove("t-w1")).await.arrived();
@@ -173,7 +173,7 @@ async fn who_goes_on_gives_a_drain_its_time_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_many_that_leave_has_an_end_and_asks_for_volumes_once() {
+async fn an_inventory_ends_and_lists_volumes_once() {
     let world = World::new();
     world.give(Goal::Create(Box::new(Pool { addresses: None, ..pool(20) }))).await.done();
     let mut kept = world.kept().await.unwrap();
@@ -189,7 +189,7 @@ async fn a_look_at_many_that_leave_has_an_end_and_asks_for_volumes_once() {
     assert!(!status.looked && status.waits[0].reason.code == "workers.api-silent", "{status:?}");
     assert!(status.waits[0].reason.words.starts_with("VMs, nodes and pods"), "{status:?}");
     assert!(world.now() - before <= 301, "it took {} s", world.now() - before);
-    // Whoever ends the command does not wait for that.
+    // A cancelled command does not wait for that.
     let before = world.now();
     assert_eq!(world.give_for_a_minute(Goal::Continue).await.arrived().0, RunOutcome::Cancelled);
     assert!(world.now() - before < 90, "it took {} s", world.now() - before);

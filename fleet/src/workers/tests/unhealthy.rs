@@ -1,18 +1,18 @@
-//! Workers that have joined and do not do their part.
+//! Members that are unhealthy.
 
 use super::fake::{Fault, World};
 use super::stories::codes;
 use crate::hypervisor::PowerState;
 use crate::workers::{Goal, State};
 
-/// The names of those that are unhealthy.
+/// The names of unhealthy workers.
 async fn unhealthy(world: &World) -> Vec<String> {
     let workers = world.status().await.unwrap().unwrap().workers;
     workers.into_iter().filter(|worker| worker.unhealthy).map(|worker| worker.name).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_is_unhealthy_whose_node_is_not_ready_or_whose_vm_does_not_run() {
+async fn a_stopped_or_unready_worker_is_unhealthy() {
     let world = World::with(3).await;
     assert_eq!(unhealthy(&world).await, [""; 0]);
     let cordon = |name: &str| {
@@ -28,13 +28,13 @@ async fn a_worker_is_unhealthy_whose_node_is_not_ready_or_whose_vm_does_not_run(
     world.lock().lose_vm("t-w2");
     assert_eq!(unhealthy(&world).await, ["t-w1", "t-w2"]);
     world.lock().lose_power("t-w3");
-    // Kubernetes takes its time to see that.
+    // Kubernetes takes a while to notice that.
     world.lock().nodes.iter_mut().filter(|node| node.name == "t-w3").for_each(|node| node.ready = true);
     assert_eq!(unhealthy(&world).await, ["t-w1", "t-w2", "t-w3"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_can_tell_of_a_worker_is_no_illness() {
+async fn an_unknown_state_is_not_unhealthy() {
     let world = World::with(3).await;
     let vm = |name: &str, change: &dyn Fn(&mut crate::hypervisor::Vm)| {
         let mut state = world.lock();
@@ -58,7 +58,7 @@ async fn what_nobody_can_tell_of_a_worker_is_no_illness() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_whose_vm_is_gone_stays_where_somebody_else_decides_of_it() {
+async fn a_lost_worker_stays_for_its_controller() {
     let world = World::with(2).await;
     let mut kept = world.kept().await.unwrap();
     kept.pool.keeps_lost = true;
@@ -67,7 +67,7 @@ async fn a_worker_whose_vm_is_gone_stays_where_somebody_else_decides_of_it() {
     let (arrived, status) = world.give(Goal::Continue).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-gone"]);
     assert_eq!((status.workers.len(), status.workers[0].state, world.own().len()), (2, State::Running, 1));
-    // By the word of whoever decides it goes, and another one takes its place.
+    // Its controller removes it, and another one replaces it.
     let mut kept = world.kept().await.unwrap();
     let now = world.now();
     kept.machines[0].leave(now, crate::upgrade::Reason::new("workers.unhealthy", "it was not Ready for 300 s"));
@@ -76,9 +76,9 @@ async fn a_worker_whose_vm_is_gone_stays_where_somebody_else_decides_of_it() {
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
 
-/// A snapshot of the storage was taken into its folder, and it was moved out of that itself.
+/// A snapshot of the storage was taken into its folder, and the worker itself was moved out of it.
 #[tokio::test(start_paused = true)]
-async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_looks() {
+async fn a_stopped_copy_makes_no_worker_unhealthy() {
     let world = World::with(2).await;
     let id = world.lock().copy_vm("t-w1").reference.id.clone();
     let own = id.trim_end_matches("-copy").to_owned();
@@ -87,7 +87,7 @@ async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_
     let (arrived, status) = world.give(Goal::GoOn).await.arrived();
     assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.vm-odd"], State::Running));
     assert_eq!(status.workers[0].power, Some(PowerState::Off), "it is not gone");
-    // Where nobody can tell, it is none either, and the others are looked at all the same.
+    // An unknown state is not unhealthy either, and the others are still read.
     world.set_fault(None);
     world.status().await.unwrap();
     let asked = world.lock().calls.iter().position(|(name, _)| *name == "with_bios_uuid");
@@ -96,16 +96,16 @@ async fn a_worker_is_not_unhealthy_whose_copy_is_off_while_it_runs_where_nobody_
     assert!(status.looked && status.workers.iter().all(|worker| !worker.unhealthy), "{status:?}");
     assert!(status.workers[1].available, "{status:?}");
     world.set_fault(None);
-    // One that is off as well is no word of a worker that runs.
+    // A VM that is off as well does not prove that a worker runs.
     world.lock().machines.iter_mut().filter(|machine| machine.vm.reference.id == own).for_each(|machine| {
         machine.vm.power = PowerState::Off;
     });
     assert_eq!(unhealthy(&world).await, ["t-w1"]);
 }
 
-/// A copy of it elsewhere may be on a host that does not answer: what its own node says decides.
+/// A copy of it elsewhere may be on a host that does not answer: its own node decides.
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_does_nothing_is_unhealthy_whatever_has_its_bios_uuid_elsewhere() {
+async fn a_copy_elsewhere_hides_no_unhealthy_worker() {
     let world = World::with(2).await;
     {
         let mut state = world.lock();

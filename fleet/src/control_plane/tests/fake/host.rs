@@ -98,7 +98,7 @@ impl Hypervisor for World {
         self.look("staged", move |state| (state.template == Some(true)).then_some(staged)).await
     }
 
-    /// Two requests: the template is made, and then marked as whole.
+    /// Two requests: the template is created, and then marked as complete.
     async fn import_template(
         &self,
         _: &Path,
@@ -124,7 +124,7 @@ impl Hypervisor for World {
         panic!("a first VM takes no other one's place")
     }
 
-    /// Three requests: the VM is made, it is given its disk, and it is finished.
+    /// Three requests: the VM is created, it gets its disk, and it is completed.
     async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
         let (name, stamp) = (addition.name.to_owned(), addition.stamp.clone());
         assert!(matches!(addition.networks, Networks::Named([network]) if network == "Management"));
@@ -256,7 +256,7 @@ impl Hypervisor for World {
         Ok(state.others_remove)
     }
 
-    /// It looks a last time once that is noted.
+    /// It checks a last time once that is recorded.
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
         permit.prepare().await?;
         let seen = disk.clone();
