@@ -1,6 +1,6 @@
-//! All reconcilers at work, for as long as this process leads: each kind has its own watch and its own queue, and each object under
-//! way its own task, so that one that fails or takes long holds up no other. What changes of an object looks after another one too,
-//! where that one has to act on it: [`triggers`].
+//! Runs all reconcilers while this process leads. Each kind has its own watch and queue. Each object under way has a separate
+//! task: one that fails or takes long does not delay others. A change of an object also reconciles other objects that depend on
+//! it: [`triggers`].
 
 mod announcer;
 mod attempts;
@@ -47,50 +47,49 @@ use crate::term::{Clock, Term, TermEnded, identity};
 pub use self::exec::{name_process, re_exec};
 pub use self::signals::Signals;
 
-/// How long what is under way may take to end once the process is asked to. A lease whose work has not ended is not given back.
+/// How long work may take to end after the process was asked to. If it has not ended by then, the lease is not released.
 const GRACE: Duration = Duration::from_secs(20);
-/// How long changes are gathered before what they are about is looked after: nodes come and go together.
+/// How long changes are collected before a reconcile: nodes often change together.
 const GATHERED: Duration = Duration::from_secs(1);
-/// How many objects of a kind are under way at once.
+/// The number of objects of a kind that are reconciled at once.
 const AT_ONCE: u16 = 16;
-/// The same of clusters and their pools: any number (0 says so to kube). One is under way for as long as its VMs take to be made, and
-/// waits nearly all of that time; how much is asked of a vCenter at once is bounded in its session.
+/// As [`AT_ONCE`], for clusters and their pools. 0 means no limit (kube). A reconcile lasts as long as VMs take, mostly waiting.
+/// The session limits the calls to a vCenter.
 const ALL_AT_ONCE: u16 = 0;
 
-/// How the controller runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How the API server is reached; without it by the service account of this process.
+    /// The kubeconfig for the API server. `None` uses the service account of this process.
     pub kubeconfig: Option<PathBuf>,
-    /// The node that it runs on, as people know it.
+    /// The name of its node in messages.
     pub node: String,
-    /// Where it says whether it is well, on the loopback interface.
+    /// The address of the health check, on the loopback interface.
     pub health: Option<SocketAddr>,
-    /// For how long it leaves a Lease that nobody renews to others.
+    /// How long it leaves an expired Lease to others.
     pub patience: Duration,
-    /// Where it keeps what is of its node alone: snapshots of clusters' stores, which come before their upgrades.
+    /// The directory for files that stay on this node: snapshots that are taken before upgrades.
     pub directory: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
-    /// It was asked to end, and has.
+    /// It was asked to end, and has ended.
     Asked,
-    /// It leads no longer. Whatever is left of its work ends with this image of the program, which is to be begun anew.
+    /// It lost the Lease. The caller executes the program again, which ends all work that is left.
     Lost,
 }
 
-/// Waits until it is elected, and works until it is asked to end (SIGTERM, SIGINT), or leads no longer.
+/// Waits for the election, and works until it is asked to end (SIGTERM, SIGINT) or loses the Lease.
 ///
 /// # Errors
-/// The API server's credentials cannot be read; or it was asked to end, and not all that was under way has in time.
+/// The API server's credentials cannot be read; or the process was asked to end, and not all work has ended in time.
 pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<ExitReason> {
     let api = Api::connect(settings.kubeconfig.as_deref()).await?;
     let health = match settings.health {
         Some(address) => Some(health::listen(address).await?),
         None => None,
     };
-    // It answers for as long as this process has turns to give.
+    // It answers while the runtime polls its tasks.
     let _answering = health.map(|listener| tokio::spawn(health::answers(listener)));
     let (asked, stopping) = watch::channel(false);
     let signals = signals.listen()?;
@@ -98,11 +97,11 @@ pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<ExitR
     tokio::pin!(leading);
     tokio::select! {
         biased;
-        // One that is not read here is read by the program that is begun anew.
+        // A signal that is not read here is read by the program that is executed again.
         read = signals.asked() => read?,
         led = &mut leading => {
             if led.is_err() {
-                log::warn!("this program begins anew, so that nothing of its term goes on, and stands for election again");
+                log::warn!("this program starts again, so that nothing of its term continues, and takes part in the election again");
             }
             return Ok(if led.is_ok() { ExitReason::Asked } else { ExitReason::Lost });
         }
@@ -112,16 +111,16 @@ pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<ExitR
     Ok(ExitReason::Asked)
 }
 
-/// The same with an API server, until it is asked to end.
+/// Leads on an API server, until it is asked to end.
 ///
 /// # Errors
-/// This process leads no longer.
+/// The term has ended.
 pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> Result<(), TermEnded> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
     let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience)
         .having_led(was_re_executed())
         .until(stopping.clone());
-    // It waits for others just because it is of another build.
+    // Any other patience means that this is another build.
     let (directory, node, is_marked) = (settings.directory.clone(), settings.node.clone(), settings.patience.is_zero());
     let work = |term: Term| async move {
         let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
@@ -135,7 +134,7 @@ pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>
     candidate.lead(work).await
 }
 
-/// Has all kinds looked after, until all are asked to end and have, or their time for that is over.
+/// Runs all reconcilers until they are asked to end and have ended, or [`GRACE`] is over.
 async fn looks_after_all(client: &Client, context: &Arc<Context>, mut stopping: watch::Receiver<bool>) {
     let work = Controllers { client: client.clone(), context: Arc::clone(context), stopping: stopping.clone() };
     let all = join_all([
@@ -208,7 +207,7 @@ impl Controllers {
         let controller = self.watches::<NodeImage>();
         let images = controller.store();
         let providers = Watched::<Provider>::all(self.client.clone());
-        // What is free on it changes all the time, and concerns no image.
+        // Changes of the free capacity are frequent, and do not concern images.
         let is_new = |provider: &Provider| {
             let observed = provider.status.as_ref().map(|status| status.observed_generation);
             provider.metadata.generation != observed
@@ -242,10 +241,10 @@ impl Controllers {
         self.works(controller, node_pool::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
     }
 
-    /// Announces what is new of what people look at, for ever.
+    /// Publishes Events of changed conditions, for ever.
     async fn announces(&self) {
         let identity = self.context.term.identity();
-        // As an Event takes it: at most 128 characters.
+        // The limit of an Event's field: 128 characters.
         let instance = identity.chars().take(128).collect();
         let reporter = Reporter { controller: ACCOUNT.to_owned(), instance: Some(instance) };
         let announcer = || Announcer::new(self.client.clone(), reporter.clone());
@@ -265,7 +264,7 @@ impl Controllers {
         Controller::new(Watched::<K>::all(self.client.clone()), watcher::Config::default())
     }
 
-    /// Reconciles until it is asked to end and what is under way has.
+    /// Reconciles until it is asked to end and all work under way has ended.
     fn works<K, F>(
         &self,
         controller: Controller<K>,
@@ -281,7 +280,7 @@ impl Controllers {
             let _ = stopping.wait_for(|asked| *asked).await;
         });
         let (store, mut ending) = (controller.store(), self.stopping.clone());
-        // Before all objects of the kind are seen nothing of it is under way, and what waits for them does not end by itself.
+        // Before the first list is complete no object is under way, and the wait for it does not end by itself.
         let unseen = async move {
             let _ = ending.wait_for(|asked| *asked).await;
             if store.wait_until_ready().now_or_never().is_some() {
@@ -299,7 +298,7 @@ impl Controllers {
         let again = move |object: Arc<K>, trouble: &ReconcileError, _| trouble.again(counted.of(&object));
         let controller = controller.with_config(config).graceful_shutdown_on(asked);
         let done = controller.run(reconcile, again, Arc::clone(&self.context)).for_each(|done| {
-            // What a reconciler says was said already; the rest is of the watch, which goes on by itself.
+            // Errors of reconciles are logged already. The others are from the watch, which continues by itself.
             if let Err(error @ kube::runtime::controller::Error::QueueError(_)) = done {
                 log::warn!("watching {}: {error}", K::plural(&()));
             }
@@ -323,7 +322,7 @@ fn at_most(objects: u16) -> Config {
     Config::default().concurrency(objects)
 }
 
-/// Those of a kind that something is so of, in the order of their names.
+/// The matching objects of a kind.
 fn named<K>(store: &Store<K>, is_meant: impl Fn(&K) -> bool) -> Vec<ObjectRef<K>>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
@@ -331,7 +330,7 @@ where
     store.state().iter().filter(|object| is_meant(object)).map(|object| ObjectRef::from_obj(&**object)).collect()
 }
 
-/// The addresses of one that is on its way out: of others nothing is to be done.
+/// The addresses of a claimant that is being deleted. Those of others need no reconcile.
 fn claimed<K: Resource<DynamicType = ()>>(addresses: &Store<PoolAddress>, claimant: &K) -> Vec<ObjectRef<PoolAddress>> {
     let meta = claimant.meta();
     if meta.deletion_timestamp.is_none() {
