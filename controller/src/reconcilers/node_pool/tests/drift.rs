@@ -111,7 +111,7 @@ async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
     pooled.reconcile().await.unwrap();
     let words = pooled.words();
     assert!(pooled.has_drifted() && words.contains("not adopted yet"), "{words}");
-    let is_told = words.contains("taken by somebody in another namespace by now");
+    let is_told = words.contains("now taken by a claimant in another namespace");
     assert!(is_told && !words.contains("bank-cp1"), "{words}");
     assert!(pooled.0.api.named("machines", "shop-general-w2").is_none());
     pooled.0.reconcile().await.unwrap();
