@@ -174,8 +174,8 @@ impl Reconciler<'_> {
     }
 }
 
-/// Why workers of a pool may be newer than the database. The pool says so, its last look failed, or there was none in this term.
-/// Without a look its status may be from before a restore. `None` if they are not, or if the pool is one too many for its
+/// Why workers of a pool may be newer than the database. The pool says so, its last look failed, or it was not looked at in this
+/// term. Without a look its status may be from before a restore. `None` if they are not, or if the pool is one too many for its
 /// cluster: such a pool is not looked at.
 fn awaits(pool: &NodePool, all: &[NodePool], looks: &ObservedGenerations) -> Option<String> {
     let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
