@@ -95,7 +95,7 @@ impl Reconciler<'_> {
         use TenantClusterReason::{ControlPlaneUnfit, PreflightNotKnown};
         let name = image.name_any();
         let Some(target) = target(image) else {
-            let words = format!("the build of the NodeImage {name} is not known yet");
+            let words = format!("it is not known yet which build the NodeImage {name} is");
             return Change::Blocked(Obstacle::new(PreflightNotKnown, words));
         };
         match operator.plans(&target, &options(cluster, None)).await {
@@ -153,7 +153,7 @@ impl Reconciler<'_> {
             return Ok(Some(Change::Blocked(obstacle)));
         }
         let Some(target) = target(image) else {
-            let words = format!("the build of the NodeImage {} is not known yet", image.name_any());
+            let words = format!("it is not known yet which build the NodeImage {} is", image.name_any());
             return Ok(Some(Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words))));
         };
         Ok(match operator.plans(&target, &options(cluster, Some(size))).await {
