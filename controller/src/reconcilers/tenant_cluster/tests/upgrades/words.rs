@@ -93,7 +93,7 @@ async fn requests_on_former_operations_are_rejected() {
 
 /// A run that ends before it changed the journal leaves the request to the next one.
 #[tokio::test(start_paused = true)]
-async fn an_unrecorded_rollback_is_left_to_the_next_run() {
+async fn an_unrecorded_rollback_reaches_the_next_run() {
     let mut world = World::upgradable().await;
     world.goes_to(NEW);
     let done = world.ends_its_term_at_a_detach().await;
