@@ -1,5 +1,5 @@
-//! The program itself at a stand-in of an API server, which keeps Leases and has no objects of any other kind: what becomes of its process
-//! when it leads no longer, and when it is asked to end.
+//! Tests of the program on a fake API server that stores Leases only. They check the process when it loses the Lease, and when it
+//! is asked to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,25 +18,24 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kaas-system/leases";
-/// The Lease by which one leads.
+/// The Lease of the election.
 const LEASE: &str = "kaas-controller";
-/// What the program says before it begins anew.
+/// The begin of the log line before the program is executed again.
 const ANEW: &str = "the controller starts again";
-/// What anything here may take. None takes more than seconds.
+/// The limit of each wait. None takes more than seconds.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What the stand-in keeps.
 #[derive(Default)]
 struct Kept {
     leases: BTreeMap<String, Value>,
     version: u64,
-    /// A part of what is asked, if any, that gets no answer.
+    /// Requests whose target contains this get no answer.
     silent: Option<&'static str>,
     /// How often the Lease was read.
     reads: usize,
-    /// How often somebody has begun to watch objects of a kind.
+    /// How many watches were opened.
     watches: usize,
-    /// The connections that are open, by numbers in the order in which they were made, and how many were.
+    /// The open connections, numbered in the order of their begin, and how many there were.
     open: BTreeSet<usize>,
     made: usize,
 }
@@ -49,13 +48,13 @@ impl Kept {
         (200, lease)
     }
 
-    /// Who leads, or nobody.
+    /// The leader. Empty without a leader.
     fn holder(&self) -> String {
         let lease = self.leases.get(LEASE).map(|lease| &lease["spec"]["holderIdentity"]);
         lease.and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 
-    /// Gives the Lease to somebody, as nobody but a person does.
+    /// Changes the holder of the Lease, as only an operator would.
     fn give(&mut self, holder: &str) {
         let mut lease = self.leases.get(LEASE).cloned().unwrap_or_else(|| json!({"metadata": {"name": LEASE}}));
         lease["spec"]["holderIdentity"] = holder.into();
@@ -95,7 +94,7 @@ fn refused(code: u16, reason: &str) -> (u16, Value) {
     (code, status)
 }
 
-/// Answers one connection until it is closed (RFC 9112).
+/// Answers the requests of one connection until it is closed (RFC 9112).
 fn serve(mut stream: TcpStream, kept: &Mutex<Kept>) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     loop {
@@ -126,7 +125,7 @@ fn serve(mut stream: TcpStream, kept: &Mutex<Kept>) -> io::Result<()> {
             kept.silent.is_some_and(|part| target.contains(part))
         };
         if watches || is_silent {
-            // Nothing happens for as long as somebody watches, or waits for the answer.
+            // A watch reports nothing, and a silent request gets no answer.
             return reader.read_to_end(&mut Vec::new()).map(drop);
         }
         let path = target.split('?').next().unwrap_or_default();
@@ -139,7 +138,7 @@ fn serve(mut stream: TcpStream, kept: &Mutex<Kept>) -> io::Result<()> {
     }
 }
 
-/// The stand-in, and a directory with what leads to it.
+/// The fake API server, and a directory with a kubeconfig for it.
 struct Bed {
     kept: Arc<Mutex<Kept>>,
     directory: TempDir,
@@ -150,7 +149,7 @@ impl Bed {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let bed = Self { kept: Arc::default(), directory: tempfile::tempdir().unwrap() };
-        // Nobody is asked by TLS; without an authority those of this machine would be looked for.
+        // The server has no TLS. Without a CA the client would look for those of this machine.
         let key = KeyPair::generate().unwrap();
         let authority = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
         let file = bed.path("authority.pem");
@@ -175,7 +174,7 @@ impl Bed {
                         kept.open.insert(number);
                         number
                     };
-                    // Who asks may have gone.
+                    // The client may have closed the connection.
                     let _ = serve(stream, &kept);
                     kept.lock().unwrap().open.remove(&number);
                 });
@@ -192,30 +191,30 @@ impl Bed {
         self.directory.path().join(name)
     }
 
-    /// Begins it, with these arguments besides.
+    /// Starts the program with these further arguments.
     fn begin(&self, more: &[&str]) -> Running<'_> {
         let said = fs::File::create(self.path("said")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_kaas-controller"));
-        // What the test's environment says, such as of a proxy, is not for it.
+        // The program must not see the test's environment, such as a proxy.
         command.env_clear().args(["run", "--node=here", "--kubeconfig=kubeconfig", "--directory=kept"]).args(more);
         command.current_dir(self.directory.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         Running { bed: self, child: command.spawn().unwrap() }
     }
 }
 
-/// The program at work. It is killed with the test.
+/// The running program. It is killed at the end of the test.
 struct Running<'b> {
     bed: &'b Bed,
     child: Child,
 }
 
 impl Running<'_> {
-    /// What it has said.
+    /// Its log.
     fn said(&self) -> String {
         fs::read_to_string(self.bed.path("said")).unwrap()
     }
 
-    /// Waits until something is so, while the process lives.
+    /// Waits for a condition, while the process runs.
     #[track_caller]
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
@@ -227,7 +226,7 @@ impl Running<'_> {
         }
     }
 
-    /// Waits until one of its names leads that is not this one, and says which.
+    /// Waits until it leads with a name other than this one, and returns the name.
     #[track_caller]
     fn leads(&mut self, not: &str) -> String {
         let holds = |running: &Self| {
@@ -254,7 +253,7 @@ impl Running<'_> {
         }
     }
 
-    /// What the kernel says of its process.
+    /// The content of a file of its process in /proc.
     fn of_kernel(&self, file: &str) -> Vec<u8> {
         fs::read(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }
@@ -268,12 +267,12 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Who has lost the Lease stands for election again: in the same process, by another name, with nothing left of what it had open. It gives
-/// the Lease back when it is asked to end. Whoever asks whether it is well is answered before and afterwards.
+/// A leader that has lost the Lease takes part in the election again: in the same process, with a new name, without its former
+/// connections. It releases the Lease when it is asked to end. The health check answers before and afterwards.
 #[test]
-fn who_leads_no_longer_begins_anew_in_its_process_and_leads_again() {
+fn a_lost_lease_restarts_the_program() {
     let bed = Bed::start();
-    // One of this process alone: no connection begins at such an address.
+    // An address of this process only: no outgoing connection uses it.
     let [.., third, fourth] = std::process::id().to_be_bytes();
     let health = format!("127.77.{third}.{fourth}:9442");
     let is_well = || {
@@ -303,22 +302,22 @@ fn who_leads_no_longer_begins_anew_in_its_process_and_leads_again() {
     assert_eq!(bed.kept().holder(), "", "{}", running.said());
 }
 
-/// Whoever removes the Lease of a leader, and the mark that there was one: what its term has begun last may still arrive.
+/// The Lease and the mark of a leader are deleted. The last requests of its term may still arrive.
 #[test]
-fn who_begins_anew_is_not_the_first_of_all() {
+fn a_restarted_program_is_never_the_first() {
     let bed = Bed::start();
     let mut running = bed.begin(&[]);
     running.leads("");
-    // The stand-in keeps no ConfigMap: the mark is new each time.
+    // The fake API server has no ConfigMaps: the mark is new each time.
     bed.kept().leases.clear();
     running.until("it begins anew", |running| running.said().contains(ANEW));
     running.until("there is a Lease", |running| !running.bed.kept().holder().is_empty());
-    assert_eq!(bed.kept().holder(), "nobody that is known", "{}", running.said());
+    assert_eq!(bed.kept().holder(), "unknown", "{}", running.said());
 }
 
-/// It is heard whenever it is asked to end, also right when it begins anew, before it has opened anything.
+/// A signal is read at any time, also when the program is executed again and has opened nothing yet.
 #[test]
-fn who_is_asked_to_end_while_it_begins_anew_or_waits_ends() {
+fn a_signal_ends_a_restart_or_a_wait() {
     let bed = Bed::start();
     let mut running = bed.begin(&[]);
     running.leads("");
@@ -336,9 +335,9 @@ fn who_is_asked_to_end_while_it_begins_anew_or_waits_ends() {
     assert_eq!(bed.kept().holder(), "somebody");
 }
 
-/// Who is asked to end before it has seen all kinds has nothing of them under way, and gives the Lease back.
+/// Before the first lists are complete no object is under way, so the Lease is released.
 #[test]
-fn who_is_asked_to_end_before_it_has_seen_all_gives_the_lease_back() {
+fn a_signal_before_the_lists_releases_the_lease() {
     let bed = Bed::start();
     bed.kept().silent = Some("/ippools?");
     let mut running = bed.begin(&[]);
@@ -349,9 +348,9 @@ fn who_is_asked_to_end_before_it_has_seen_all_gives_the_lease_back() {
     assert_eq!(bed.kept().holder(), "", "{}", running.said());
 }
 
-/// What does not go away by itself ends the process, as whoever has started it expects.
+/// An error that does not go away ends the process, so that the container runtime restarts it.
 #[test]
-fn what_is_no_lost_lease_ends_the_process() {
+fn other_errors_end_the_process() {
     let bed = Bed::start();
     fs::write(bed.path("kubeconfig"), "nonsense: [").unwrap();
     let mut running = bed.begin(&[]);

@@ -1,4 +1,4 @@
-//! The Lease by which a leader is elected, the mark that one was, and what a candidate does next. Pure.
+//! The Lease that elects a leader, the mark of a former leader, and the next step of a candidate. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,39 +15,39 @@ use crate::term::TERM;
 
 pub const NAME: &str = "kaas-controller";
 
-/// The name of a ConfigMap: where it is, a controller may have led. It is made before the first one is elected, and stays. It is of another
-/// kind than the Lease: who removes all of one kind does not remove both.
+/// The name of a ConfigMap, the mark: if it exists, a controller may have led. It is created before the first election and never
+/// deleted. It is of a different kind from the Lease, so that deleting all objects of one kind does not delete both.
 pub const MARK: &str = "kaas-controller-led";
-/// What a person reads there.
+/// The description of the mark, for the operator.
 const MARK_SAYS: &str = "A controller may have led here: where the Lease kaas-controller is removed, the next one waits until that one has \
                          ended. Do not remove both.";
 
-/// Who may have held a Lease that was removed.
-pub const UNKNOWN: &str = "nobody that is known";
+/// The holder of a Lease that was created in place of a deleted one: its former holder is unknown.
+pub const UNKNOWN: &str = "unknown";
 
-/// How long after its last renewal a lease may be another's. The leader has begun nothing for a while by then: its term is over, and
-/// so is what a hold of a cluster has permitted last.
+/// How long after its last renewal another candidate may take the Lease. By then the term of the leader is over, and so is the
+/// last permission of a cluster's lease.
 pub const LEASE: Duration = TERM.saturating_add(WINDOW);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElectionStep {
-    /// It makes the Lease its own.
+    /// Take the Lease.
     Take(PreviousHolder),
-    /// It looks again after a while.
+    /// Look again after a while.
     Wait,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreviousHolder {
-    /// Nobody at all: this one has made the mark, and the Lease after it.
+    /// There was no leader before: this candidate has created the mark, and the Lease after it.
     Nobody,
-    /// Somebody who has given it back, and had ended all work by then.
+    /// The former leader released it, after all its work had ended.
     Released,
-    /// Somebody who was not heard for so long that nothing more is begun; what was begun last may still arrive.
+    /// The former leader did not renew it in time. It begins nothing more, but its last request may still arrive.
     Silent,
 }
 
-/// A Lease as it was seen, since when.
+/// The spec of a Lease, and since when it has been unchanged.
 #[derive(Clone, Debug)]
 pub struct ObservedLease {
     spec: LeaseSpec,
@@ -55,7 +55,7 @@ pub struct ObservedLease {
 }
 
 impl ObservedLease {
-    /// Notes how it is at a time of this machine's own clock: those of other machines are not gone by.
+    /// Records the Lease at a time of this machine's clock. Clocks of other machines are not used.
     pub fn noted(before: Option<Self>, lease: &Lease, now: Duration) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         match before {
@@ -64,13 +64,13 @@ impl ObservedLease {
         }
     }
 
-    /// What whoever has this name does at this time, who takes nothing that others may want before it was left alone for so long.
+    /// The next step of the candidate with this name. It takes the Lease after it was unchanged for at least `patience`.
     pub fn next(&self, own: &str, now: Duration, patience: Duration) -> ElectionStep {
         let alone = now.saturating_sub(self.since);
         match self.spec.holder_identity.as_deref().unwrap_or_default() {
             "" if alone < patience => ElectionStep::Wait,
             "" => ElectionStep::Take(PreviousHolder::Released),
-            // By a request whose answer was lost. Who led before that is not known any more.
+            // An earlier request took it, and the answer was lost. The leader before that is unknown.
             holder if holder == own => ElectionStep::Take(PreviousHolder::Silent),
             _ => {
                 let said = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
@@ -81,17 +81,16 @@ impl ObservedLease {
     }
 }
 
-/// Whether somebody holds it.
+/// Whether this name holds the Lease.
 pub fn is_held_by(lease: &Lease, own: &str) -> bool {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(own)
 }
 
-/// A Lease that nobody has made yet, held by this one.
+/// A new Lease that this name holds.
 pub fn new(own: &str, now: Timestamp) -> Lease {
     taken(&Lease { metadata: named(NAME), spec: None }, own, now)
 }
 
-/// The mark that a controller may have led.
 pub fn mark() -> ConfigMap {
     let says = BTreeMap::from([("kubernetes.io/description".to_owned(), MARK_SAYS.to_owned())]);
     ConfigMap { metadata: ObjectMeta { annotations: Some(says), ..named(MARK) }, ..ConfigMap::default() }
@@ -101,7 +100,7 @@ fn named(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), namespace: Some(SYSTEM.to_owned()), ..ObjectMeta::default() }
 }
 
-/// The same Lease, held by this one from now on.
+/// The Lease, held by this name from now on.
 pub fn taken(lease: &Lease, own: &str, now: Timestamp) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
     let spec = LeaseSpec {
@@ -114,7 +113,8 @@ pub fn taken(lease: &Lease, own: &str, now: Timestamp) -> Lease {
     renewed(&Lease { spec: Some(spec), ..lease.clone() }, now)
 }
 
-/// The same Lease, renewed. It is another one than before, whatever the clock says: that is what candidates go by.
+/// The Lease, renewed. The time always differs from the former one, even if the clock did not advance: candidates compare the
+/// specs.
 pub fn renewed(lease: &Lease, now: Timestamp) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
     let now = match &before.renew_time {
@@ -124,7 +124,7 @@ pub fn renewed(lease: &Lease, now: Timestamp) -> Lease {
     Lease { spec: Some(LeaseSpec { renew_time: Some(MicroTime(now)), ..before }), ..lease.clone() }
 }
 
-/// The same Lease, held by nobody.
+/// The Lease without a holder.
 pub fn released(lease: &Lease) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
     Lease { spec: Some(LeaseSpec { holder_identity: Some(String::new()), ..before }), ..lease.clone() }
@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_once_it_was_not_renewed_for_as_long_as_it_says_and_never_less() {
+    fn an_expired_lease_is_taken() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let lease = new("one", at(1000));
         let seen = ObservedLease::noted(None, &lease, second(5));
         assert_eq!(seen.next("two", second(24), NONE), ElectionStep::Wait);
         assert_eq!(seen.next("two", second(25), NONE), ElectionStep::Take(PreviousHolder::Silent));
-        // Its clock may stand still: what was renewed is another one all the same.
+        // The clock may not have advanced: the renewed Lease differs anyway.
         let again = renewed(&lease, at(1000));
         let seen = ObservedLease::noted(Some(seen), &again, second(24));
         assert_eq!(seen.next("two", second(43), NONE), ElectionStep::Wait);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_is_taken_at_once_and_each_change_of_hands_is_counted() {
+    fn a_released_lease_is_taken_and_counted() {
         let now = Timestamp::from_second(1000).unwrap();
         let lease = released(&renewed(&new("one", now), now));
         assert!(!is_held_by(&lease, "one"));
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_patient_takes_what_others_leave_alone_and_its_own_at_once() {
+    fn a_patient_candidate_takes_its_own_lease_immediately() {
         let (now, patience) = (Timestamp::from_second(1000).unwrap(), second(60));
         let held = new("one", now);
         for lease in [held.clone(), released(&held)] {
             let seen = ObservedLease::noted(None, &lease, second(5));
             assert_eq!(seen.next("two", second(64), patience), ElectionStep::Wait);
             assert!(matches!(seen.next("two", second(65), patience), ElectionStep::Take(_)));
-            // Each renewal begins the wait anew.
+            // Each renewal starts the wait again.
             let seen = ObservedLease::noted(Some(seen), &renewed(&lease, now), second(60));
             assert_eq!(seen.next("two", second(119), patience), ElectionStep::Wait);
         }

@@ -1,8 +1,8 @@
-//! Who of several controllers leads: the one that holds a Lease. It works for as long as it can renew that: its term ends by the
-//! clock, before the Lease can be another's. Whoever follows somebody that was not heard any more waits besides until the last
-//! request of that one has arrived or failed. Nobody waits for a leader that never was: by a mark that is made before the first one is
-//! elected, and stays, a Lease that was removed is told from one that was never there. Who has seen the Lease, or has led, is never the
-//! first, whatever was removed. Knows nothing of the work.
+//! Elects one of several controllers as the leader: the holder of a Lease. It works while it can renew the Lease. Its term ends
+//! by the clock, before another candidate may take the Lease. If the former leader did not release it, the next one also waits
+//! until the last request of that one has arrived or failed. The first leader of all does not wait. A mark distinguishes it: a
+//! ConfigMap that is created before the first election and never deleted. A candidate that has seen the Lease, or has led, is
+//! never the first. This room does not know the work.
 
 mod lease;
 #[cfg(test)]
@@ -25,56 +25,55 @@ use crate::term::{Clock, Term, TermEnded};
 
 pub use self::lease::LEASE;
 
-/// So often a leader renews its lease, and a candidate looks.
+/// The interval of renewals by a leader, and of looks by a candidate.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How long a controller of a build that is not to lead leaves the Lease to others: they look every few seconds, and one that
-/// starts anew is there by then.
+/// How long a controller of another build leaves the Lease to others. They look every few seconds, and a restart takes less than
+/// that.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So often a leader makes the mark, which is no news where nobody has removed it.
+/// How often a leader creates the mark, in case it was deleted.
 const MARKING: Duration = Duration::from_secs(60);
-/// How long one request of either may take: a term has room for several.
+/// The limit of one request. A term has time for several.
 const LIMIT: Duration = Duration::from_secs(4);
-/// How long giving the Lease back may take: who has asked this process to end leaves it that much besides what its work may take.
+/// The limit for releasing the Lease. The grace period of the process needs this time in addition to that for the work.
 const GIVING: Duration = Duration::from_secs(12);
 
-/// For how long a Lease that nobody renews is left to others by a controller of a build, where one build is marked as that of the
-/// cluster: while the images of nodes are swapped, the build leads that the cluster's kinds were made by, as long as it is there.
+/// How long a controller of a build leaves an expired Lease to others. `marked` is the build whose definitions of kinds the
+/// cluster has. During an upgrade of the control cluster that build leads as long as a node runs it.
 pub fn patience(build: &str, marked: &str) -> Duration {
     if build == marked { Duration::ZERO } else { PATIENCE }
 }
 
-/// One of those of whom one leads.
 pub struct Candidate {
     objects: Arc<dyn Objects>,
     clock: Clock,
     identity: String,
     patience: Duration,
-    /// Whether its program has led in this process before.
+    /// Whether the program has led in this process before.
     has_led: bool,
-    /// True once this process is asked to end.
+    /// True once this process was asked to end.
     stopping: watch::Receiver<bool>,
     of: Collection,
 }
 
 #[derive(Default)]
 struct CandidateState {
-    /// The Lease, once it was there.
+    /// The Lease, once it was seen.
     seen: Option<ObservedLease>,
-    /// Whether it has looked for the mark, and was answered.
+    /// Whether it has created or found the mark.
     has_marked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
-    /// It was not there, and is.
+    /// It was created.
     Made,
-    /// It was there.
+    /// It existed already.
     There,
-    /// It is not to be had, or nobody knows whether it was made here: somebody may have led who has not made it either.
+    /// It could not be created, or the answer was lost. There may have been another leader.
     NotHad,
 }
 
-/// Who was elected, with what was written for that.
+/// A won election: the term, and the Lease as it was written.
 struct Elected {
     term: Term,
     lease: Lease,
@@ -82,7 +81,7 @@ struct Elected {
 }
 
 impl Candidate {
-    /// Who has this name, which nobody else has, at an API server, and stands for a Lease that others have left alone for so long.
+    /// A candidate with this unique name, which takes the Lease after it was unchanged for `patience`.
     pub fn new(objects: Arc<dyn Objects>, clock: Clock, identity: &str, patience: Duration) -> Self {
         let of = Collection::of::<Lease>(Some(SYSTEM));
         // Without a sender the value never changes.
@@ -90,7 +89,7 @@ impl Candidate {
         Self { objects, clock, identity: identity.to_owned(), patience, has_led: false, stopping, of }
     }
 
-    /// The same one, whose program may have led in this process before: it is not the first of all.
+    /// Sets whether the program may have led in this process before: then it is not the first leader of all.
     pub fn having_led(self, has_led: bool) -> Self {
         Self { has_led, ..self }
     }
@@ -116,7 +115,7 @@ impl Candidate {
             sleep(wait).await;
             work(term.clone()).await;
         };
-        // What is over is not worked on once more.
+        // The work is not polled again after the term.
         let done = tokio::select! {
             biased;
             () = self.renews(&term, &mut lease) => false,
@@ -130,8 +129,8 @@ impl Candidate {
         Ok(())
     }
 
-    /// Waits for the election; none if this process is asked to end before. A try that has begun is waited for: its last request may have
-    /// taken the Lease, which nothing but its answer says.
+    /// Waits for the election. `None` if this process is asked to end first. An attempt that has begun is completed: its last
+    /// request may have taken the Lease, which only the answer shows.
     async fn elected(&self) -> Option<Elected> {
         let (mut known, mut stopping) = (CandidateState::default(), self.stopping.clone());
         while !*stopping.borrow() {
@@ -159,29 +158,29 @@ impl Candidate {
         let noted = ObservedLease::noted(known.seen.take(), &lease, now);
         let next = noted.next(&self.identity, now, self.patience);
         known.seen = Some(noted);
-        // Of a version that made no mark, or of one that is restored; or somebody has removed it.
+        // The mark may be missing: an earlier version made none, or it was deleted.
         if !known.has_marked || next != ElectionStep::Wait {
-            // Who takes a Lease that is there is never the first: it waits for no mark, and makes it once it can.
+            // A candidate that takes an existing Lease is never the first. It does not wait for the mark, and creates it later.
             self.marks_once(known).await;
         }
         let ElectionStep::Take(before) = next else { return Ok(None) };
         let taken = lease::taken(&lease, &self.identity, self.clock.time().0);
-        // What was asked before takes nothing from the term.
+        // The requests before are not part of the term.
         let begun = self.clock.now();
         match self.asked(self.objects.replace(&self.of, &value(&taken)?)).await {
             Ok(lease) => {
                 let term = Term::elected(&self.identity, self.clock.clone(), begun);
                 Ok(Some(Elected { term, lease: read(lease)?, before }))
             }
-            // Somebody else was faster.
+            // Another candidate took it first.
             Err(Failure::Changed) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Makes the Lease where there is none. Who has made the mark, and has neither seen the Lease nor led, holds it at once: nobody was
-    /// elected before, and whoever may be meanwhile waits longer than this term lasts, which counts from before the mark. Else somebody may
-    /// have led by a Lease that was removed: it is as if that one had renewed it just now.
+    /// Creates a missing Lease. A candidate that created the mark, and has neither seen the Lease nor led, holds it at once:
+    /// there was no leader before. Another candidate would wait longer than this term, which counts from before the mark. Any
+    /// other candidate creates it with an unknown holder, as if a leader of a deleted Lease had renewed it just now.
     async fn makes(&self, known: &mut CandidateState) -> Result<Option<Elected>, Failure> {
         let begun = self.clock.now();
         let mark = self.marks_once(known).await;
@@ -196,23 +195,23 @@ impl Candidate {
         Ok(Some(Elected { term, lease: read(made)?, before: PreviousHolder::Nobody }))
     }
 
-    /// Makes the mark: [`Mark::Made`] for one alone as long as it stays. While the images of nodes are swapped a leader may not have the
-    /// right to: it comes with the kinds of its version.
+    /// Creates the mark. [`Mark::Made`] for one candidate only, unless the mark is deleted. During an upgrade of the control
+    /// cluster a leader may lack the right: it comes with the objects of its version.
     async fn marks(&self) -> Result<Mark, Failure> {
         let of = Collection::of::<ConfigMap>(Some(SYSTEM));
         match self.asked(self.objects.create(&of, &value(&lease::mark())?)).await {
             Ok(_) => Ok(Mark::Made),
             Err(Failure::Exists) => Ok(Mark::There),
             Err(Failure::Refused(words)) => {
-                log::info!("the ConfigMap {} is not made, and nobody is the first to lead: {words}", lease::MARK);
+                log::info!("the ConfigMap {} is not created, so no leader is the first: {words}", lease::MARK);
                 Ok(Mark::NotHad)
             }
             Err(failure) => Err(failure),
         }
     }
 
-    /// The same of a candidate. Nobody stays without a leader for want of the mark: an admission webhook that is asked about ConfigMaps, and
-    /// is down, may keep it from being made for long.
+    /// As `marks`, for a candidate. Without the mark it can still lead: an admission webhook for ConfigMaps that is down may
+    /// prevent the mark for long.
     async fn marks_once(&self, known: &mut CandidateState) -> Mark {
         match self.marks().await {
             Ok(mark) => {
@@ -220,16 +219,13 @@ impl Candidate {
                 mark
             }
             Err(failure) => {
-                log::info!(
-                    "making the ConfigMap {}, without which nobody is the first to lead: {failure}",
-                    lease::MARK
-                );
+                log::info!("creating the ConfigMap {}, without which no leader is the first: {failure}", lease::MARK);
                 Mark::NotHad
             }
         }
     }
 
-    /// Makes the mark again and again: somebody may remove it, or it could not be made.
+    /// Creates the mark periodically, in case it was deleted or could not be created before.
     async fn keeps_marked(&self) {
         loop {
             sleep(MARKING).await;
@@ -239,7 +235,7 @@ impl Candidate {
         }
     }
 
-    /// Renews a term until it is over. Of an answer that is lost nobody knows whether it was renewed: it counts as not.
+    /// Renews a term until it is over. A renewal whose answer was lost does not count.
     async fn renews(&self, term: &Term, lease: &mut Lease) {
         let renewing = async {
             loop {
@@ -266,7 +262,7 @@ impl Candidate {
         }
     }
 
-    /// Renews the Lease: true if it is still this one's.
+    /// Renews the Lease. False if it has another holder.
     async fn renewed(&self, lease: &mut Lease) -> Result<bool, Failure> {
         let renewed = lease::renewed(lease, self.clock.time().0);
         match self.asked(self.objects.replace(&self.of, &value(&renewed)?)).await {
@@ -274,7 +270,7 @@ impl Candidate {
                 *lease = read(written)?;
                 Ok(true)
             }
-            // By itself, if an answer was lost, by a person, or by who has taken it.
+            // Changed by an own request whose answer was lost, by the operator, or by another leader.
             Err(Failure::Changed) => {
                 let now: Lease = read(self.asked(self.objects.get(&self.of, NAME)).await?)?;
                 if !lease::is_held_by(&now, &self.identity) {
@@ -288,14 +284,14 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease back, however often an answer is lost, for as long as there is time for that.
+    /// Releases the Lease. A lost answer is tried again, within [`GIVING`].
     async fn gives_back(&self, lease: Lease) {
         let mut last = Some(lease);
         let giving = async {
             loop {
                 match self.given_back(last.take()).await {
                     Ok(()) => return,
-                    // It was renewed by a request whose answer was not waited for.
+                    // A request whose answer was not awaited renewed it.
                     Err(Failure::Changed) => {}
                     Err(failure) => {
                         log::info!("giving the Lease back: {failure}");
@@ -309,7 +305,7 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease back as it was written last, or as it is now. One that is another's by now, or was removed, is left alone.
+    /// Releases the Lease as it was last written, or as it is now. A Lease of another holder, or a deleted one, stays as it is.
     async fn given_back(&self, last: Option<Lease>) -> Result<(), Failure> {
         let held = match last {
             Some(lease) => lease,

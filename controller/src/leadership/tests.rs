@@ -1,4 +1,4 @@
-//! Several controllers at one API server whose answers are lost, by a clock that is not waited for.
+//! Several controllers on one API server whose answers get lost, with a paused clock.
 
 mod mark;
 
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::reach::in_memory::{Fault, InMemory};
 
-/// Who has worked when.
+/// The controllers that worked, with the times.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(Duration, String)>>>);
 
@@ -21,7 +21,7 @@ impl Log {
         self.0.lock().unwrap().clone()
     }
 
-    /// From when on somebody works, who does it as often as can be.
+    /// The first time at which a controller worked. It works in short intervals.
     fn first(&self, who: &str) -> Option<Duration> {
         self.all().iter().find(|(_, by)| by == who).map(|(at, _)| *at)
     }
@@ -30,7 +30,7 @@ impl Log {
         self.all().iter().rfind(|(_, by)| by == who).map(|(at, _)| *at)
     }
 
-    /// Nobody works while somebody else may, nor comes back.
+    /// Checks that one controller works at a time, and that none works again after another one.
     fn is_sound(&self, what: &str) {
         let mut ended: Vec<String> = Vec::new();
         for pair in self.all().windows(2) {
@@ -43,17 +43,17 @@ impl Log {
     }
 }
 
-/// An API server that one of them may be cut off from, may make no ConfigMaps at, or cannot, or may meet another one at.
+/// An API server whose answers can stop, that can reject ConfigMaps, or on which another candidate creates the Lease first.
 #[derive(Clone, Default)]
 struct Cut {
     api: InMemory,
     is_cut: Arc<AtomicBool>,
     lacks_right: Arc<AtomicBool>,
-    /// Whether a webhook that is to be asked about ConfigMaps is down.
+    /// Whether an admission webhook for ConfigMaps is down.
     hook_is_down: Arc<AtomicBool>,
-    /// How long each answer takes.
+    /// The latency of each answer.
     takes: Duration,
-    /// What another one makes just before this one makes the Lease.
+    /// The Lease that another candidate creates just before this one.
     raced: Arc<Mutex<Option<Lease>>>,
 }
 
@@ -74,7 +74,7 @@ impl Cut {
         self.hook_is_down.store(is_down, Ordering::SeqCst);
     }
 
-    /// Whoever is cut off waits for an answer that does not come, others for as long as it takes.
+    /// Waits for the latency, and for ever if the connection is cut.
     async fn through(&self) {
         if !self.takes.is_zero() {
             sleep(self.takes).await;
@@ -143,7 +143,7 @@ impl Objects for Cut {
     }
 }
 
-/// A controller that works for so long, and asks its term each time.
+/// A controller that works for this time, and checks its term each time.
 fn starts(
     api: impl Objects + 'static,
     clock: &Clock,
@@ -154,7 +154,7 @@ fn starts(
     starts_of((api, "marked"), clock, log, who, lasts)
 }
 
-/// The same of a build, where one is marked.
+/// As `starts`, with a build.
 fn starts_of(
     (api, build): (impl Objects + 'static, &str),
     clock: &Clock,
@@ -185,14 +185,14 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_and_another_one_follows_at_once_when_it_has_given_the_lease_back() {
+async fn a_released_lease_elects_the_next_leader() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let one = starts(api.clone(), &clock, &log, "one", seconds(120));
     sleep(seconds(3)).await;
     let two = starts(api.clone(), &clock, &log, "two", seconds(60));
     assert!(one.await.unwrap() && two.await.unwrap());
     log.is_sound("given back");
-    // Nobody was there before.
+    // There was no leader before.
     assert!(log.first("one").unwrap() < seconds(1), "{:?}", log.first("one"));
     let gap = log.first("two").unwrap() - log.last("one").unwrap();
     assert!(gap < seconds(4), "{gap:?}");
@@ -200,9 +200,9 @@ async fn one_leads_and_another_one_follows_at_once_when_it_has_given_the_lease_b
     assert_eq!((api.names("leases"), api.names("configmaps")), (vec![NAME.to_owned()], vec![lease::MARK.to_owned()]));
 }
 
-/// As on a node that is shut down: its API server is away for a moment when the work has ended.
+/// A node that shuts down: its API server is away for a moment after the work has ended.
 #[tokio::test(start_paused = true)]
-async fn the_lease_is_given_back_also_where_nobody_answers_for_a_moment() {
+async fn a_short_outage_does_not_prevent_the_release() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let one = starts(api.clone(), &clock, &log, "one", seconds(60));
     sleep(seconds(3)).await;
@@ -219,7 +219,7 @@ async fn the_lease_is_given_back_also_where_nobody_answers_for_a_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_killed_is_followed_once_its_lease_is_over_and_its_last_request_has_arrived() {
+async fn a_killed_leader_is_followed_after_its_lease() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let one = starts(api.clone(), &clock, &log, "one", LONG);
     let two = starts(api.clone(), &clock, &log, "two", LONG);
@@ -237,7 +237,7 @@ async fn who_is_killed_is_followed_once_its_lease_is_over_and_its_last_request_h
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cut_off_stops_before_the_lease_can_be_anothers_and_does_not_come_back() {
+async fn a_leader_without_answers_stops_before_its_lease() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let cut = Cut::of(&api);
     let one = starts(cut.clone(), &clock, &log, "one", LONG);
@@ -259,7 +259,7 @@ async fn who_is_cut_off_stops_before_the_lease_can_be_anothers_and_does_not_come
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_taken_away_or_removed_ends_the_term() {
+async fn a_deleted_or_taken_lease_ends_the_term() {
     for removed in [true, false] {
         let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
         let one = starts(api.clone(), &clock, &log, "one", LONG);
@@ -273,7 +273,7 @@ async fn a_lease_that_is_taken_away_or_removed_ends_the_term() {
         }
         sleep(INTERVAL * 2).await;
         assert!(one.is_finished() && !one.await.unwrap(), "{removed}");
-        // Who comes then waits as after somebody that is not heard any more.
+        // The next leader waits, as after one that did not release the Lease.
         let since = clock.now();
         let two = starts(api.clone(), &clock, &log, "two", LONG);
         sleep(seconds(60)).await;
@@ -282,11 +282,11 @@ async fn a_lease_that_is_taken_away_or_removed_ends_the_term() {
     }
 }
 
-/// The request that takes the Lease is under way when the process is asked to end: it may have taken it.
+/// The request that takes the Lease is under way when the process is asked to end, and may have taken it.
 #[tokio::test(start_paused = true)]
 async fn a_candidate_that_ends_keeps_no_lease() {
     let takes = seconds(1);
-    // Without a Lease it makes the mark and the Lease; a Lease that was given back, or that a silent leader has, is read and replaced.
+    // Without a Lease it creates the mark and the Lease. A Lease that was released, or has expired, is read and replaced.
     for begin in ["none", "released", "silent"] {
         for ends in (0..60).map(|tenth| Duration::from_millis(100) * tenth).chain([LEASE + MARGIN / 2]) {
             let (api, clock) = (InMemory::default(), Clock::of_tests());
@@ -316,9 +316,9 @@ async fn a_candidate_that_ends_keeps_no_lease() {
     }
 }
 
-/// Each call of three controllers' lives once with each kind of fault: one leads at a time, and in the end one does.
+/// Each call of three controllers fails once with each fault: one leads at a time, and all lead in the end.
 #[tokio::test(start_paused = true)]
-async fn whatever_answer_is_lost_one_leads_at_a_time() {
+async fn one_controller_leads_despite_lost_answers() {
     for call in (0..60).chain((60..240).step_by(3)) {
         for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
             let what = format!("{fault:?} at call {call}");
@@ -337,9 +337,9 @@ async fn whatever_answer_is_lost_one_leads_at_a_time() {
     }
 }
 
-/// An API server that is away for a moment ends no term; one that is away for longer ends it.
+/// An API server that is away for a moment ends no term. A longer outage ends it.
 #[tokio::test(start_paused = true)]
-async fn a_term_outlives_an_api_server_that_is_away_for_a_moment() {
+async fn a_term_survives_a_short_outage() {
     for (away, lives) in [(seconds(6), true), (seconds(13), false)] {
         let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
         let one = starts(api.clone(), &clock, &log, "one", LONG);
@@ -353,15 +353,15 @@ async fn a_term_outlives_an_api_server_that_is_away_for_a_moment() {
     }
 }
 
-/// While images are swapped the build leads that is marked, whoever ends and comes; the other one does once no node has that any more.
+/// During an upgrade of the control cluster the marked build leads. The other one leads once no node runs it.
 #[tokio::test(start_paused = true)]
-async fn another_build_leads_only_where_the_marked_one_is_gone() {
+async fn another_build_leads_after_the_marked_one() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let newer = starts_of((api.clone(), "another"), &clock, &log, "newer", LONG);
     let first = starts(api.clone(), &clock, &log, "first", LONG);
     sleep(seconds(120)).await;
     assert!(log.first("first").is_some() && log.first("newer").is_none());
-    // It is killed, and the next one of its build comes a while later.
+    // The leader is killed, and the next one of its build starts later.
     first.abort();
     sleep(seconds(15)).await;
     let second = starts(api.clone(), &clock, &log, "second", seconds(100));

@@ -1,5 +1,5 @@
-//! An API server as a leader may ask it: only for as long as its term lasts. A hold that is kept there cannot be confirmed
-//! after that, so nothing more is begun under it either. All who ask here for the addresses in use share the lists of them.
+//! An API server that a leader uses during its term only. After the term a lease in it cannot be confirmed, so no call begins.
+//! All callers here share the lists of addresses in use.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use super::objects::{Collection, Objects};
 use crate::objects::PoolAddress;
 use crate::term::Term;
 
-/// Asks in the term of a leader, and never after it.
 pub struct Fenced {
     objects: Arc<dyn Objects>,
     term: Term,
@@ -24,7 +23,7 @@ impl Fenced {
         Self { objects, term, lists: Lists::default() }
     }
 
-    /// What was answered after the term is of no use: somebody else may have answered it meanwhile.
+    /// An answer that arrives after the term is discarded: the next leader may have changed the object since.
     async fn within<T>(&self, asked: impl Future<Output = Result<T, Failure>> + Send) -> Result<T, Failure> {
         self.term.ensure_active()?;
         let answer = asked.await;
@@ -41,7 +40,7 @@ impl Objects for Fenced {
 
     async fn in_use(&self, since: Option<u64>) -> Result<Arc<AddressesInUse>, Failure> {
         let of = Collection::of::<PoolAddress>(None);
-        // Whoever makes the list may have waited for that beyond the term.
+        // The caller that makes the list may have waited for its turn until after the term.
         let list = self.list(&of, None);
         self.within(self.lists.ask(since, list)).await
     }

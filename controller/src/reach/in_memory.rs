@@ -1,5 +1,6 @@
-//! For tests, an API server in memory: versions of objects, names that are there once, statuses apart from the rest, deletion that
-//! waits for finalizers; what a controller has no right for, or may not do with Secrets, which is refused; and what goes wrong at a call.
+//! An API server in memory for tests. It has resource versions, unique names, separate statuses, and deletion that waits for
+//! finalizers. It rejects calls that a controller has no rights for, and changes of Secrets that its policy forbids. Calls can
+//! fail by a [`Fault`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
@@ -17,22 +18,22 @@ use super::objects::{Collection, Objects};
 use crate::documents::RIGHTS;
 use crate::objects::{SYSTEM, all};
 
-/// What goes wrong at a call.
+/// The failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing is done, and nobody says so.
+    /// It is not done, and the answer is lost.
     NotDone,
-    /// It is done, and nobody says so.
+    /// It is done, and the answer is lost.
     Done,
-    /// Somebody else writes the object just before.
+    /// Another client writes the object just before.
     Changed,
 }
 
-/// What became of an object, as a watch has it.
+/// A change of an object, as from a watch.
 pub(crate) struct Heard {
     /// The plural of its kind.
     pub(crate) plural: String,
-    /// As it is now, or was last.
+    /// The current object, or the last version of a deleted one.
     pub(crate) object: Value,
     pub(crate) is_there: bool,
 }
@@ -42,19 +43,19 @@ type Key = (String, String, String);
 #[derive(Default)]
 struct Kept {
     objects: BTreeMap<Key, Value>,
-    /// Who hears of each change.
+    /// Receives each change.
     watch: Option<UnboundedSender<Heard>>,
     version: u64,
     calls: usize,
     fault: Option<(usize, Fault)>,
     is_away: bool,
-    /// The plurals of kinds of which all objects were listed.
+    /// The plurals of kinds whose objects were listed.
     listed: BTreeSet<String>,
-    /// How many UIDs were drawn that are the same each time; none where they are drawn at random.
+    /// The number of UIDs from a fixed sequence. `None` if UIDs are random.
     repeated: Option<u128>,
 }
 
-/// An API server. Clones are the same one.
+/// Clones share one server.
 #[derive(Clone, Default)]
 pub(crate) struct InMemory(Arc<Mutex<Kept>>);
 
@@ -66,7 +67,7 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
-/// Refuses what a controller may not do, as an API server does by the rights that it is given. `part` is a subresource.
+/// Rejects calls that the controller's RBAC rules do not permit. `part` is a subresource.
 fn permitted(verb: &str, of: &Collection, part: &str) -> Result<(), Failure> {
     let (group, _) = of.version.split_once('/').unwrap_or_default();
     let (resource, namespace) = (format!("{}{part}", of.plural), of.namespace.as_deref());
@@ -76,7 +77,7 @@ fn permitted(verb: &str, of: &Collection, part: &str) -> Result<(), Failure> {
     }
 }
 
-/// Refuses to select by a field that no definition of the kind names, as an API server does.
+/// Rejects a field selector that the kind's definition does not list.
 fn selectable(of: &Collection, by: Option<&str>) -> Result<(), Failure> {
     /// Plurals with the paths of their fields.
     static FIELDS: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
@@ -94,8 +95,8 @@ fn selectable(of: &Collection, by: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-/// Refuses what a controller may not do with Secrets, as the policy `controller-secrets` says it to a real API server. What is made has
-/// nothing before, what goes nothing after.
+/// Rejects changes of Secrets that the policy `controller-secrets` forbids on a real API server. `before` is `None` for a new
+/// object, `after` for a deleted one.
 fn judged(of: &Collection, before: Option<&Value>, after: Option<&Value>) -> Result<(), Failure> {
     let Some(secret) = before.or(after).filter(|_| of.plural == "secrets") else { return Ok(()) };
     let owners = secret["metadata"]["ownerReferences"].as_array().into_iter().flatten();
@@ -119,7 +120,7 @@ fn judged(of: &Collection, before: Option<&Value>, after: Option<&Value>) -> Res
     if may { Ok(()) } else { Err(Failure::Refused(format!("422 the policy has a controller leave the Secret {name}"))) }
 }
 
-/// An object with a part laid over it (RFC 7386).
+/// Applies a merge patch (RFC 7386).
 fn merge(object: &mut Value, part: &Value) {
     let Value::Object(members) = part else {
         object.clone_from(part);
@@ -137,7 +138,7 @@ fn merge(object: &mut Value, part: &Value) {
     }
 }
 
-/// Puts the status back, or takes one away that comes by another way than its own.
+/// Restores the status, or removes a new one: only calls for the status change it.
 fn keep_status(object: &mut Value, status: Option<Value>) {
     match status {
         Some(status) => object["status"] = status,
@@ -151,9 +152,8 @@ impl Kept {
         self.version.to_string()
     }
 
-    /// The UID of a new object.
     fn uid(&mut self) -> String {
-        // It differs from the others in all of its parts, as one that is drawn at random does.
+        // Each part differs from those of other UIDs, as in a random one.
         const STEP: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
         let uid = match &mut self.repeated {
             None => Uuid::new_v4(),
@@ -165,7 +165,7 @@ impl Kept {
         uid.to_string()
     }
 
-    /// Keeps what an object has become, or lets it go: one that is being deleted goes with its last finalizer.
+    /// Stores an object. An object that is being deleted is removed with its last finalizer.
     fn keep(&mut self, key: Key, mut object: Value, before: Option<&Value>) -> Value {
         if before.is_some_and(|before| *before == object) {
             return object;
@@ -178,7 +178,7 @@ impl Kept {
         let is_going = object["metadata"]["deletionTimestamp"].is_string();
         let is_there = !is_going || object["metadata"]["finalizers"].as_array().is_some_and(|kept| !kept.is_empty());
         if let Some(watch) = &self.watch {
-            // Who has ended hears nothing.
+            // A receiver that was dropped gets nothing.
             let _ = watch.send(Heard { plural: key.0.clone(), object: object.clone(), is_there });
         }
         if is_there {
@@ -195,86 +195,82 @@ impl InMemory {
         self.0.lock().unwrap()
     }
 
-    /// One whose objects have the same UIDs each time that they are made in the same order.
+    /// A server whose UIDs are the same in each run, if objects are created in the same order.
     pub(crate) fn repeatable() -> Self {
         let kept = Kept { repeated: Some(0), ..Kept::default() };
         Self(Arc::new(Mutex::new(kept)))
     }
 
-    /// All objects as they are now.
     pub(crate) fn snapshot(&self) -> BTreeMap<Key, Value> {
         self.kept().objects.clone()
     }
 
-    /// All objects are again as they were, as where the database of an API server is restored.
+    /// Restores all objects, as when the database of an API server is restored.
     pub(crate) fn restore(&self, objects: BTreeMap<Key, Value>) {
         self.kept().objects = objects;
     }
 
-    /// Fails at a call, counted from 0 and from now.
+    /// Fails at this call, counted from 0 and from now.
     pub(crate) fn fails_at(&self, call: usize, fault: Fault) {
         let mut kept = self.kept();
         (kept.calls, kept.fault) = (0, Some((call, fault)));
     }
 
-    /// Answers nobody, or everybody again.
+    /// Answers no calls, or answers them again.
     pub(crate) fn is_away(&self, is_away: bool) {
         self.kept().is_away = is_away;
     }
 
-    /// All changes from now on, but for what somebody else writes by a [`Fault`]. For one who watches.
+    /// All changes from now on, except the concurrent writes of a [`Fault`].
     pub(crate) fn watched(&self) -> UnboundedReceiver<Heard> {
         let (watch, heard) = unbounded_channel();
         self.kept().watch = Some(watch);
         heard
     }
 
-    /// How many objects there are, and how many bytes they are as JSON: what etcd keeps of custom resources.
+    /// The number of objects, and their size as JSON in bytes: etcd stores custom resources as JSON.
     pub(crate) fn size(&self) -> (usize, usize) {
         let kept = self.kept();
         (kept.objects.len(), kept.objects.values().map(|object| object.to_string().len()).sum())
     }
 
-    /// How many calls there were.
     pub(crate) fn calls(&self) -> usize {
         self.kept().calls
     }
 
-    /// The plurals of kinds of which all objects were listed, of a namespace or of all, since this was asked last.
+    /// The plurals of kinds whose objects were listed, in a namespace or in all, since the last call.
     pub(crate) fn listed(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.kept().listed)
     }
 
-    /// An object by its kind's plural and its name, whatever is to fail.
+    /// An object by its kind's plural and its name, without faults.
     pub(crate) fn named(&self, plural: &str, name: &str) -> Option<Value> {
         let kept = self.kept();
         kept.objects.iter().find(|((of, _, at), _)| of == plural && at == name).map(|(_, object)| object.clone())
     }
 
-    /// An object as a person sees it, who may do everything, whatever is to fail.
+    /// An object as the operator sees it, without RBAC and faults.
     pub(crate) fn read<K: Kind>(&self, namespace: Option<&str>, name: &str) -> Option<K> {
         let found = self.kept().objects.get(&key(&Collection::of::<K>(namespace), name)).cloned();
         found.map(|found| serde_json::from_value(found).unwrap())
     }
 
-    /// The names of all objects of a kind, by its plural.
     pub(crate) fn names(&self, plural: &str) -> Vec<String> {
         self.kept().objects.keys().filter(|(of, ..)| of == plural).map(|(.., name)| name.clone()).collect()
     }
 
-    /// The first object of a kind, by its plural.
     pub(crate) fn object(&self, plural: &str) -> Value {
         let kept = self.kept();
         kept.objects.iter().find(|((of, ..), _)| of == plural).unwrap_or_else(|| panic!("no {plural}")).1.clone()
     }
 
-    /// Puts an object there as a person would, its status included: a new one, or over the one that is there.
+    /// Creates or replaces an object with its status, as an operator would.
     pub(crate) fn put<K: kube::Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> Value {
         let of = Collection::of::<K>(object.meta().namespace.as_deref());
         self.put_value(&of, serde_json::to_value(object).unwrap())
     }
 
-    /// The same of what may be of a later version.
+    /// As `put`, for an object that may be of a later version.
     pub(crate) fn put_value(&self, of: &Collection, mut value: Value) -> Value {
         let key = key(of, &name(&value));
         let mut kept = self.kept();
@@ -289,7 +285,7 @@ impl InMemory {
         kept.keep(key, value, before.as_ref())
     }
 
-    /// Asks for the deletion of an object, as a person does.
+    /// Requests the deletion of an object, as an operator would.
     pub(crate) fn remove<K: kube::Resource<DynamicType = ()>>(&self, namespace: Option<&str>, name: &str) {
         let key = key(&Collection::of::<K>(namespace), name);
         let mut kept = self.kept();
@@ -299,7 +295,7 @@ impl InMemory {
         kept.keep(key, object, Some(&before));
     }
 
-    /// Does something, or fails as it is to.
+    /// Does a call, or fails as planned.
     fn call<T>(
         &self,
         written: Option<(&Collection, &str)>,
@@ -320,7 +316,7 @@ impl InMemory {
                 let version = kept.next();
                 if let Some(object) = written.and_then(|(of, name)| kept.objects.get_mut(&key(of, name))) {
                     object["metadata"]["resourceVersion"] = version.into();
-                    object["status"]["other"] = "written by somebody else".into();
+                    object["status"]["other"] = "written by another client".into();
                 }
                 act(&mut kept)
             }
@@ -342,7 +338,7 @@ impl InMemory {
             }
             let mut object = before.clone();
             part(&mut object);
-            // What nobody may write.
+            // Clients cannot write these fields.
             for field in ["uid", "generation", "deletionTimestamp", "resourceVersion"] {
                 match before["metadata"].get(field) {
                     Some(there) => object["metadata"][field] = there.clone(),
@@ -367,7 +363,7 @@ impl Objects for InMemory {
             let is_of = |(plural, namespace, _): &Key| {
                 *plural == of.plural && of.namespace.as_ref().is_none_or(|of| of == namespace)
             };
-            // In the order of their keys: nothing of others is looked at.
+            // In the order of keys, so that other collections are not visited.
             let all = kept.objects.range(key(of, "")..).take_while(|(key, _)| is_of(key)).map(|(_, object)| object);
             let has = |object: &&Value| {
                 label.is_none_or(|(name, value)| match name.strip_prefix('.') {
@@ -398,7 +394,7 @@ impl Objects for InMemory {
             }
             object["metadata"]["uid"] = kept.uid().into();
             object["metadata"]["generation"] = 1.into();
-            // No two in the same second: who came first is known.
+            // Timestamps are unique, in whole seconds.
             let second = i64::try_from(kept.version).unwrap_or_default();
             let made = k8s_openapi::jiff::Timestamp::UNIX_EPOCH + k8s_openapi::jiff::SignedDuration::from_secs(second);
             object["metadata"]["creationTimestamp"] = made.to_string().into();

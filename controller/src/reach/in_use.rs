@@ -1,9 +1,8 @@
-//! The addresses that are in use, of all pools: whoever takes one has to see all of them, and there are as many as all clusters have nodes.
-//! So all who ask at the same time are told by one list, and share what it says. Each is told by a list that was begun after he asked: what
-//! he has made before is in it.
+//! The addresses in use of all pools. A claim of an address needs all of them, and there are as many as nodes of all clusters.
+//! Concurrent callers share one list. A caller's list begins after its call, so it contains what the caller created before.
 //!
-//! The next list begins when the one before has ended, and not right after that one began. So how many there are follows from the time, and
-//! not from how many ask; and no more is kept of them than the last one, with those that somebody reads just now.
+//! The next list begins after the former one has ended, and at the earliest [`APART`] after that one began. The number of lists
+//! depends on the time and not on the number of callers. In memory are the last list and those that a caller still reads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,12 +15,12 @@ use super::failure::Failure;
 use super::kind::read;
 use crate::objects::{PoolAddress, PoolAddressSpec};
 
-/// So long is waited before a list for others who ask at the same time.
+/// Time to wait before a list for further callers.
 const GATHERED: Duration = Duration::from_millis(10);
-/// So long after one list has begun the next one begins at the earliest: those who ask meanwhile share it.
+/// The shortest time between the beginnings of two lists. Callers in between share the later one.
 const APART: Duration = Duration::from_millis(100);
 
-/// The addresses that are in use, as a list has said.
+/// The addresses in use, from one list.
 #[derive(Debug)]
 pub struct AddressesInUse {
     number: u64,
@@ -29,7 +28,7 @@ pub struct AddressesInUse {
     addresses: Vec<Address>,
 }
 
-/// One of them, without what nobody needs of it here.
+/// The part of a `PoolAddress` that callers here need.
 #[derive(Debug)]
 struct Address {
     spec: PoolAddressSpec,
@@ -40,10 +39,10 @@ struct Address {
 }
 
 impl AddressesInUse {
-    /// As a list of this number says.
+    /// Reads the objects of the list with this number.
     ///
     /// # Errors
-    /// When one of them is not understood.
+    /// An object cannot be parsed.
     pub(super) fn read(number: u64, all: Vec<Value>) -> Result<Self, Failure> {
         let one = |object: Value| -> Result<Address, Failure> {
             let PoolAddress { metadata, spec } = read(object)?;
@@ -55,7 +54,7 @@ impl AddressesInUse {
         Ok(Self { number, addresses })
     }
 
-    /// The number of the list: later ones have higher numbers.
+    /// Later lists have higher numbers.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -64,12 +63,12 @@ impl AddressesInUse {
         self.addresses.iter().map(|address| &address.spec)
     }
 
-    /// Whether an address of a pool is among them, whosever it is.
+    /// Whether this address of this pool is in use, by any claimant.
     pub fn has(&self, spec: &PoolAddressSpec) -> bool {
         self.addresses.binary_search_by(|there| key(&there.spec).cmp(&key(spec))).is_ok()
     }
 
-    /// The objects of a claimant's, by its UID, as far as they are needed to give them back.
+    /// The objects of a claimant, by its UID, with the fields that their deletion needs.
     pub fn of(&self, uid: Option<&str>) -> Vec<PoolAddress> {
         let own = self.addresses.iter().filter(|address| Some(address.spec.claimant.uid.as_str()) == uid);
         let object = |address: &Address| {
@@ -88,29 +87,29 @@ fn key(spec: &PoolAddressSpec) -> (&str, &str) {
     (spec.address.as_str(), spec.pool_ref.name.as_str())
 }
 
-/// The lists, one after the other.
+/// Makes one list at a time.
 #[derive(Default)]
 pub(super) struct Lists {
-    /// Who has it makes the next list. Whoever breaks off there leaves it to the next one who waits.
+    /// The holder makes the next list. If its future is dropped, the next waiting caller makes the list.
     turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// How many were begun, and when the last of them was.
+    /// The number of lists that have begun, and the time at which the last one began.
     begun: u64,
     at: Option<Instant>,
-    /// The last one that has ended, by its number.
+    /// The last list that has ended, with its number.
     last: Option<(u64, Result<Arc<AddressesInUse>, Failure>)>,
 }
 
 impl Lists {
-    /// What a list says that is begun after this is awaited first, or that has at least this number. `list` is not begun where another
-    /// one's will do.
+    /// The result of a list that begins after the first poll, or of any list with at least this number. `list` is not polled if
+    /// the list of another caller is new enough.
     ///
     /// # Errors
-    /// When that list has failed: all who waited for it are told so.
+    /// The list failed. All callers that waited for it get the same error.
     pub(super) async fn ask(
         &self,
         since: Option<u64>,
@@ -135,7 +134,7 @@ impl Lists {
         answer
     }
 
-    /// What the last list has said, if it was begun as this one or later.
+    /// The result of the last list, if it has at least this number.
     fn answered(&self, wanted: u64) -> Option<Result<Arc<AddressesInUse>, Failure>> {
         let state = self.state();
         state.last.as_ref().filter(|(number, _)| *number >= wanted).map(|(_, answer)| again(answer))
@@ -152,7 +151,7 @@ impl Lists {
     }
 }
 
-/// An answer, for one more who has waited for it.
+/// A copy of the result, for another caller that waited for it.
 fn again(answer: &Result<Arc<AddressesInUse>, Failure>) -> Result<Arc<AddressesInUse>, Failure> {
     match answer {
         Ok(all) => Ok(Arc::clone(all)),
@@ -188,7 +187,7 @@ mod tests {
         claimed("p", Ipv4Addr::new(10, 0, 0, last), claimant)
     }
 
-    /// An API server whose lists take a while. Each has one address, which says how many were begun by then.
+    /// An API server whose lists take [`TAKES`]. The only address in a list is the number of lists that had begun.
     #[derive(Default)]
     struct Slow(AtomicU8);
 
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_who_ask_while_a_list_is_under_way_share_the_next_one() {
+    async fn callers_during_a_list_share_the_next_one() {
         let (lists, api) = (Lists::default(), Slow::default());
         let late = async {
             sleep(TAKES / 2).await;
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lists_are_as_many_as_the_time_has_room_for_however_short_they_are() {
+    async fn short_lists_are_at_least_apart() {
         let (lists, begun) = (Lists::default(), AtomicU8::default());
         let list = || async {
             begun.fetch_add(1, Ordering::SeqCst);
@@ -248,14 +247,14 @@ mod tests {
                 lists.ask(None, list).await.map(|all| all.number())
             }
         };
-        // One each millisecond, for a second.
+        // One call each millisecond, for a second.
         let answers = join_all((0..1000).map(ask)).await;
         assert!(answers.iter().all(Result::is_ok));
         assert!((10..=11).contains(&begun.load(Ordering::SeqCst)), "{begun:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_fails_has_failed_for_all_who_waited_and_for_nobody_later() {
+    async fn a_failed_list_fails_for_waiting_callers_only() {
         let (lists, api) = (Lists::default(), Slow::default());
         let unknown = || api.fails(Failure::Unknown(anyhow::anyhow!("nobody answers")));
         let answers = join_all((0..3).map(|_| lists.ask(None, unknown()))).await;
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn in_a_term_that_has_ended_all_who_wait_are_told_so() {
+    async fn the_end_of_the_term_fails_all_callers() {
         let (lists, api) = (Lists::default(), Slow::default());
         let answers = join_all((0..3).map(|_| lists.ask(None, api.fails(Failure::Ended(TermEnded))))).await;
         assert!(answers.iter().all(|answer| matches!(answer, Err(Failure::Ended(_)))), "{answers:?}");
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_who_makes_the_list_breaks_off_another_one_who_waits_makes_it() {
+    async fn a_waiting_caller_replaces_a_dropped_list() {
         let (lists, api) = (Lists::default(), Slow::default());
         let breaks_off = async {
             sleep(TAKES / 4).await;
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_addresses_in_use_is_kept_whose_they_are_and_what_gives_them_back() {
+    fn addresses_keep_their_claimant_and_deletion_fields() {
         let mut own = object(9, "u");
         (own.metadata.uid, own.metadata.resource_version) = (Some("of it".to_owned()), Some("7".to_owned()));
         let all = [object(10, "v"), own.clone()].map(|object| serde_json::to_value(object).unwrap());

@@ -1,5 +1,5 @@
-//! Where the VMs of a cluster are put, and how its nodes are asked: what a Provider and a vCenter behind it come to for whoever makes
-//! clusters. There are two: Providers, and a place in memory for tests.
+//! Gives reconcilers the hypervisors and clients of clusters. There are two implementations: [`Providers`], and one in memory for
+//! tests.
 
 use std::sync::Arc;
 
@@ -16,13 +16,12 @@ use super::providers::{ClusterPlacement, Providers, Unavailable};
 use super::snapshots::TenantSnapshots;
 use crate::objects::{Provider, TenantCluster};
 
-/// Leads to the VMs and the nodes of clusters.
 #[async_trait]
 pub trait Infrastructure: Send + Sync {
-    /// What runs the VMs of one cluster. With `make`, a place that it needs for itself is made if it is not there.
+    /// The hypervisor of one cluster. With `make`, the folder of the cluster is created if it is missing.
     ///
     /// # Errors
-    /// Why it cannot be asked, or what of the place is not there.
+    /// The Provider does not answer, or lacks a part of the place.
     async fn hypervisor(
         &self,
         provider: &Provider,
@@ -30,31 +29,31 @@ pub trait Infrastructure: Send + Sync {
         make: bool,
     ) -> Result<Box<dyn Hypervisor>, Unavailable>;
 
-    /// A cluster as it is asked for its workers, by its kubeconfig.
+    /// A client of a cluster that fleet uses for the cluster's workers.
     ///
     /// # Errors
-    /// When that is none.
+    /// The kubeconfig is invalid.
     fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>>;
 
-    /// What runs of a cluster's add-ons, by its kubeconfig.
+    /// The add-ons that run in a cluster.
     ///
     /// # Errors
-    /// When that is none, or the cluster does not answer.
+    /// The kubeconfig is invalid, or the cluster does not answer.
     async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>>;
 
-    /// The control nodes of a cluster, by its deployer's key; without it they cannot be asked.
+    /// The agents of a cluster's control-plane nodes. Without the deployer's key they cannot be called.
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests>;
 
-    /// The same as they are asked to be upgraded, by a kubeconfig.
+    /// A client of a cluster that fleet uses for upgrades of its control-plane nodes.
     ///
     /// # Errors
-    /// When that is none.
+    /// The kubeconfig is invalid.
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>>;
 
-    /// Where the snapshot is kept that comes before an upgrade of a cluster.
+    /// The store for the snapshot that is taken before an upgrade of a cluster.
     fn snapshots(&self, cluster: &TenantCluster) -> Box<dyn Snapshots>;
 
-    /// Removes what is kept there, as far as that is on this node.
+    /// Removes the snapshots of a cluster that are on this node.
     async fn clears(&self, cluster: &TenantCluster) -> anyhow::Result<()>;
 }
 
@@ -95,7 +94,7 @@ impl Infrastructure for Providers {
 }
 
 impl Providers {
-    /// A client of a tenant's cluster: all of them share the room for what they answer.
+    /// A client of a tenant cluster. All clients share the memory for large answers.
     fn client(&self, kubeconfig: &str) -> anyhow::Result<Client> {
         Ok(Client::new(&Credentials::parse(kubeconfig)?)?.within(self.bodies().clone()))
     }

@@ -1,5 +1,5 @@
-//! Objects by their types: found, listed, made; and of one that was read its status or its finalizers written, or an annotation taken off, in
-//! one request that is refused where somebody else was faster. What this version does not know of an object stays as it is.
+//! Typed calls on objects: find, list, create, delete, and write status, finalizers or an annotation of an object that was read.
+//! A write is one request, which fails if the object was changed since. Fields that this version does not know stay as they are.
 
 use kube::ResourceExt;
 use serde::Serialize;
@@ -11,10 +11,10 @@ use super::failure::Failure;
 use super::kind::read;
 use super::objects::{Collection, Objects};
 
-/// One by its name; none if there is none.
+/// The object of this name. `None` if it does not exist.
 ///
 /// # Errors
-/// When that is not known.
+/// The API server does not answer, or the object cannot be parsed.
 pub async fn find<K: Kind>(objects: &dyn Objects, namespace: Option<&str>, name: &str) -> Result<Option<K>, Failure> {
     match objects.get(&Collection::of::<K>(namespace), name).await {
         Ok(object) => read(object).map(Some),
@@ -23,11 +23,11 @@ pub async fn find<K: Kind>(objects: &dyn Objects, namespace: Option<&str>, name:
     }
 }
 
-/// All of a namespace, or of all namespaces; with a label those that carry it with this value, with the path of a field those that have
-/// the value there ([`Objects::list`]).
+/// All objects of a namespace, or of all namespaces. `label` is a label or the path of a field, with its value
+/// ([`Objects::list`]).
 ///
 /// # Errors
-/// When they cannot be read: one that is not understood makes the whole list unknown.
+/// The list cannot be read. One object that cannot be parsed fails the whole list.
 pub async fn list<K: Kind>(
     objects: &dyn Objects,
     namespace: Option<&str>,
@@ -36,20 +36,20 @@ pub async fn list<K: Kind>(
     objects.list(&Collection::of::<K>(namespace), label).await?.into_iter().map(read).collect()
 }
 
-/// Makes one, in the namespace that it names.
+/// Creates an object in the namespace of its metadata.
 ///
 /// # Errors
-/// [`Failure::Exists`] when there is one of its name.
+/// [`Failure::Exists`] if there is an object of this name.
 pub async fn create<K: Kind>(objects: &dyn Objects, object: &K) -> Result<K, Failure> {
     let of = Collection::of::<K>(object.namespace().as_deref());
     let made = serde_json::to_value(object).map_err(|error| Failure::Unknown(error.into()))?;
     read(objects.create(&of, &made).await?)
 }
 
-/// Removes the one that was read.
+/// Deletes an object that was read. An object that does not exist is no error.
 ///
 /// # Errors
-/// [`Failure::Changed`] when it is another one now, or was changed since.
+/// [`Failure::Changed`] if it was changed or replaced since.
 pub async fn delete<K: Kind>(objects: &dyn Objects, seen: &K) -> Result<(), Failure> {
     let object = serde_json::to_value(seen).map_err(|error| Failure::Unknown(error.into()))?;
     match objects.delete_as_read(&Collection::of::<K>(seen.namespace().as_deref()), &object).await {
@@ -58,10 +58,10 @@ pub async fn delete<K: Kind>(objects: &dyn Objects, seen: &K) -> Result<(), Fail
     }
 }
 
-/// Writes the status of the one that was read, as far as it is otherwise now; true if anything was written.
+/// Writes the status of an object that was read. Only fields that differ from `before` are sent. True if a request was sent.
 ///
 /// # Errors
-/// [`Failure::Changed`] when it was changed since.
+/// [`Failure::Changed`] if it was changed since.
 pub async fn note<K: Kind, S: Serialize>(
     objects: &dyn Objects,
     seen: &K,
@@ -76,10 +76,10 @@ pub async fn note<K: Kind, S: Serialize>(
     objects.patch_status(&of, &seen.name_any(), &part).await.map(|_| true)
 }
 
-/// Has the one that was read kept until [`releases`] is called: true if that is new.
+/// Adds a finalizer to an object that was read. True if it was missing.
 ///
 /// # Errors
-/// [`Failure::Changed`] when it was changed since.
+/// [`Failure::Changed`] if it was changed since.
 pub async fn add_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
     let mut finalizers = seen.finalizers().to_vec();
     if finalizers.iter().any(|there| there == finalizer) {
@@ -89,10 +89,10 @@ pub async fn add_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: 
     finalized(objects, seen, &finalizers).await.map(|()| true)
 }
 
-/// No longer has it kept: true if it was.
+/// Removes a finalizer from an object that was read. True if it was present.
 ///
 /// # Errors
-/// [`Failure::Changed`] when it was changed since.
+/// [`Failure::Changed`] if it was changed since.
 pub async fn remove_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
     let left: Vec<String> = seen.finalizers().iter().filter(|there| *there != finalizer).cloned().collect();
     if left.len() == seen.finalizers().len() {
@@ -104,10 +104,10 @@ pub async fn remove_finalizer<K: Kind>(objects: &dyn Objects, seen: &K, finalize
     }
 }
 
-/// Takes an annotation off the one that was read: what a person has asked by it is answered.
+/// Removes an annotation from an object that was read, once the operator's request in it was answered.
 ///
 /// # Errors
-/// [`Failure::Changed`] when it was changed since.
+/// [`Failure::Changed`] if it was changed since.
 pub async fn remove_annotation<K: Kind>(objects: &dyn Objects, seen: &K, annotation: &str) -> Result<(), Failure> {
     let part = json!({
         "metadata": {"resourceVersion": seen.meta().resource_version, "annotations": {annotation: null}},
@@ -125,7 +125,7 @@ async fn finalized<K: Kind>(objects: &dyn Objects, seen: &K, finalizers: &[Strin
     objects.patch(&of, &seen.name_any(), &part).await.map(drop)
 }
 
-/// What is to be laid over one value so that it becomes another one (RFC 7386); none if it is the same.
+/// The merge patch (RFC 7386) from one value to another. `None` if they are equal.
 fn difference(before: &Value, now: &Value) -> Option<Value> {
     if before == now {
         return None;
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_names_what_is_new_what_is_otherwise_and_what_has_gone() {
+    fn a_difference_has_added_changed_and_removed_fields() {
         let before = json!({"same": 1, "list": [1, 2], "deep": {"a": 1, "b": 2}, "gone": true, "kind": {"x": 1}});
         let now = json!({"same": 1, "list": [1], "deep": {"a": 1, "b": 3}, "new": {"y": 1}, "kind": "text"});
         let part = json!({"list": [1], "deep": {"b": 3}, "gone": null, "new": {"y": 1}, "kind": "text"});

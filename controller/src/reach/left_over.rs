@@ -1,5 +1,6 @@
-//! What is kept on this node of clusters that are not there: they went while the controller of another node led, which sees its own alone;
-//! or the control cluster has an older database by now, and they are to be adopted. Nobody knows which, so it stays for a while.
+//! Files on this node of clusters that do not exist. Such a cluster was deleted while the controller of another node led, which
+//! clears its own node only. Or the database of the control cluster was restored, and the cluster is going to be adopted. The
+//! controller cannot tell the two apart, so it keeps the files for [`STAYS`].
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,15 +17,16 @@ use super::providers::Providers;
 use super::snapshots::{is_of_cluster, kept_as};
 use crate::objects::TenantCluster;
 
-/// How long something stays whose cluster is not there.
+/// How long the files of a cluster are kept after the controller found that it does not exist.
 const STAYS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// The file in its directory that was made when that was seen first.
+/// A file in the cluster's directory. Its modification time is the time of that finding.
 const SINCE: &str = "unknown-since";
 
-/// Removes what nobody has known for long. It is for who begins to lead, before any cluster is looked after: nothing is kept meanwhile.
+/// Removes files of clusters that have been missing for [`STAYS`]. Call it at the begin of a term, before clusters are
+/// reconciled: it must not run while snapshots are written.
 ///
 /// # Errors
-/// When the clusters, or what is kept of them, cannot be listed. What cannot be removed is named in the log.
+/// The clusters, or the directory, cannot be listed. A directory that cannot be removed is logged.
 pub async fn clear_left_over(objects: &dyn Objects, providers: &Providers) -> anyhow::Result<()> {
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
     let there: BTreeSet<String> = clusters.iter().map(kept_as).collect();
@@ -35,8 +37,8 @@ pub async fn clear_left_over(objects: &dyn Objects, providers: &Providers) -> an
     cleared.await.context("the thread that does it has ended")?
 }
 
-/// Removes the directories of clusters in one that are none of these names, once that has been so for long. One that cannot be looked at or
-/// removed, as one of root's, keeps no other one.
+/// Removes directories of clusters that are not in `there` and have been missing for [`STAYS`]. A directory that cannot be read
+/// or removed, such as one of root, does not stop the others.
 fn clear(directory: &Path, there: &BTreeSet<String>) -> io::Result<()> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -55,10 +57,10 @@ fn clear(directory: &Path, there: &BTreeSet<String>) -> io::Result<()> {
     Ok(())
 }
 
-/// The same for the directory of one cluster.
+/// As [`clear`], for the directory of one cluster.
 fn clear_one(path: &Path, is_there: bool) -> io::Result<()> {
     let since = path.join(SINCE);
-    // Of a controller that was killed: it counts as what others have.
+    // A controller that was killed leaves spools, which count as used space.
     clear_spools(path)?;
     let seen = match fs::symlink_metadata(&since) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -68,12 +70,12 @@ fn clear_one(path: &Path, is_there: bool) -> io::Result<()> {
         (true, None) => {}
         (true, Some(_)) => fs::remove_file(&since)?,
         (false, None) => {
-            log::warn!("{} is of a cluster that is not there: it goes in 30 days", path.display());
+            log::warn!("{} belongs to a cluster that does not exist: it is removed in 30 days", path.display());
             fs::write(&since, "")?;
         }
-        // What is of the future by a clock that was set back has not been there for long.
+        // If the clock was set back, the mark is in the future: the age is unknown, and the directory stays.
         (false, Some(since)) if since.elapsed().is_ok_and(|age| age >= STAYS) => {
-            log::info!("{} is removed: its cluster has not been there for 30 days", path.display());
+            log::info!("{} is removed: its cluster has been missing for 30 days", path.display());
             fs::remove_dir_all(path)?;
         }
         (false, Some(_)) => {}
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_of_a_cluster_that_is_not_there_stays_for_a_while_and_what_is_no_clusters_for_ever() {
+    async fn directories_of_missing_clusters_go_after_30_days() {
         let (directory, api) = (tempfile::tempdir().unwrap(), InMemory::default());
         clear_left_over(&api, &at(&api, &directory.path().join("nothing"))).await.unwrap();
         let mut shop = cluster();
@@ -114,7 +116,7 @@ mod tests {
             fs::create_dir(directory.path().join(name)).unwrap();
             fs::write(directory.path().join(name).join("before-1.db"), "a store").unwrap();
         }
-        // A controller was killed while one was on its way.
+        // A controller was killed while it received a snapshot.
         let half = directory.path().join(there[0]).join("spool-x");
         fs::create_dir(&half).unwrap();
         fs::write(half.join("half.db"), "half").unwrap();
@@ -131,7 +133,7 @@ mod tests {
             let mark = fs::File::options().write(true).open(directory.path().join(name).join(SINCE)).unwrap();
             mark.set_modified(SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60)).unwrap();
         }
-        // It is there again, as it was.
+        // This cluster exists again.
         let mut gone = cluster();
         gone.metadata.namespace = Some("team-red".to_owned());
         (gone.metadata.name, gone.metadata.uid) = (Some("gone".to_owned()), Some("01020304-x".to_owned()));
@@ -142,24 +144,24 @@ mod tests {
         assert!(directory.path().join(there[2]).join("before-1.db").exists());
     }
 
-    /// In whatever order they are looked at.
+    /// The order of the directory's entries does not matter.
     #[test]
-    fn a_directory_that_cannot_be_cleared_keeps_no_other_one() {
+    fn an_unreadable_directory_does_not_stop_the_others() {
         let directory = tempfile::tempdir().unwrap();
         let names = ["team-blue.shop.0a0b0c0d", "team-blue.bank.0a0b0c0e"].map(str::to_owned);
         let spools = names.each_ref().map(|name| directory.path().join(name).join("spool-x"));
         for (name, spool) in names.iter().zip(&spools) {
             fs::create_dir_all(spool).unwrap();
-            // No file, and so it cannot be removed as one.
+            // A directory cannot be removed as a file.
             fs::create_dir(directory.path().join(name).join(SINCE)).unwrap();
         }
         clear(directory.path(), &names.into()).unwrap();
         assert!(spools.iter().all(|spool| !spool.exists()), "{spools:?}");
     }
 
-    /// A cluster that has had the name is another one.
+    /// A former cluster of the same name has its own directory.
     #[tokio::test]
-    async fn what_is_kept_is_known_by_the_cluster_and_not_by_its_name() {
+    async fn snapshots_belong_to_a_cluster_by_uid() {
         let (directory, api) = (tempfile::tempdir().unwrap(), InMemory::default());
         let providers = at(&api, directory.path());
         let (mut before, mut now) = (cluster(), cluster());

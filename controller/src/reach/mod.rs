@@ -1,5 +1,5 @@
-//! What lies outside of this program: the API server of the control cluster, over it the store in which `fleet` keeps
-//! holds and journals, and what runs VMs by its Provider. Knows nothing of what is to be done.
+//! Access to the API server, to the store on it for leases and journals of `fleet`, and to the hypervisors of Providers. This
+//! room makes no decisions. of Providers. This room makes no decisions.
 
 mod api;
 mod failure;

@@ -1,10 +1,11 @@
-//! Where `fleet` keeps holds and journals of a NodePool's workers: as objects. Holds are Leases, as those of a cluster's control nodes. A
-//! worker is a Machine: made when it is drawn, before anything follows from it, with its address; what was begun for it is in its status;
-//! and it goes with its address once nothing of it is left. What is wanted is the NodePool's own, so of that only the highest number of a
-//! worker is kept. Who reads Machines has all of it: nothing is read here again.
+//! The store in which `fleet` keeps leases and journals of a NodePool's workers, as objects. Its leases are Lease objects, as for
+//! control-plane nodes. A worker is a Machine, which is created with its address before any other step. Its journal is in the
+//! Machine's status. The Machine and its address are deleted once nothing is left of the worker. The NodePool has the desired
+//! state, so only the highest number of a worker is stored in addition. The reconciler reads Machines itself, so no journal is
+//! read here.
 //!
-//! A Machine says of no hold: who was overtaken writes nothing more, since a controller's term ends before the next one's begins, and
-//! a hold is confirmed before each write.
+//! A Machine has no number of a lease. A controller's term ends before the next one begins, and the lease is confirmed before
+//! each write. A superseded lease therefore writes nothing.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -33,45 +34,44 @@ use crate::objects::{Claimant, IPPool, Machine, NodePool, PoolAddress, PoolAddre
 use crate::records::noted;
 use crate::term::Term;
 
-/// So often a write is tried again that somebody else's came before.
+/// The number of attempts of a write that conflicts with another one.
 const TRIES: usize = 10;
-/// After so many addresses that somebody else had meanwhile all of them are looked at again.
+/// After this number of lost races for an address, the addresses in use are listed again.
 const STALE: usize = 3;
 
-/// The holds and journals of one NodePool.
 pub struct PoolStore<'a> {
     objects: &'a dyn Objects,
     holds: ClusterStore<'a>,
     pool: &'a NodePool,
-    /// What the Machine of a further worker is like, but for its name.
+    /// The Machine of a further worker, without a name.
     like: &'a Machine,
-    /// What their addresses are taken from; none where they ask for one by DHCP.
+    /// The pool of their addresses. `None` with DHCP.
     addresses: Option<&'a IPPool>,
-    /// The zones that they are spread over.
+    /// The zones over which workers are spread.
     zones: &'a [String],
-    /// The zones of those that were made by this one, by name.
+    /// The zones of the workers that this value created, by name.
     made: Mutex<BTreeMap<String, String>>,
-    /// The Provider as it was when the pool was held against it; none where nothing is made.
+    /// The Provider as it was when the pool was checked against it. `None` if no worker is created.
     provider: Option<&'a Provider>,
-    /// What was seen of the addresses that are in use: all are looked at once, and not for each worker.
+    /// The addresses in use: listed once, not for each worker.
     seen: Mutex<ObservedAddresses>,
-    /// How often somebody else came first to an address.
+    /// How often another claimant got an address first.
     races: AtomicU32,
 }
 
-/// What was seen of the addresses in use. Nothing of their list is kept here, where there may be as many pools as clusters.
+/// The claims since the last list. The list itself is not stored here: there may be as many pools as clusters.
 #[derive(Default)]
 struct ObservedAddresses {
-    /// The number of the list that was looked at; none before the first one.
+    /// The number of the last list. `None` before the first one.
     looked: Option<u64>,
-    /// Those that were seen to be taken since, each with its number among them.
+    /// Claims that were seen since, each with its number.
     since: Vec<(u64, PoolAddressSpec)>,
-    /// How many these were.
+    /// How many claims were seen.
     count: u64,
 }
 
 impl<'a> PoolStore<'a> {
-    /// Of a NodePool, for a controller that leads.
+    /// The store of a NodePool, for a leader.
     pub fn new(
         objects: &'a dyn Objects,
         pool: &'a NodePool,
@@ -93,17 +93,16 @@ impl<'a> PoolStore<'a> {
         }
     }
 
-    /// Has further workers spread over these zones.
+    /// Spreads further workers over these zones.
     pub fn over(self, zones: &'a [String]) -> Self {
         Self { zones, ..self }
     }
 
-    /// The zone of a worker that was made by this one.
+    /// The zone of a worker that this value created.
     pub fn zone_of(&self, name: &str) -> Option<String> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// The zone of a further worker.
     async fn next_zone(&self) -> anyhow::Result<String> {
         let all = Some((NODE_POOL, self.pool.name_any()));
         let all = all.as_ref().map(|(label, name)| (*label, name.as_str()));
@@ -112,14 +111,14 @@ impl<'a> PoolStore<'a> {
         Ok(zone_of_next(self.zones, &self.like.spec, &all).unwrap_or(&self.like.spec.zone).clone())
     }
 
-    /// Has each further Machine held against a Provider, of which it was seen what it permits.
+    /// Checks each further Machine against this Provider, whose permission was checked before.
     pub fn within(self, provider: &'a Provider) -> Self {
         Self { provider: Some(provider), ..self }
     }
 
-    /// The holds of a NodePool alone.
+    /// The leases of a NodePool, without its workers.
     pub fn holds(objects: &'a dyn Objects, pool: &NodePool, term: &Term) -> ClusterStore<'a> {
-        // No cluster has such a name.
+        // A dot cannot be in the name of a cluster.
         let name = format!("{}.workers", pool.name_any());
         ClusterStore::new(objects, &pool.namespace().unwrap_or_default(), &name, term)
     }
@@ -129,7 +128,7 @@ impl<'a> PoolStore<'a> {
         found.with_context(|| format!("reading the Machine {name}"))
     }
 
-    /// Notes what was begun for a worker.
+    /// Writes a worker's journal to its Machine.
     async fn keep(&self, worker: &workers::WorkerRecord) -> anyhow::Result<()> {
         for _ in 0..TRIES {
             let machine = self.found(&worker.name).await?;
@@ -141,10 +140,10 @@ impl<'a> PoolStore<'a> {
                 written => return written.map(drop).with_context(|| format!("noting the Machine {}", worker.name)),
             }
         }
-        bail!("noting the Machine {}: somebody else changes it again and again", worker.name)
+        bail!("noting the Machine {}: another client changes it again and again", worker.name)
     }
 
-    /// Notes the highest number that a worker was given.
+    /// Writes the highest number of a worker.
     async fn count(&self, made: u64) -> anyhow::Result<()> {
         let name = self.pool.name_any();
         let of = Collection::of::<NodePool>(self.pool.namespace().as_deref());
@@ -160,10 +159,10 @@ impl<'a> PoolStore<'a> {
                 written => return written.map(drop).context("noting how many workers were made"),
             }
         }
-        bail!("noting how many workers were made: somebody else changes the NodePool again and again")
+        bail!("noting how many workers were made: another client changes the NodePool again and again")
     }
 
-    /// Gives the address of a worker back, and lets its Machine go: its VM is gone.
+    /// Deletes the addresses and the Machine of a worker whose VM is gone.
     pub async fn forget(&self, name: &str) -> anyhow::Result<()> {
         let Some(machine) = self.found(name).await? else { return Ok(()) };
         let uid = machine.metadata.uid.clone().unwrap_or_default();
@@ -182,33 +181,32 @@ impl<'a> PoolStore<'a> {
         kinds::remove_finalizer(self.objects, &machine, MACHINE_FINALIZER).await.map(drop).with_context(attempt)
     }
 
-    /// The addresses of a claimant, by its UID.
     async fn addresses(&self, uid: &str) -> anyhow::Result<Vec<PoolAddress>> {
         let own = kinds::list::<PoolAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
-        own.context("looking for IPAddresses")
+        own.context("looking for PoolAddresses")
     }
 
     fn seen(&self) -> MutexGuard<'_, ObservedAddresses> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address of a Machine for which nothing was begun, once it is found that it may be there; none where it asks for one by DHCP.
+    /// The address of a Machine for which nothing has begun, if the Provider permits the Machine. `None` with DHCP.
     ///
     /// # Errors
-    /// When it may not be there, or there is no address for it: it goes again then.
+    /// The Provider does not permit the Machine, or the pool has no free address. The caller deletes the Machine.
     pub async fn admitted(&self, machine: &Machine) -> anyhow::Result<Option<Ipv4Addr>> {
         self.permitted(machine).await?;
         self.address(machine).await
     }
 
-    /// Holds a Machine that was made against its Provider as it is now. Of several pools that have seen the same room and make Machines at
-    /// the same time, each sees those of all others here.
+    /// Checks a new Machine against the current Provider. Several pools may have computed the same free capacity: each sees the
+    /// Machines of the others here.
     async fn permitted(&self, machine: &Machine) -> anyhow::Result<()> {
         let Some(judged) = self.provider else { return Ok(()) };
         let (name, namespace) = (judged.name_any(), machine.namespace().unwrap_or_default());
         let provider = kinds::find::<Provider>(self.objects, None, &name).await.context("reading the Provider")?;
         let provider = provider.with_context(|| format!("there is no Provider {name}"))?;
-        // Where nothing further was wanted from the beginning, what is there is replaced all the same.
+        // A Provider that did not permit the namespace at the first check does not block replacements.
         let was_permitted = permission(judged, &namespace).is_none();
         if let Some(why) = permission(&provider, &namespace).filter(|_| was_permitted) {
             bail!(why.message);
@@ -224,7 +222,7 @@ impl<'a> PoolStore<'a> {
         }
     }
 
-    /// The address of a Machine, claimed if it has none; none where it asks for one by DHCP.
+    /// The address of a Machine. Claims one if it has none. `None` with DHCP.
     async fn address(&self, machine: &Machine) -> anyhow::Result<Option<Ipv4Addr>> {
         let Some(pool) = self.addresses else { return Ok(None) };
         let (name, claimant) = (pool.name_any(), claimant(machine));
@@ -242,7 +240,7 @@ impl<'a> PoolStore<'a> {
                 Allocation::Exhausted if has_looked => {
                     bail!("the IPPool {name} has no free address for {}", machine.name_any())
                 }
-                // Some may have been given back since.
+                // Addresses may have been released since.
                 Allocation::Exhausted => is_stale = true,
                 Allocation::Make(address) => {
                     let object = claimed(&name, address, claimant.clone());
@@ -264,13 +262,13 @@ impl<'a> PoolStore<'a> {
         bail!("claiming an address for {}: others are faster again and again", machine.name_any())
     }
 
-    /// The addresses in use, by a list that is at least as new as the one of this number, and by a new one without it; and beside them those
-    /// that were seen to be taken since and are not in it.
+    /// The addresses in use, and the claims that were seen since and are not in the list. `looked` is the lowest number of a list
+    /// that is new enough. `None` makes a new list.
     async fn look(&self, looked: Option<u64>) -> anyhow::Result<(Arc<AddressesInUse>, Vec<PoolAddressSpec>)> {
         let before = self.seen().count;
-        let all = self.objects.in_use(looked).await.context("looking for IPAddresses")?;
+        let all = self.objects.in_use(looked).await.context("looking for PoolAddresses")?;
         let mut seen = self.seen();
-        // A list that was begun afterwards says what has become of them.
+        // A list that began after a claim is the newer information.
         let is_known = |at: u64, spec: &PoolAddressSpec| all.has(spec) || (looked.is_none() && at < before);
         seen.since.retain(|(at, spec)| !is_known(*at, spec));
         seen.looked = seen.looked.max(Some(all.number()));
@@ -286,11 +284,11 @@ impl<'a> PoolStore<'a> {
         seen.since.push((at, spec));
     }
 
-    /// Somebody has the address that was to be claimed: another one, or the claimant itself by a call whose answer was lost.
+    /// Records that the address was claimed first by another claimant, or by this one in a call whose answer was lost.
     async fn was_late(&self, wanted: &PoolAddressSpec) -> anyhow::Result<()> {
         let own = self.addresses(&wanted.claimant.uid).await?;
         if own.iter().all(|own| own.spec.address != wanted.address) {
-            // Whose it is nobody has asked: it is not this claimant's.
+            // The claimant is unknown, and not this one.
             let claimant = Claimant { uid: String::new(), ..wanted.claimant.clone() };
             self.mark_taken(PoolAddressSpec { claimant, ..wanted.clone() });
         }
@@ -340,7 +338,7 @@ impl Store for PoolStore<'_> {
         self.holds.files(number).await
     }
 
-    /// The Machine is the draw: the API server gives it a UID that nobody else ever has.
+    /// The Machine's UID is the ID: the API server makes a unique one.
     async fn draw(&self, _: u64, name: &str, _: Option<Ipv4Addr>) -> anyhow::Result<AllocatedIds> {
         let made = {
             let mut machine = self.like.clone();
@@ -354,7 +352,7 @@ impl Store for PoolStore<'_> {
         let address = match self.admitted(&made).await {
             Ok(address) => address,
             Err(why) => {
-                // Nothing has followed from it.
+                // Nothing was begun for this Machine.
                 self.forget(name).await?;
                 return Err(why);
             }

@@ -1,5 +1,5 @@
-//! Where snapshots of clusters' stores are kept that come before their upgrades: the newest of each, on this node. No tenant has more than
-//! his share of the room, and what nobody is in the middle of gives way to what somebody needs.
+//! The store for snapshots of etcd that are taken before upgrades: the newest of each cluster, on this node. A namespace has a
+//! limited share of the disk. Snapshots that no Operation needs are removed if there is no room for another one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,27 +18,28 @@ use super::providers::Providers;
 use crate::decisions::{CLUSTER_REF, is_done_with, may_go_back};
 use crate::objects::{Operation, Reason as _, TenantCluster, TenantClusterReason};
 
-/// What snapshots of all clusters may have on one node: a quarter of its disk, and those of one namespace half of that. As much stays free:
-/// etcd is there as well, which does not survive a full one, and its own snapshots go once a tenth is left.
+/// The limits for snapshots of all clusters on one node: a quarter of its disk, and half of that for one namespace. A quarter
+/// stays free: etcd is on the same disk and fails if it is full. It removes its own snapshots once a tenth is left.
 const BUDGET: Budget = Budget { most: 64 << 30, part: 25, share: 50, reserve: 25 };
 
-/// So many characters of a cluster's UID tell its directory apart from that of another one that has had its name.
+/// The number of characters of a cluster's UID in the name of its directory. They distinguish it from a former cluster of the
+/// same name.
 const UID: usize = 8;
 
-/// What the directory of a cluster is called: neither name has a dot. What is before the first one has a share.
+/// The name of a cluster's directory. Names of namespaces and clusters have no dots. The part before the first dot shares the
+/// limit.
 pub(super) fn kept_as(cluster: &TenantCluster) -> String {
     let uid = cluster.uid().unwrap_or_default();
     format!("{}.{}.{}", cluster.namespace().unwrap_or_default(), cluster.name_any(), uid.get(..UID).unwrap_or(&uid))
 }
 
-/// Whether a directory can be a cluster's by its name: what else lies there is for others to remove.
+/// Whether a name can be that of a cluster's directory. Other directories belong to other programs.
 pub(super) fn is_of_cluster(name: &str) -> bool {
     let parts: Vec<&str> = name.split('.').collect();
     let is_uid = |text: &str| text.len() == UID && text.chars().all(|digit| digit.is_ascii_hexdigit());
     matches!(parts[..], [_, _, uid] if is_uid(uid))
 }
 
-/// The snapshots of one cluster.
 pub(super) struct TenantSnapshots {
     latest: LatestSnapshot,
     providers: Providers,
@@ -52,20 +53,19 @@ impl TenantSnapshots {
         Self { latest, providers: providers.clone() }
     }
 
-    /// Removes all of it that is on this node.
+    /// Removes all snapshots of the cluster on this node.
     pub(super) async fn clear(&self) -> anyhow::Result<()> {
         self.latest.clear().await
     }
 }
 
-/// The names of the directories in one that are of clusters which need nothing of what is there. Of clusters that have nothing there nobody
-/// is asked.
+/// The names of directories whose clusters need none of their files. Operations are listed for clusters with files only.
 async fn spare(objects: &dyn Objects, directory: &Path) -> anyhow::Result<BTreeSet<String>> {
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
     let mut spare = BTreeSet::new();
     for cluster in &clusters {
         let (kept, namespace, name) = (kept_as(cluster), cluster.namespace(), cluster.name_any());
-        // What cannot be read could not be removed either.
+        // A directory that cannot be read could not be removed.
         let files = files(&directory.join(&kept)).await.unwrap_or_default();
         if files.is_empty() {
             continue;
@@ -79,7 +79,7 @@ async fn spare(objects: &dyn Objects, directory: &Path) -> anyhow::Result<BTreeS
     Ok(spare)
 }
 
-/// The files of a directory, with the times since when they are there.
+/// The files of a directory with their modification times.
 async fn files(directory: &Path) -> io::Result<Vec<(String, SystemTime)>> {
     let mut entries = tokio::fs::read_dir(directory).await?;
     let mut files = Vec::new();
@@ -92,9 +92,9 @@ async fn files(directory: &Path) -> io::Result<Vec<(String, SystemTime)>> {
     Ok(files)
 }
 
-/// Whether a cluster with these Operations needs none of these files. Each was made for an Operation that is over, or, where none is known
-/// any more that has made it, the cluster has become as its spec says since: a control cluster whose database is older than the file
-/// knows neither the Operation nor what it has done.
+/// Whether a cluster with these Operations needs none of these files. A file is not needed once its Operation is over. If its
+/// Operation is unknown, it is not needed once the cluster became current after the file was made. A restored database of the
+/// control cluster lacks newer Operations.
 fn is_needless(cluster: &TenantCluster, operations: &[Operation], files: &[(String, SystemTime)]) -> bool {
     let current = current_since(cluster);
     let is_before = |kept: SystemTime, since: i64| {
@@ -107,8 +107,9 @@ fn is_needless(cluster: &TenantCluster, operations: &[Operation], files: &[(Stri
         && files.iter().all(|(file, at)| is_over(file) || current.is_some_and(|since| is_before(*at, since)))
 }
 
-/// Since when all of a cluster is as its spec says, in seconds of Unix time; none where it is not, or older objects say so. Nor where its
-/// control nodes run several versions of Kubernetes: a raise stands half-way then, whatever is said of the rest.
+/// The time since which all of a cluster is as its spec says, in seconds of Unix time. `None` if it is not, or if its objects are
+/// older than its VMs. Also `None` if its control-plane nodes run several versions of Kubernetes: an upgrade of Kubernetes is
+/// incomplete then.
 fn current_since(cluster: &TenantCluster) -> Option<i64> {
     let status = cluster.status.as_ref().filter(|status| status.version.is_some())?;
     let conditions = &status.conditions;
@@ -125,12 +126,15 @@ impl Snapshots for TenantSnapshots {
         self.latest.kept(name).await
     }
 
-    /// Where there was no room the last time, it is made.
+    /// If there was no room the last time, this first removes files that are not needed.
     async fn spool(&self) -> anyhow::Result<TempDir> {
         let spool = self.latest.spool().await?;
         if let Some(bytes) = self.latest.lacked() {
             let spare = spare(self.providers.objects(), self.providers.keeps().0).await?;
-            self.latest.makes_room(bytes, spare).await.context("making room for it by what nobody needs")?;
+            self.latest
+                .makes_room(bytes, spare)
+                .await
+                .context("making room by removing snapshots that are not needed")?;
         }
         Ok(spool)
     }
@@ -158,7 +162,6 @@ mod tests {
     use crate::reach::in_memory::InMemory;
     use crate::records::fixture;
 
-    /// An Operation of a cluster.
     fn operation(cluster: &str, kind: &str, status: Value) -> Operation {
         let spec = json!({
             "clusterRef": {"name": cluster}, "type": kind, "toVersion": "1.37", "clusterGeneration": 1, "steps": [],
@@ -171,7 +174,7 @@ mod tests {
         operation
     }
 
-    /// A journal of a swap with these ends.
+    /// The journal of an image swap with these results.
     fn journal(ends: &[&str]) -> Value {
         let end = |outcome: &&str| json!({"at": 2, "lease": 1, "event": "ended", "outcome": outcome});
         let begun = json!({"at": 1, "lease": 1, "event": "planned"});
@@ -179,7 +182,7 @@ mod tests {
         json!({"lease": 1, "entries": entries})
     }
 
-    /// A cluster of this name that says why it is up to date or not, since [`now`], on one version of Kubernetes.
+    /// A cluster with this reason in its conditions since [`now`]. All its nodes run one version of Kubernetes.
     fn saying(name: &str, reason: TenantClusterReason) -> TenantCluster {
         let mut cluster = cluster();
         cluster.metadata.name = Some(name.to_owned());
@@ -190,7 +193,7 @@ mod tests {
         cluster
     }
 
-    /// Keeps a file of a cluster, so many seconds before [`now`].
+    /// Makes a file of a cluster. `ago` is in seconds before [`now`].
     fn keeps(directory: &Path, cluster: &TenantCluster, file: &str, ago: u64) {
         let directory = directory.join(kept_as(cluster));
         std::fs::create_dir_all(&directory).unwrap();
@@ -199,14 +202,14 @@ mod tests {
         made.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(at)).unwrap();
     }
 
-    /// The names of clusters that need nothing of what is kept.
+    /// The names of clusters that need none of their files.
     async fn needless(api: &InMemory, directory: &Path) -> Vec<String> {
         let spare = spare(api, directory).await.unwrap();
         spare.iter().map(|kept| kept.split('.').nth(1).unwrap().to_owned()).collect()
     }
 
     #[tokio::test]
-    async fn what_gives_way_is_of_clusters_without_an_operation_that_is_under_way_or_may_be_gone_on_with() {
+    async fn clusters_without_a_resumable_operation_need_no_snapshots() {
         use TenantClusterReason::{AwaitingCommit, ChangeFailed, ChangeNotSupported, Changing, Current};
         let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
         let mut settled = journal(&["abandoned"]);
@@ -222,7 +225,7 @@ mod tests {
             ("waiting", AwaitingCommit, ("ImageSwap", journal(&["upgraded"]))),
             ("odd", Current, ("ImageSwap", journal(&["upgraded"]))),
             ("raising", Changing, ("KubernetesUpgrade", json!({}))),
-            // Nodes may differ, whatever is said of them: a person may go on.
+            // Nodes may differ whatever the condition says: the operator can resume.
             ("left", Current, ("ImageSwap", journal(&["abandoned"]))),
             ("half-raised", ChangeFailed, raise("abandoned")),
             ("taken-out", Current, raise("abandoned")),
@@ -239,9 +242,9 @@ mod tests {
         assert_eq!(needless(&api, directory.path()).await, ["back", "current", "raised", "settled", "told"]);
     }
 
-    /// Of a cluster the newest file is there alone: that of a raise goes once a swap has its own.
+    /// Only the newest file of a cluster is kept: the file of an upgrade of Kubernetes is removed once an image swap has its own.
     #[tokio::test]
-    async fn a_raise_that_was_abandoned_keeps_its_own_file_and_no_later_one() {
+    async fn an_abandoned_raise_keeps_only_its_own_file() {
         let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
         let cluster = saying("shop", TenantClusterReason::ChangeFailed);
         api.put(&cluster);
@@ -255,9 +258,9 @@ mod tests {
         assert!(needless(&api, directory.path()).await.is_empty());
     }
 
-    /// As where the control cluster's database was restored, and knows less than the file was kept for.
+    /// A restored database of the control cluster lacks the Operation of the file.
     #[tokio::test]
-    async fn a_file_whose_operation_is_not_known_stays_until_its_cluster_is_current_again() {
+    async fn unknown_files_stay_until_the_cluster_is_current() {
         use TenantClusterReason::{AdoptionRequired, ChangeBlocked, Current};
         let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
         let file = before_swap(Uuid::from_u128(6));
@@ -268,7 +271,7 @@ mod tests {
             api.put(&cluster);
             keeps(directory.path(), &cluster, &file, ago);
         }
-        // What it knows of is one before, which is over.
+        // The only known Operation is an earlier one, which is over.
         let earlier = saying("earlier", ChangeBlocked);
         api.put(&earlier);
         api.put(&operation("earlier", "ImageSwap", journal(&["upgraded", "committed"])));
@@ -282,7 +285,7 @@ mod tests {
         api.put(&half_raised);
         keeps(directory.path(), &half_raised, &file, 3600);
         assert_eq!(needless(&api, directory.path()).await, ["outlived"]);
-        // What is needed keeps what lies beside it.
+        // A file that is needed keeps the other files of its directory.
         let outlived = saying("outlived", Current);
         keeps(directory.path(), &outlived, "before-kubernetes-1.37.db", 0);
         assert!(needless(&api, directory.path()).await.is_empty());

@@ -1,8 +1,12 @@
-//! Where `fleet` keeps holds and journals of a cluster's control nodes: as objects. A hold is a Lease, whose name's number is the
-//! lock; what was begun for the nodes is in the status of the TenantCluster; an upgrade's plan and journal are an Operation. The
-//! latter two are one object each, and not one for each hold as `fleet` has files: they say of which hold they are. A hold begins
-//! by writing what the one before had, and from then on that one is refused. What is written is written only as it was read, so
-//! that nobody writes over what somebody else has just written.
+//! The store in which `fleet` keeps leases and journals of a cluster's control-plane nodes, as objects.
+//!
+//! - A lease is a Lease object. The number in its name is the lock.
+//! - The record of the deployment is in the status of the TenantCluster.
+//! - The plan and journal of an upgrade are an Operation.
+//!
+//! The last two are one object each, with the number of their lease; `fleet` has a file for each lease. A new lease begins by
+//! writing the records of the former one again, which rejects the former one from then on. Each write fails if the object was
+//! changed since it was read.
 
 use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
@@ -23,50 +27,49 @@ use crate::objects::{
 use crate::records::{add, deployment_of, deployment_record, entry_of, journal_entry, plan_of};
 use crate::term::{Term, is_controller};
 
-/// How the names of annotations begin that stand for a hold's files.
+/// The prefix of annotations that hold the files of a lease.
 const FILE: &str = "kaas.local/";
-/// So often a write is tried again that somebody else's came before: who writes the same objects is this controller, in turn.
+/// The number of attempts of a write that conflicts with another one. Only this controller writes these objects, one task at a
+/// time.
 const TRIES: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
-    /// The NodeImage before.
+    /// The former NodeImage.
     pub from_image: String,
-    /// The NodeImage after.
+    /// The new NodeImage.
     pub to_image: String,
-    /// How large nodes are before, if that is known, and after.
+    /// The former size of nodes, if it is known, and the new one.
     pub sizes: (Option<ControlPlaneSize>, Option<ControlPlaneSize>),
-    /// The VMClass that a person has named for the latter; none if nobody has.
+    /// The VMClass that the operator set for the new size, if any.
     pub class: Option<String>,
-    /// The generation of the cluster's spec that it is decided by.
+    /// The generation of the cluster's spec from which the swap was planned.
     pub generation: i64,
 }
 
-/// The holds and journals of one cluster.
 pub struct ClusterStore<'a> {
     objects: &'a dyn Objects,
     namespace: String,
     cluster: String,
-    /// This controller, and for how long it leads.
     term: Term,
-    /// What is begun where an upgrade is begun.
+    /// The swap of an upgrade that begins.
     swap: Option<Swap>,
 }
 
 impl<'a> ClusterStore<'a> {
-    /// Of a cluster by its namespace and name, for a controller that leads.
+    /// The store of a cluster, for a leader.
     pub fn new(objects: &'a dyn Objects, namespace: &str, cluster: &str, term: &Term) -> Self {
         let [namespace, cluster] = [namespace, cluster].map(str::to_owned);
         Self { objects, namespace, cluster, term: term.clone(), swap: None }
     }
 
-    /// The same, which begins this swap where an upgrade is begun.
+    /// Sets the swap for an upgrade that begins.
     #[must_use]
     pub fn beginning(self, swap: Swap) -> Self {
         Self { swap: Some(swap), ..self }
     }
 
-    /// Whoever may edit objects of a tenant's namespace has no say in who holds its clusters.
+    /// Leases are in the controller's namespace, so that tenants, who edit objects in their own namespaces, cannot change them.
     fn leases(&self) -> Collection {
         Collection::of::<Lease>(Some(SYSTEM))
     }
@@ -90,8 +93,8 @@ impl<'a> ClusterStore<'a> {
         }
     }
 
-    /// Changes an object's status, or refuses to; again where somebody else was faster. All that is not changed is written as it
-    /// was read, what this version does not know included.
+    /// Changes the status of an object, unless `change` returns an error. A conflict is tried again. Fields that are not changed
+    /// are written as they were read, including those that this version does not know.
     async fn note(
         &self,
         of: &Collection,
@@ -101,22 +104,22 @@ impl<'a> ClusterStore<'a> {
         let attempt = || format!("writing the status of {} {name}", of.plural);
         for _ in 0..TRIES {
             let object = self.found(of, name).await?;
-            let mut object = object.with_context(|| format!("{}: it is not there", attempt()))?;
+            let mut object = object.with_context(|| format!("{}: it does not exist", attempt()))?;
             change(&mut object["status"]).with_context(attempt)?;
             match self.objects.replace_status(of, &object).await {
                 Err(Failure::Changed) => {}
                 done => return done.map(drop).with_context(attempt),
             }
         }
-        bail!("{}: somebody else changes it again and again", attempt())
+        bail!("{}: another client changes it again and again", attempt())
     }
 
-    /// The Operation whose journal a hold has begun.
+    /// The Operation whose journal this lease has begun.
     async fn operation(&self, number: u64) -> anyhow::Result<Option<Operation>> {
         let of = self.operations();
         let all = self.objects.list(&of, Some((CLUSTER_REF, &self.cluster))).await.context("looking for Operations")?;
         let mut found = None;
-        // Of one that was made, and not begun, there is no journal.
+        // An Operation that was created and not begun has no journal.
         for operation in all.into_iter().filter(|operation| operation["status"]["lease"] == number) {
             ensure!(found.is_none(), "two Operations are of hold {number}");
             found = Some(serde_json::from_value(operation).context("understanding an Operation")?);
@@ -124,7 +127,6 @@ impl<'a> ClusterStore<'a> {
         Ok(found)
     }
 
-    /// The text of an Operation's journal.
     fn journal(operation: &Operation) -> anyhow::Result<String> {
         let plan = operation.spec.plan.as_ref();
         let entries = operation.status.iter().flat_map(|status| &status.entries);
@@ -155,7 +157,7 @@ impl<'a> ClusterStore<'a> {
         .await
     }
 
-    /// Begins a journal, or goes on with that of the hold before.
+    /// Begins a journal, or continues that of the former lease.
     async fn begin_journal(&self, number: u64, text: &str) -> anyhow::Result<()> {
         let lines = whole(text)?.context("a journal that was cut")?;
         let entries: Vec<Entry> = lines
@@ -170,7 +172,7 @@ impl<'a> ClusterStore<'a> {
             let mut object = serde_json::to_value(Operation::new(&name, self.spec(&entries[0], plan)?))?;
             object["metadata"]["labels"] = json!({CLUSTER: self.cluster});
             match self.objects.create(&self.operations(), &object).await {
-                // Its own earlier call, whose answer was lost: nobody else draws this name.
+                // An earlier call of this controller, whose answer was lost: the name is unique.
                 Ok(_) | Err(Failure::Exists) => {}
                 Err(error) => return Err(error).with_context(|| format!("making the Operation {name}")),
             }
@@ -211,7 +213,7 @@ impl<'a> ClusterStore<'a> {
         })
     }
 
-    /// Adds an entry to the journal that this hold has begun. One of an earlier attempt may be there already.
+    /// Adds an entry to the journal that this lease has begun. An earlier attempt may have added it already.
     async fn add_entry(&self, number: u64, attempt: usize, text: &str) -> anyhow::Result<()> {
         let entry = journal_entry(&serde_json::from_str(text.trim_end()).context("understanding an entry")?)?;
         let operation = self.operation(number).await?;
@@ -232,7 +234,7 @@ impl<'a> ClusterStore<'a> {
     }
 }
 
-/// Refuses a hold that another one has overtaken: it has written what says whose it is.
+/// Fails if a later lease has written the record. The record has the number of its lease.
 fn ensure_not_superseded(written: &Value, number: u64) -> anyhow::Result<()> {
     match written["lease"].as_u64().filter(|by| *by > number) {
         Some(by) => bail!("hold {by} has taken over from hold {number}"),
@@ -278,7 +280,7 @@ impl Store for ClusterStore<'_> {
                 kept.as_ref().map(record_text).transpose()
             }
             File::UpgradeBegun => self.operation(number).await?.as_ref().map(Self::journal).transpose(),
-            // All of it is in the first one.
+            // The first file has the whole journal.
             File::UpgradeAdded { .. } => Ok(None),
             File::Workers => Ok(None),
             File::Other => {
@@ -314,12 +316,12 @@ impl Store for ClusterStore<'_> {
     }
 
     fn holder(&self, what: &str, now: u64) -> Holder {
-        // A process too, so that it knows of its own tasks which have ended.
+        // With the process, so that it recognizes its own tasks that have ended.
         Holder { who: self.term.identity().to_owned(), ..Holder::this(what, now) }
     }
 
-    /// Another controller has ended once this one was elected: a term begins when nothing of the one before is begun any more. Who
-    /// is no controller is judged as a process.
+    /// A lease of another controller has ended once this one was elected: a term begins after all calls of the former one have
+    /// ended. A holder that is not a controller is judged as a process.
     async fn has_ended(&self, holder: &Holder) -> anyhow::Result<bool> {
         let of_another = is_controller(&holder.who) && holder.who != self.term.identity();
         Ok(holder.is_dead() || (of_another && self.term.is_alone()))
@@ -327,20 +329,20 @@ impl Store for ClusterStore<'_> {
 }
 
 impl ClusterStore<'_> {
-    /// Writes a small file of a hold that is there.
+    /// Writes a small file of a lease that exists.
     async fn mark(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
         let (of, name) = (self.leases(), self.lease(number));
         let attempt = || format!("noting {file} on the Lease {name}");
         for _ in 0..TRIES {
             let lease = self.found(&of, &name).await?;
-            let mut lease = lease.with_context(|| format!("{}: it is not there", attempt()))?;
+            let mut lease = lease.with_context(|| format!("{}: it does not exist", attempt()))?;
             lease["metadata"]["annotations"][format!("{FILE}{file}")] = text.into();
             match self.objects.replace(&of, &lease).await {
                 Err(Failure::Changed) => {}
                 done => return done.map(drop).with_context(attempt),
             }
         }
-        bail!("{}: somebody else changes it again and again", attempt())
+        bail!("{}: another client changes it again and again", attempt())
     }
 }
 

@@ -1,11 +1,11 @@
-//! All clusters and all Machines, as a Provider's limits are judged by them.
+//! All clusters and Machines, from which the usage of a Provider's limits is computed.
 
 use super::failure::Failure;
 use super::kinds;
 use super::objects::Objects;
 use crate::decisions::ClusterInventory;
 
-/// Looks at all of them: at the Machines first, so that the cluster of each is seen as well.
+/// Lists the Machines first, so that the cluster of each Machine is in the list of clusters.
 pub async fn cluster_inventory(objects: &dyn Objects) -> Result<ClusterInventory, Failure> {
     let machines = kinds::list(objects, None, None).await?;
     let clusters = kinds::list(objects, None, None).await?;

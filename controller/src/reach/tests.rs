@@ -1,4 +1,4 @@
-//! The store over an API server in memory: what `fleet` writes is read again, whatever answers are lost.
+//! The store on an API server in memory. Records that `fleet` writes can be read again, whichever answers are lost.
 
 use fleet::control_plane::{self, Lifecycle, Records};
 use fleet::lease::{Lease, Lost, TakeOver};
@@ -12,7 +12,7 @@ use super::*;
 use crate::records::fixture;
 use crate::term::Clock;
 
-/// One with the cluster that all is of.
+/// A server with the cluster of these tests.
 fn served() -> InMemory {
     let api = InMemory::default();
     let cluster = json!({
@@ -65,7 +65,7 @@ fn events() -> Vec<Event> {
 }
 
 async fn take<'s>(store: &'s ClusterStore<'_>) -> Lease<'s> {
-    // Whose answer is lost takes the next one.
+    // After a lost answer, the lease with the next number is acquired.
     for _ in 0..2 {
         if let Ok(hold) = Lease::acquire(store, "a test", TakeOver::FromAnyone, &|_| {}).await {
             return hold;
@@ -74,7 +74,7 @@ async fn take<'s>(store: &'s ClusterStore<'_>) -> Lease<'s> {
     Lease::acquire(store, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap()
 }
 
-/// Does something again whose answer was lost.
+/// Repeats a call whose answer was lost.
 macro_rules! until_done {
     ($act:expr) => {
         match $act {
@@ -84,7 +84,7 @@ macro_rules! until_done {
     };
 }
 
-/// One hold makes a cluster and begins an upgrade, the next one ends it.
+/// The first lease creates a cluster and begins an upgrade. The second one ends it.
 async fn story(api: &InMemory) {
     let store = store(api);
     let hold = take(&store).await;
@@ -103,7 +103,7 @@ async fn story(api: &InMemory) {
     next.release().await;
 }
 
-/// What the next one reads.
+/// Checks what the next lease reads.
 async fn is_whole(api: &InMemory, what: &str) {
     let store = store(api);
     let hold = take(&store).await;
@@ -118,7 +118,7 @@ async fn is_whole(api: &InMemory, what: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_is_read_by_the_next_hold_whatever_answer_was_lost() {
+async fn the_next_lease_reads_records_despite_lost_answers() {
     let api = served();
     story(&api).await;
     let calls = api.calls();
@@ -135,7 +135,7 @@ async fn what_is_kept_is_read_by_the_next_hold_whatever_answer_was_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_overtaken_writes_nothing_over_what_his_successor_has() {
+async fn a_superseded_lease_overwrites_nothing() {
     let api = served();
     let store = store(&api);
     let first = take(&store).await;
@@ -146,7 +146,7 @@ async fn who_was_overtaken_writes_nothing_over_what_his_successor_has() {
     let mut next = Records::begin(&second, kept(true)).await.unwrap();
     let mut continued = Journal::continued(&second).await.unwrap();
     continued.append(events()[0].clone()).await.unwrap();
-    // Who slept, and asks nobody any more.
+    // This holder slept, and does not check its lease.
     let entry = Entry { at: 1, lease: 1, event: events()[1].clone() };
     let late = [
         (File::DEPLOYMENT, serde_json::to_string(records.kept()).unwrap()),
@@ -162,9 +162,9 @@ async fn who_was_overtaken_writes_nothing_over_what_his_successor_has() {
     assert_eq!(store.read(1, File::DEPLOYMENT).await.unwrap(), None, "what he had is the next one's");
 }
 
-/// Whoever may say a word to an Operation could write into its metadata.
+/// A user who may edit the steps of an Operation could also write its metadata.
 #[tokio::test(start_paused = true)]
-async fn a_journal_is_its_clusters_by_what_is_fixed_of_it_and_by_no_label() {
+async fn a_journal_belongs_to_its_spec_cluster() {
     let api = served();
     story(&api).await;
     let of = Collection::of::<Operation>(Some("team-blue"));
@@ -182,7 +182,7 @@ async fn a_journal_is_its_clusters_by_what_is_fixed_of_it_and_by_no_label() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holds_are_named_by_their_cluster_and_old_ones_go() {
+async fn leases_have_their_clusters_name_and_expire() {
     let api = served();
     let store = store(&api);
     for _ in 0..3 {
@@ -208,13 +208,13 @@ async fn holds_are_named_by_their_cluster_and_old_ones_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_of_another_controller_has_ended_for_who_was_elected_and_for_nobody_else() {
+async fn other_controllers_leases_end_for_a_leader_only() {
     let clock = Clock::of_tests();
     let own = "controller b 2";
     for (first, is_elected, is_taken) in [
         ("controller a 1", true, true),
         ("controller a 1", false, false),
-        // A person's command, and a task of its own that works.
+        // An operator's command, and a task of this process that works.
         ("ann@host", true, false),
         (own, true, false),
     ] {
@@ -231,7 +231,7 @@ async fn a_hold_of_another_controller_has_ended_for_who_was_elected_and_for_nobo
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_term_that_is_over_nobody_is_asked_and_no_hold_is_confirmed() {
+async fn after_the_term_calls_and_leases_fail() {
     let (api, term) = (served(), Term::unlimited("controller b 2"));
     let fenced = Fenced::new(std::sync::Arc::new(api.clone()), term.clone());
     let store = ClusterStore::new(&fenced, "team-blue", "shop", &term);
@@ -255,9 +255,9 @@ async fn in_a_term_that_is_over_nobody_is_asked_and_no_hold_is_confirmed() {
     assert_eq!(api.calls(), calls);
 }
 
-/// What is measured twice is measured alike.
+/// Two runs of a measurement get the same UIDs.
 #[test]
-fn objects_of_a_repeatable_api_server_have_the_same_uids_each_time_and_each_its_own() {
+fn a_repeatable_server_repeats_unique_uids() {
     let uids = || {
         let api = InMemory::repeatable();
         let class = |name| crate::objects::VMClass::new(name, crate::decisions::fixture::class());

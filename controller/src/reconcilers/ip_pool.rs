@@ -1,4 +1,4 @@
-//! `IPPool`: counts what is in use, and names what is odd. One whose addresses are in use is kept.
+//! `IPPool`: counts addresses in use, and reports inconsistencies. A pool with addresses in use is not deleted.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::objects::{IPPool, IPPoolReason, IPPoolStatus, PoolAddress, set};
 use crate::reach::kinds;
 
 /// # Errors
-/// What could not be asked or written.
+/// A call to the API server failed.
 pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, pool.name_any());
     if pool.metadata.deletion_timestamp.is_none()
         && kinds::add_finalizer(objects, &*pool, IN_USE).await.attempting("keeping the IPPool")?
     {
-        // It comes again as it is now.
+        // The write reconciles it again.
         return Ok(Action::await_change());
     }
     let addresses = kinds::list::<PoolAddress>(objects, None, Some((POOL, &name))).await;

@@ -1,5 +1,5 @@
-//! One for each kind: it looks, decides, saves, acts, and says when it wants to look again. It is called whenever its object or
-//! something that it depends on has changed, and never twice at once for one object.
+//! One reconciler for each kind: it looks, decides, saves, acts, and returns when to look again. It runs when its object or an
+//! object on which it depends has changed, and never twice at once for one object.
 
 pub mod ip_pool;
 pub mod node_image;
@@ -20,21 +20,20 @@ use kube::ResourceExt;
 use crate::decisions::{is_begun, permission};
 use crate::objects::{Provider, TenantCluster};
 
-/// By it an object is kept for as long as others need it.
+/// The finalizer of objects that others use.
 pub const IN_USE: &str = "kaas.local/in-use";
 
-/// Whether a cluster has kept what it names: not one for which nothing was begun, in a namespace that its Provider does not allow. Anybody
-/// makes such.
+/// Whether a cluster keeps the objects that it names. A cluster in a namespace that its Provider does not allow does not, unless
+/// it was begun: any tenant can create such a cluster.
 fn keeps(cluster: &TenantCluster, providers: &[Provider]) -> bool {
     let provider = providers.iter().find(|provider| provider.name_any() == cluster.spec.provider_ref.name);
     let namespace = cluster.namespace().unwrap_or_default();
     is_begun(cluster) || provider.is_none_or(|provider| permission(provider, &namespace).is_none())
 }
 
-/// A cluster as people tell it from others.
 fn full_name(cluster: &TenantCluster) -> String {
     format!("{}/{}", cluster.namespace().unwrap_or_default(), cluster.name_any())
 }
 
-/// So often is looked even where nothing was heard: a change may have been missed.
+/// The interval of reconciles without a change: a watch may have missed one.
 const NOW_AND_THEN: Duration = Duration::from_secs(10 * 60);

@@ -1,4 +1,4 @@
-//! `NodeImage`: how far it is in its life, and where its templates are. One that a cluster has is kept.
+//! `NodeImage`: reports the phase of its life, and its templates. An image that a cluster uses is not deleted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::reach::kinds;
 use crate::reach::providers::Providers;
 
 /// # Errors
-/// What could not be asked or written. What runs VMs and cannot be asked is no error: it is named in the status.
+/// A call to the API server failed. A Provider that does not answer is no error: the status names it.
 pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     if image.metadata.deletion_timestamp.is_some() {
@@ -36,7 +36,7 @@ pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<A
         match templates(&context.providers, provider, digest, &mut found).await {
             Ok(()) => found.asked = true,
             Err(why) => {
-                // Of one that cannot be asked what was known stands.
+                // The known templates remain if the Provider does not answer.
                 let known = now.templates.iter().filter(|template| template.provider == name);
                 found.templates.extend(known.cloned());
                 found.unasked.push(why);
@@ -57,7 +57,7 @@ pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<A
     Ok(Action::requeue(until.map_or(NOW_AND_THEN, |until| until.clamp(Duration::from_secs(1), NOW_AND_THEN))))
 }
 
-/// Notes the templates of an image on a Provider; the error is for people.
+/// Adds the templates of an image on a Provider. The error is for the operator.
 async fn templates(
     providers: &Providers,
     provider: &Provider,
@@ -72,7 +72,7 @@ async fn templates(
     for datastore in datastores {
         let at = Placement { datastore: Some(datastore.clone()), ..Placement::default() };
         let laid = images.templates(digest, &at).await.map_err(|error| format!("the Provider {name}: {error}"))?;
-        // One that is whole is enough: others of the same image may have been changed.
+        // One unchanged template is enough, even if others of this image were altered.
         let best = laid.iter().find(|template| template.altered.is_none()).or(laid.first());
         let Some(best) = best else {
             missing.push(format!("{name} has none on {datastore}"));
@@ -91,7 +91,7 @@ async fn templates(
     Ok(())
 }
 
-/// Lets an image go that no cluster has, or is to have. Its templates stay: VMs may stand on them.
+/// Removes the finalizer once no cluster uses the image. Its templates stay: disks of VMs may be linked to them.
 async fn finalize(image: &NodeImage, context: &Context) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, image.name_any());
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;

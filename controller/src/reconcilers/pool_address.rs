@@ -1,5 +1,5 @@
-//! `PoolAddress`: given back once its claimant is gone, and never before. A claimant goes once its VMs are proved gone; what is not
-//! known of it is no proof.
+//! `PoolAddress`: released once its claimant is gone, and never before. A claimant is deleted after its VMs are proved gone. An
+//! unknown state is no proof.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::objects::{Claimant, Machine, PoolAddress, TenantCluster};
 use crate::reach::{Collection, Failure, Objects, kinds};
 
 /// # Errors
-/// What could not be asked or written.
+/// A call to the API server failed.
 pub async fn reconcile(address: Arc<PoolAddress>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     if address.metadata.deletion_timestamp.is_some() {
@@ -33,7 +33,7 @@ pub async fn reconcile(address: Arc<PoolAddress>, context: Arc<Context>) -> Resu
     }
     let (of, by) = (&address.spec.pool_ref.name, &claimant.uid);
     if address.labels().get(POOL) != Some(of) || address.labels().get(CLAIMANT) != Some(by) {
-        // By these its pool finds it, and whose it is.
+        // The labels by which pool and claimant find it.
         let part = json!({"metadata": {
             "resourceVersion": address.metadata.resource_version, "labels": {POOL: of, CLAIMANT: by},
         }});
@@ -43,7 +43,7 @@ pub async fn reconcile(address: Arc<PoolAddress>, context: Arc<Context>) -> Resu
     Ok(Action::requeue(NOW_AND_THEN))
 }
 
-/// Whether a claimant is there: the very one, and no other of the same name. None of a kind that is not known.
+/// Whether this claimant exists, by its UID. `None` if its kind is unknown.
 async fn is_there(objects: &dyn Objects, claimant: &Claimant) -> Result<Option<bool>, Failure> {
     let (namespace, name) = (Some(claimant.namespace.as_str()), claimant.name.as_str());
     let is_it = |metadata: ObjectMeta| metadata.uid.as_deref() == Some(claimant.uid.as_str());

@@ -1,4 +1,4 @@
-//! Reconcilers over an API server in memory.
+//! Reconcilers on an API server in memory.
 
 use std::sync::Arc;
 
@@ -20,19 +20,17 @@ use crate::reach::kinds::Kind;
 use crate::reach::providers::Providers;
 use crate::term::{Clock, Term};
 
-/// What reconcilers are given in tests.
 pub(crate) fn context(api: &InMemory) -> Arc<Context> {
     let (objects, term, clock) = (Arc::new(api.clone()), Term::unlimited("controller of a test"), Clock::of_tests());
     let providers = Providers::new(objects.clone(), term.clone(), clock.clone());
     Arc::new(Context { objects, providers, term, clock, is_marked: true })
 }
 
-/// An object as it is now.
 pub(crate) async fn now<K: Kind>(api: &InMemory, namespace: Option<&str>, name: &str) -> Option<K> {
     api.read(namespace, name)
 }
 
-/// Reconciles an object until nothing changes by it, as often as its watch would have it done. What fails is tried again.
+/// Reconciles an object until nothing changes, as its watch would. A failure is tried again.
 pub(crate) async fn settled<K, F>(
     api: &InMemory,
     context: &Arc<Context>,
@@ -106,9 +104,9 @@ pub(crate) fn standing<K: Kind>(object: &K, condition: &str) -> (String, String)
     (found["reason"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned())
 }
 
-/// A pool whose addresses come and go, whatever goes wrong at each call on the way.
+/// A pool whose addresses are claimed and released, with a fault at each call.
 #[tokio::test(start_paused = true)]
-async fn a_pool_counts_its_addresses_and_stays_until_the_last_one_is_given_back() {
+async fn a_pool_stays_until_its_last_address_goes() {
     for fault in [None, Some(Fault::NotDone), Some(Fault::Done), Some(Fault::Changed)] {
         for call in 0..12 {
             let (api, what) = (InMemory::default(), format!("{fault:?} at call {call}"));
@@ -125,7 +123,7 @@ async fn a_pool_counts_its_addresses_and_stays_until_the_last_one_is_given_back(
                 "{what}"
             );
             api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "m1", "u1")));
-            // Of another pool.
+            // An address of another pool.
             api.put(&claimed("q", "10.0.0.77".parse().unwrap(), claimant("Machine", "m2", "u2")));
             settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
             let seen: IPPool = now(&api, None, "p").await.unwrap();
@@ -142,7 +140,7 @@ async fn a_pool_counts_its_addresses_and_stays_until_the_last_one_is_given_back(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_overlaps_another_one_or_cannot_be_read_says_so_and_later_fields_stay() {
+async fn an_overlapping_or_invalid_pool_reports_it() {
     let api = InMemory::default();
     let context = context(&api);
     let mut object = serde_json::to_value(pool("p", "10.0.0.10", "10.0.0.20")).unwrap();
@@ -162,7 +160,7 @@ async fn a_pool_that_overlaps_another_one_or_cannot_be_read_says_so_and_later_fi
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_is_given_back_once_its_claimant_is_gone_and_never_for_want_of_an_answer() {
+async fn an_address_is_released_after_its_claimant_only() {
     let api = InMemory::default();
     let context = context(&api);
     let uid = api.put(&machine("shop-w1"))["metadata"]["uid"].as_str().unwrap().to_owned();
@@ -175,7 +173,7 @@ async fn an_address_is_given_back_once_its_claimant_is_gone_and_never_for_want_o
     let seen: PoolAddress = now(&api, None, name).await.unwrap();
     assert_eq!(seen.labels().get("kaas.local/pool").map(String::as_str), Some("p"));
     assert_eq!(seen.labels().get("kaas.local/claimant"), Some(&uid));
-    // Each of its calls fails once, in each way.
+    // Each call fails once, with each fault.
     for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
         for call in 0..4 {
             api.fails_at(call, fault);
@@ -187,7 +185,7 @@ async fn an_address_is_given_back_once_its_claimant_is_gone_and_never_for_want_o
     let failed = pool_address::reconcile(Arc::new(seen), Arc::clone(&context)).await;
     assert!(failed.is_err(), "{failed:?}");
     api.is_away(false);
-    // A cluster of the machine's name is not the machine, and what no version knows is not gone.
+    // A cluster with the Machine's name is a different claimant. A claimant of an unknown kind is not gone.
     for (kind, address) in [("VirtualMachine", "10.0.0.11"), ("Machine", "10.0.0.12")] {
         api.put(&claimed("p", address.parse().unwrap(), claimant(kind, "shop-w1", "another")));
     }
@@ -203,9 +201,9 @@ async fn an_address_is_given_back_once_its_claimant_is_gone_and_never_for_want_o
     assert!(now::<PoolAddress>(&api, None, name).await.is_none());
 }
 
-/// The one that was seen is gone, and another claimant has the address meanwhile.
+/// The address that was read is gone, and another claimant has claimed it since.
 #[tokio::test(start_paused = true)]
-async fn an_address_that_was_taken_anew_is_not_given_back_by_what_was_seen_before() {
+async fn a_stale_address_releases_no_new_one() {
     let api = InMemory::default();
     let context = context(&api);
     api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "shop-w1", "gone")));
@@ -221,7 +219,7 @@ async fn an_address_that_was_taken_anew_is_not_given_back_by_what_was_seen_befor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_and_an_image_stay_for_as_long_as_a_cluster_has_them() {
+async fn used_classes_and_images_are_not_deleted() {
     let api = InMemory::default();
     let context = context(&api);
     let spec = VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None };
@@ -244,9 +242,9 @@ async fn a_class_and_an_image_stay_for_as_long_as_a_cluster_has_them() {
     assert!(now::<VMClass>(&api, None, "medium").await.is_none() && now::<NodeImage>(&api, None, "i1").await.is_none());
 }
 
-/// Anybody makes such a cluster.
+/// Any tenant can create such a cluster.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_of_a_namespace_that_is_not_allowed_keeps_nothing_unless_it_was_begun() {
+async fn clusters_of_forbidden_namespaces_keep_nothing_before_beginning() {
     for is_begun in [false, true] {
         let api = InMemory::default();
         let context = context(&api);
@@ -278,9 +276,9 @@ async fn a_cluster_of_a_namespace_that_is_not_allowed_keeps_nothing_unless_it_wa
     }
 }
 
-/// By the clock alone: nobody touches the object.
+/// Only time passes: the object does not change.
 #[tokio::test(start_paused = true)]
-async fn an_image_comes_to_its_next_phase_when_that_begins() {
+async fn an_image_enters_its_next_phase_in_time() {
     let api = InMemory::default();
     let context = context(&api);
     let from = |phase, seconds: i64| {

@@ -1,4 +1,4 @@
-//! `VMClass`: kept for as long as a cluster or a pool names it. All else that can be said of it is said when it is made.
+//! `VMClass`: not deleted while a cluster or a pool names it. Its definition checks everything else when it is created.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
 use crate::reach::kinds;
 
 /// # Errors
-/// What could not be asked or written.
+/// A call to the API server failed.
 pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, class.name_any());
     if class.metadata.deletion_timestamp.is_none() {

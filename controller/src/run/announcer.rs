@@ -1,6 +1,6 @@
-//! Events of what people look for: each time that a condition of an object has another reason. What was so before this controller led
-//! is nobody's news. Of one reason of one object there is one Event for as long as it comes back within six minutes, which counts
-//! (`Recorder`): with the words that it came with, so that other words are an Event of their own ([`Told`]).
+//! Publishes an Event each time that a condition of an object gets another reason. Reasons from before this controller led are
+//! not published. If a reason of an object comes back within six minutes, its Event is counted (kube's `Recorder`) with its first
+//! note. A changed note is a separate Event ([`Announced`]).
 
 mod announced;
 
@@ -21,19 +21,19 @@ use self::announced::Announced;
 use crate::decisions::{PendingEvent, Reasons, pending_events, reasons};
 use crate::objects::Condition;
 
-/// How long the API server may take for an Event: what is not taken by then is lost, and its condition stands.
+/// The limit for publishing an Event. After it the Event is lost; the condition remains.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What was known of the objects of a kind, by UID.
+/// The known reasons of the objects of a kind, by UID.
 #[derive(Default)]
 struct ReasonCache {
     reasons: HashMap<String, Reasons>,
-    /// Those of the list that is being read.
+    /// The UIDs in the list that is being read.
     listed: HashSet<String>,
 }
 
 impl ReasonCache {
-    /// Whatever was seen: the object of which there is something new, and what.
+    /// The object of a watch event, and what to publish of it.
     fn sees<K: ResourceExt>(
         &mut self,
         seen: watcher::Event<K>,
@@ -45,7 +45,7 @@ impl ReasonCache {
             watcher::Event::Delete(object) => drop(self.reasons.remove(&object.uid().unwrap_or_default())),
             watcher::Event::InitApply(object) => {
                 self.listed.insert(object.uid().unwrap_or_default());
-                // Of one that was not known it is not known either what is new.
+                // The former reasons of an unknown object are unknown, so nothing is published.
                 let before = self.reasons.insert(object.uid()?, reasons(conditions(&object)));
                 let news = pending_events(&before?, conditions(&object));
                 return Some((object, news));
@@ -60,7 +60,6 @@ impl ReasonCache {
     }
 }
 
-/// Publishes Events of the objects of a kind.
 pub struct Announcer {
     client: Client,
     reporter: Reporter,
@@ -68,13 +67,12 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// In this controller's name.
     pub fn new(client: Client, reporter: Reporter) -> Self {
         let usual = Recorder::new(client.clone(), reporter.clone());
         Self { client, reporter, told: Announced::new(usual) }
     }
 
-    /// Announces what is new of the objects of a kind, for ever.
+    /// Publishes changes of the objects of a kind, for ever.
     pub async fn announces<K>(mut self, conditions: fn(&K) -> &[Condition])
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -138,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_so_before_is_no_news_and_what_changed_unseen_is() {
+    fn only_changed_reasons_are_published() {
         use TenantClusterReason::{Available, NotReady, Provisioning};
         use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
         let mut known = ReasonCache::default();
@@ -155,7 +153,7 @@ mod tests {
             (told(Apply(because(Provisioning))), told(Apply(because(Available)))),
             (none.clone(), vec!["Available".to_owned()])
         );
-        // The watch has broken off meanwhile.
+        // The watch was interrupted.
         assert_eq!((told(Init), told(InitApply(because(NotReady)))), (none.clone(), vec!["NotReady".to_owned()]));
         told(InitDone);
         told(Delete(because(NotReady)));
@@ -165,7 +163,7 @@ mod tests {
         assert!(known.reasons.is_empty(), "what is gone is forgotten");
     }
 
-    /// Takes whatever it is sent, and gives it back.
+    /// An API server that accepts each object, and returns it.
     async fn takes(mut stream: TcpStream, taken: Taken) -> anyhow::Result<()> {
         let mut read = Vec::new();
         loop {
@@ -191,7 +189,7 @@ mod tests {
     type Taken = Arc<Mutex<Vec<(String, Value)>>>;
 
     #[tokio::test]
-    async fn a_reason_that_comes_back_is_counted_and_in_other_words_it_is_another_event() {
+    async fn a_repeated_reason_counts_unless_its_note_changed() {
         let (taken, listener) = (Taken::default(), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let server = format!("http://{}", listener.local_addr().unwrap());
         let into = Arc::clone(&taken);

@@ -1,4 +1,4 @@
-//! How often in a row each object of a kind was reconciled in vain.
+//! Counts consecutive failures of each object of a kind.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use kube::{Resource, ResourceExt};
 
 use crate::context::ReconcileError;
 
-/// The counts of a kind. Clones are the same ones.
+/// Clones share the counts.
 pub struct Attempts<K: Resource<DynamicType = ()>>(Arc<Mutex<HashMap<ObjectRef<K>, u32>>>);
 
 impl<K: Resource<DynamicType = ()>> Clone for Attempts<K> {
@@ -24,7 +24,7 @@ impl<K: Resource<DynamicType = ()>> Default for Attempts<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + Clone> Attempts<K> {
-    /// Notes how it went: with the trouble, which is said, or well. That somebody else was faster is no trouble of the object.
+    /// Records a result, and logs an error. A conflict with another client is not counted as a failure.
     pub fn note(&self, object: &K, trouble: Option<&ReconcileError>) {
         let reference = ObjectRef::from_obj(object);
         let mut counts = self.counts();
@@ -40,7 +40,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Attempts<K> {
         }
     }
 
-    /// How often in a row an object has failed.
+    /// The number of consecutive failures of an object.
     pub fn of(&self, object: &K) -> u32 {
         self.counts().get(&ObjectRef::from_obj(object)).copied().unwrap_or_default()
     }

@@ -1,6 +1,6 @@
-//! The program begun anew in the same process. Its memory goes with the former image, and so do all threads and tasks; its descriptors
-//! are closed, but for its input, its output and its errors (execve(2)). Nothing of a term outlives that, as when a process ends; but
-//! whoever has started it sees it go on, and does not hold its next start back.
+//! Executes the program again in the same process. Memory, threads and tasks of the former image end. Descriptors are closed,
+//! except standard input, output and error (execve(2)). Nothing of a term survives, as when a process ends. The container runtime
+//! sees no exit, so its restart back-off does not apply.
 
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, OsString};
@@ -10,25 +10,25 @@ use anyhow::Context;
 use nix::sys::prctl;
 use nix::unistd::execve;
 
-/// The file that this process is of, whatever has become of its path (proc(5)). It is never the loader, which runs none of our programs
-/// by being given its name.
+/// The file of this process, even if its path has changed (proc(5)). It is never the loader: none of our programs is started by
+/// passing its name to the loader.
 const PROGRAM: &CStr = c"/proc/self/exe";
-/// What the kernel calls the process. It goes by the file that was executed, which has another name then.
+/// The kernel's name of the process. The kernel takes it from the executed file, which here is `exe`.
 const NAME: &CStr = c"kaas-controller";
 
-/// The variable that says so to the program that is begun anew.
+/// The variable that tells the new image that it was executed again.
 const ANEW: &str = "KAAS_CONTROLLER_BEGUN_ANEW";
 
-/// Whether this program was begun anew: it has led in this process before.
+/// Whether the program was executed again: then it has led in this process before.
 pub(super) fn was_re_executed() -> bool {
     std::env::var_os(ANEW).is_some()
 }
 
-/// Begins this program anew in its place, with its arguments and its environment, which says so. Signals that are held back and were not
-/// read stay.
+/// Executes this program again, with the same arguments and environment and the variable [`ANEW`]. Blocked signals that were not
+/// read stay pending.
 ///
 /// # Errors
-/// That is not to be had: it goes on as it was.
+/// The call failed: the process continues as before.
 pub fn re_exec() -> anyhow::Result<Infallible> {
     let arguments: Result<Vec<_>, _> = std::env::args_os().map(|argument| CString::new(argument.into_vec())).collect();
     let arguments = arguments.context("reading the arguments of this program")?;
@@ -40,10 +40,10 @@ pub fn re_exec() -> anyhow::Result<Infallible> {
     };
     let environment: Result<Vec<_>, _> = others.chain([(ANEW.into(), "1".into())]).map(variable).collect();
     let environment = environment.context("reading the environment of this program")?;
-    execve(PROGRAM, &arguments, &environment).context("beginning this program anew")
+    execve(PROGRAM, &arguments, &environment).context("executing this program again")
 }
 
-/// Has the kernel call this process by its program's name.
+/// Sets the kernel's name of the process to that of the program.
 pub fn name_process() -> anyhow::Result<()> {
     prctl::set_name(NAME).context("naming the process")
 }

@@ -1,4 +1,4 @@
-//! Whether the process is well, for whoever has started it: it answers on the loopback interface.
+//! The health check of the process, an HTTP server on the loopback interface.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,23 +9,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long one question and its answer may take.
+/// The limit for one request and its response.
 const LIMIT: Duration = Duration::from_secs(1);
-/// How many are answered at once: whoever connects and says nothing has a place for as long as that.
+/// The number of connections at once. A silent connection counts until its limit.
 const AT_ONCE: usize = 64;
-/// Longer than the line that is asked for.
+/// The limit of a request, in bytes. The expected request line is shorter.
 const LONGEST: usize = 1024;
 
-/// Listens where it is to.
-///
 /// # Errors
-/// The address is not of the loopback interface, or is somebody's.
+/// The address is not on the loopback interface, or is in use.
 pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     ensure!(address.ip().is_loopback(), "{address} is not on the loopback interface");
     TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))
 }
 
-/// Answers whoever asks, for ever.
+/// Answers requests, for ever.
 pub async fn answers(listener: TcpListener) {
     answers_within(LIMIT, &listener).await;
 }
@@ -49,7 +47,7 @@ async fn answers_within(limit: Duration, listener: &TcpListener) {
     }
 }
 
-/// HTTP as far as this needs it (RFC 9112, sections 3 and 4).
+/// As much of HTTP as the check needs (RFC 9112, sections 3 and 4).
 async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     let mut asked = Vec::new();
     while !asked.ends_with(b"\r\n\r\n") && asked.len() < LONGEST {
@@ -77,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_says_that_it_is_well_and_nothing_else_and_only_here() {
+    async fn the_check_answers_healthz_on_loopback_only() {
         let listener = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let answering = tokio::spawn(answers(listener));
@@ -90,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_nothing_keeps_nobody_waiting() {
+    async fn silent_connections_do_not_block_the_check() {
         let listener = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let answering = tokio::spawn(async move { answers_within(Duration::MAX, &listener).await });

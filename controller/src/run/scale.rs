@@ -1,10 +1,10 @@
-//! What many clusters cost: all of them made at once, looked after, one of them changed and removed, by the reconcilers as this process
-//! runs them, over an API server and places for VMs in memory. What it costs is counted: calls by verb and kind, the objects that they
-//! read, and what is kept. It grows with the number of clusters and no faster, and a change of one costs the same whatever the others
-//! number.
+//! The cost of many clusters: all of them are created at once, reconciled, one of them is changed and deleted. The reconcilers
+//! run as in this process, on an API server and hypervisors in memory. The test counts calls by verb and kind, the objects that
+//! they read, and stored objects. The cost must grow at most linearly with the number of clusters. A change of one cluster must
+//! cost the same for any number.
 //!
-//! With so many as `KAAS_TEST_CONTROLLER_SCALE` says (`200x5`: 200 clusters of five nodes each) it is measured too, as `make test-long`
-//! and `make bench` do: time by both clocks, and memory.
+//! With `KAAS_TEST_CONTROLLER_SCALE` (`200x5`: 200 clusters of five nodes each) the test also measures both clocks and memory, as
+//! `make test-long` and `make bench` do.
 
 mod counted;
 mod places;
@@ -30,19 +30,19 @@ use crate::reach::providers::Providers;
 use crate::reach::{Fenced, Objects};
 use crate::term::{Clock, Term};
 
-/// The plural of the kind of which all are looked at by who takes one.
+/// The plural of the kind that each claim of an address lists.
 const ADDRESSES: &str = "pooladdresses";
-/// How many clusters there are, of how many nodes, and that it is measured.
+/// The variable that sets the numbers of clusters and nodes, and enables the measurement.
 const SCALE: &str = "KAAS_TEST_CONTROLLER_SCALE";
-/// So often it is looked whether something is so, and how long that may take.
+/// The interval of checks, and the limit of a wait.
 const LOOKING: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3600);
-/// What comes after a change is over within this.
+/// The consequences of a change are over within this time.
 const AFTER: Duration = Duration::from_secs(5);
-/// For so long nothing changes: each address, which is looked at most rarely, is once.
+/// How long the test watches without changes. The rarest reconcile, of each address, happens once.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// So many clusters, each of one control node and workers.
+/// The number of clusters, and of nodes in each: one control-plane node and workers.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     clusters: usize,
@@ -61,7 +61,7 @@ impl Scale {
     }
 }
 
-/// Each cluster has a namespace of its own.
+/// Each cluster has a separate namespace.
 fn team(number: usize) -> String {
     format!("team-{number:03}")
 }
@@ -91,7 +91,7 @@ fn pool(number: usize, replicas: u32) -> NodePool {
     pool
 }
 
-/// An API server with all that clusters name, and all reconcilers at work on it.
+/// An API server with all objects that clusters refer to, and all reconcilers running.
 struct Running {
     scale: Scale,
     shared: Arc<Shared>,
@@ -101,11 +101,11 @@ struct Running {
 
 impl Running {
     fn begin(scale: Scale) -> Self {
-        // By their UIDs Machines pass over free addresses: each run draws the same ones.
+        // Machines skip free addresses depending on their UIDs: each run uses the same UIDs.
         let (api, places) = (InMemory::repeatable(), Places::default());
         let counted = Counted::new(&api);
         let (term, clock) = (Term::unlimited("controller of a test"), Clock::of_tests());
-        // As this process asks its API server.
+        // As in this process.
         let objects: Arc<dyn Objects> = Arc::new(Fenced::new(Arc::new(counted.clone()), term.clone()));
         let providers = Providers::new(Arc::clone(&objects), term.clone(), clock.clone());
         let context = Arc::new(Context { objects, providers, term, clock, is_marked: true });
@@ -130,7 +130,7 @@ impl Running {
         Self { scale, shared, counted, works }
     }
 
-    /// Works until something is so; how long that took by the clock that is not waited for.
+    /// Runs until the condition holds. Returns the time by the paused clock.
     async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Duration {
         let begun = Instant::now();
         loop {
@@ -149,7 +149,7 @@ impl Running {
         }
     }
 
-    /// Whether a cluster and its pool are as they are to be, with so many workers.
+    /// Whether a cluster and its pool are ready, with this number of workers.
     fn is_ready(&self, number: usize, workers: u32) -> bool {
         let api = &self.shared.api;
         let cluster = api.read::<TenantCluster>(Some(&team(number)), &name(number));
@@ -162,7 +162,7 @@ impl Running {
             && i64::from(pool.ready_replicas) == i64::from(workers)
     }
 
-    /// Those that are not ready, with what they say.
+    /// Up to three clusters that are not ready, with their conditions.
     fn left(&self) -> Vec<String> {
         let said = |number: usize| {
             let cluster = self.shared.api.named("tenantclusters", &name(number)).unwrap_or_default();
@@ -173,8 +173,8 @@ impl Running {
         (0..self.scale.clusters).filter(|number| !self.is_ready(*number, workers)).map(said).take(3).collect()
     }
 
-    /// What a change of the first cluster costs that comes right after a look at it, so that no more looks fall into it than into
-    /// another one's; beside it how long it took.
+    /// The cost and duration of a change of the first cluster. It begins right after a reconcile of that cluster, so that as few
+    /// further reconciles as possible are counted.
     async fn change(
         &mut self,
         what: &str,
@@ -199,7 +199,7 @@ fn is_good(conditions: &[Condition]) -> bool {
     conditions.iter().any(|condition| condition.about == "Ready" && condition.status == ConditionStatus::True)
 }
 
-/// All calls of some that are counted.
+/// The sum of some counts.
 fn sum<'c>(counts: impl IntoIterator<Item = (&'c (Whose, Call), &'c Count)>) -> Count {
     let add = |sum: Count, (_, count): (_, &Count)| Count {
         calls: sum.calls + count.calls,
@@ -208,12 +208,12 @@ fn sum<'c>(counts: impl IntoIterator<Item = (&'c (Whose, Call), &'c Count)>) -> 
     counts.into_iter().fold(Count::default(), add)
 }
 
-/// The same without what was read of a kind.
+/// The sum without calls of a kind.
 fn sum_but(counts: &Counts, plural: &str) -> Count {
     sum(counts.iter().filter(|((_, (_, of)), _)| of != plural))
 }
 
-/// What was read of a kind alone.
+/// The sum of the calls of a kind.
 fn sum_of(counts: &Counts, plural: &str) -> Count {
     sum(counts.iter().filter(|((_, (_, of)), _)| of == plural))
 }
@@ -225,26 +225,25 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// What so many clusters cost.
 struct Cost {
     scale: Scale,
     /// Until all are ready: calls, and the time by both clocks.
     made: Counts,
     took: Duration,
     wall: Duration,
-    /// While nothing changes.
+    /// Without changes.
     idle: Counts,
-    /// A worker more for one of them, and its removal.
+    /// One more worker for the first cluster, and the deletion of that cluster.
     grown: Counts,
     grown_in: Duration,
     removed: Counts,
-    /// What the API server keeps, as objects and as bytes, and by how many KiB this process has become larger.
+    /// The stored objects and their bytes, and the growth of this process in KiB.
     kept: (usize, usize),
     memory: u64,
 }
 
 impl Cost {
-    /// `before` is how large this process was at first: what the one before has left is used again.
+    /// `before` is the memory of this process at the beginning, in KiB: memory that an earlier run freed is used again.
     async fn of(scale: Scale, before: u64) -> Self {
         let real = std::time::Instant::now();
         let mut running = Running::begin(scale);
@@ -323,27 +322,27 @@ impl Cost {
     }
 }
 
-/// What it is for each cluster among few, and for each among many.
+/// The cost of each cluster among few, and among many.
 fn each((few, many): (&Cost, &Cost), of: fn(&Cost) -> u64) -> (f64, f64) {
     (few.per_cluster(of(few)), many.per_cluster(of(many)))
 }
 
-/// So many times what it was for few may it be for many, each.
+/// Checks that each of many costs at most `times` as much as each of few.
 fn is_linear(what: &str, (few, many): (f64, f64), times: f64) {
     assert!(many <= few * times, "{what}: {many:.1} each of many, {few:.1} each of few");
 }
 
-/// One change of one cluster costs the same beside few others and beside many, but for a look more or less.
+/// Checks that a change of one cluster costs the same among few and among many, within the cost of one reconcile.
 fn is_equal(what: &str, few: Count, many: Count, look: Count) {
     let is_within = |one: u64, other: u64, most: u64| one.abs_diff(other) <= most;
     assert!(
         is_within(few.calls, many.calls, look.calls) && is_within(few.objects, many.objects, look.objects),
-        "{what}: {few:?} beside few others, {many:?} beside many; a look takes {look:?}"
+        "{what}: {few:?} among few, {many:?} among many; a look takes {look:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_clusters_cost_as_much_each_as_few_and_a_change_of_one_the_same() {
+async fn the_cost_of_a_cluster_is_constant() {
     let measured = std::env::var(SCALE).ok().map(|text| Scale::of(&text));
     let scale = measured.unwrap_or(Scale { clusters: 8, nodes: 3 });
     let before = resident();
@@ -354,11 +353,11 @@ async fn many_clusters_cost_as_much_each_as_few_and_a_change_of_one_the_same() {
         many.tell();
     }
     let both = (&few, &many);
-    // Who wants an address that another one has had just before looks again: a few times more among many.
+    // A claim that lost a race lists the addresses again, somewhat more often among many.
     is_linear("calls until they are ready", each(both, |cost| sum(&cost.made).calls), 1.5);
     is_linear("objects read until they are ready", each(both, |cost| sum(&cost.made).objects), 1.5);
-    // Each list of the addresses in use has those of all, and is shared by all who ask at once. How many there are follows from how often
-    // somebody has had an address just before: a few times more among many, and not four times as for four times as many.
+    // Each list has the addresses of all clusters, and concurrent claims share it. The number of lists depends on lost races: a
+    // few times more among many, but less than four times as for four times as many clusters.
     is_linear("addresses read until they are ready", each(both, |cost| sum_of(&cost.made, ADDRESSES).objects), 3.0);
     is_linear("objects kept", each(both, |cost| cost.kept.0 as u64), 1.1);
     is_linear("bytes kept", each(both, |cost| cost.kept.1 as u64), 1.1);
@@ -367,7 +366,7 @@ async fn many_clusters_cost_as_much_each_as_few_and_a_change_of_one_the_same() {
     is_linear("the time until they are ready", (few.took.as_secs_f64(), many.took.as_secs_f64()), 2.0);
     let look =
         Count { calls: few.look().calls.max(many.look().calls), objects: few.look().objects.max(many.look().objects) };
-    // Who takes an address looks once at all that are taken.
+    // A claim lists all addresses once.
     let of_grown = |cost: &Cost| Count { calls: sum(&cost.grown).calls, ..sum_but(&cost.grown, ADDRESSES) };
     is_equal("a worker more", of_grown(&few), of_grown(&many), look);
     is_linear("addresses read for a worker more", each(both, |cost| sum_of(&cost.grown, ADDRESSES).objects), 1.1);

@@ -1,18 +1,18 @@
-//! A task for one reconcile: what it takes long for holds up nobody, and where it panics it has failed, alone.
+//! A task for one reconcile. A long one does not delay others, and a panic fails this one only.
 
 use kube::runtime::controller::Action;
 use tokio::task::JoinSet;
 
 use crate::context::ReconcileError;
 
-/// Does work in a task of its own, which ends with whoever waits for it.
+/// Runs work in a separate task, which ends when the future is dropped.
 ///
 /// # Errors
-/// Those of the work; or that it has panicked.
+/// The error of the work, or its panic.
 pub async fn alone(
     work: impl Future<Output = Result<Action, ReconcileError>> + Send + 'static,
 ) -> Result<Action, ReconcileError> {
-    // A set ends its tasks when it is dropped.
+    // A set aborts its tasks when it is dropped.
     let mut task = JoinSet::new();
     task.spawn(work);
     match task.join_next().await {
@@ -31,14 +31,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_a_trouble_of_its_object_alone() {
+    async fn a_panic_fails_its_object_only() {
         assert!(alone(async { Ok(Action::await_change()) }).await.is_ok());
         let trouble = alone(async { panic!("a bug") }).await.unwrap_err();
         assert!(trouble.to_string().starts_with("reconciling broke off"), "{trouble}");
     }
 
     #[tokio::test]
-    async fn work_ends_with_whoever_waits_for_it() {
+    async fn work_ends_when_its_future_is_dropped() {
         let (begun, is_begun) = oneshot::channel();
         let held = Arc::new(());
         let kept = Arc::clone(&held);

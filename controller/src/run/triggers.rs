@@ -1,5 +1,5 @@
-//! Whose turn it is when another object has changed. Nobody but the reconcilers of a Machine's cluster and pool writes its status:
-//! what they have written there is news to neither of them, and would have one that waits asked about again and again.
+//! The objects to reconcile when another object has changed. Only the reconcilers of a Machine's cluster and pool write its
+//! status. Their own writes must not start them again: one that waits would run in a loop.
 
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
@@ -7,24 +7,24 @@ use kube::runtime::reflector::ObjectRef;
 use crate::decisions::is_leaving;
 use crate::objects::{Machine, NodePool, TenantCluster};
 
-/// The cluster of a control node that is on its way out.
+/// The cluster of a control-plane node that is being deleted.
 pub fn cluster_of_machine(machine: &Machine) -> Option<ObjectRef<TenantCluster>> {
     let is_its_own = machine.spec.pool_ref.is_none() && machine.metadata.deletion_timestamp.is_some();
     is_its_own.then(|| in_namespace(&machine.spec.cluster_ref.name, machine))
 }
 
-/// The pool of a worker that is on its way out.
+/// The pool of a worker that is being deleted.
 pub fn pool_of_machine(machine: &Machine) -> Option<ObjectRef<NodePool>> {
     let pool = machine.spec.pool_ref.as_ref().filter(|_| machine.metadata.deletion_timestamp.is_some())?;
     Some(in_namespace(&pool.name, machine))
 }
 
-/// The cluster of a pool: it says how its pools are, and goes once they are gone.
+/// The cluster of a pool: its status depends on its pools, and its deletion waits for theirs.
 pub fn cluster_of_pool(pool: &NodePool) -> ObjectRef<TenantCluster> {
     in_namespace(&pool.spec.cluster_ref.name, pool)
 }
 
-/// Whether a pool has to act on its cluster: it goes with it, and begins once it serves.
+/// Whether a change of the cluster concerns a pool: the pool is deleted with it, and begins once the cluster serves.
 pub fn concerns(cluster: &TenantCluster, pool: &NodePool) -> bool {
     let is_its_own = pool.spec.cluster_ref.name == cluster.name_any() && pool.namespace() == cluster.namespace();
     let is_waiting = pool.status.as_ref().is_none_or(|status| status.last_index == 0);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_goes_is_seen_to_by_whose_it_is() {
+    fn a_deleted_machine_triggers_its_owner() {
         let [control, worker] = [machine(None), machine(Some("shop-general"))];
         let cluster = ObjectRef::new("shop").within("team-blue");
         assert_eq!(cluster_of_machine(&leaving(&control)), Some(cluster.clone()));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_hear_of_their_cluster_while_they_wait_and_when_it_goes() {
+    fn waiting_or_leaving_pools_follow_their_cluster() {
         let (cluster, waiting) = (crate::decisions::fixture::cluster(), pool());
         let mut works = waiting.clone();
         works.status = Some(NodePoolStatus { last_index: 1, ..Default::default() });

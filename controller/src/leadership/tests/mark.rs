@@ -1,26 +1,26 @@
-//! Who is the first of all, by the mark, and by whom it is made again.
+//! Tests of the mark: it shows which leader is the first, and is created again.
 
 use super::*;
 
-/// Where the answer to the mark or to the Lease is lost, somebody may have led.
+/// If the answer to the mark or the Lease was lost, there may have been another leader.
 #[tokio::test(start_paused = true)]
-async fn the_first_one_begins_at_once_only_where_it_knows_that_it_is() {
-    // The Lease is looked for, then the mark is made, then the Lease.
+async fn lost_answers_make_no_leader_the_first() {
+    // Three calls: read the Lease, create the mark, create the Lease.
     for (call, fault) in [(1, Fault::NotDone), (1, Fault::Done), (2, Fault::NotDone), (2, Fault::Done)] {
         let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
         api.fails_at(call, fault);
         let one = starts(api.clone(), &clock, &log, "one", LONG);
         sleep(seconds(60)).await;
         assert!(log.first("one").unwrap() >= MARGIN, "{fault:?} at {call}: {:?}", log.first("one"));
-        // A mark that was not made is made the next time.
+        // A mark that could not be created is created later.
         assert_eq!(api.names("configmaps"), [lease::MARK], "{fault:?} at {call}");
         one.abort();
     }
 }
 
-/// Who has made the mark finds that another one, which has found it, has made the Lease before it.
+/// Another candidate that found the mark has created the Lease first.
 #[tokio::test(start_paused = true)]
-async fn who_has_made_the_mark_follows_who_has_made_the_lease() {
+async fn the_mark_without_the_lease_does_not_elect() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let cut = Cut::of(&api);
     *cut.raced.lock().unwrap() = Some(lease::new(lease::UNKNOWN, clock.time().0));
@@ -30,9 +30,9 @@ async fn who_has_made_the_mark_follows_who_has_made_the_lease() {
     one.abort();
 }
 
-/// Whoever removes Lease and mark while a leader cannot find out: who has seen that one waits all the same.
+/// Lease and mark are deleted while a leader has no connection: a candidate that has seen the Lease waits anyway.
 #[tokio::test(start_paused = true)]
-async fn who_has_seen_the_lease_is_not_the_first_where_lease_and_mark_are_removed() {
+async fn a_seen_lease_prevents_a_first_leader() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let cut = Cut::of(&api);
     let one = starts(cut.clone(), &clock, &log, "one", LONG);
@@ -50,9 +50,9 @@ async fn who_has_seen_the_lease_is_not_the_first_where_lease_and_mark_are_remove
     two.abort();
 }
 
-/// A leader makes the mark again that somebody has removed: who comes first after that one is not the first of all.
+/// A leader creates a deleted mark again, so that the next leader is not the first.
 #[tokio::test(start_paused = true)]
-async fn a_mark_that_was_removed_is_there_again_before_the_lease_is_removed() {
+async fn a_leader_recreates_a_deleted_mark() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let cut = Cut::of(&api);
     let one = starts(cut.clone(), &clock, &log, "one", LONG);
@@ -71,9 +71,9 @@ async fn a_mark_that_was_removed_is_there_again_before_the_lease_is_removed() {
     two.abort();
 }
 
-/// Who takes the Lease makes the mark that is not there, also where it has found it before.
+/// A candidate that takes the Lease creates a missing mark, even if it found one before.
 #[tokio::test(start_paused = true)]
-async fn who_takes_the_lease_makes_the_mark_where_it_was_removed() {
+async fn taking_the_lease_recreates_a_deleted_mark() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let one = starts(api.clone(), &clock, &log, "one", seconds(20));
     sleep(seconds(3)).await;
@@ -87,9 +87,9 @@ async fn who_takes_the_lease_makes_the_mark_where_it_was_removed() {
     two.abort();
 }
 
-/// Its memory is gone, and its term of before may not be over by the clock.
+/// Its memory is lost, and its former term may not be over by the clock.
 #[tokio::test(start_paused = true)]
-async fn who_has_led_is_not_the_first_where_nothing_is_left_of_that() {
+async fn a_former_leader_is_never_the_first() {
     for (has_led, wait) in [(false, Duration::ZERO), (true, LEASE + MARGIN)] {
         let (api, clock) = (InMemory::default(), Clock::of_tests());
         let candidate = Candidate::new(Arc::new(api), clock.clone(), "one", Duration::ZERO).having_led(has_led);
@@ -100,9 +100,9 @@ async fn who_has_led_is_not_the_first_where_nothing_is_left_of_that() {
     }
 }
 
-/// As while images are swapped: the rights of the version that leads come with its kinds, later.
+/// During an upgrade of the control cluster: the rights come later, with the objects of the leader's version.
 #[tokio::test(start_paused = true)]
-async fn who_may_make_no_mark_leads_as_one_that_follows_and_makes_it_once_it_may() {
+async fn a_candidate_without_rights_marks_later() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let cut = Cut::of(&api);
     cut.lacks_right(true);
@@ -117,9 +117,9 @@ async fn who_may_make_no_mark_leads_as_one_that_follows_and_makes_it_once_it_may
     one.abort();
 }
 
-/// Whatever the Lease is, somebody leads: who takes one that is there, or may not be the first, needs no mark for that.
+/// A candidate that takes an existing Lease, or cannot be the first, leads without the mark.
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_is_down_keeps_the_mark_from_being_made_and_nobody_from_leading() {
+async fn a_webhook_outage_prevents_the_mark_only() {
     for what in ["none", "silent", "released"] {
         let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
         let before = lease::new("before", clock.time().0);
@@ -147,9 +147,9 @@ async fn a_webhook_that_is_down_keeps_the_mark_from_being_made_and_nobody_from_l
     }
 }
 
-/// The mark that is looked for before is an answer more: the term counts from the request that takes the Lease.
+/// The mark costs another answer: the term counts from the request that takes the Lease.
 #[tokio::test(start_paused = true)]
-async fn who_takes_the_lease_from_a_slow_api_server_renews_it_in_time() {
+async fn a_slow_api_server_does_not_delay_renewals() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     api.put(&lease::released(&lease::new("before", clock.time().0)));
     let one = starts(Cut { takes: seconds(3), ..Cut::of(&api) }, &clock, &log, "one", LONG);
@@ -158,9 +158,9 @@ async fn who_takes_the_lease_from_a_slow_api_server_renews_it_in_time() {
     one.abort();
 }
 
-/// A version that knows of no mark leads, and the Lease is removed once somebody has seen it.
+/// A version without marks leads, and the Lease is deleted after a candidate has seen it.
 #[tokio::test(start_paused = true)]
-async fn a_removed_lease_is_not_taken_for_one_that_was_never_there() {
+async fn a_deleted_lease_is_not_a_missing_one() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     api.put(&lease::new("an earlier version", clock.time().0));
     let one = starts(api.clone(), &clock, &log, "one", LONG);
@@ -172,9 +172,9 @@ async fn a_removed_lease_is_not_taken_for_one_that_was_never_there() {
     one.abort();
 }
 
-/// One of another build leaves the Lease to others where there is none, too.
+/// A controller of another build also leaves a missing Lease to others.
 #[tokio::test(start_paused = true)]
-async fn another_build_is_not_the_first_of_all() {
+async fn another_build_is_never_the_first() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
     let newer = starts_of((api.clone(), "another"), &clock, &log, "newer", LONG);
     sleep(seconds(30)).await;

@@ -1,4 +1,4 @@
-//! For tests, a vCenter without bodies, started for one test, and a Provider of it.
+//! A vCenter without bodies for one test, and a Provider for it.
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,7 +10,7 @@ use testbed::{ADMINISTRATOR, PASSWORD};
 
 use crate::objects::{Provider, SYSTEM};
 
-/// A vCenter that ends with its value.
+/// A vCenter that ends when this value is dropped.
 pub(crate) struct Bed(testbed::Bed);
 
 impl Deref for Bed {
@@ -32,12 +32,12 @@ impl Bed {
         Self(testbed::Bed::with_users(&[]))
     }
 
-    /// The same, of another version of the API.
+    /// As `start`, with this version of the API.
     pub(crate) fn of_api(version: &str) -> Self {
         Self(testbed::Bed::with_users(&["-api", version]))
     }
 
-    /// A Provider of it, whose folder is there in every inventory, with a part laid over its spec.
+    /// A Provider for it, with `change` merged into its vSphere spec. The folder is not created.
     pub(crate) fn provider(&self, change: &Value) -> Provider {
         let zone = json!({"name": "a", "cluster": "DC0_C0", "datastore": "LocalDS_0"});
         let mut vsphere = json!({
@@ -55,7 +55,7 @@ impl Bed {
         serde_json::from_value(object).unwrap()
     }
 
-    /// Makes the folder that the Provider names.
+    /// Creates the folder that the Provider names.
     pub(crate) async fn make_tenants(&self) {
         let client = self.client_of(ADMINISTRATOR, PASSWORD, vsphere::Settings::default()).await;
         self.make_folder(&client, "tenants").await;
@@ -63,7 +63,7 @@ impl Bed {
     }
 }
 
-/// The Secret of a Provider of the bed.
+/// The Secret of the bed's Provider.
 pub(crate) fn secret(user: &str, password: &str) -> Secret {
     let data = [("username", user), ("password", password)];
     let data = data.map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec())));

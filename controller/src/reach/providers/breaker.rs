@@ -1,10 +1,10 @@
-//! Whether something that has failed again and again is asked now. Pure: time is given.
+//! Backs off from a server that fails repeatedly. Pure: the time is a parameter.
 
 use std::time::Duration;
 
-/// So often in a row it may fail before it is left alone.
+/// The number of consecutive failures before the first back-off.
 const PATIENCE: u32 = 3;
-/// How long it is left alone at first; each further time twice as long.
+/// The first back-off. Each further one is twice as long, up to `LONGEST`.
 const SHORTEST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -16,7 +16,6 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// It has failed, at this time.
     pub fn failed(&mut self, now: Duration, why: &str) {
         self.failures = self.failures.saturating_add(1);
         why.clone_into(&mut self.why);
@@ -29,7 +28,7 @@ impl Breaker {
         *self = Self::default();
     }
 
-    /// For how much longer it is not asked, and why; none if it may be asked at this time.
+    /// The time left until it may be called again, and the last error. `None` if it may be called now.
     pub fn rests(&self, now: Duration) -> Option<(Duration, &str)> {
         let left = self.until.saturating_sub(now);
         (!left.is_zero()).then_some((left, self.why.as_str()))
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_fails_again_and_again_is_left_alone_longer_and_longer_and_is_asked_once_in_between() {
+    fn repeated_failures_double_the_back_off() {
         let (mut breaker, mut now) = (Breaker::default(), Duration::from_secs(1));
         let mut rests = Vec::new();
         for _ in 0..9 {

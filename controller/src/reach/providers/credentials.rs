@@ -7,19 +7,19 @@ use super::unavailable::UnavailableReason;
 use crate::objects::{ProviderSpec, SYSTEM};
 use crate::reach::{Objects, kinds};
 
-/// A user and a password. No format shows the password.
+/// No format shows the password.
 pub struct Credentials {
-    /// The user, such as `kaas@vsphere.local`.
+    /// Such as `kaas@vsphere.local`.
     pub user: String,
     pub password: vsphere::Secret,
-    /// What both come to: it is another one if either is.
+    /// A SHA-256 digest of both. It changes if either of them changes.
     pub digest: [u8; 32],
 }
 
-/// Reads them as they are now.
+/// Reads the current credentials.
 ///
 /// # Errors
-/// When the Secret is not there, or lacks something.
+/// The Secret does not exist, or lacks a key.
 pub async fn credentials(objects: &dyn Objects, provider: &ProviderSpec) -> Result<Credentials, UnavailableReason> {
     let name = &provider.credentials_ref.name;
     let secret = kinds::find::<Secret>(objects, Some(SYSTEM), name).await.map_err(UnavailableReason::NotKnown)?;
@@ -33,7 +33,7 @@ fn of(secret: &Secret) -> Result<Credentials, String> {
         let value = value.ok_or_else(|| format!("has no {key}"))?;
         std::str::from_utf8(&value.0).map(str::to_owned).map_err(|_| format!("has a {key} that is no text"))
     };
-    // A file's end of line is no part of a name or a password: vCenter takes neither with one.
+    // A line break at the end of a file is not part of the value: vCenter accepts neither with one.
     let [user, password] =
         [text("username")?, text("password")?].map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
     let mut digest = Sha256::new();
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn user_and_password_are_texts_and_both_are_told_from_others() {
+    fn the_digest_changes_with_user_or_password() {
         let read = |user: &str, password: &str| {
             of(&secret(&[("username", user.as_bytes()), ("password", password.as_bytes())]))
         };

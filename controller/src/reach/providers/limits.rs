@@ -1,4 +1,4 @@
-//! What the limits of a Provider are to the client of its vCenter.
+//! The limits of a Provider, as settings of the client of its vCenter.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_limit_that_an_object_names_is_the_clients() {
+    fn the_client_gets_each_limit_of_the_object() {
         let described = |limits: serde_json::Value| -> VSphere {
             let mut object = json!({
                 "server": "vcenter", "datacenter": "DC0", "folder": "tenants", "zones": [], "networks": [],

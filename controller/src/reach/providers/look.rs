@@ -1,4 +1,4 @@
-//! Looks at what a Provider names on its vCenter. Changes nothing; a look that fails is never taken for "nothing there".
+//! Looks up the vCenter objects that a Provider names. Read-only. A failed call is never taken for a missing object.
 
 use vsphere::{Client, Host, MoRef, Need, On, Outcome, Result};
 
@@ -6,7 +6,7 @@ use super::site::{pool_path, templates};
 use crate::decisions::{VCenterInventory, ZoneInventory};
 use crate::objects::{VSphere, Zone};
 
-/// What is on the vCenter of a client of what a Provider names.
+/// The state of everything that the Provider names.
 pub async fn look(client: &Client, described: &VSphere) -> Result<VCenterInventory> {
     let about = &client.service().about;
     let mut seen = VCenterInventory {
@@ -33,7 +33,7 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    /// The object of a path, if it is of one of these kinds: what is not is noted as absent.
+    /// The object at a path, if it is of one of these kinds. Otherwise it is recorded as absent.
     async fn named(&mut self, path: &str, kinds: &[&str], what: &str, name: &str) -> Result<Option<MoRef>> {
         match self.client.find(path).await {
             Ok(found) if kinds.contains(&found.kind.as_str()) => Ok(Some(found)),
@@ -49,7 +49,7 @@ impl Looking<'_> {
         }
     }
 
-    /// The same below the data center.
+    /// As `named`, with a path below the data center.
     async fn below(&mut self, among: &str, name: &str, kinds: &[&str], what: &str) -> Result<Option<MoRef>> {
         let path = format!("{}/{among}/{}", self.described.datacenter, name.trim_matches('/'));
         self.named(&path, kinds, what, name).await
@@ -59,7 +59,7 @@ impl Looking<'_> {
         self.needs.push(Need { on, object, name });
     }
 
-    /// What was read; none where the account lacks a privilege for that, which is noted as missing.
+    /// The result of a read. `None` if the account lacks a privilege for it, which is recorded as missing.
     fn readable<T>(&mut self, read: Result<T>, what: &str) -> Result<Option<T>> {
         match read {
             Ok(read) => Ok(Some(read)),
@@ -90,7 +90,7 @@ impl Looking<'_> {
             let kinds = ["Network", "DistributedVirtualPortgroup", "OpaqueNetwork"];
             if let Some(found) = self.below("network", path, &kinds, "the port group").await? {
                 networks.push((path.as_str(), found.clone()));
-                // Of the switch of a distributed port group more is read than a role on the port group shows.
+                // The switch of a distributed port group is read too, which a role on the port group alone does not permit.
                 let named = self.client.network_backing(&found).await;
                 self.readable(named, &format!("the network {path}"))?;
                 self.needs(On::Network, found, format!("the network {path}"));
@@ -141,7 +141,7 @@ impl Looking<'_> {
                 match self.client.lacks_drs(&compute).await {
                     Ok(true) => self.seen.closed.push(format!("the cluster {}: DRS is turned off", zone.cluster)),
                     Ok(false) => {}
-                    // Who makes a VM there is told.
+                    // A clone in this cluster fails with its own error.
                     Err(error) if error.lacks_privilege() => {}
                     Err(error) => return Err(error),
                 }

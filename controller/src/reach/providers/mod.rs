@@ -1,8 +1,8 @@
-//! What runs VMs, by its Provider: one session for all clusters on it, opened anew when the object or its Secret is another one,
-//! and not asked for a while once it fails again and again. Of a cluster: the hypervisor that `fleet` works with.
+//! Sessions on the vCenters of Providers: one for all clusters of a Provider. A new one is opened if the object or its Secret
+//! changes. After repeated failures it is not called for a while. For a cluster: the hypervisor that `fleet` works with.
 //!
-//! A login that was refused is not sent again before user or password are others: vCenter locks accounts. A session that is no
-//! longer the newest is left to those who still work with it, within the same limits; vCenter ends it half an hour after their last call.
+//! A rejected login is not sent again until user or password change: vCenter locks accounts. A former session stays open for
+//! tasks that still use it, within the same limits. vCenter ends it half an hour after its last call.
 
 #[cfg(test)]
 pub(crate) mod bed;
@@ -39,7 +39,7 @@ use crate::term::{Clock, Term, TermEnded};
 pub use self::site::{ClusterPlacement, placement};
 pub use self::unavailable::{Unavailable, UnavailableReason};
 
-/// What runs VMs, by the names of Providers. Clones share sessions.
+/// The sessions of all Providers. Clones share them.
 #[derive(Clone)]
 pub struct Providers(Arc<Inner>);
 
@@ -47,51 +47,49 @@ struct Inner {
     objects: Arc<dyn Objects>,
     term: Term,
     clock: Clock,
-    /// Where this process keeps what is of its node alone.
+    /// The directory for files that stay on this node.
     directory: PathBuf,
-    /// That node, as people know it.
+    /// The name of this node in messages.
     node: String,
-    /// What is promised to snapshots that come to that directory.
+    /// The space in that directory that is reserved for snapshots under way.
     promised: Promised,
-    /// The room for what tenants' clusters answer.
+    /// The memory for answers of tenant clusters.
     bodies: Bodies,
-    /// By the UID of the Provider. Each is locked for as long as a login takes: whoever needs it meanwhile waits for that one.
+    /// By the UID of the Provider. A login holds the lock of one Provider, and other tasks wait for its result.
     known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<ProviderState>>>>,
 }
 
-/// Where this process keeps what is of its node alone, if nothing else is said: snapshots of clusters' stores, which come before their
-/// upgrades.
+/// The default directory for files that stay on this node: snapshots that are taken before upgrades.
 pub const DIRECTORY: &str = "/var/lib/kaas-controller";
 
-/// So many large answers of tenants' clusters are in memory at once. One has up to 16 MiB, of which it takes twice as much while it grows, and
-/// what is made of one, some 400 MiB at most, is made of one at a time: the pod may have 1 GiB.
+/// The number of large answers of tenant clusters in memory at once. An answer has up to 16 MiB, and needs twice as much while it
+/// grows. A parsed answer needs some 400 MiB at most, and only one is parsed at a time: the limit of the pod is 1 GiB.
 const LARGE: usize = 8;
 
-/// What is known of a Provider.
 #[derive(Default)]
 struct ProviderState {
     open: Option<(Key, Client)>,
-    /// They are the Provider's, whatever a session was opened with: engines that are under way work by an earlier one. Always those of
-    /// the session that was handed out last: one that is refused right after its login has changed nothing.
+    /// The limits of the Provider, shared by all its sessions: tasks under way may use an earlier one. They have the settings of
+    /// the session that was returned last. A session that is rejected right after its login does not change them.
     limits: Limits,
     refused: Option<(Key, String)>,
     breaker: Breaker,
-    /// Until when it is left alone, for people.
+    /// The end of the back-off, as a time of day for messages.
     until: Option<Time>,
-    /// What was seen by this session of this generation of the spec, and when.
+    /// The result of the last look: session, generation of the spec, time and state.
     looked: Option<(Key, Option<i64>, Duration, Arc<VCenterInventory>)>,
 }
 
-/// What a session is opened with comes to this.
+/// A digest of everything with which a session is opened.
 type Key = [u8; 32];
 
-/// For so long what was seen is believed, if the vCenter still answers and all was there: what was missing somebody may be about to
-/// give.
+/// How long a look is reused, if the vCenter still answers and nothing was missing. If something was missing, the operator may be
+/// about to add it.
 const BELIEVED: Duration = Duration::from_secs(10 * 60);
-/// For so long it is believed to answer.
+/// How long the vCenter is assumed to answer after a look.
 const ANSWERS: Duration = Duration::from_secs(30);
 
-/// For whoever changes something on a vCenter that is no cluster's: the term alone is asked.
+/// The fence of changes that belong to no cluster: it checks the term only.
 struct InTerm<'a>(&'a Term);
 
 #[async_trait]
@@ -101,48 +99,45 @@ impl vsphere::Fence for InTerm<'_> {
     }
 }
 
-/// What a Provider's vCenter is.
+/// The vSphere part of a Provider.
 ///
 /// # Errors
-/// When it is of a type that this version does not know.
+/// This version does not know the Provider's type.
 pub fn vsphere(provider: &Provider) -> Result<&VSphere, Unavailable> {
     provider.spec.vsphere.as_ref().ok_or_else(|| UnavailableReason::Unknown.of(&provider.name_any()))
 }
 
 impl Providers {
-    /// Those that an API server has, for a leader.
+    /// The sessions for a leader, with files in [`DIRECTORY`].
     pub fn new(objects: Arc<dyn Objects>, term: Term, clock: Clock) -> Self {
         Self::keeping(objects, term, clock, PathBuf::from(DIRECTORY), "this node")
     }
 
-    /// The same, which keeps what is of a node of this name alone in a directory.
+    /// As `new`, with this directory and this name of the node.
     pub fn keeping(objects: Arc<dyn Objects>, term: Term, clock: Clock, directory: PathBuf, node: &str) -> Self {
         let (node, promised, bodies, known) =
             (node.to_owned(), Promised::default(), Bodies::new(LARGE), Mutex::default());
         Self(Arc::new(Inner { objects, term, clock, directory, node, promised, bodies, known }))
     }
 
-    /// The room that what tenants' clusters answer shares.
     pub(super) fn bodies(&self) -> &Bodies {
         &self.0.bodies
     }
 
-    /// Where it keeps what is of its node alone, and that node.
+    /// The directory for files that stay on this node, and the node's name.
     pub(super) fn keeps(&self) -> (&Path, &str) {
         (&self.0.directory, &self.0.node)
     }
 
-    /// The API server that has the Providers.
     pub(super) fn objects(&self) -> &dyn Objects {
         &*self.0.objects
     }
 
-    /// What is promised to snapshots that come there.
     pub(super) fn promised(&self) -> &Promised {
         &self.0.promised
     }
 
-    /// The session on a Provider's vCenter, with the credentials that its Secret has now. Opened if there is none.
+    /// The session on a Provider's vCenter with the current credentials of its Secret. Opens one if none is open.
     pub async fn session(&self, provider: &Provider) -> Result<Client, Unavailable> {
         self.opened(provider).await.map(|(_, client)| client)
     }
@@ -184,8 +179,8 @@ impl Providers {
         }
     }
 
-    /// What there is on a Provider's vCenter of what it names. What was seen with the same credentials of the same spec a while ago
-    /// stands for as long as the vCenter answers. Whoever fails again and again is left alone for a while, by all.
+    /// The state of everything that a Provider names. An earlier look with the same credentials and spec is reused while the
+    /// vCenter answers. All callers share the back-off after repeated failures.
     pub async fn look(&self, provider: &Provider) -> Result<Arc<VCenterInventory>, Unavailable> {
         let (name, generation) = (provider.name_any(), provider.metadata.generation);
         let (key, client) = self.opened(provider).await?;
@@ -210,7 +205,7 @@ impl Providers {
                 }
                 Ok(seen)
             }
-            // It was asked with what it does not accept any more.
+            // The session's credentials are no longer accepted.
             Err(error) if error.outcome() == Outcome::Denied && error.is_fault("InvalidLogin") => {
                 known.open = None;
                 known.refused = Some((key, error.to_string()));
@@ -223,7 +218,7 @@ impl Providers {
         }
     }
 
-    /// Ends what there is of a Provider that is gone.
+    /// Closes the session of a Provider that was deleted.
     pub async fn forget(&self, provider: &Provider) {
         let known = self.all().remove(&provider.uid().unwrap_or_default());
         let Some(known) = known else { return };
@@ -235,10 +230,10 @@ impl Providers {
         }
     }
 
-    /// Where the images lie that the clusters of a Provider share: a hypervisor that lays them, and tells which are there. It has no VM.
+    /// The hypervisor that imports the images which the clusters of a Provider share. It has no VMs.
     ///
     /// # Errors
-    /// Why it cannot be asked, or what of the Provider is not there.
+    /// The Provider does not answer, or lacks a part of the place.
     pub async fn images(&self, provider: &Provider) -> Result<VcenterHypervisor, Unavailable> {
         let name = provider.name_any();
         let described = vsphere(provider)?;
@@ -252,11 +247,11 @@ impl Providers {
         found.map_err(|error| UnavailableReason::Hypervisor(error).of(&name))
     }
 
-    /// The hypervisor of one cluster. Its VMs are in a folder of its own, below the Provider's: made if it is not there and it is to
-    /// be; else what is looked at is the Provider's.
+    /// The hypervisor of one cluster. Its VMs are in a separate folder below the Provider's. With `make`, the folder is created
+    /// if it is missing. Otherwise the Provider's folder is used instead.
     ///
     /// # Errors
-    /// Why it cannot be asked, or what of the place is not there.
+    /// The Provider does not answer, or lacks a part of the place.
     pub async fn hypervisor(
         &self,
         provider: &Provider,
@@ -274,7 +269,7 @@ impl Providers {
         Ok(Box::new(found))
     }
 
-    /// The path of a cluster's folder below the data center.
+    /// The path of a cluster's folder, below the VM folder of the data center.
     async fn folder(
         &self,
         client: &Client,
@@ -298,7 +293,7 @@ impl Providers {
         let guard = InTerm(&self.0.term);
         match client.changes(&guard).create_folder(&above, &place.folder()).await {
             Ok(_) => Ok(path),
-            // Its own earlier call, whose answer was lost.
+            // An earlier call of this controller, whose answer was lost.
             Err(error) if error.is_fault("DuplicateName") => Ok(path),
             Err(error) => Err(error.into()),
         }
@@ -324,7 +319,7 @@ impl ProviderState {
         }
     }
 
-    /// Notes that it has failed. The time of the day until which it rests is told once: it is the same for whoever asks meanwhile.
+    /// Records a failure. The end of the back-off is computed once, so that all callers report the same time.
     fn failed(&mut self, clock: &Clock, why: &str) {
         self.breaker.failed(clock.now(), why);
         let left = self.breaker.rests(clock.now()).and_then(|(left, _)| i64::try_from(left.as_secs()).ok());
@@ -333,7 +328,7 @@ impl ProviderState {
     }
 }
 
-/// What a session is opened with: another one is needed if any of it is otherwise.
+/// The key of a session. A different key needs a new session.
 fn key(described: &VSphere, given: &Credentials) -> Key {
     let VSphere { server, ca_bundle, thumbprint, requests, clones_at_once, task_minutes, .. } = described;
     let mut digest = Sha256::new();
@@ -356,7 +351,7 @@ fn lacks(provider: &str, what: &str) -> Unavailable {
     UnavailableReason::Hypervisor(hypervisor::Error::refused(format!("it has no longer {what}"))).of(provider)
 }
 
-/// Whether a vCenter answers whoever is logged in.
+/// Whether a vCenter answers in this session.
 async fn answers(client: &Client) -> vsphere::Result<()> {
     let root = client.service().root_folder()?;
     client.look(&root, &["name"]).await.map(drop)
@@ -376,7 +371,7 @@ async fn connect(described: &VSphere, given: Credentials, limits: &Limits) -> Re
     Client::connect_within(connect, limits).await.map_err(|error| {
         let words = error.to_string();
         match &error {
-            // As the TLS library says it; nothing else of a connection has one.
+            // The text is from the TLS library. No other error of a connection contains this word.
             vsphere::Error::Unreached { reason, .. } if reason.contains("certificate") => {
                 UnavailableReason::Untrusted(words)
             }
@@ -387,7 +382,7 @@ async fn connect(described: &VSphere, given: Credentials, limits: &Limits) -> Re
     })
 }
 
-/// Refuses another vCenter than was seen there before.
+/// Rejects a vCenter other than the one in the Provider's status.
 async fn meant(provider: &Provider, client: Client) -> Result<Client, UnavailableReason> {
     let before = provider.status.as_ref().and_then(|status| status.instance_uuid.as_deref());
     let now = client.service().about.instance_uuid.clone();
@@ -397,7 +392,7 @@ async fn meant(provider: &Provider, client: Client) -> Result<Client, Unavailabl
                 log::debug!("{error}");
             }
             Err(UnavailableReason::OtherServer(format!(
-                "it is the vCenter {now}, and {before} was there before: VMs of clusters would not be found"
+                "it is the vCenter {now}, and it was {before} before: VMs of clusters would not be found"
             )))
         }
         _ => Ok(client),

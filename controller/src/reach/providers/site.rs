@@ -1,4 +1,4 @@
-//! A Provider's places in the words of `fleet`. Pure.
+//! Converts the places of a Provider to types of `fleet`. Pure.
 
 use ::fleet::hypervisor::Placement;
 use ::fleet::vcenter::{Clones, Site};
@@ -7,30 +7,30 @@ use vsphere::RestartPriority;
 
 use crate::objects::{self, VSphere, Zone};
 
-/// A cluster's place on a Provider.
 #[derive(Clone, Debug)]
 pub struct ClusterPlacement<'a> {
-    /// The deployment, which VMs are stamped with: the cluster's UID.
+    /// The deployment ID in the stamps of VMs: the cluster's UID.
     pub deployment: Uuid,
     pub cluster: &'a str,
-    /// The networks that its nodes are on, by the Provider's names; the first is that of the control nodes.
+    /// The networks of its nodes, by the Provider's names. Control-plane nodes are on the first one.
     pub networks: Vec<&'a str>,
 }
 
 impl ClusterPlacement<'_> {
-    /// The name of the folder of its VMs: an inventory name has at most 80 characters, so its namespace is not in it.
+    /// The name of the folder of its VMs. Names in the inventory have at most 80 characters, so it has no namespace.
     pub fn folder(&self) -> String {
         format!("{}.{}", self.cluster, &self.deployment.simple().to_string()[..8])
     }
 }
 
-/// The resource pool of a zone: its path. A cluster's topmost one is called `Resources`, and the cluster stands for it.
+/// The path of a zone's resource pool. The topmost one of a cluster is `Resources`; without a pool, the path is that of the
+/// cluster.
 pub fn pool_path(zone: &Zone) -> String {
     let Zone { cluster, resource_pool, .. } = zone;
     resource_pool.as_ref().map_or_else(|| cluster.clone(), |pool| format!("{cluster}/Resources/{pool}"))
 }
 
-/// Where VMs of a zone are put; none if there is no such zone, or it names no datastore.
+/// The place of VMs in a zone. `None` if the zone does not exist, or has no datastore.
 pub fn placement(vsphere: &VSphere, zone: &str) -> Option<Placement> {
     let zone = vsphere.zones.iter().find(|there| there.name == zone)?;
     Some(Placement { datastore: Some(zone.datastore.clone()?), resource_pool: Some(pool_path(zone)), folder: None })
@@ -40,13 +40,13 @@ pub fn templates(vsphere: &VSphere) -> &str {
     vsphere.templates_folder.as_ref().unwrap_or(&vsphere.folder)
 }
 
-/// The first zone, whose are what nothing else is said of, and its datastore.
+/// The first zone, which is the default of all other places, and its datastore.
 pub fn first_zone(vsphere: &VSphere) -> Option<(&Zone, &str)> {
     let zone = vsphere.zones.first()?;
     Some((zone, zone.datastore.as_deref()?))
 }
 
-/// The places of a cluster, whose VMs are in this folder; the error is what the Provider does not have.
+/// The places of a cluster whose VMs are in this folder. The error names what the Provider lacks.
 pub fn site(vsphere: &VSphere, place: &ClusterPlacement<'_>, folder: String) -> Result<Site, String> {
     let (zone, datastore) = first_zone(vsphere).ok_or("a zone with a datastore")?;
     let group = |name: &&str| {
@@ -72,7 +72,7 @@ pub fn site(vsphere: &VSphere, place: &ClusterPlacement<'_>, folder: String) -> 
             objects::RestartPriority::High => RestartPriority::High,
             objects::RestartPriority::Highest => RestartPriority::Highest,
         }),
-        // A Provider has none: VMs of tenant clusters have the default of their datastore.
+        // A Provider has no storage policy: VMs of tenant clusters have the default of their datastore.
         storage_policy: None,
         managed_by: vsphere.managed_by.clone(),
     })

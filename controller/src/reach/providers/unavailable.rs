@@ -1,8 +1,7 @@
-//! Why what runs VMs cannot be asked.
+//! Why a Provider cannot be used.
 
 use crate::reach::Failure;
 
-/// Why a Provider cannot be used now.
 #[derive(Debug, thiserror::Error)]
 #[error("the Provider {provider}: {why}")]
 pub struct Unavailable {
@@ -11,46 +10,46 @@ pub struct Unavailable {
     pub why: UnavailableReason,
 }
 
-/// Why, by what a person does about it.
+/// One variant for each remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum UnavailableReason {
-    /// The API server does not say what its credentials are.
+    /// The API server did not return its credentials.
     #[error("reading its credentials: {0}")]
     NotKnown(#[source] Failure),
-    /// The Secret is not there, or lacks something.
+    /// The Secret does not exist, or lacks a key.
     #[error("{0}")]
     Secret(String),
-    /// It failed so often that it is left alone for a while.
+    /// It is not called for a while after repeated failures.
     #[error("it is left alone until {until}, for it fails again and again: {why}")]
     BackingOff {
-        /// For how much longer, in seconds.
+        /// The time left, in seconds.
         seconds: u64,
-        /// The same as a time.
+        /// The end of the back-off, as text.
         until: String,
-        /// How it failed last.
+        /// The last error.
         why: String,
     },
     #[error("{0}")]
     NoAnswer(String),
-    /// It does not prove itself.
+    /// Its certificate is not trusted.
     #[error("{0}")]
     Untrusted(String),
-    /// It is another server than is meant.
+    /// It is a different server from before.
     #[error("{0}")]
     OtherServer(String),
-    /// It does not accept user and password.
+    /// It rejects user or password.
     #[error("{0}")]
     LoginRefused(String),
-    /// It answers, and does not do something, or has no such thing.
+    /// It answers, but rejects a call or lacks an object.
     #[error("{0}")]
     Hypervisor(#[source] fleet::hypervisor::Error),
-    /// It is described as nothing that this version knows.
+    /// This version does not know its type, or the part for its type is missing.
     #[error("it is of a type that this version does not know, or lacks what goes with its type")]
     Unknown,
 }
 
 impl UnavailableReason {
-    /// Of the Provider of this name.
+    /// Adds the name of the Provider.
     pub(super) fn of(self, provider: &str) -> Unavailable {
         Unavailable { provider: provider.to_owned(), why: self }
     }

@@ -1,5 +1,6 @@
-//! Workers whose VMs are newer than the control cluster's database are taken as they are, by a person's word to their cluster: each has a
-//! Machine and its address again. What is not written to the end is done again: until its Machine says so a VM stays newer.
+//! Adopts workers whose VMs are newer than the control cluster's database, once the operator asks for it in their cluster. Each
+//! gets a Machine and its address again. An interrupted adoption is repeated: a VM counts as newer until its Machine's status
+//! names it.
 
 use std::net::Ipv4Addr;
 
@@ -16,10 +17,10 @@ use crate::objects::{Machine, NodePool, Reason as _, TenantCluster, TenantCluste
 use crate::reach::{Failure, kinds};
 
 impl PoolReconciler<'_> {
-    /// Takes workers as they are in these VMs.
+    /// Adopts the workers in these VMs.
     ///
     /// # Errors
-    /// The inner one, in words: which cannot be taken. The others are.
+    /// Outer error: a call failed. Inner error, for the operator: the workers that cannot be adopted. The others are adopted.
     pub(super) async fn adopts(
         &self,
         pool: &NodePool,
@@ -30,7 +31,7 @@ impl PoolReconciler<'_> {
             return Ok(Err("the pool is being deleted: remove them in the vCenter, and it goes on".to_owned()));
         }
         if has_drifted(&known.cluster) {
-            return Ok(Err("the control nodes of its cluster come first".to_owned()));
+            return Ok(Err("the control-plane nodes of its cluster come first".to_owned()));
         }
         let nodes = match known.api.nodes().await {
             Ok(nodes) => nodes,
@@ -38,7 +39,7 @@ impl PoolReconciler<'_> {
         };
         let witnesses = match gather_evidence(&*known.api, hypervisor, newer, &nodes).await {
             Ok(witnesses) => witnesses,
-            Err(error) => return Ok(Err(format!("asking the cluster whom it has let in: {error:#}"))),
+            Err(error) => return Ok(Err(format!("asking the cluster which workers it has admitted: {error:#}"))),
         };
         self.0.term.ensure_active()?;
         let (workers, mut refused) = adopted_workers(&pool.name_any(), newer, &nodes, &witnesses);
@@ -79,7 +80,7 @@ impl PoolReconciler<'_> {
         if let (Some(address), Some(addresses)) = (address, &known.addresses) {
             let claim = claimed(&addresses.name_any(), address, claimant(&machine));
             match kinds::create(objects, &claim).await {
-                // Its own, as it was looked at; or somebody has taken it just now, which the next look says.
+                // Its own claim from before, or one that another claimant has just made. The next check decides.
                 Ok(_) | Err(Failure::Exists) => {}
                 Err(failure) => return Err(failure).attempting("claiming the address of a worker that is adopted"),
             }
@@ -94,8 +95,7 @@ impl PoolReconciler<'_> {
         Ok(Ok(()))
     }
 
-    /// The address that a worker was given, if its pool gives it out and nobody else is said to have it; none where it asks for one by
-    /// DHCP.
+    /// The address that a worker was given, if its pool contains it and no other claimant has it. `None` with DHCP.
     async fn is_to_have(
         &self,
         worker: &AdoptedWorker,
@@ -117,24 +117,24 @@ impl PoolReconciler<'_> {
             }
             Err(error) => return Ok(Err(format!("the IPPool {}: {error}", addresses.name_any()))),
         }
-        let all = self.0.objects.in_use(None).await.attempting("looking for IPAddresses")?;
+        let all = self.0.objects.in_use(None).await.attempting("looking for PoolAddresses")?;
         let own = machine.and_then(|machine| machine.metadata.uid.as_ref());
         let text = address.to_string();
         let other = all.specs().find(|it| it.address == text && Some(&it.claimant.uid) != own);
         Ok(match other {
             Some(other) => {
                 let claimant = &other.claimant;
-                // What is in other namespaces is told to nobody.
+                // Names in other namespaces are not shown.
                 let is_near = claimant.namespace == known.like.namespace().unwrap_or_default();
-                let whose = if is_near { claimant.name.as_str() } else { "somebody in another namespace" };
-                Err(format!("{} has the address {text}, which is taken by {whose} by now", worker.name))
+                let whose = if is_near { claimant.name.as_str() } else { "a claimant in another namespace" };
+                Err(format!("{} has the address {text}, which is now taken by {whose}", worker.name))
             }
             None => Ok(Some(address)),
         })
     }
 }
 
-/// What is known of these VMs beside what their nodes say. Of one that cannot be asked nothing is known.
+/// Reads the evidence about these VMs from hypervisor and cluster. A VM that cannot be read has no evidence.
 async fn gather_evidence(
     api: &dyn Cluster,
     hypervisor: &dyn Hypervisor,
@@ -157,7 +157,7 @@ async fn gather_evidence(
     Ok(witnesses)
 }
 
-/// Whether control nodes of a cluster are newer than the database, as it says itself.
+/// Whether the condition of the cluster says that its control-plane nodes are newer than the database.
 fn has_drifted(cluster: &TenantCluster) -> bool {
     let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
     let reason = TenantClusterReason::AdoptionRequired;

@@ -1,12 +1,12 @@
-//! The cluster of workers that go with it: nobody in it is asked, and nothing is moved away from them. Their pods and tokens end with the
-//! cluster, and so do their nodes.
+//! The API of a cluster that is being deleted, for its workers: it is not called, and pods are not evicted. Pods, tokens and
+//! nodes end with the cluster.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
 
-/// A cluster that goes as a whole.
+/// A cluster that is deleted as a whole.
 pub(super) struct DeletedCluster;
 
 #[async_trait]
@@ -32,7 +32,7 @@ impl Cluster for DeletedCluster {
     }
 
     async fn add_token(&self, _: &Token) -> anyhow::Result<()> {
-        anyhow::bail!("the cluster goes: nobody joins it")
+        anyhow::bail!("the cluster is being deleted: no worker can join it")
     }
 
     async fn remove_token(&self, _: &str) -> anyhow::Result<()> {

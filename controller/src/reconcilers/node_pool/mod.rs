@@ -1,11 +1,13 @@
-//! A NodePool: its workers made, kept, replaced and removed by `fleet`, from what is kept of each in its Machine. A pool that is as it is
-//! to be is only looked at; where something is to be done a hold is taken, and rounds are gone until nothing moves for a while.
+//! A NodePool: `fleet` creates, replaces and removes its workers, from the journals in their Machines. A pool that is up to date
+//! is only looked at. Otherwise the reconciler acquires a lease, and runs rounds until there is no progress for a while.
 //!
-//! What it names is looked at in `known.rs`, what is seen is written by `show.rs`, and what a person wants otherwise meanwhile is heeded by
-//! `heed.rs`. Workers that are newer than the database are adopted by `adopt.rs`. Where a cluster goes as a whole, `going.rs` stands for its
-//! API.
+//! - `pool_context.rs` reads the objects that the pool names.
+//! - `show.rs` writes the observed state.
+//! - `superseded.rs` waits for changes of the desired state.
+//! - `adopt.rs` adopts workers that are newer than the database.
+//! - `deleted_cluster.rs` replaces the API of a cluster that is being deleted.
 //!
-//! Not done yet: another network than the control nodes'.
+//! Not implemented: another network than that of the control-plane nodes.
 
 mod adopt;
 mod deleted_cluster;
@@ -37,22 +39,23 @@ use crate::reach::{Failure, PoolStore, kinds};
 use crate::reconcilers::NOW_AND_THEN;
 use crate::reconcilers::tenant_cluster::{Reconciler, deployment};
 
-/// The label of nodes with the zone that they are in (Kubernetes, "Well-Known Labels, Annotations and Taints").
+/// The label of nodes with their zone (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// The pause between two rounds, and how long rounds go on while nothing leads on: longer than a VM has to be unseen to count as gone.
+/// The pause between two rounds, and how long rounds continue without progress. A VM that is missing for less than that is not
+/// yet gone.
 const PACE: Duration = Duration::from_secs(5);
 const PAUSE_LIMIT: Duration = Duration::from_secs(90);
-/// So often it is said between two rounds how workers are.
+/// How often the state of workers is written between two rounds.
 const SHOWING: Duration = Duration::from_secs(15);
-/// How long is waited for what somebody else has to do, and after rounds in which something was left to do.
+/// The pause while another object blocks the pool, and after rounds that left work.
 const AWAITING: Duration = Duration::from_secs(30);
-/// So often a pool that is as it is to be is looked at.
+/// The interval of looks at a pool that is up to date.
 const WATCHING: Duration = Duration::from_secs(60);
 
-/// Brings a pool to where it is to be, as far as that can be done now.
+/// Brings a pool towards its spec, as far as possible now.
 ///
 /// # Errors
-/// Why it could not be gone on with.
+/// A call failed.
 pub async fn reconcile(pool: Arc<NodePool>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     PoolReconciler(Reconciler::of(&context)).reconcile(&pool).await
 }
@@ -60,7 +63,6 @@ pub async fn reconcile(pool: Arc<NodePool>, context: Arc<Context>) -> Result<Act
 struct PoolReconciler<'a>(Reconciler<'a>);
 
 impl PoolReconciler<'_> {
-    /// Does what is to be done for it now.
     async fn reconcile(&self, known: &NodePool) -> Result<Action, ReconcileError> {
         let work = &self.0;
         let Some(pool) = self.find(known).await? else { return Ok(Action::await_change()) };
@@ -76,7 +78,7 @@ impl PoolReconciler<'_> {
         if is_leaving && machines.is_empty() {
             return self.let_go(&pool).await;
         }
-        // However many such pools there are, they ask nobody but the API server.
+        // Such pools call the API server only, however many there are.
         if machines.is_empty() && pool.spec.replicas == 0 {
             return self.report_empty(&pool).await;
         }
@@ -94,13 +96,13 @@ impl PoolReconciler<'_> {
         };
         let is_at_rest = machines.is_empty() && known.wanted.count == 0 && !is_to_adopt(&known.cluster);
         if let Some(why) = known.held.why.clone().filter(|_| is_at_rest) {
-            // There is no room for the first one: nobody has to be asked about the others, unless a word to adopt waits for that.
+            // There is no room for the first worker, so no further call is needed, unless an adoption is requested.
             return self.rest(&pool, why).await;
         }
         self.go(&pool, machines, known).await
     }
 
-    /// Whether a cluster has so many older pools that no worker is made for this one.
+    /// Whether a cluster has so many older pools that this one gets no workers.
     async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, ReconcileError> {
         let of_cluster = Some((CLUSTER_REF, pool.spec.cluster_ref.name.as_str()));
         let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
@@ -113,7 +115,7 @@ impl PoolReconciler<'_> {
         Ok(found.filter(|found| found.metadata.uid == known.metadata.uid))
     }
 
-    /// The Machines of a pool, as they are noted.
+    /// The Machines of a pool, as they are stored.
     async fn machines(&self, pool: &NodePool) -> Result<Vec<Machine>, ReconcileError> {
         let name = pool.name_any();
         let all = kinds::list::<Machine>(self.0.objects, pool.namespace().as_deref(), Some((NODE_POOL, &name))).await;
@@ -122,7 +124,7 @@ impl PoolReconciler<'_> {
         Ok(all.into_iter().filter(is_its).collect())
     }
 
-    /// The same as they count: since when one was ill before this term says nothing, for it may be what a database says that was turned back.
+    /// Without the unhealthy times from before this term: they may come from a restored database.
     fn counted(&self, mut machines: Vec<Machine>) -> Vec<Machine> {
         for status in machines.iter_mut().filter_map(|machine| machine.status.as_mut()) {
             status.unhealthy_since = status.unhealthy_since.take().filter(|since| !self.0.term.is_after(since));
@@ -130,7 +132,7 @@ impl PoolReconciler<'_> {
         machines
     }
 
-    /// A pool without a worker goes, and its holds before it: nobody takes one any more.
+    /// Deletes the leases of a pool without workers, and then its finalizer.
     async fn let_go(&self, pool: &NodePool) -> Result<Action, ReconcileError> {
         let store = PoolStore::holds(self.0.objects, pool, self.0.term);
         let mut numbers = store.numbers().await?;
@@ -143,7 +145,7 @@ impl PoolReconciler<'_> {
         Ok(Action::await_change())
     }
 
-    /// Looks at a pool's workers, and has `fleet` act where there is something to do.
+    /// Looks at a pool's workers, and runs `fleet` if there is work.
     async fn go(&self, pool: &NodePool, machines: Vec<Machine>, known: PoolContext) -> Result<Action, ReconcileError> {
         let work = &self.0;
         let namespace = pool.namespace().unwrap_or_default();
@@ -199,12 +201,12 @@ impl PoolReconciler<'_> {
         let mut seen = workers.status_of(&kept).await?;
         work.term.ensure_active()?;
         if !seen.looked {
-            // Nobody can tell whether some are newer than what is kept: rounds look for themselves, and would act on that.
+            // It is unknown whether VMs are newer than the database. A round would look again, and act on that.
             self.show(pool, &known, &seen).await?;
             return Ok(Action::requeue(AWAITING));
         }
         if !seen.newer.is_empty() {
-            // By what is kept nobody can tell who is there: no address is taken or given back either.
+            // The stored state is incomplete, so no address is claimed or released either.
             let refused = match is_to_adopt(&known.cluster) {
                 true => match self.adopts(pool, &known, (&*hypervisor, &seen.newer)).await? {
                     Ok(()) => return Ok(Action::requeue(Duration::ZERO)),
@@ -231,7 +233,8 @@ impl PoolReconciler<'_> {
         } else {
             log::debug!("{namespace}/{}: something is to be done", pool.name_any());
             let going = Box::pin(self.rounds(pool, &known, &workers, &store, kept));
-            // It is gone on with by what is wanted then. How workers are is said between two rounds.
+            // After a change of the desired state the next reconcile continues. The state of workers is written between two
+            // rounds.
             let otherwise = Box::pin(self.until_superseded(pool, &known.cluster, &machines));
             let (kept, is_heard) =
                 work.run_until_superseded(going, &end, otherwise, Box::pin(std::future::pending())).await?;
@@ -246,15 +249,15 @@ impl PoolReconciler<'_> {
         }))
     }
 
-    /// A VM of the control plane: workers are put beside it, on its networks.
+    /// A VM of the control plane: workers are created in its folder, on its networks.
     async fn beside(&self, known: &PoolContext) -> Result<Option<fleet::hypervisor::Vm>, String> {
         let opened = self.0.open(&known.cluster, &known.provider, false).await.map_err(|why| why.to_string())?;
         let vms = opened.hypervisor.vms().await.map_err(|error| error.to_string())?;
         Ok(vms.into_iter().next())
     }
 
-    /// Gives addresses to those for which nothing was begun after they were drawn. One that can have none goes again: nothing has
-    /// followed from it. True if there was one.
+    /// Gives addresses to Machines for which nothing else was begun. A Machine without a free address is deleted. True if there
+    /// was such a Machine.
     async fn addressed(
         &self,
         store: &PoolStore<'_>,
@@ -286,7 +289,7 @@ impl PoolReconciler<'_> {
         Ok(!lacking.is_empty())
     }
 
-    /// Goes rounds under one hold until nothing is left to do, nothing leads on for a while, or it is asked to end; what is kept then.
+    /// Runs rounds with one lease, until there is no work, no progress for a while, or a request to end. Returns the record.
     async fn rounds(
         &self,
         pool: &NodePool,
@@ -317,11 +320,11 @@ impl PoolReconciler<'_> {
                 if has_ended && !goes_on {
                     return anyhow::Ok(rounds.kept().clone());
                 }
-                // The Machine of a VM that was given up goes next: before that it says what this is called.
+                // The Machine of a VM that was kept is deleted next. Before that its status shows the VM's name.
                 if round.released || (!goes_on && shown.elapsed() >= SHOWING) {
                     let seen = workers.status_of(rounds.kept()).await?;
                     match self.show(pool, known, &seen).await {
-                        // Somebody is to be repaired by now.
+                        // A worker has become due for repair.
                         Ok(true) => return anyhow::Ok(rounds.kept().clone()),
                         Ok(false) => {}
                         Err(trouble) => log::debug!("saying how workers are: {trouble}"),
@@ -344,7 +347,7 @@ impl PoolReconciler<'_> {
     }
 }
 
-/// Where the VM of a worker of a zone is put, and what its node carries of that.
+/// The place of the VM of a worker in a zone, and the labels of its node.
 fn placed(provider: &Provider, zone: Option<String>) -> Placed {
     let vsphere = provider.spec.vsphere.as_ref();
     let placement = vsphere.zip(zone.as_ref()).and_then(|(vsphere, zone)| placement(vsphere, zone));
@@ -352,12 +355,12 @@ fn placed(provider: &Provider, zone: Option<String>) -> Placed {
     Placed { placement: placement.unwrap_or_default(), labels }
 }
 
-/// Why the VM of a worker can be put nowhere: its zone was taken out of the Provider before it was made.
+/// Why the VM of a worker has no place: its zone was removed from the Provider before the VM was created.
 fn nowhere(machines: &[Machine], known: &PoolContext) -> Option<String> {
     let vsphere = known.provider.spec.vsphere.as_ref()?;
     let is_new = |machine: &&Machine| machine.status.as_ref().is_none_or(|status| status.phase == Phase::Provisioning);
     let lost = machines.iter().filter(is_new).find(|machine| placement(vsphere, &machine.spec.zone).is_none())?;
-    Some(format!("the Provider has no zone {} any more, where {} is to be", lost.spec.zone, lost.name_any()))
+    Some(format!("the Provider no longer has the zone {}, where {} is to be", lost.spec.zone, lost.name_any()))
 }
 
 fn told_of(notice: &Notice<'_>) {

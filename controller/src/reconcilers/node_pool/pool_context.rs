@@ -1,4 +1,4 @@
-//! What a pool names, looked at: its cluster and its Provider, and what a further worker would be made of.
+//! The objects that a pool names, and the template of a further worker.
 
 use contract::kubeconfig::Kubeconfig;
 use fleet::workers::{Cluster, Pool, Site, ca_hash};
@@ -17,27 +17,27 @@ use crate::objects::{
 use crate::reach::{cluster_inventory, kinds};
 use crate::reconcilers::tenant_cluster::{node_settings, nodes};
 
-/// What is done for a pool, and with whom it is talked about.
+/// The desired state of a pool, and its cluster's API.
 pub(super) struct PoolContext {
     pub(super) cluster: TenantCluster,
     pub(super) provider: Provider,
     pub(super) wanted: Pool,
     pub(super) like: Machine,
-    /// The zones that further workers are spread over.
+    /// The zones over which further workers are spread.
     pub(super) zones: Vec<String>,
     pub(super) addresses: Option<IPPool>,
     pub(super) site: Site,
     pub(super) api: Box<dyn Cluster>,
     pub(super) held: PoolAllowance,
-    /// Whether the cluster goes as a whole: nothing is moved away from workers.
+    /// Whether the cluster is being deleted: pods are not evicted from workers then.
     pub(super) goes: bool,
 }
 
-/// Why nothing can be done for a pool now.
+/// Why a pool cannot be reconciled now.
 pub(super) type Unready = (NodePoolReason, String);
 
 impl PoolReconciler<'_> {
-    /// Looks at what a pool names.
+    /// Reads the objects that a pool names.
     pub(super) async fn known(
         &self,
         pool: &NodePool,
@@ -62,12 +62,12 @@ impl PoolReconciler<'_> {
                     Err(why) => return Ok(Err((ClusterNotReady, format!("the kubeconfig of {name}: {why:#}")))),
                 },
                 None => {
-                    return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig of its own yet"))));
+                    return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig yet"))));
                 }
             }
         };
         if goes || pool.metadata.deletion_timestamp.is_some() {
-            // Nothing that further workers would be made of is needed, nor looked at.
+            // Objects for further workers are not needed.
             let Some(first) = machines.first() else { return Ok(Err((ClusterNotReady, "it goes".to_owned()))) };
             let wanted = emptied_pool(pool, first).map_err(anyhow::Error::from)?;
             let (zones, like) = (vec![first.spec.zone.clone()], first.clone());
@@ -103,7 +103,7 @@ impl PoolReconciler<'_> {
         if pool.spec.network.as_ref().is_some_and(|network| *network != cluster.spec.network.name) {
             return Ok(Err((
                 NotSupported,
-                "workers are on the network of the control nodes: leave network out".to_owned(),
+                "workers are on the network of the control-plane nodes: leave network out".to_owned(),
             )));
         }
         let zones = match zones_of_pool(&pool.spec, &provider) {
@@ -121,7 +121,7 @@ impl PoolReconciler<'_> {
             Err(words) => return Ok(Err((ClusterNotReady, words))),
         };
         let (Some(resolved), Some(deployment)) = (&status.resolved, &status.deployment) else {
-            return Ok(Err((ClusterNotReady, format!("the control nodes of {name} have not formed yet"))));
+            return Ok(Err((ClusterNotReady, format!("the control-plane nodes of {name} have not formed yet"))));
         };
         let WorkerImage { name: image, digest, kubernetes } = image;
         let found = kinds::find::<NodeImage>(work.objects, None, &image).await.attempting("reading the NodeImage")?;

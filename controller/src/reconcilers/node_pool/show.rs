@@ -1,4 +1,4 @@
-//! What is written of a pool and its Machines: what was seen of workers, or why nothing can be done for them now.
+//! Writes the status of a pool and its Machines: the observed workers, or why the pool cannot be reconciled.
 
 use fleet::workers::WorkersStatus;
 use kube::ResourceExt;
@@ -12,7 +12,7 @@ use crate::objects::{NodePool, NodePoolReason, set};
 use crate::reach::{Failure, kinds};
 
 impl PoolReconciler<'_> {
-    /// Says of a pool that wants no worker, and has none, that it is as it is to be.
+    /// Writes the status of a pool that needs no workers and has none.
     pub(super) async fn report_empty(&self, pool: &NodePool) -> Result<Action, ReconcileError> {
         use NodePoolReason::{AllReady, Current, FewUnhealthy, RepairOff};
         let (now, generation) = (self.0.clock.time(), pool.metadata.generation.unwrap_or_default());
@@ -30,15 +30,15 @@ impl PoolReconciler<'_> {
         Ok(Action::await_change())
     }
 
-    /// Notes that what a pool says of its workers is of this term, as this generation of it is. One that goes says nothing that anybody waits
-    /// for: it would be noted for ever.
+    /// Records that the pool's status is of this term and generation. Not for a pool that is being deleted: its record would stay
+    /// for ever.
     pub(super) fn looked_at(&self, pool: &NodePool, generation: i64) {
         if let Some(uid) = pool.metadata.uid.as_ref().filter(|_| pool.metadata.deletion_timestamp.is_none()) {
             self.0.term.looked_at(uid, generation);
         }
     }
 
-    /// Says why nothing can be done for a pool, by the spec that was judged: a newer one is judged in its turn.
+    /// Writes why a pool cannot be reconciled, with the generation that was judged. A newer one is judged later.
     pub(super) async fn say(
         &self,
         judged: &NodePool,
@@ -57,7 +57,7 @@ impl PoolReconciler<'_> {
             .attempting("writing the pool's status")
     }
 
-    /// Nobody has looked at workers: what was seen of an illness before says nothing of the time until somebody looks again.
+    /// Removes the unhealthy times of workers: without a look the time does not count.
     async fn unseen(&self, pool: &NodePool) -> Result<(), ReconcileError> {
         for machine in self.machines(pool).await? {
             let mut status = machine.status.clone().unwrap_or_default();
@@ -72,8 +72,8 @@ impl PoolReconciler<'_> {
         Ok(())
     }
 
-    /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged. True if somebody is to be
-    /// repaired who was well, or not ill for long enough, when work was begun.
+    /// Writes the observed state of workers, in the pool and its Machines, with the generation that was judged. True if a worker
+    /// has become due for repair since the work began.
     pub(super) async fn show(
         &self,
         judged: &NodePool,
@@ -83,7 +83,7 @@ impl PoolReconciler<'_> {
         self.show_drifted(judged, known, seen, None).await
     }
 
-    /// The same, with why workers that are newer than the database are not adopted, if that is asked for.
+    /// As `show`, with the reason why workers that are newer than the database are not adopted, if that was requested.
     pub(super) async fn show_drifted(
         &self,
         judged: &NodePool,
@@ -95,8 +95,8 @@ impl PoolReconciler<'_> {
         let noted = self.machines(judged).await?;
         let machines = self.counted(noted.clone());
         let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
-        // While nobody is repaired no time of an illness counts: who was off meanwhile, as for a host's maintenance, may come back first.
-        // Nor does it beside workers that are newer than the database.
+        // Without repairs no unhealthy time counts: a worker that was off, as for maintenance of a host, gets time to return.
+        // While workers are newer than the database it does not count either.
         let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused && seen.newer.is_empty();
         for (noted, machine) in noted.iter().zip(&machines) {
             let mut status = shown_worker(machine, seen, &now);
@@ -104,7 +104,7 @@ impl PoolReconciler<'_> {
                 status.unhealthy_since = None;
             }
             match kinds::note(self.0.objects, noted, noted.status.as_ref(), &status).await {
-                // It is shown at the next look.
+                // The next look writes it.
                 Err(Failure::Changed | Failure::Missing) => {}
                 written => written.map(drop).attempting("writing a Machine's status")?,
             }

@@ -1,5 +1,4 @@
-//! What a person wants otherwise of a pool while its workers are being seen to: of the pool itself, of its cluster, which may be paused or
-//! go, and of single Machines.
+//! Waits for changes of the desired state while workers are reconciled: of the pool, its cluster, and single Machines.
 
 use kube::ResourceExt;
 
@@ -8,8 +7,8 @@ use crate::objects::{Machine, NodePool, Phase, TenantCluster};
 use crate::reconcilers::tenant_cluster::POLL_INTERVAL;
 
 impl PoolReconciler<'_> {
-    /// Returns once something else is wanted than was seen: the spec of the pool or of its cluster is another one, one of both is to go,
-    /// or one of its Machines, or what may be lost with that, or becomes of its VM. Or once all that lasts is to end.
+    /// Returns once the spec of the pool or its cluster has changed, or one of them is being deleted. Also once a Machine is
+    /// being deleted, or its settings for removal have changed. Also once the term is closing.
     pub(super) async fn until_superseded(&self, pool: &NodePool, cluster: &TenantCluster, machines: &[Machine]) {
         tokio::select! {
             () = self.0.until_superseded(pool) => {}
@@ -21,7 +20,7 @@ impl PoolReconciler<'_> {
     async fn are_wanted_otherwise(&self, pool: &NodePool, seen: &[Machine]) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
-            // What is not known is no reason to end.
+            // A failed read is no reason to end.
             let Ok(now) = self.machines(pool).await else { continue };
             if is_otherwise(seen, &now) {
                 return;
@@ -30,8 +29,8 @@ impl PoolReconciler<'_> {
     }
 }
 
-/// Whether a person wants something else of Machines now than was seen: one was deleted that stayed until then, or what may be lost with
-/// it, or becomes of its VM, is another thing. What is done for them makes some, and deletes those that leave.
+/// Whether the operator has changed Machines: one was deleted, or its settings for drain and removal differ. The reconciler
+/// itself creates Machines, and deletes those that are in the phase `Deleting`.
 fn is_otherwise(seen: &[Machine], now: &[Machine]) -> bool {
     now.iter().any(|machine| {
         let before = seen.iter().find(|before| before.uid() == machine.uid());

@@ -1,4 +1,4 @@
-//! Workers from a NodePool to their VMs and back.
+//! Workers of a NodePool, from their creation to their removal.
 
 mod deaths;
 mod drift;
@@ -21,7 +21,7 @@ use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::{VmFault, World};
 use crate::term::{Clock, Term};
 
-/// One reconcile of a pool, wherever its VMs are.
+/// One reconcile of a pool, on any hypervisor.
 pub(crate) async fn reconcile(
     pool: &NodePool,
     objects: &dyn Objects,
@@ -31,10 +31,11 @@ pub(crate) async fn reconcile(
     PoolReconciler(Reconciler { objects, places, term, clock, is_marked: true }).reconcile(pool).await
 }
 
-/// A cluster that is Ready, and a pool of it.
+/// A ready cluster with a pool.
 struct Pooled(World);
 
-/// Tells a story as it is, and anew with each answer of the API server lost. Says how many calls of that it makes, and changes of VMs.
+/// Runs a story without faults, and then once for each lost answer of the API server. Returns the numbers of its calls and
+/// changes of VMs.
 async fn with_lost_answers(
     what: &str,
     begun: impl AsyncFn() -> Pooled,
@@ -53,7 +54,7 @@ async fn with_lost_answers(
     (calls, changes)
 }
 
-/// Tells it with each of so many changes of VMs failing, or its answer lost.
+/// Runs a story once for each change of a VM that fails, or whose answer is lost.
 async fn with_vm_faults(changes: usize, begun: impl AsyncFn() -> Pooled, story: impl AsyncFn(&Pooled, &str)) {
     for (change, fault) in (0..changes).flat_map(|at| [VmFault::Fails, VmFault::Lost].map(|fault| (at, fault))) {
         let pooled = begun().await;
@@ -80,7 +81,7 @@ impl Pooled {
         Self(world)
     }
 
-    /// The cluster is deleted; whether all has gone is looked at afterwards.
+    /// Deletes the cluster, and reconciles until it is gone or the time is over.
     async fn goes_with_its_cluster(&self) {
         self.0.delete();
         for _ in 0..30 {
@@ -103,14 +104,14 @@ impl Pooled {
         self.want(|pool| pool.replicas = replicas);
     }
 
-    /// A person wants something else of the pool.
+    /// Changes the spec as the operator would.
     fn want(&self, change: impl FnOnce(&mut NodePoolSpec)) {
         let mut pool = self.there();
         change(&mut pool.spec);
         self.0.api.put(&pool);
     }
 
-    /// Reconciles for so long, as a controller does.
+    /// Reconciles for this time, as a controller would.
     async fn for_seconds(&self, seconds: u64) {
         let until = Instant::now() + Duration::from_secs(seconds);
         while Instant::now() < until {
@@ -119,21 +120,21 @@ impl Pooled {
         }
     }
 
-    /// Pauses the cluster, or has it gone on with.
+    /// Pauses or resumes the cluster.
     fn pause(&self, is_paused: bool) {
         let mut cluster: TenantCluster = serde_json::from_value(self.0.api.object("tenantclusters")).unwrap();
         cluster.spec.paused = is_paused;
         self.0.api.put(&cluster);
     }
 
-    /// A pod that does not move away from a worker.
+    /// Adds a pod to a worker that cannot be evicted.
     fn sticks_to(&self, worker: &str, bare: bool) {
         let name = "stuck".to_owned();
         let pod = PodSeen { namespace: "default".to_owned(), name, uid: "1".to_owned(), ending: false, bare };
         self.0.place.lock().stuck.insert(worker.to_owned(), pod);
     }
 
-    /// One reconcile that does not end by itself, in which something is done after a while: it heeds that.
+    /// Changes something during a reconcile that does not end by itself, and checks that it ends soon.
     async fn is_heeded(&self, done: impl FnOnce()) {
         let begun = Instant::now();
         let later = async {
@@ -183,7 +184,7 @@ impl Pooled {
         found.unwrap_or(Value::Null)["reason"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Each worker's VM is its Machine's, by its UID and its address.
+    /// Checks that each worker's VM has the UID and the address of its Machine.
     fn is_consistent(&self, what: &str) {
         let vms = self.0.place.vms();
         for name in self.workers() {
@@ -204,7 +205,7 @@ impl Pooled {
         self.0.api.put(&provider);
     }
 
-    /// So that there is room for so many nodes, three of which are the control nodes.
+    /// Limits the Provider to this number of nodes. Three are control-plane nodes.
     fn limited(&self, nodes: u32) {
         let limits = crate::objects::Limits { nodes: Some(nodes), processors: None, memory_mib: None };
         self.provider(|provider| provider.spec.limits = Some(limits));
@@ -245,11 +246,11 @@ async fn a_pool_grows_and_shrinks_by_its_replicas() {
     );
 }
 
-/// Such pools are counted by no limit.
+/// Limits do not count such pools.
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_wants_no_worker_and_has_none_asks_nobody() {
+async fn an_empty_pool_calls_the_api_server_only() {
     let pooled = Pooled::new(0).await;
-    // At first it is noted that it is kept.
+    // The first reconcile adds the finalizer.
     pooled.reconcile().await.unwrap();
     pooled.0.place.lock().asked_by.clear();
     let opened = pooled.0.place.lock().opened;
@@ -270,7 +271,7 @@ async fn a_pool_that_wants_no_worker_and_has_none_asks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_has_workers_of_its_sixteen_oldest_pools_and_of_no_other_one() {
+async fn a_seventeenth_pool_gets_no_workers() {
     let pooled = Pooled::new(1).await;
     let mut youngest = pooled.there();
     youngest.metadata.creation_timestamp = Some(pooled.0.clock.time());
@@ -289,12 +290,12 @@ async fn a_cluster_has_workers_of_its_sixteen_oldest_pools_and_of_no_other_one()
     pooled.until("one", |it| it.is_settled(1)).await;
 }
 
-/// What is under way heeds it, and says nothing of a spec that it has not judged.
+/// The running reconcile ends, and writes nothing about the new generation.
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_scaled_while_a_worker_joins_is_gone_on_with_at_once() {
+async fn scaling_during_a_join_takes_effect_immediately() {
     let pooled = Pooled::new(1).await;
     pooled.0.place.lock().is_ill = true;
-    // At first it is noted that it is kept.
+    // The first reconcile adds the finalizer.
     pooled.reconcile().await.unwrap();
     pooled.is_heeded(|| pooled.scale(3)).await;
     let there = pooled.there();
@@ -307,13 +308,13 @@ async fn a_pool_that_is_scaled_while_a_worker_joins_is_gone_on_with_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_that_are_being_drained_stay_once_their_cluster_is_paused() {
+async fn pausing_the_cluster_stops_drains() {
     let pooled = Pooled::new(4).await;
     pooled.until("four", |it| it.is_settled(4)).await;
     pooled.workers().iter().for_each(|worker| pooled.sticks_to(worker, false));
     pooled.scale(1);
     pooled.is_heeded(|| pooled.pause(true)).await;
-    // Nothing would keep them any more.
+    // The drains could succeed now.
     pooled.0.place.lock().stuck.clear();
     for _ in 0..10 {
         pooled.reconcile().await.unwrap();
@@ -326,10 +327,10 @@ async fn workers_that_are_being_drained_stay_once_their_cluster_is_paused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_grows_is_left_as_it_is_once_its_cluster_is_paused() {
+async fn pausing_the_cluster_stops_growth() {
     let pooled = Pooled::new(2).await;
     pooled.0.place.lock().is_ill = true;
-    // At first it is noted that it is kept.
+    // The first reconcile adds the finalizer.
     pooled.reconcile().await.unwrap();
     pooled.is_heeded(|| pooled.pause(true)).await;
     pooled.scale(5);
@@ -345,7 +346,7 @@ async fn a_pool_that_grows_is_left_as_it_is_once_its_cluster_is_paused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_person_says_of_a_machine_is_heeded_while_workers_join() {
+async fn changes_of_machines_take_effect_during_joins() {
     let pooled = Pooled::new(2).await;
     pooled.0.place.lock().is_ill = true;
     pooled.reconcile().await.unwrap();
@@ -358,12 +359,12 @@ async fn what_a_person_says_of_a_machine_is_heeded_while_workers_join() {
         .await;
     pooled.is_heeded(|| pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1")).await;
     pooled.0.place.lock().is_ill = false;
-    pooled.until("anew", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
-    pooled.is_consistent("anew");
+    pooled.until("again", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
+    pooled.is_consistent("again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_to_end_waits_for_no_worker_that_shuts_down() {
+async fn a_closing_term_does_not_await_shutdowns() {
     let mut pooled = Pooled::new(2).await;
     pooled.until("two", |it| it.is_settled(2)).await;
     pooled.0.place.lock().is_slow = true;
@@ -390,14 +391,14 @@ async fn a_pool_waits_for_its_clusters_own_kubeconfig() {
         pooled.reconcile().await.unwrap();
         assert!(pooled.is_settled(1));
     }
-    // One that nobody can be asked with.
+    // A kubeconfig that fits, but cannot be used.
     pooled.0.place.lock().is_unusable = true;
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "ClusterNotReady");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_as_it_is_to_be_takes_no_hold() {
+async fn a_settled_pool_acquires_no_lease() {
     let pooled = Pooled::new(1).await;
     pooled.until("one", |it| it.is_settled(1)).await;
     pooled.reconcile().await.unwrap();
@@ -410,17 +411,17 @@ async fn a_pool_that_is_as_it_is_to_be_takes_no_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_whose_machine_is_deleted_is_made_anew() {
+async fn a_deleted_machine_is_replaced() {
     let pooled = Pooled::new(2).await;
     pooled.until("two", |it| it.is_settled(2)).await;
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
-    pooled.until("anew", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
+    pooled.until("again", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
     assert_eq!(pooled.workers(), ["shop-general-w2", "shop-general-w3"]);
-    pooled.is_consistent("anew");
+    pooled.is_consistent("again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_go_with_their_cluster_whatever_keeps_their_pods() {
+async fn deleting_the_cluster_ignores_stuck_pods() {
     let pooled = Pooled::new(2).await;
     pooled.until("two", |it| it.is_settled(2)).await;
     pooled.sticks_to("shop-general-w1", true);
@@ -429,7 +430,7 @@ async fn workers_go_with_their_cluster_whatever_keeps_their_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_deleted_moves_pods_away_first() {
+async fn deleting_a_pool_drains_its_workers() {
     let pooled = Pooled::new(1).await;
     pooled.until("one", |it| it.is_settled(1)).await;
     pooled.sticks_to("shop-general-w1", false);
@@ -446,7 +447,7 @@ async fn a_pool_that_is_deleted_moves_pods_away_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_pool_lacks_is_told() {
+async fn a_missing_object_is_reported() {
     let pooled = Pooled::new(1).await;
     let mut there = pooled.there();
     there.spec.vm_class = "large".to_owned();
@@ -468,13 +469,13 @@ async fn what_a_pool_lacks_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_without_addresses_leaves_no_half_a_worker() {
+async fn exhausted_addresses_leave_no_incomplete_worker() {
     let pooled = Pooled::new(9).await;
     for _ in 0..10 {
         let _ = pooled.reconcile().await;
         tokio::time::sleep(Duration::from_secs(30)).await;
     }
-    // Ten addresses, of which the cluster has five.
+    // There are ten addresses, and the cluster uses five.
     assert_eq!(pooled.workers().len(), 5);
     pooled.is_consistent("five of nine");
     pooled.scale(5);
@@ -482,7 +483,7 @@ async fn a_pool_without_addresses_leaves_no_half_a_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() {
+async fn addresses_are_listed_once_for_several_workers() {
     let pooled = Pooled::new(0).await;
     let there = pooled.there();
     let mut like = Machine::new("", crate::objects::fixture::worker());
@@ -499,20 +500,20 @@ async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() 
     let (first, one) = draw("shop-general-w1").await;
     let (second, other) = draw("shop-general-w2").await;
     assert_eq!((second, other), (first - 1, Ipv4Addr::from(u32::from(one) + 1)));
-    // Another cluster has taken the next one meanwhile.
+    // Another cluster has claimed the next address since.
     let taken = Ipv4Addr::from(u32::from(other) + 1);
     let claimant = crate::decisions::claimant(&Machine::new("other-cp1", crate::objects::fixture::worker()));
     api.put(&crate::decisions::claimed("blue-nodes", taken, claimant));
     let (_, third) = draw("shop-general-w3").await;
     assert!(third > taken, "{third}");
     assert_eq!(api.names("pooladdresses").len(), 6 + 3 + 1);
-    // Whoever asks again for one that has its address has seen that, though no list has it.
+    // A repeated call for a Machine finds its address, although no list contains it.
     for (name, address) in [("shop-general-w1", one), ("shop-general-w2", other), ("shop-general-w3", third)] {
         let machine = api.read::<Machine>(Some("team-blue"), name).unwrap();
         assert_eq!(store.admitted(&machine).await.unwrap(), Some(address), "{name}");
     }
     assert_eq!(api.names("pooladdresses").len(), 6 + 3 + 1);
-    // A list that another one has asked for since will do as well, and what is in it counts once.
+    // A list that another caller requested since is new enough, and its entries count once.
     assert!(fenced.in_use(None).await.unwrap().number() > 1);
     let (fourth, _) = draw("shop-general-w4").await;
     assert_eq!((fourth, api.names("pooladdresses").len()), (second, 6 + 3 + 2));
@@ -520,7 +521,7 @@ async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() 
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_makes_no_second_worker() {
-    /// A Machine that was made, and of which nobody was told, goes at the next look.
+    /// A Machine whose creation was not confirmed is deleted at the next look.
     fn is_whole(pooled: &Pooled, replicas: i64) -> bool {
         pooled.is_settled(replicas) && pooled.0.api.names("machines").len() as i64 == 3 + replicas
     }

@@ -1,11 +1,11 @@
-//! What the conditions of a Provider say, by what was seen or why nothing could be. Pure.
+//! Computes the conditions of a Provider, from its observed state or the error of the look. Pure.
 
 use crate::decisions::VCenterInventory;
 use crate::decisions::provider::{ProviderCondition, privileged};
 use crate::objects::{ConditionStatus, ProviderReason as Reason, Reason as _};
 use crate::reach::providers::UnavailableReason;
 
-/// All four, in their order. `moved` are zones that are not where their Machines are.
+/// All four conditions, in their order. `moved` are zones that changed their place while they have Machines.
 pub fn conditions(looked: Result<&VCenterInventory, &UnavailableReason>, moved: &[String]) -> [ProviderCondition; 4] {
     let [reachable, authenticated, privileged] = match looked {
         Ok(seen) => [
@@ -50,7 +50,7 @@ fn ready(
     }
     let is = |standing: ConditionStatus| others.iter().find(|(reason, _)| reason.standing() == standing);
     if let Some((reason, _)) = is(ConditionStatus::False) {
-        return (Reason::NotReady, format!("{} says what is in the way", reason.condition()));
+        return (Reason::NotReady, format!("{} gives the reason", reason.condition()));
     }
     if !moved.is_empty() {
         return (Reason::ZoneInUse, moved.join("; "));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_in_which_a_vcenter_cannot_be_used_has_its_conditions() {
+    fn each_error_of_a_vcenter_has_its_conditions() {
         let text = str::to_owned;
         let resting = UnavailableReason::BackingOff { seconds: 15, until: text("noon"), why: text("no route") };
         for (why, expected) in [
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcenter_serves_where_all_is_there_and_permitted_and_each_zone_is_where_its_machines_are() {
+    fn a_complete_vcenter_is_available() {
         let seen = VCenterInventory {
             version: "vCenter 8".to_owned(),
             user: "kaas".to_owned(),

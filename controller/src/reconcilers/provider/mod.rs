@@ -1,5 +1,5 @@
-//! `Provider`: asks whether its vCenter answers, knows the account and permits it what is needed, and what is free there. It and its
-//! credentials are kept for as long as clusters are on it.
+//! `Provider`: checks whether its vCenter answers, accepts the account, grants its privileges, and has free capacity. It and its
+//! credentials are not deleted while clusters use it.
 
 mod conditions;
 mod secrets;
@@ -21,11 +21,11 @@ use crate::objects::{Machine, Provider, ProviderStatus, TenantCluster, set};
 use crate::reach::kinds;
 use crate::reach::providers::{UnavailableReason, vsphere};
 
-/// So often a vCenter is asked whether it answers.
+/// How often a vCenter is looked at.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// # Errors
-/// What could not be asked of the API server or written there. What runs VMs and cannot be asked is no error: it is in the status.
+/// A call to the API server failed. A Provider that cannot be used is no error: its status says why.
 pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     let name = provider.name_any();
@@ -57,7 +57,7 @@ pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result
     }
     if let Some(seen) = seen {
         now.version = Some(seen.version.clone());
-        // What it was first seen to be; another one is refused before it gets as far as here.
+        // Its first instance UUID. A different one was rejected before this.
         now.instance_uuid = Some(seen.instance.clone());
         now.free_storage_gib = Some(free_storage(seen));
     }
@@ -77,7 +77,7 @@ pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result
     }))
 }
 
-/// How many Machines the clusters of a Provider have, by zone. Nobody is asked where there is no cluster.
+/// The number of Machines of a Provider's clusters, by zone. Without clusters there is no call.
 async fn machines(context: &Context, clusters: &[TenantCluster]) -> Result<BTreeMap<String, i64>, ReconcileError> {
     let mut counts = BTreeMap::new();
     let of: BTreeSet<_> = clusters.iter().map(|cluster| (cluster.namespace(), cluster.name_any())).collect();

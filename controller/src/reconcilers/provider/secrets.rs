@@ -1,5 +1,5 @@
-//! The Secrets of Providers: kept while clusters are on one, and let go once no Provider needs them. Whose they are stands on them,
-//! so that one is let go as well that a Provider named before.
+//! The Secrets of Providers: not deleted while clusters use a Provider that names them. A label marks them, so that a Secret that
+//! a Provider named before is released too.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -10,13 +10,13 @@ use crate::objects::{Provider, SYSTEM, TenantCluster};
 use crate::reach::{Collection, Objects, kinds};
 use crate::reconcilers::keeps;
 
-/// The finalizer of a Secret that is kept, and the label by which those are found.
+/// The finalizer of a Secret in use, and the label by which such Secrets are listed.
 const KEPT: &str = "kaas.local/credentials";
 
-/// Has the Secret of a Provider kept if clusters are on it, and lets those go that nobody needs.
+/// Adds the finalizer to the Secret of a Provider if clusters use it, and releases Secrets that are not needed.
 ///
 /// # Errors
-/// What could not be asked or written.
+/// A call to the API server failed.
 pub async fn keep(objects: &dyn Objects, provider: &Provider, is_used: bool) -> Result<(), ReconcileError> {
     let name = &provider.spec.credentials_ref.name;
     if is_used {
@@ -36,10 +36,10 @@ pub async fn keep(objects: &dyn Objects, provider: &Provider, is_used: bool) -> 
     release(objects, None).await
 }
 
-/// Lets those Secrets go that no Provider with clusters names; `leaving` is one that goes.
+/// Releases the Secrets that no Provider with clusters names. `leaving` is a Provider that is being deleted.
 ///
 /// # Errors
-/// What could not be asked or written.
+/// A call to the API server failed.
 pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(), ReconcileError> {
     let kept =
         kinds::list::<Secret>(objects, Some(SYSTEM), Some((KEPT, "kept"))).await.attempting("listing Secrets")?;

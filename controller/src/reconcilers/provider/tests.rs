@@ -1,4 +1,4 @@
-//! A Provider and its credentials at a vCenter without bodies.
+//! A Provider and its credentials on a vCenter without bodies.
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn words(provider: &Provider) -> [String; 4] {
     ["Reachable", "Authenticated", "Privileged", "Ready"].map(|condition| standing(provider, condition).0)
 }
 
-/// With the credentials that somebody gives, and a Provider that is otherwise in parts.
+/// Reconciles a Provider with these credentials and this change of its spec.
 async fn judged(bed: &Bed, user: &str, password: &str, change: &Value) -> Provider {
     let api = InMemory::default();
     let context = context(&api);
@@ -29,7 +29,7 @@ async fn judged(bed: &Bed, user: &str, password: &str, change: &Value) -> Provid
 }
 
 #[tokio::test]
-async fn credentials_are_taken_as_the_secret_has_them_and_refused_ones_are_sent_once() {
+async fn rejected_credentials_are_sent_once() {
     let bed = Bed::start();
     bed.make_tenants().await;
     let api = InMemory::default();
@@ -51,27 +51,27 @@ async fn credentials_are_taken_as_the_secret_has_them_and_refused_ones_are_sent_
     assert!(status.version.as_ref().unwrap().contains("vCenter"), "{status:?}");
     assert_eq!((status.zones.len(), status.zones[0].datastore.as_deref()), (1, Some("LocalDS_0")));
     assert!(status.free_storage_gib.unwrap() > 0 && status.zones[0].free_storage_gib > 0, "{status:?}");
-    // All that look use one session, and what was seen a moment ago stands.
+    // All callers use one session, and the look is reused.
     let logins = bed.count("Login").await;
     for _ in 0..3 {
         looked(&api, &context).await;
         context.providers.session(&seen).await.unwrap();
     }
     assert_eq!(bed.count("Login").await, logins);
-    // Rotated: the next who asks does so as the other one.
+    // The password was rotated: the next call uses the new account.
     api.put(&secret(LOOKER, PASSWORD));
     let seen = looked(&api, &context).await;
     assert_eq!(words(&seen), ["Connected", "LoggedIn", "PrivilegesMissing", "NotReady"]);
     let said = standing(&seen, "Privileged").1;
     assert!(said.contains(LOOKER) && said.contains("VirtualMachine.") && said.contains("Folder.Create"), "{said}");
-    // Taken away: no new session is opened.
+    // The Secret was deleted: no new session is opened.
     api.remove::<Secret>(Some(SYSTEM), "dc1");
     let seen = looked(&api, &context).await;
     assert_eq!(words(&seen), ["NotAsked", "SecretMissing", "NotLoggedIn", "NotReady"]);
 }
 
 #[tokio::test]
-async fn a_port_groups_switch_and_hosts_that_are_not_shown_are_missing_privileges() {
+async fn an_unreadable_switch_or_host_lacks_a_privilege() {
     let bed = Bed::start();
     bed.make_tenants().await;
     let change = json!({"networks": [{"name": "blue", "portGroup": "DC0_DVPG0", "addressing": "DHCP"}]});
@@ -95,7 +95,7 @@ async fn a_port_groups_switch_and_hosts_that_are_not_shown_are_missing_privilege
 }
 
 #[tokio::test]
-async fn all_that_is_not_there_is_named_at_once() {
+async fn all_missing_objects_are_named_together() {
     let bed = Bed::start();
     let change = json!({
         "templatesFolder": "no/such", "zones": [
@@ -118,7 +118,7 @@ async fn all_that_is_not_there_is_named_at_once() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_chooses_no_host_for_a_clone_is_named() {
+async fn a_cluster_without_drs_is_named() {
     for (version, is_named) in [("8.0.3.0", true), ("9.0.0.0", false)] {
         let bed = Bed::of_api(version);
         bed.make_tenants().await;
@@ -131,9 +131,9 @@ async fn a_cluster_that_chooses_no_host_for_a_clone_is_named() {
     }
 }
 
-/// Nobody touches the object: what was missing is found at the next look, and what is whole is not read again each time.
+/// The object does not change. The next look finds what was missing, and a complete Provider is not read in full each time.
 #[tokio::test]
-async fn what_a_person_adds_on_the_vcenter_is_seen_a_minute_later() {
+async fn an_added_object_is_seen_a_minute_later() {
     async fn a_minute_passes() {
         tokio::time::pause();
         tokio::time::advance(INTERVAL).await;
@@ -157,7 +157,7 @@ async fn what_a_person_adds_on_the_vcenter_is_seen_a_minute_later() {
 }
 
 #[tokio::test]
-async fn who_proves_itself_otherwise_or_is_another_one_is_asked_for_nothing() {
+async fn an_untrusted_or_different_vcenter_is_not_used() {
     let bed = Bed::start();
     bed.make_tenants().await;
     bed.count_anew().await;
@@ -179,7 +179,7 @@ async fn who_proves_itself_otherwise_or_is_another_one_is_asked_for_nothing() {
 }
 
 #[tokio::test]
-async fn a_vcenter_that_does_not_answer_is_left_alone_for_a_while_and_what_was_free_stands() {
+async fn an_outage_backs_off_and_keeps_free_capacity() {
     let mut bed = Bed::start();
     bed.make_tenants().await;
     let api = InMemory::default();
@@ -190,7 +190,7 @@ async fn a_vcenter_that_does_not_answer_is_left_alone_for_a_while_and_what_was_f
     assert_eq!(words(&seen)[3], "Available");
     let free = seen.status.as_ref().unwrap().free_storage_gib;
     bed.end();
-    // Another spec: what was seen does not stand for that.
+    // A look at a former spec is not reused.
     let mut provider: Provider = now(&api, None, "dc1").await.unwrap();
     provider.spec.vsphere.as_mut().unwrap().requests = 4;
     api.put(&provider);
@@ -207,9 +207,10 @@ async fn a_vcenter_that_does_not_answer_is_left_alone_for_a_while_and_what_was_f
     assert_eq!(seen.status.as_ref().unwrap().free_storage_gib, free);
 }
 
-/// The Secret of a Provider with clusters is kept, also one that is named no longer while it still is; both go after the last.
+/// The Secret of a Provider with clusters is not deleted, even if the Provider no longer names it. Both go after the last
+/// cluster.
 #[tokio::test]
-async fn a_provider_and_its_secret_are_kept_for_as_long_as_clusters_are_on_it() {
+async fn clusters_keep_their_provider_and_its_secret() {
     let bed = Bed::start();
     bed.make_tenants().await;
     let api = InMemory::default();
@@ -232,7 +233,7 @@ async fn a_provider_and_its_secret_are_kept_for_as_long_as_clusters_are_on_it() 
 }
 
 #[tokio::test]
-async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_images_that_are_shared() {
+async fn a_cluster_has_its_folder_and_shared_images() {
     let bed = Bed::start();
     bed.make_tenants().await;
     let api = InMemory::default();
@@ -261,7 +262,7 @@ async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_image
     let green = crate::reach::providers::ClusterPlacement { networks: vec!["green"], ..place };
     let error = providers.hypervisor(&provider, &green, false).await.err().unwrap();
     assert!(error.to_string().contains("a network green"), "{error}");
-    // In a term that is over nothing is made.
+    // After the term no folder is created.
     context.term.end();
     let other = crate::reach::providers::ClusterPlacement { deployment: uuid::Uuid::from_u128(1 << 100), ..green };
     let other = crate::reach::providers::ClusterPlacement { networks: vec!["blue"], ..other };
@@ -270,7 +271,7 @@ async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_image
 }
 
 #[tokio::test]
-async fn the_limits_of_a_provider_hold_for_an_earlier_session_as_well() {
+async fn a_providers_limits_include_earlier_sessions() {
     let bed = Bed::start();
     let api = InMemory::default();
     let context = context(&api);
@@ -286,12 +287,12 @@ async fn the_limits_of_a_provider_hold_for_an_earlier_session_as_well() {
     while !bed.has_spoilt().await {
         tokio::task::yield_now().await;
     }
-    // Rotated: the same Provider, by another session.
+    // The password was rotated: a new session for the same Provider.
     api.put(&secret(LOOKER, PASSWORD));
     let later = context.providers.session(&provider).await.unwrap();
     assert_eq!(bed.count("Login").await, 2);
     let waiting = look(later);
-    // Somebody else is served meanwhile, several times.
+    // Other requests succeed meanwhile, several times.
     bed.make_tenants().await;
     assert!(!looking.is_finished() && !waiting.is_finished(), "two requests are made at once");
     bed.spoil_nothing().await;
@@ -300,7 +301,7 @@ async fn the_limits_of_a_provider_hold_for_an_earlier_session_as_well() {
 }
 
 #[tokio::test]
-async fn the_limits_of_a_session_that_is_refused_after_its_login_are_nobodys() {
+async fn a_rejected_session_does_not_change_limits() {
     let bed = Bed::start();
     let api = InMemory::default();
     let context = context(&api);
@@ -308,7 +309,7 @@ async fn the_limits_of_a_session_that_is_refused_after_its_login_are_nobodys() {
     let provider = bed.provider(&json!({"requests": 1}));
     api.put(&provider);
     let open = context.providers.session(&provider).await.unwrap();
-    // As if the spec named another vCenter now that takes the same account.
+    // The spec names another vCenter now that accepts the same account.
     let mut other = bed.provider(&json!({"requests": 64}));
     let before = Some("11111111-2222-3333-4444-555555555555".to_owned());
     other.status = Some(ProviderStatus { instance_uuid: before, ..ProviderStatus::default() });
@@ -323,7 +324,7 @@ async fn the_limits_of_a_session_that_is_refused_after_its_login_are_nobodys() {
         tokio::task::yield_now().await;
     }
     let waiting = look(open);
-    // Somebody else is served meanwhile, several times.
+    // Other requests succeed meanwhile, several times.
     bed.make_tenants().await;
     assert!(!looking.is_finished() && !waiting.is_finished(), "two requests are made at once");
     bed.spoil_nothing().await;

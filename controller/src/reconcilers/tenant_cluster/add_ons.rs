@@ -6,7 +6,7 @@ use crate::decisions::{ClusterCondition, add_ons};
 use crate::objects::TenantCluster;
 
 impl Reconciler<'_> {
-    /// Whether the add-ons of a cluster run; nothing is said of one that has not formed.
+    /// Whether the add-ons of a cluster run. `None` if it has not formed.
     pub(super) async fn add_ons(
         &self,
         cluster: &TenantCluster,

@@ -1,4 +1,4 @@
-//! Before the first VM of a cluster: what is looked at, and the one thing that is done then.
+//! The steps before the first VM of a cluster: checks, and one change at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -25,12 +25,12 @@ use crate::objects::{
 };
 use crate::reach::{Failure, cluster_inventory, kinds};
 
-/// How long is waited for what somebody else has to do.
+/// The pause while another object or the operator blocks the cluster.
 const AWAITING: Duration = Duration::from_secs(30);
-/// How long a paused cluster is left alone: it is looked at when it changes.
+/// The interval of looks at a paused cluster. A change of it is seen at once.
 const RESTING: Duration = Duration::from_secs(600);
 
-/// What a cluster names, as it was looked at.
+/// The objects that a cluster names, as they were read.
 pub(in crate::reconcilers) struct References {
     provider: Option<Provider>,
     pools: Vec<IPPool>,
@@ -50,18 +50,18 @@ struct Addresses {
 }
 
 impl References {
-    /// The pool of the addresses of a cluster's control nodes.
+    /// The pool of the addresses of a cluster's control-plane nodes.
     pub(in crate::reconcilers) fn pool_of_nodes(&self, cluster: &TenantCluster) -> Option<&IPPool> {
         pool_of_nodes(cluster, self.provider.as_ref()?, &self.pools)
     }
 }
 
 impl Reconciler<'_> {
-    /// Does the next thing; somebody else had an address first so many times.
+    /// Runs the next step. `races` is how often another claimant got an address first.
     pub(super) async fn begin(&self, cluster: &TenantCluster, races: u32) -> Result<StepOutcome, ReconcileError> {
         let around = self.load_references(cluster).await?;
         let mut wished = self.creation_inputs(cluster, &around, races).await?;
-        // The place is asked before the first address is claimed; and once all else is there, before anything is drawn for it.
+        // The place is checked before the first address is claimed, and again before the keys are drawn.
         let begins = |next: &CreationStep| matches!(next, CreationStep::Claim(_)) && wished.held.is_empty();
         if matches!(creation_step(&wished), CreationStep::Draw | CreationStep::Deploy(_))
             || begins(&creation_step(&wished))
@@ -81,16 +81,16 @@ impl Reconciler<'_> {
         if follows(&creation_step(&wished)) {
             let there = match self.there(cluster, &around).await {
                 Ok(there) => there,
-                // Whoever has these addresses may be there all the same.
+                // VMs with these addresses may exist although they cannot be listed.
                 Err(obstacle) => {
                     self.note(cluster, &before(Some(&held_for(obstacle, &wished)), false), |_| ()).await?;
                     return Ok(StepOutcome::RequeueAfter(AWAITING));
                 }
             };
-            // Those that are there have addresses, names and keys that nobody else is to have.
+            // Existing VMs use addresses, names and keys that must not be given to others.
             if let Some(words) = drifted(&there) {
                 let words = format!(
-                    "{words}: remove these in the vCenter to have the cluster made anew, or delete the TenantCluster, which leaves \
+                    "{words}: remove these in the vCenter to have the cluster created again, or delete the TenantCluster, which leaves \
                      them as they are"
                 );
                 let said =
@@ -137,14 +137,14 @@ impl Reconciler<'_> {
         Ok(StepOutcome::RequeueNow)
     }
 
-    /// The VMs that carry the stamp of a cluster for which nothing was begun.
+    /// The VMs with the stamp of a cluster for which nothing was begun.
     ///
     /// # Errors
-    /// Why nobody can look for them.
+    /// They cannot be listed.
     async fn there(&self, cluster: &TenantCluster, around: &References) -> Result<Vec<Vm>, Obstacle> {
         let Some(provider) = &around.provider else {
             let words = format!(
-                "there is no Provider {}, and nobody can look for VMs of the cluster",
+                "there is no Provider {}, so VMs of the cluster cannot be listed",
                 cluster.spec.provider_ref.name
             );
             return Err(Obstacle::new(TenantClusterReason::ReferenceMissing, words));
@@ -156,7 +156,7 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Looks at what a cluster names.
+    /// Reads the objects that a cluster names.
     pub(in crate::reconcilers) async fn load_references(
         &self,
         cluster: &TenantCluster,
@@ -165,7 +165,7 @@ impl Reconciler<'_> {
         let pools = kinds::list::<IPPool>(self.objects, None, None).await.attempting("looking for IPPools")?;
         let own = self.own_addresses().await?;
         let providers = kinds::list::<Provider>(self.objects, None, None).await.attempting("looking for Providers")?;
-        // Whoever asks at one of these answers for the control cluster or a vCenter, also where nobody has reserved it.
+        // These addresses belong to the control cluster or a vCenter, even if the pool does not reserve them.
         let others: Vec<Ipv4Addr> = own.iter().copied().chain(providers.iter().filter_map(server)).collect();
         let pools = leaving_out(pools, &others);
         let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
@@ -185,7 +185,7 @@ impl Reconciler<'_> {
         Ok(References { provider, pools, images, class, secrets, obstacles, workers, controllers })
     }
 
-    /// The addresses of the control cluster's nodes, on which controllers run, and from which nodes are asked.
+    /// The addresses of the control cluster's nodes, on which controllers run. Tenant nodes see calls from these.
     async fn own_addresses(&self) -> Result<Vec<Ipv4Addr>, ReconcileError> {
         let nodes = kinds::list::<Node>(self.objects, None, None)
             .await
@@ -198,7 +198,7 @@ impl Reconciler<'_> {
         Ok(own)
     }
 
-    /// The class of a cluster's control nodes; none if there is none, or it is `auto`.
+    /// The class of a cluster's control-plane nodes. `None` if it does not exist, or is `auto`.
     pub(super) async fn class(&self, cluster: &TenantCluster) -> Result<Option<VMClass>, ReconcileError> {
         match cluster.spec.control_plane.vm_class.as_str() {
             AUTO => Ok(None),
@@ -254,8 +254,8 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Why the Provider's limits have no room for control nodes. Judged again after each thing that is done for them: of several that
-    /// have seen the same room, all but the first find it taken.
+    /// Why the Provider's limits have no room for the control-plane nodes. Checked again after each step: of several clusters
+    /// that saw the same room, only the first one continues.
     async fn limits(
         &self,
         cluster: &TenantCluster,
@@ -269,8 +269,8 @@ impl Reconciler<'_> {
         Ok(limits(provider, tenants.taken_before(cluster), wanted))
     }
 
-    /// What comes next for a cluster's addresses, which of its own are given back, and which it has. Of its Machines there are the first,
-    /// and the second are wanted: who cannot have addresses for all of these makes none.
+    /// The next step for a cluster's addresses, the addresses to release, and those that it has. `there` are its Machines,
+    /// `wanted` those to create: if addresses are not available for all of them, it claims none.
     async fn claiming(
         &self,
         cluster: &TenantCluster,
@@ -278,7 +278,7 @@ impl Reconciler<'_> {
         (there, wanted): (&[Machine], &[Machine]),
         races: u32,
     ) -> Result<Addresses, ReconcileError> {
-        let seen = self.objects.in_use(None).await.attempting("looking for IPAddresses")?;
+        let seen = self.objects.in_use(None).await.attempting("looking for PoolAddresses")?;
         let own = seen.of(cluster.metadata.uid.as_deref());
         let held = left_over(cluster, &[], &own);
         let none = |obstacle| Addresses {
@@ -289,7 +289,7 @@ impl Reconciler<'_> {
         };
         let pool = around.provider.as_ref().and_then(|provider| pool_of_nodes(cluster, provider, &around.pools));
         let Some(pool) = pool else {
-            let words = "the network of the control nodes has no IPPool";
+            let words = "the network of the control-plane nodes has no IPPool";
             return Ok(none(Obstacle::new(TenantClusterReason::ReferenceMissing, words)));
         };
         let claims = match claims(cluster, &complete(there, wanted), &pool.name_any()) {
@@ -298,7 +298,7 @@ impl Reconciler<'_> {
         };
         let left_over = left_over(cluster, &claims, &own);
         let claiming = next_claim(&claims, &around.pools, seen.specs(), races);
-        // Who has nothing has nothing to give back.
+        // A cluster without Machines has no addresses to release.
         let comes_first = claiming.is_err() && !there.is_empty() && {
             let tenants =
                 cluster_inventory(self.objects).await.attempting("looking at who waits for addresses, too")?;
@@ -307,7 +307,7 @@ impl Reconciler<'_> {
         Ok(Addresses { claiming, left_over, held, comes_first })
     }
 
-    /// What is in the way by the forms of nodes, with the addresses that they have or would have, and by the place itself.
+    /// The obstacles to a creation: by the properties of the nodes, with their present or next addresses, and by the place.
     async fn judged(
         &self,
         cluster: &TenantCluster,
@@ -346,14 +346,13 @@ impl Reconciler<'_> {
         self.forget(machine).await
     }
 
-    /// The addresses of a claimant, by its UID.
     pub(super) async fn addresses_of(&self, uid: Option<&str>) -> Result<Vec<PoolAddress>, ReconcileError> {
         let Some(uid) = uid else { return Ok(Vec::new()) };
         let own = kinds::list::<PoolAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
-        own.attempting("looking for IPAddresses")
+        own.attempting("looking for PoolAddresses")
     }
 
-    /// Has a Machine go whose VM is gone, or was never begun.
+    /// Deletes a Machine whose VM is gone, or was never begun.
     pub(super) async fn forget(&self, machine: &Machine) -> Result<(), ReconcileError> {
         const ATTEMPT: &str = "removing a Machine";
         if machine.metadata.deletion_timestamp.is_none() {
@@ -373,14 +372,14 @@ impl Reconciler<'_> {
     async fn make(&self, cluster: &TenantCluster, machine: &Machine) -> Result<StepOutcome, ReconcileError> {
         match kinds::create(self.objects, machine).await {
             Ok(made) => {
-                // The VM is made with the Machine's UID: of one that is only found there nobody knows how old it is.
+                // The VM is created with the Machine's UID. The age of a Machine that was only found is unknown.
                 if let Some(uid) = made.metadata.uid.and_then(|uid| uid.parse::<Uuid>().ok()) {
                     self.term.unfinished().begins(uid);
                 }
                 Ok(StepOutcome::RequeueNow)
             }
             Err(Failure::Exists) => {
-                // Its own earlier call, whose answer was lost; or somebody has taken the name.
+                // An earlier call whose answer was lost, or another object with this name.
                 let name = machine.name_any();
                 let own = self.control_machines(cluster).await?;
                 if own.iter().any(|own| own.name_any() == name) {
@@ -395,7 +394,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Has `fleet` begin: from then on what was begun is in the cluster's status.
+    /// Runs the first deploy. From then on the record is in the cluster's status.
     async fn first(
         &self,
         cluster: &TenantCluster,
@@ -424,7 +423,7 @@ impl Reconciler<'_> {
     }
 }
 
-/// The pools of which addresses are claimed.
+/// The pools from which addresses are claimed.
 fn pools_of(claims: &[Claim]) -> Vec<&str> {
     let of_pools = claims.iter().filter_map(|claim| match &claim.from {
         Source::Pool(pool) => Some(pool.as_str()),
@@ -433,7 +432,7 @@ fn pools_of(claims: &[Claim]) -> Vec<&str> {
     of_pools.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Machines as they will be once those are there that are wanted: one that is not is known by its name.
+/// The existing Machines, and the missing ones with a placeholder instead of their UID.
 fn complete(there: &[Machine], wanted: &[Machine]) -> Vec<Machine> {
     let is_there = |wanted: &&Machine| there.iter().any(|machine| machine.metadata.name == wanted.metadata.name);
     let missing = wanted.iter().filter(|wanted| !is_there(wanted)).map(|wanted| {
@@ -444,26 +443,26 @@ fn complete(there: &[Machine], wanted: &[Machine]) -> Vec<Machine> {
     there.iter().cloned().chain(missing).collect()
 }
 
-/// The address of a Provider's vCenter; none if it is named otherwise.
+/// The address of a Provider's vCenter. `None` if it is a name.
 fn server(provider: &Provider) -> Option<Ipv4Addr> {
     let server = &provider.spec.vsphere.as_ref()?.server;
     server.split(':').next()?.parse().ok()
 }
 
-/// Pins what control nodes are told of a spec, before any is made by it.
+/// Stores hashes of the settings that control-plane nodes get from the spec, before any is created from it.
 pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpec) {
     if let Some(resolved) = &mut status.resolved {
         resolved.node_settings = node_settings_hashes(spec);
     }
 }
 
-/// What is pinned, with the addresses.
+/// The resolved references in the status, or these ones.
 fn pinned(cluster: &TenantCluster, resolved: &Resolved) -> Resolved {
     let status = cluster.status.as_ref().and_then(|status| status.resolved.clone());
     status.unwrap_or_else(|| resolved.clone())
 }
 
-/// What the forms of nodes follow from; none if the pool of their addresses is not there.
+/// The sources of the nodes' OVF properties. `None` if the pool of their addresses does not exist.
 pub(in crate::reconcilers) fn node_settings<'a>(
     cluster: &'a TenantCluster,
     around: &'a References,
@@ -481,7 +480,7 @@ pub(in crate::reconcilers) fn node_settings<'a>(
     })
 }
 
-/// The control nodes, by their Machines and the addresses of these.
+/// The control-plane nodes, from their Machines and addresses.
 fn nodes(machines: &[Machine], allotted: &AllocatedAddresses) -> Vec<ControlNode> {
     let addresses: BTreeMap<&str, Ipv4Addr> =
         allotted.nodes.iter().map(|(uid, address)| (uid.as_str(), *address)).collect();
@@ -499,7 +498,7 @@ fn nodes(machines: &[Machine], allotted: &AllocatedAddresses) -> Vec<ControlNode
     nodes
 }
 
-/// What is said where nobody can look for VMs of a cluster: why it goes no further, what it holds until somebody can, and the way out.
+/// The message while VMs of a cluster cannot be listed: the reason, the addresses that it keeps meanwhile, and a remedy.
 fn held_for(unseen: Obstacle, wished: &CreationInputs<'_>) -> Obstacle {
     if wished.held.is_empty() && wished.machines.is_empty() {
         return unseen;
@@ -513,12 +512,12 @@ fn held_for(unseen: Obstacle, wished: &CreationInputs<'_>) -> Obstacle {
     };
     let way_out = match unseen.reason {
         TenantClusterReason::ReferenceMissing => {
-            ": make the Provider again; or, only if no VM of it runs in the vCenter, delete the TenantCluster, which gives them back: nobody \
-             looks for such a VM then, and others get the address that it has"
+            ": make the Provider again; or, only if no VM of it runs in the vCenter, delete the TenantCluster, which gives them back: such a VM \
+             is not looked for then, and others get the address that it has"
         }
         _ => "",
     };
     let words =
-        format!("{other}{}. Its Machines and addresses stay until somebody has looked{way_out}", unseen.message);
+        format!("{other}{}. Its Machines and addresses stay until its VMs can be listed{way_out}", unseen.message);
     Obstacle::new(unseen.reason, words)
 }

@@ -1,5 +1,5 @@
-//! `fleet`'s deploy at work on the control nodes of one cluster, which it makes, powers on or removes: one run, which ends once all is so,
-//! or something has to be waited for.
+//! Runs `fleet`'s deploy for the control-plane nodes of one cluster: it creates, powers on or removes them. A run ends when it is
+//! done, or has to wait.
 
 use fleet::control_plane::{Deploy, DeployStatus, Goal, Guests, Notice, RunOutcome};
 use fleet::hypervisor::Placement;
@@ -17,15 +17,15 @@ use crate::reach::ClusterStore;
 use crate::term::Term;
 
 pub(super) enum DeployResult {
-    /// Where it has come to, and how the cluster is there.
+    /// Where the run ended, and the state of the cluster.
     Arrived(RunOutcome, Box<DeployStatus>),
-    /// It was asked to end before it had begun.
+    /// The run was asked to end before it had begun.
     Cancelled,
-    /// It was refused, or could not begin: why.
+    /// The run was rejected, or could not begin: the reason.
     Refused(String),
 }
 
-/// Notes what a run does.
+/// Records the current activity of a run.
 fn told(words: &CurrentActivity, notice: &Notice<'_>) {
     let now = match notice {
         Notice::TakingOver(words) => return log::info!("{words}"),
@@ -40,7 +40,7 @@ fn told(words: &CurrentActivity, notice: &Notice<'_>) {
     words.are(now);
 }
 
-/// What a cluster says of itself while a run does this for it.
+/// The conditions of a cluster during a run.
 fn said(wish: Goal<'_>, words: String) -> Vec<ClusterCondition> {
     match wish {
         Goal::Deploy(_) => vec![(TenantClusterReason::ControlPlaneChanges, words)],
@@ -48,12 +48,12 @@ fn said(wish: Goal<'_>, words: String) -> Vec<ClusterCondition> {
     }
 }
 
-/// The place goes with its Provider.
+/// The place belongs to the Provider, so it is not removed.
 fn stays() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A cluster's Secret is written once its control nodes are all there.
+/// The Secret with the kubeconfig is written once all control-plane nodes exist.
 fn is_handed_over_at_the_end(_kubeconfig: &str) {}
 
 impl Reconciler<'_> {
@@ -61,8 +61,8 @@ impl Reconciler<'_> {
         ClusterStore::new(self.objects, &cluster.namespace().unwrap_or_default(), &cluster.name_any(), self.term)
     }
 
-    /// Has `fleet` go on with a cluster. It ends with the term: whoever leads then goes on from what is kept. Where a person wants
-    /// something else meanwhile, it ends as soon as it can be gone on with, and does not wait for what nobody wants any more.
+    /// Runs `fleet` for a cluster. The run ends with the term: the next leader continues from the stored record. If the desired
+    /// state changes, it ends as soon as it can be resumed.
     pub(super) async fn run_deploy(
         &self,
         cluster: &TenantCluster,
@@ -73,7 +73,7 @@ impl Reconciler<'_> {
         let (store, (end, cancelled), words) = (self.store(cluster), watch::channel(false), CurrentActivity::default());
         let told = |notice: &Notice<'_>| told(&words, notice);
         let deploy = deploy(opened, guests, (&store, self.term), placement(wish), &told, cancelled);
-        // Nobody else works on a cluster but controllers before this one, of which nothing more is begun.
+        // Only former controllers have worked on a cluster, and their calls have ended.
         let going = Box::pin(deploy.go(wish, TakeOver::FromAnyone));
         let otherwise = Box::pin(self.until_superseded(cluster));
         let tells = Box::pin(self.tells(cluster, wish, &words));
@@ -85,7 +85,7 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Says what a run does, for as long as it does.
+    /// Writes the activity of a run, until the future is dropped.
     async fn tells(&self, cluster: &TenantCluster, wish: Goal<'_>, words: &CurrentActivity) {
         let mut before = String::new();
         loop {
@@ -100,7 +100,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Where the control nodes stand; none if nothing was begun. Changes nothing.
+    /// The state of the control-plane nodes. `None` if nothing was begun. Read-only.
     pub(super) async fn seen(
         &self,
         cluster: &TenantCluster,
@@ -113,7 +113,7 @@ impl Reconciler<'_> {
         Ok(seen?)
     }
 
-    /// The numbers of a cluster's holds, the lowest first.
+    /// The numbers of a cluster's leases in ascending order.
     pub(super) async fn lease_numbers(&self, cluster: &TenantCluster) -> Result<Vec<u64>, ReconcileError> {
         use fleet::lease::Store as _;
         let mut numbers = self.store(cluster).numbers().await?;

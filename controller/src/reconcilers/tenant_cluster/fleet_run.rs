@@ -1,5 +1,5 @@
-//! One run of `fleet`, whatever it does: of a cluster's control nodes, of an Operation, or of a pool. It goes on until it ends by itself, the
-//! term does, or it can be gone on with otherwise. Knows nothing of what is done.
+//! One run of `fleet`: for a cluster's control-plane nodes, an Operation or a pool. It lasts until it ends by itself, the term
+//! ends, or it is superseded. This module does not know the work.
 
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
@@ -11,19 +11,19 @@ use super::Reconciler;
 use crate::context::ReconcileError;
 use crate::reach::Failure;
 
-/// The pause between two looks, and how long a run waits for what cannot be done now. Each run takes a hold; and as long as one waits,
-/// nothing of the cluster's object is looked at.
+/// The pause between two looks, and the limit of a wait. Each run acquires a lease, and the cluster's object is not reconciled
+/// while one waits.
 pub(super) const PACE: Duration = Duration::from_secs(2);
 pub(super) const PAUSE_LIMIT: Duration = Duration::from_secs(60);
-/// So often a run that is under way says what it does, if that is new.
+/// How often a run writes its activity, if that has changed.
 pub(super) const TELLING: Duration = Duration::from_secs(5);
 
-/// What a run does now, in words.
+/// The activity of a run, as text.
 #[derive(Default)]
 pub(super) struct CurrentActivity(Mutex<String>);
 
 impl CurrentActivity {
-    /// It does this from now on.
+    /// Sets the activity.
     pub(super) fn are(&self, words: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = words;
     }
@@ -34,19 +34,19 @@ impl CurrentActivity {
 }
 
 pub(super) enum RunResult<T> {
-    /// Where it has come to.
+    /// The result of the run.
     Arrived(T),
     /// It was asked to end.
     Cancelled,
-    /// It was refused, or could not be done now: why.
+    /// It was rejected, or cannot be done now: the reason.
     Failed(anyhow::Error),
 }
 
 impl<T> RunResult<T> {
-    /// By how a run has ended.
+    /// From the end of a run.
     ///
     /// # Errors
-    /// Somebody has taken over, or the API server does not answer: that is not what the cluster waits for.
+    /// The lease was taken over, or the API server does not answer. The cluster does not report these.
     pub(super) fn of(ended: anyhow::Result<T>) -> Result<Self, ReconcileError> {
         match ended {
             Ok(arrived) => Ok(Self::Arrived(arrived)),
@@ -62,12 +62,11 @@ fn is_of_api(error: &anyhow::Error) -> bool {
 }
 
 impl Reconciler<'_> {
-    /// Lets a run go on until it ends, and what `tells` beside it. By `end` it is asked to end where it can be gone on with, once `otherwise`
-    /// returns: nobody waits for what nobody wants any more. What became of it, and whether it was asked. They are large: each is on the
-    /// heap, and not once more in whatever awaits this.
+    /// Polls a run until it ends, together with `tells`. Once `otherwise` returns, `end` asks the run to end where it can be
+    /// resumed. Returns the run's result, and whether it was asked. The futures are large, so each is boxed.
     ///
     /// # Errors
-    /// The term is over. The run is left where it stands: whoever leads then goes on from what is kept.
+    /// The term is over. The run is dropped: the next leader continues from the stored record.
     pub(in crate::reconcilers) async fn run_until_superseded<T>(
         &self,
         mut going: Pin<Box<impl Future<Output = T>>>,
@@ -94,7 +93,7 @@ impl Reconciler<'_> {
         Ok((gone, is_heard))
     }
 
-    /// What something comes to that is given so long; none where it has not ended by then.
+    /// The result of a future. `None` after the limit.
     ///
     /// # Errors
     /// The term is over.
@@ -111,7 +110,7 @@ impl Reconciler<'_> {
         Ok(ended)
     }
 
-    /// That the term is over.
+    /// The error of a term that is over.
     pub(super) fn over(&self) -> ReconcileError {
         self.term
             .ensure_active()

@@ -1,5 +1,5 @@
-//! A cluster that is being deleted: its pools, its control nodes, and then all that was made for it. It asks for nothing that it does not
-//! need: where no VM was begun, no Provider; and never for an image, a class, a pool of addresses or a key.
+//! Deletes a cluster: its pools, its control-plane nodes, and then all its other objects. It reads only what it needs: without
+//! VMs no Provider, and never an image, a class, a pool of addresses or a key.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::decisions::{
 use crate::objects::{NodePool, Operation, PoolAddress, TenantCluster, TenantClusterReason};
 use crate::reach::{Collection, Failure, kinds};
 
-/// How long is waited for workers, for what `fleet` waits for, and for what somebody else has to do.
+/// The pauses while workers leave, while `fleet` waits, and while the operator has to act.
 const WORKERS: Duration = Duration::from_secs(10);
 const WAITING: Duration = Duration::from_secs(15);
 const AWAITING: Duration = Duration::from_secs(60);
 
 impl Reconciler<'_> {
-    /// Does the next thing.
+    /// Runs the next step.
     pub(super) async fn leave(&self, cluster: &TenantCluster) -> Result<StepOutcome, ReconcileError> {
         let seen = self.leaving(cluster).await?;
         let namespace = cluster.namespace();
@@ -55,10 +55,10 @@ impl Reconciler<'_> {
             }
             DeletionStep::RemoveLease(number) => self.remove_lease(cluster, number).await?,
             DeletionStep::RemoveFinalizer => {
-                // Before it goes, each time: whoever leads next says it again where this one is not done with it.
+                // Logged before the finalizer is removed. If this fails, the next leader logs it again.
                 match what_is_left(cluster) {
                     Ok(left) => left.iter().for_each(|words| log::warn!("{words}")),
-                    Err(error) => log::warn!("what is left of {} nobody can say: {error:#}", cluster.name_any()),
+                    Err(error) => log::warn!("what is left of {} is unknown: {error:#}", cluster.name_any()),
                 }
                 if let Err(error) = self.places.clears(cluster).await {
                     let name = cluster.name_any();
@@ -73,12 +73,12 @@ impl Reconciler<'_> {
         Ok(StepOutcome::RequeueNow)
     }
 
-    /// Looks at what there is of it.
+    /// Reads the objects of the cluster.
     async fn leaving<'c>(&self, cluster: &'c TenantCluster) -> Result<DeletionInputs<'c>, ReconcileError> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
         let (machines, pools) = (self.machines(cluster).await?, self.pools(cluster).await?);
         let mut addresses: Vec<PoolAddress> = Vec::new();
-        // Workers go first, with their addresses.
+        // Workers release their addresses themselves, before.
         if pools.is_empty() {
             for owner in machines.iter().map(|machine| &machine.metadata.uid).chain([&cluster.metadata.uid]) {
                 addresses.extend(self.addresses_of(owner.as_deref()).await?);
@@ -102,7 +102,7 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Has `fleet` remove the control nodes.
+    /// Removes the control-plane nodes.
     async fn destroy(&self, cluster: &TenantCluster) -> Result<StepOutcome, ReconcileError> {
         let name = cluster.name_any();
         let Some(provider) = self.provider(cluster).await? else {
@@ -112,7 +112,7 @@ impl Reconciler<'_> {
         };
         let opened = match self.open(cluster, &provider, false).await {
             Ok(opened) => opened,
-            // It may answer in a moment.
+            // The vCenter may answer soon.
             Err(why) if unavailable(&why).reason == TenantClusterReason::PreflightNotKnown => {
                 return self.waits(cluster, &why.to_string(), AWAITING).await;
             }
@@ -122,7 +122,7 @@ impl Reconciler<'_> {
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         if let Some(seen) = self.seen(cluster, &opened, &*guests).await? {
             if !seen.looked {
-                // Nobody can tell whether some are newer than what is kept.
+                // It is unknown whether VMs are newer than the record.
                 return self.waits(cluster, &words(&seen.waits), WAITING).await;
             }
             if let Some(words) = drifted(&seen.newer) {
@@ -131,8 +131,8 @@ impl Reconciler<'_> {
                 return Ok(StepOutcome::RequeueAfter(AWAITING));
             }
         }
-        self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
-        // What no VM of the cluster holds nobody was shown: it stays, and is named.
+        self.note(cluster, &leaving("its control-plane nodes are removed"), |_| ()).await?;
+        // Disks that no VM of the cluster has are not deleted. They are logged.
         let wish = Goal::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
         match self.run_deploy(cluster, &opened, &*guests, wish).await? {
             DeployResult::Arrived(RunOutcome::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
@@ -148,20 +148,20 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Says what is waited for.
+    /// Writes the reason for the wait.
     async fn waits(&self, cluster: &TenantCluster, words: &str, rest: Duration) -> Result<StepOutcome, ReconcileError> {
         self.note(cluster, &leaving(words), |_| ()).await?;
         Ok(StepOutcome::RequeueAfter(rest))
     }
 
-    /// Says what a person has to see to.
+    /// Writes what the operator has to do.
     async fn report_blocked(&self, cluster: &TenantCluster, words: &str) -> Result<StepOutcome, ReconcileError> {
         self.note(cluster, &leaving_stuck(words), |_| ()).await?;
         Ok(StepOutcome::RequeueAfter(AWAITING))
     }
 }
 
-/// What is not there any more was removed.
+/// A missing object counts as deleted.
 fn gone(removed: Result<(), Failure>, attempt: &str) -> Result<(), ReconcileError> {
     match removed {
         Err(Failure::Missing) => Ok(()),

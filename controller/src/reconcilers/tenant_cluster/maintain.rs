@@ -1,4 +1,4 @@
-//! From the first VM of a cluster on: `fleet` makes its control nodes, and they are looked at for as long as the cluster is there.
+//! A cluster from its first VM on: `fleet` creates its control-plane nodes, and they are looked at while the cluster exists.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,23 +24,23 @@ use crate::objects::{Deployment, DeploymentLifecycle, Machine, TenantCluster, Te
 use crate::reach::kinds;
 use crate::records::deployment_record;
 
-/// How long after a run that waits for something the next one is.
+/// The pause after a run that waits.
 const WAITING: Duration = Duration::from_secs(15);
-/// So often a cluster that is as it is to be is looked at.
+/// The interval of looks at a settled cluster.
 const WATCHING: Duration = Duration::from_secs(60);
 
 impl Reconciler<'_> {
-    /// Goes on with a cluster whose control nodes were begun.
+    /// Reconciles a cluster whose control-plane nodes were begun.
     pub(super) async fn maintain(&self, cluster: &TenantCluster) -> Result<StepOutcome, ReconcileError> {
         let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
             return Ok(StepOutcome::RequeueNow);
         };
         if deployment.lifecycle != DeploymentLifecycle::Active {
-            // Nobody takes a deletion back: what is read here is older than what was done.
-            let words = "its control nodes were being removed, and nobody deletes it";
+            // A deletion cannot be withdrawn: the database is older than the deletion.
+            let words = "its control-plane nodes were being removed, and the TenantCluster is not being deleted";
             return self.stuck(cluster, TenantClusterReason::AdoptionRequired, words).await;
         }
-        // Who has taken it off would have the object go, and its VMs stay with nobody to see to them.
+        // Without the finalizer the object would be deleted, and its VMs would stay without it.
         if kinds::add_finalizer(self.objects, cluster, CLUSTER_FINALIZER)
             .await
             .attempting("noting that the cluster is kept")?
@@ -66,7 +66,7 @@ impl Reconciler<'_> {
         self.watch(cluster, deployment, &machines, &opened, keys).await
     }
 
-    /// Has control nodes made that have not formed yet, as they were begun.
+    /// Creates control-plane nodes that have not formed yet, as they were begun.
     async fn form(
         &self,
         cluster: &TenantCluster,
@@ -78,7 +78,7 @@ impl Reconciler<'_> {
         let (nodes, around) = (nodes(deployment, machines), self.load_references(cluster).await?);
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let Some(told) = node_settings(cluster, &around, &pinned, &nodes) else {
-            let words = "the IPPool of the control nodes is not there any more";
+            let words = "the IPPool of the control-plane nodes no longer exists";
             return self.cannot_form(cluster, words).await;
         };
         let wanted = match told.wanted(&keys, opened.networks.clone(), &opened.placements) {
@@ -89,7 +89,7 @@ impl Reconciler<'_> {
         let mut adopts = None;
         if let Some(seen) = self.seen(cluster, opened, &*guests).await? {
             if !seen.looked {
-                // Nobody can tell whether some are newer than what is kept.
+                // It is unknown whether VMs are newer than the record.
                 let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
                 let (doing, adopts) = (OperationPhase::Provisioning(words(&seen.waits)), waits_for_a_look(cluster));
                 self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
@@ -101,13 +101,13 @@ impl Reconciler<'_> {
                 Drift::Passes(waits) => adopts = waits,
             }
         }
-        // VMs that are there already were made by the same, or the run is refused.
+        // Existing VMs were created with the same settings, or the run is rejected.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
         let ran = self.run_deploy(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran, adopts).await
     }
 
-    /// Looks at control nodes that have formed, and has `fleet` act only where there is something to do.
+    /// Looks at control-plane nodes that have formed, and runs `fleet` only if there is work.
     async fn watch(
         &self,
         cluster: &TenantCluster,
@@ -134,15 +134,15 @@ impl Reconciler<'_> {
         let is_due = is_due(ends.as_ref(), &self.clock.time());
         let looked = (machines, &seen);
         let changing = self.changing(cluster, looked).await?;
-        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit, for a person, or to
-        // begin: there it takes no step, and may wait for days.
+        // While a swap is open only its Operation creates VMs or powers them on. Exceptions are an Operation that waits for its
+        // commit or for the operator, or that has not begun: it runs no steps, and may wait for days.
         let is_left = changing.is_left() && is_off(&seen);
         let is_wanting = !changing.is_open() && (is_off(&seen) || is_due);
-        // Where nobody can tell whether VMs are newer than what is kept, nothing is done for any.
+        // While it is unknown whether VMs are newer than the record, nothing is done.
         if !cluster.spec.paused && newer.is_some() && (is_left || is_wanting) {
             if is_left {
                 self.says_what_is_off(cluster, &changing, &seen).await?;
-                // It may be back before the next look: an image whose guest goes off is not good since before that.
+                // The node may return before the next look, but it was not healthy in between.
                 self.counts_good(cluster, changing, machines, false).await?;
             }
             let ran = self.run_deploy(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
@@ -164,7 +164,7 @@ impl Reconciler<'_> {
         } else {
             (changing, None)
         };
-        // What limits count is noted before the first new VM is made, and judged again by that.
+        // The size that counts for limits is stored before the first new VM is created, and limits are checked again with it.
         if self.holds_size(cluster, looked, &changing).await? {
             return Ok(StepOutcome::RequeueNow);
         }
@@ -180,7 +180,7 @@ impl Reconciler<'_> {
             (None, None) => changing.change.doing(),
         };
         self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
-        // An Operation of which VMs may be newer than its journal is not gone on with.
+        // An Operation is not resumed while VMs may be newer than its journal.
         if let Some(operator) = operator.filter(|_| newer.is_some() && changing.change.is_to_do()) {
             return self.operate(cluster, machines, &changing, operator).await;
         }
@@ -188,7 +188,8 @@ impl Reconciler<'_> {
         Ok(StepOutcome::RequeueAfter(if is_settled { WATCHING } else { WAITING }))
     }
 
-    /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.
+    /// Looks at control-plane nodes without the deployer's key: they cannot be called, and a cluster that has not formed cannot
+    /// continue.
     async fn locked_out(
         &self,
         cluster: &TenantCluster,
@@ -200,18 +201,18 @@ impl Reconciler<'_> {
             KeysSeen::Damaged(words) => words,
             KeysSeen::Missing | KeysSeen::There => {
                 let name = crate::decisions::keys_secret(&cluster.name_any());
-                format!("the Secret {name} is gone: put it back, for nodes know nobody by another one")
+                format!("the Secret {name} is gone: put it back, for nodes accept no other key")
             }
         };
         let guests = self.guests(cluster, None);
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(StepOutcome::RequeueNow) };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        let adopts = waits_for(cluster, "without their key nobody can ask its control nodes");
+        let adopts = waits_for(cluster, "its control-plane nodes cannot be asked without their key");
         self.say(cluster, machines, &seen, OperationPhase::Blocked(words), is_at_hand, adopts).await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
-    /// What follows from a run. `adopts` is why a person's word to adopt what is there stays.
+    /// Writes the result of a run. `adopts` is why the operator's request to adopt is still open.
     pub(super) async fn after(
         &self,
         cluster: &TenantCluster,
@@ -219,7 +220,7 @@ impl Reconciler<'_> {
         ran: DeployResult,
         adopts: Option<String>,
     ) -> Result<StepOutcome, ReconcileError> {
-        // With what the run has noted: by its nodes and their authority the kubeconfig is known. The spec is the one that it went by.
+        // With the record of the run, whose nodes and CA identify the kubeconfig. The spec is the one that the run used.
         let Some(noted) = self.find(cluster).await? else { return Ok(StepOutcome::RequeueNow) };
         let mut noted = TenantCluster { spec: cluster.spec.clone(), ..noted };
         noted.metadata.generation = cluster.metadata.generation;
@@ -255,7 +256,7 @@ impl Reconciler<'_> {
         Ok(StepOutcome::RequeueAfter(rest))
     }
 
-    /// Writes what was seen of control nodes, and what follows from it; and why a person's word to adopt what is there stays.
+    /// Writes the observed state of control-plane nodes, and why the operator's request to adopt is still open.
     pub(super) async fn say(
         &self,
         cluster: &TenantCluster,
@@ -270,7 +271,7 @@ impl Reconciler<'_> {
         self.say_with(cluster, machines, seen, doing, is_handed_over, &changing).await
     }
 
-    /// The same, with what comes next for the control nodes.
+    /// As `say`, with the next change of the control-plane nodes.
     async fn say_with(
         &self,
         cluster: &TenantCluster,
@@ -295,7 +296,7 @@ impl Reconciler<'_> {
             None => (reason, words),
         });
         let (differs, obstacle) = match &doing {
-            // By what is pinned nobody can tell what they are like.
+            // The stored record does not describe the nodes.
             OperationPhase::Drifted(words) => (
                 Some((TenantClusterReason::ChangeBlocked, words.clone())),
                 Some(Obstacle::new(TenantClusterReason::ControlPlaneUnfit, words.as_str())),
@@ -321,7 +322,8 @@ impl Reconciler<'_> {
         .await
     }
 
-    /// The version of Kubernetes that all control nodes run, none while they differ; none at all where nobody says so now.
+    /// The Kubernetes version of all control-plane nodes. The inner `None` means that they differ, the outer one that it is
+    /// unknown.
     async fn version(&self, cluster: &TenantCluster) -> Result<Option<Option<String>>, ReconcileError> {
         let Some(kubeconfig) = self.kubeconfig(cluster).await? else { return Ok(None) };
         let nodes = match self.places.cluster(&kubeconfig) {
@@ -337,13 +339,13 @@ impl Reconciler<'_> {
         Ok(Some(versions.next().filter(|_| versions.next().is_none()).map(str::to_owned)))
     }
 
-    /// Says that a person has to see to something before anybody looks for the VMs of control nodes that have not formed.
+    /// Writes what the operator has to do before VMs of control-plane nodes that have not formed can be listed.
     async fn cannot_form(&self, cluster: &TenantCluster, words: &str) -> Result<StepOutcome, ReconcileError> {
         let words = after_word(waits_for_a_look(cluster).as_deref(), words);
         self.stuck(cluster, TenantClusterReason::Blocked, &words).await
     }
 
-    /// Says that a person has to see to something.
+    /// Writes what the operator has to do.
     async fn stuck(
         &self,
         cluster: &TenantCluster,
@@ -351,13 +353,13 @@ impl Reconciler<'_> {
         words: &str,
     ) -> Result<StepOutcome, ReconcileError> {
         let said = [(reason, words.to_owned()), (TenantClusterReason::NotReady, words.to_owned())];
-        // A cluster that serves goes on serving: what was found of it last stays.
+        // A cluster that serves keeps its other conditions.
         let served = cluster.status.as_ref().is_some_and(|status| status.kubernetes.is_some());
         self.note(cluster, if served { &said[..1] } else { &said }, |_| ()).await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
-    /// Says that nobody can tell how control nodes are.
+    /// Writes that the state of control-plane nodes is unknown.
     async fn unreached(&self, cluster: &TenantCluster, obstacle: &Obstacle) -> Result<StepOutcome, ReconcileError> {
         use TenantClusterReason::{Blocked, ControlPlaneNotReached, NotReached};
         let words = &obstacle.message;
@@ -375,7 +377,7 @@ fn words(waits: &[Wait]) -> String {
     waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The control nodes of a cluster as they were begun.
+/// The control-plane nodes of a cluster as they were begun.
 pub(in crate::reconcilers) fn nodes(deployment: &Deployment, machines: &[Machine]) -> Vec<ControlNode> {
     let node = |node: &crate::objects::DeployedNode| {
         let machine = machines.iter().find(|machine| machine.name_any() == node.name)?;
@@ -389,8 +391,8 @@ pub(in crate::reconcilers) fn nodes(deployment: &Deployment, machines: &[Machine
     deployment.nodes.iter().filter_map(node).collect()
 }
 
-/// What is wanted of control nodes that have formed: that they are on. Nothing of how they were made is gone by any more, so that it
-/// needs neither image nor pool nor class.
+/// The desired state of control-plane nodes that have formed: powered on. How they were created no longer matters, so it needs no
+/// image, pool or class.
 fn formed_desired_state(cluster: &TenantCluster, deployment: &Deployment, keys: &Keys) -> anyhow::Result<DesiredState> {
     let kept = deployment_record(&cluster.name_any(), deployment)?;
     let node = |node: fleet::control_plane::Node| WantedNode {

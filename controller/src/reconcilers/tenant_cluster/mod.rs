@@ -1,18 +1,18 @@
-//! A TenantCluster: its control nodes made, kept and removed by `fleet`, its addresses, its Machines, its kubeconfig, and what it says of
-//! itself. One thing at a time: what comes next is decided by [`crate::decisions`], done here, and looked at again. Whoever takes over
-//! goes on by looking. Its workers are its NodePools' own.
+//! A TenantCluster: `fleet` creates, maintains and removes its control-plane nodes. The reconciler manages its addresses,
+//! Machines, kubeconfig and status. It runs one step at a time: [`crate::decisions`] decides the next one, which is run here, and
+//! then it looks again. The next leader does the same. Workers belong to NodePools.
 //!
-//! | Where | What is done there |
+//! | Where | Content |
 //! |---|---|
-//! | `begin.rs` | all that comes before the first VM |
-//! | `maintain.rs` | control nodes formed, and looked at for as long as the cluster is there |
-//! | `adoption` | VMs that are newer than the database told, and adopted |
-//! | `operations` | another image, size or minor |
-//! | `leave.rs`, `left.rs` | the cluster removed, and what is left of it said |
-//! | `fleet_deploy.rs`, `operations/fleet_upgrade.rs` | runs of `fleet`: one makes and removes control nodes, the other one upgrades them |
-//! | `heeding.rs` | what else may end such a run, and one of a pool |
-//! | `place.rs`, `secrets.rs`, `own_guests.rs` | the Provider opened; keys and kubeconfigs; control nodes asked for credentials |
-//! | `note.rs`, `add_ons.rs` | what is written of the cluster and its Machines; what its add-ons say |
+//! | `begin.rs` | the steps before the first VM |
+//! | `maintain.rs` | control-plane nodes: creation, and looks while the cluster exists |
+//! | `adoption` | VMs that are newer than the database, and their adoption |
+//! | `operations` | another image, size or minor version |
+//! | `leave.rs`, `retained.rs` | deletion, and what it leaves |
+//! | `fleet_deploy.rs`, `operations/fleet_upgrade.rs` | runs of `fleet`: creation and removal of control-plane nodes, and upgrades |
+//! | `fleet_run.rs` | the ends of such a run, and of one of a pool |
+//! | `place.rs`, `secrets.rs`, `own_guests.rs` | sessions on the Provider; keys and kubeconfigs; credentials from control-plane nodes |
+//! | `note.rs`, `add_ons.rs` | the status of the cluster and its Machines; its add-ons |
 
 mod add_ons;
 mod adoption;
@@ -47,15 +47,15 @@ use crate::reach::kinds::Kind;
 use crate::reach::{Failure, Infrastructure, Objects, kinds};
 use crate::term::{Clock, Term};
 
-/// So many things are done for a cluster in one go at most: what goes on in a circle is seen by it.
+/// The limit of steps in one reconcile. Reaching it means a loop without progress.
 const STEPS: usize = 600;
-/// So often what is under way looks whether a person wants something else by now.
+/// How often running work checks whether the desired state has changed.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Brings a cluster to where it is to be, as far as that can be done now.
+/// Brings a cluster towards its spec, as far as possible now.
 ///
 /// # Errors
-/// Why it could not be gone on with.
+/// A call failed, or [`STEPS`] were not enough.
 pub async fn reconcile(cluster: Arc<TenantCluster>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     Reconciler::of(&context).reconcile(&cluster).await
 }
@@ -66,25 +66,24 @@ pub(super) struct Reconciler<'a> {
     pub(super) places: &'a dyn Infrastructure,
     pub(super) term: &'a Term,
     pub(super) clock: &'a Clock,
-    /// Whether the controller is of the build that the control cluster's kinds are of.
+    /// Whether the controller's build is that of the control cluster's definitions of kinds.
     pub(super) is_marked: bool,
 }
 
-/// How long a cluster is left alone after a look by which a person has to see to something.
+/// The pause while the operator has to act.
 const STUCK: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 enum StepOutcome {
-    /// It is looked at again at once.
+    /// Look again at once.
     RequeueNow,
-    /// It is left alone until something changes, or for so long.
+    /// Look again after a change, or after this time.
     RequeueAfter(Duration),
-    /// There is nothing of it any more.
+    /// Nothing is left.
     Deleted,
 }
 
 impl<'a> Reconciler<'a> {
-    /// With what all reconcilers share.
     pub(super) fn of(context: &'a Context) -> Self {
         Self {
             objects: &*context.objects,
@@ -97,13 +96,13 @@ impl<'a> Reconciler<'a> {
 }
 
 impl Reconciler<'_> {
-    /// As far as it can be done now. `known` is the cluster as it was seen last: it may be otherwise by now.
+    /// Reconciles as far as possible now. `known` may be outdated.
     async fn reconcile(&self, known: &TenantCluster) -> Result<Action, ReconcileError> {
-        // How often somebody else had an address first.
+        // How often another claimant got an address first.
         let mut races = 0_u32;
         for _ in 0..STEPS {
             if self.term.is_closing() {
-                // Whoever leads next goes on.
+                // The next leader continues.
                 return Ok(Action::await_change());
             }
             let Some(cluster) = self.find(known).await? else { return Ok(Action::await_change()) };
@@ -118,7 +117,7 @@ impl Reconciler<'_> {
                 Ok(StepOutcome::RequeueNow) => {}
                 Ok(StepOutcome::RequeueAfter(time)) => return Ok(Action::requeue(time)),
                 Ok(StepOutcome::Deleted) => return Ok(Action::await_change()),
-                // Somebody else has written what was to be written: it is looked at again.
+                // Another client wrote the object first: look again.
                 Err(trouble) if trouble.is_race() => {
                     let is_late = matches!(trouble, ReconcileError::Objects { failure: Failure::Exists, .. });
                     races = races.saturating_add(u32::from(is_late));
@@ -129,8 +128,7 @@ impl Reconciler<'_> {
         Err(ReconcileError::Other(anyhow::anyhow!("{STEPS} steps lead to no end for the cluster {}", known.name_any())))
     }
 
-    /// Returns once a person wants something else of an object than was seen: its spec is another one, or it is to go. Or once all that
-    /// lasts is to end.
+    /// Returns once the spec of an object has changed, or it is being deleted or replaced. Also once the term is closing.
     pub(super) async fn until_superseded<K: Kind>(&self, seen: &K) {
         let wanted = |of: &K| (of.uid(), of.meta().generation, of.meta().deletion_timestamp.is_some());
         loop {
@@ -140,14 +138,14 @@ impl Reconciler<'_> {
             }
             match kinds::find::<K>(self.objects, seen.namespace().as_deref(), &seen.name_any()).await {
                 Ok(Some(now)) if wanted(&now) == wanted(seen) => {}
-                // What is not known is no reason to end.
+                // A failed read is no reason to end.
                 Err(_) => {}
                 Ok(_) => return,
             }
         }
     }
 
-    /// The cluster as it is now; none if it is gone, or another one has its name.
+    /// The current cluster. `None` if it is gone, or if another one has its name.
     async fn find(&self, known: &TenantCluster) -> Result<Option<TenantCluster>, ReconcileError> {
         let namespace = known.namespace();
         let found = kinds::find::<TenantCluster>(self.objects, namespace.as_deref(), &known.name_any()).await;

@@ -1,4 +1,4 @@
-//! What is written of a cluster: its status, and those of its control nodes' Machines.
+//! Writes the status of a cluster and of its control-plane nodes' Machines.
 
 use fleet::control_plane::DeployStatus;
 use kube::ResourceExt;
@@ -9,11 +9,11 @@ use crate::decisions::{CLUSTER, ClusterCondition, control_machine_status};
 use crate::objects::{Machine, MachineRole, TenantCluster, TenantClusterStatus, set};
 use crate::reach::{Failure, kinds};
 
-/// So often a status is written again that somebody else has changed meanwhile.
+/// The number of attempts of a write that conflicts with another one.
 const TRIES: usize = 10;
 
 impl Reconciler<'_> {
-    /// Says how a cluster is, and what else has changed of its status; nothing is written that is so already.
+    /// Writes conditions, and other changes of the status. Without a change there is no request.
     pub(super) async fn note(
         &self,
         cluster: &TenantCluster,
@@ -22,7 +22,7 @@ impl Reconciler<'_> {
     ) -> Result<(), ReconcileError> {
         let mut now = cluster.clone();
         for attempt in 1.. {
-            // By the spec that was judged: a newer one is judged in its turn.
+            // With the generation that was judged: a newer one is judged later.
             let generation = cluster.metadata.generation.unwrap_or_default();
             let mut status = now.status.clone().unwrap_or_default();
             change(&mut status);
@@ -42,7 +42,7 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// The Machines of a cluster that were made for it: those of its control nodes, or of all.
+    /// The Machines that a cluster owns, of control-plane nodes and workers.
     pub(super) async fn machines(&self, cluster: &TenantCluster) -> Result<Vec<Machine>, ReconcileError> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
         let all = kinds::list::<Machine>(self.objects, namespace.as_deref(), Some((CLUSTER, &name))).await;
@@ -61,12 +61,12 @@ impl Reconciler<'_> {
         Ok(all.into_iter().filter(|machine| machine.spec.role == MachineRole::ControlPlane).collect())
     }
 
-    /// Has each control node's Machine show what was seen of it.
+    /// Writes the observed state of control-plane nodes to their Machines.
     pub(super) async fn show(&self, machines: &[Machine], seen: &DeployStatus) -> Result<(), ReconcileError> {
         for machine in machines {
             let status = control_machine_status(machine, seen, &self.clock.time());
             match kinds::note(self.objects, machine, machine.status.as_ref(), &status).await {
-                // It is shown at the next look.
+                // The next look writes it.
                 Err(Failure::Changed | Failure::Missing) => {}
                 written => written.map(drop).attempting("writing a Machine's status")?,
             }

@@ -1,5 +1,5 @@
-//! A cluster's control nodes as they are asked for credentials. A node is its tenant's and says what it likes: only what leads to the cluster
-//! itself is taken, for whoever went by anything else would ask where the tenant says, from where the controller is.
+//! Gets credentials from a cluster's control-plane nodes. The tenant controls the nodes, so a kubeconfig is accepted only if it
+//! leads to the cluster. Otherwise the tenant could direct requests of the controller to any address.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -18,7 +18,6 @@ use super::place::ProviderSession;
 use super::secrets::is_of;
 use crate::objects::TenantCluster;
 
-/// The control nodes of one cluster.
 struct OwnGuests<'a> {
     guests: Box<dyn Guests>,
     cluster: &'a TenantCluster,
@@ -32,7 +31,7 @@ impl Guests for OwnGuests<'_> {
         let is_own = server.is_some_and(|server| {
             server.port() == ports::API && (*server.ip() == node || is_of(self.cluster, *server.ip()))
         });
-        // Where it leads is not said: who is told that asks about addresses by it.
+        // The error does not contain the address: its text would reveal which addresses answer.
         ensure!(is_own, "it gives a kubeconfig that leads elsewhere than to the cluster");
         Ok(given)
     }
@@ -43,30 +42,30 @@ impl Guests for OwnGuests<'_> {
 }
 
 impl Reconciler<'_> {
-    /// The control nodes of a cluster, by its deployer's key; without it they cannot be asked.
+    /// The control-plane nodes of a cluster. Without the deployer's key they cannot be called.
     pub(super) fn guests<'c>(&self, cluster: &'c TenantCluster, key: Option<PrivateKey>) -> Box<dyn Guests + 'c> {
         Box::new(OwnGuests { guests: self.places.guests(key), cluster })
     }
 }
 
-/// A kubeconfig that one of the control nodes gives its deployer: one that shows the authority with which the cluster has formed.
+/// A kubeconfig from one of the control-plane nodes, which must show the CA with which the cluster has formed.
 ///
 /// # Errors
-/// When none gives one.
+/// No node returned one.
 pub(super) async fn issued(
     opened: &ProviderSession,
     guests: &dyn Guests,
     kept: &DeploymentRecord,
 ) -> anyhow::Result<Zeroizing<String>> {
     let vms = opened.hypervisor.vms().await?;
-    let mut last = anyhow::anyhow!("no VM of a control node is on");
+    let mut last = anyhow::anyhow!("no VM of a control-plane node is on");
     for node in &kept.nodes {
         let is_its = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
         for vm in vms.iter().filter(is_its).filter(|vm| vm.power == PowerState::On) {
             let given = async {
                 let shown = opened.hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
-                let known = kept.ca_fingerprint.context("nothing says which authority is the cluster's")?;
-                ensure!(shown.ca == known, "it shows the authority {}, not {known}", shown.ca);
+                let known = kept.ca_fingerprint.context("the CA of the cluster is unknown")?;
+                ensure!(shown.ca == known, "it shows the CA {}, not {known}", shown.ca);
                 guests.kubeconfig(node.address, &shown).await
             };
             match given.await {

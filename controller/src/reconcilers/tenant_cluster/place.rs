@@ -1,4 +1,4 @@
-//! Where the control nodes of a cluster are put: opened by its Provider, and asked whether they can be there.
+//! The place of a cluster's control-plane nodes: its session on the Provider, and checks before a creation.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use crate::reach::kinds;
 use crate::reach::providers::{ClusterPlacement, Unavailable, UnavailableReason, placement};
 use crate::records::digits_of;
 
-/// A cluster's place that answers.
+/// A session on a cluster's place.
 pub(in crate::reconcilers) struct ProviderSession {
     pub(in crate::reconcilers) hypervisor: Box<dyn Hypervisor>,
-    /// Where each zone of the Provider puts its VMs.
+    /// The place of VMs in each zone of the Provider.
     pub(super) placements: BTreeMap<String, Placement>,
-    /// The port groups of control nodes, in the order of the image's.
+    /// The port groups of control-plane nodes, in the order of the image's networks.
     pub(super) networks: Vec<String>,
 }
 
 impl Reconciler<'_> {
-    /// The Provider of a cluster; none if it is not there.
+    /// The Provider of a cluster. `None` if it does not exist.
     pub(in crate::reconcilers) async fn provider(
         &self,
         cluster: &TenantCluster,
@@ -33,7 +33,7 @@ impl Reconciler<'_> {
         found.attempting("reading the cluster's Provider")
     }
 
-    /// Opens a cluster's place; with `make` what it needs for itself is made there.
+    /// Opens a cluster's place. With `make`, its folder is created if it is missing.
     pub(in crate::reconcilers) async fn open(
         &self,
         cluster: &TenantCluster,
@@ -54,7 +54,7 @@ impl Reconciler<'_> {
         Ok(ProviderSession { hypervisor, placements: placements.collect(), networks: networks.collect() })
     }
 
-    /// What the place itself says is in the way of control nodes in these zones; none if nothing is.
+    /// The obstacle to control-plane nodes in these zones, by the place itself. `None` without an obstacle.
     pub(super) async fn obstacle_there(
         &self,
         cluster: &TenantCluster,
@@ -68,7 +68,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// The same of a place that answers.
+    /// As `obstacle_there`, with an open session.
     pub(super) async fn obstacle_at(
         &self,
         opened: &ProviderSession,
@@ -78,7 +78,7 @@ impl Reconciler<'_> {
     ) -> Option<Obstacle> {
         for zone in zones {
             let Some(placement) = opened.placements.get(zone) else {
-                let words = format!("the Provider {name} has no zone {zone} any more");
+                let words = format!("the Provider {name} no longer has the zone {zone}");
                 return Some(Obstacle::new(TenantClusterReason::ReferenceMissing, words));
             };
             if let Err(error) = opened.hypervisor.preflight(placement).await {
@@ -102,12 +102,12 @@ impl Reconciler<'_> {
     }
 }
 
-/// What the VMs of a cluster are stamped with: nobody else ever has its UID. The API server gives each object one.
+/// The deployment ID in the stamps of a cluster's VMs: its UID, which is unique.
 pub(in crate::reconcilers) fn deployment(cluster: &TenantCluster) -> Uuid {
     cluster.metadata.uid.as_deref().and_then(|uid| uid.parse().ok()).unwrap_or_default()
 }
 
-/// Why a Provider cannot be asked, as something in the way.
+/// The obstacle of a Provider that cannot be used.
 pub(super) fn unavailable(why: &Unavailable) -> Obstacle {
     let reason = match &why.why {
         UnavailableReason::Secret(_)

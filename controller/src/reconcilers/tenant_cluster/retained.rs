@@ -1,5 +1,5 @@
-//! What is left of a cluster that goes: data disks that are not its own, or that nobody was shown, and copies of its VMs. Nothing names them
-//! once its object is gone.
+//! The remains of a deleted cluster: data disks that are not its own or whose deletion was not confirmed, and copies of its VMs.
+//! No object names them afterwards.
 
 use fleet::control_plane::{LeftVm, left_in_words};
 use kube::ResourceExt;
@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use crate::objects::TenantCluster;
 use crate::records::deployment_record;
 
-/// What is to be said of each of these disks, by what is kept of the cluster: it stays there until the cluster's object goes.
+/// A log line for each of these disks, from the record in the cluster's status.
 pub(super) fn what_is_left(cluster: &TenantCluster) -> anyhow::Result<Vec<String>> {
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
     let Some(deployment) = deployment else { return Ok(Vec::new()) };
@@ -21,8 +21,8 @@ pub(super) fn what_is_left(cluster: &TenantCluster) -> anyhow::Result<Vec<String
     Ok(said.collect())
 }
 
-/// The same of each copy of a control node's VM that was met as they went: it holds the cluster's Secrets. It is kept nowhere, so whoever has
-/// removed the others says it.
+/// A log line for each copy of a control-plane node's VM that the removal found: it contains the cluster's Secrets. Copies are
+/// not recorded, so the caller that removed the VMs logs them.
 pub(super) fn replicas_left(cluster: &TenantCluster, replicas: &[LeftVm]) -> Vec<String> {
     let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     replicas.iter().map(|vm| format!("{namespace}/{name}: left: {vm}")).collect()
@@ -39,7 +39,7 @@ mod tests {
     use crate::objects::TenantClusterStatus;
 
     #[test]
-    fn a_disk_that_is_very_likely_gone_is_not_said_to_be_left_without_a_word_of_that() {
+    fn an_unconfirmed_deletion_is_mentioned() {
         let [there, doubtful] = ["4", "5"].map(|digit| format!("00000000-0000-0000-0000-00000000000{digit}"));
         let deployment = json!({
             "lease": 1, "lifecycle": "Deleted", "image": {"name": "kaas-tenant 0.2.0"},
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_control_nodes_vm_that_stays_is_named() {
+    fn a_copy_of_a_vm_is_named() {
         let vm = VmRef { uuid: Uuid::from_u128(5), id: "vm-5".to_owned() };
         let mut cluster = cluster();
         cluster.metadata.namespace = Some("tenants".to_owned());

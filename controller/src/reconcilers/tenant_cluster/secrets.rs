@@ -1,4 +1,4 @@
-//! The Secrets of a cluster: those that its spec names, what its nodes prove themselves with, and its kubeconfig for others.
+//! The Secrets of a cluster: those in its spec, its keys, and its kubeconfig for others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -25,10 +25,10 @@ use crate::decisions::{
 use crate::objects::TenantCluster;
 use crate::reach::{Collection, Failure, kinds};
 
-/// What the deployer's key and the deployment secret are called in their Secret.
+/// The keys of the deployer's key and of the deployment secret in their Secret.
 const KEY: &str = "key.pem";
 const DEPLOYMENT_SECRET: &str = "deployment-secret";
-/// What a kubeconfig is called in its Secret, and by which label that is found: as Cluster API has it.
+/// The key of the kubeconfig in its Secret, and the label of that Secret, as in Cluster API.
 const KUBECONFIG: &str = "value";
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 
@@ -38,7 +38,7 @@ impl Reconciler<'_> {
         found.attempting(&format!("reading the Secret {name}"))
     }
 
-    /// What the Secrets hold that the spec names: the keys of each that is there, and their values where all is there.
+    /// The keys of each existing Secret that the spec names, and the values.
     pub(super) async fn named_secrets(
         &self,
         cluster: &TenantCluster,
@@ -60,7 +60,7 @@ impl Reconciler<'_> {
         Ok((keys, secrets))
     }
 
-    /// What nodes prove themselves with; or what there is in its place.
+    /// The keys of a cluster, or why they cannot be used.
     pub(super) async fn keys(&self, cluster: &TenantCluster) -> Result<Result<Keys, KeysSeen>, ReconcileError> {
         let name = keys_secret(&cluster.name_any());
         let Some(secret) = self.secret(cluster, &name).await? else { return Ok(Err(KeysSeen::Missing)) };
@@ -74,7 +74,7 @@ impl Reconciler<'_> {
         Ok(read.map(|(deployer, deployment_secret)| Keys { deployer, deployment_secret }).ok_or_else(damaged))
     }
 
-    /// Draws what nodes prove themselves with, and keeps it before anything follows from it.
+    /// Draws the keys of a cluster, and stores them before their first use.
     pub(super) async fn draw(&self, cluster: &TenantCluster) -> Result<(), ReconcileError> {
         let key = PrivateKey::draw().map_err(|error| ReconcileError::Other(error.into()))?;
         // 244 random bits, from two random UUIDs.
@@ -90,8 +90,8 @@ impl Reconciler<'_> {
         kinds::create(self.objects, &secret).await.map(drop).attempting("keeping the deployer's key")
     }
 
-    /// The kubeconfig that is at hand for others, if it leads to the cluster: whoever may write Secrets beside a cluster can put another
-    /// one there, and nobody is asked where he says.
+    /// The stored kubeconfig, if it leads to the cluster. A user who may write Secrets in the namespace can replace it, and the
+    /// controller must not send requests to the address in that.
     pub(in crate::reconcilers) async fn kubeconfig(
         &self,
         cluster: &TenantCluster,
@@ -107,7 +107,7 @@ impl Reconciler<'_> {
         }))
     }
 
-    /// When the kubeconfig that is at hand for others ends; none if there is none, or it cannot be told.
+    /// When the stored kubeconfig expires. `None` if there is no kubeconfig, or it is unknown.
     pub(super) async fn kubeconfig_ends(&self, cluster: &TenantCluster) -> Result<Option<Time>, ReconcileError> {
         let text = self.kubeconfig(cluster).await?;
         let ends = text.and_then(|text| Credentials::parse(&text).ok()?.ends());
@@ -116,7 +116,7 @@ impl Reconciler<'_> {
         Ok(time.map(Time))
     }
 
-    /// Writes the kubeconfig for others. One of the same name that was not made for this cluster stays: false then.
+    /// Writes the kubeconfig. False if a Secret of this name was not made for this cluster: it stays.
     pub(super) async fn hand_over(&self, cluster: &TenantCluster, kubeconfig: &str) -> Result<bool, ReconcileError> {
         let name = kubeconfig_secret(&cluster.name_any());
         let attempt = "writing the kubeconfig's Secret";
@@ -137,7 +137,8 @@ impl Reconciler<'_> {
         kinds::create(self.objects, &secret).await.map(|_| true).attempting(attempt)
     }
 
-    /// The Secrets that were made for a cluster and were not asked to go, by name. Whoever keeps one of those has it: nobody goes by it.
+    /// The names of Secrets that were made for a cluster and are not being deleted. A foreign finalizer on one does not delay the
+    /// cluster.
     pub(super) async fn own_secrets(&self, cluster: &TenantCluster) -> Result<Vec<String>, ReconcileError> {
         let mut own = Vec::new();
         for name in [kubeconfig_secret(&cluster.name_any()), keys_secret(&cluster.name_any())] {
@@ -168,8 +169,8 @@ fn metadata(cluster: &TenantCluster, name: String) -> ObjectMeta {
     }
 }
 
-/// Whether a kubeconfig names the cluster's API: its endpoint or one of its control nodes, known by the authority that the cluster has
-/// formed with and by no other one.
+/// Whether a kubeconfig leads to the cluster's API: its endpoint or one of its control-plane nodes. Its only CA must be that with
+/// which the cluster has formed.
 fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
     let Ok(credentials) = Credentials::handed_on(kubeconfig) else { return false };
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
@@ -179,7 +180,7 @@ fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
         && authority.is_some_and(|formed| credentials.authorities().is_ok_and(|known| known == [formed]))
 }
 
-/// Whether an address is the cluster's endpoint or that of one of its control nodes.
+/// Whether an address is the cluster's endpoint or that of one of its control-plane nodes.
 pub(super) fn is_of(cluster: &TenantCluster, address: Ipv4Addr) -> bool {
     let Some(status) = &cluster.status else { return false };
     let endpoint = status.resolved.as_ref().and_then(|resolved| resolved.endpoint.as_deref());

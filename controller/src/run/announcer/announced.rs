@@ -1,20 +1,20 @@
-//! In which words each reason of an object was told. Whoever publishes Events knows them by object and reason, and counts one that comes
-//! back in the words of its first time: words that are new are published by another one, who knows of none. Pure: time is given.
+//! Decides which publisher sends an Event. A publisher (kube's `Recorder`) identifies an Event by object and reason, and counts a
+//! repeated one with its first note. A changed note therefore needs a new publisher. Pure: the time is a parameter.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long whoever publishes knows an Event that does not come back (kube's `Recorder`: 6 minutes), and somewhat longer.
+/// How long a publisher remembers an Event that is not repeated (kube's `Recorder`: 6 minutes), with a margin.
 const KNOWN: Duration = Duration::from_secs(7 * 60);
-/// How often one reason of one object may be told in other words. Words that change faster are counted as the ones before.
+/// The shortest time between two changes of the note for a reason of an object. Faster changes count with the former note.
 const PACE: Duration = Duration::from_secs(60);
 
-/// An object's UID, its condition and the reason of that.
+/// The UID of an object, its condition, and the condition's reason.
 pub type About = [String; 3];
 
-/// What was told, and by whom.
+/// The last note of each reason, with its publisher.
 pub struct Announced<P> {
     usual: P,
     told: HashMap<About, Words<P>>,
@@ -28,12 +28,12 @@ struct Words<P> {
 }
 
 impl<P: Clone> Announced<P> {
-    /// Nothing yet, by who publishes what is new.
+    /// `usual` is the publisher of first notes.
     pub fn new(usual: P) -> Self {
         Self { usual, told: HashMap::new() }
     }
 
-    /// By whom this is told now; `anew` makes one who knows of nothing.
+    /// The publisher for this note. `anew` makes one without memory.
     pub fn by(&mut self, about: About, note: &str, now: Instant, anew: impl Fn() -> P) -> P {
         self.told.retain(|_, words| now.duration_since(words.last) < KNOWN);
         let words = self.told.entry(about).or_insert_with(|| Words {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_words_are_told_by_another_one_and_no_faster_than_people_read() {
+    fn a_changed_note_needs_another_publisher() {
         let begin = Instant::now();
         let (mut told, made) = (Announced::new(0), Cell::new(0));
         let anew = || {
@@ -70,12 +70,12 @@ mod tests {
         };
         assert_eq!((by(0, "Blocked", "no room"), by(60, "Blocked", "no room"), by(61, "Idle", "")), (0, 0, 0));
         assert_eq!((by(90, "Blocked", "login refused"), by(95, "Blocked", "login refused")), (1, 1));
-        // A minute is not over.
+        // Less than a minute has passed.
         assert_eq!(
             (by(149, "Blocked", "no room"), by(150, "Blocked", "no room"), by(151, "Blocked", "no room")),
             (1, 2, 2)
         );
-        // Who publishes knows of none of them any more.
+        // The publisher has forgotten all of them.
         assert_eq!(by(151 + KNOWN.as_secs(), "Blocked", "no route"), 0);
         assert_eq!(told.told.len(), 1, "what is over is forgotten");
     }

@@ -1,4 +1,4 @@
-//! An API server in memory whose calls take a while, and are counted: by whose work they are of, by verb and by kind.
+//! An API server in memory with a latency. It counts calls by reconciler, verb and kind.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::reach::in_memory::InMemory;
 use crate::reach::{Collection, Failure, Objects};
 
-/// What a call takes, by the clock that is not waited for: so calls of all that is at work at once come between each other.
+/// The latency of a call, by the paused clock: calls of concurrent reconcilers interleave.
 const LATENCY: Duration = Duration::from_millis(5);
 
-/// Whose work a call is of: a namespace, and the plural of the kind whose reconciler is at work.
+/// The origin of a call: a namespace, and the plural of the reconciler's kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Whose {
     pub namespace: String,
@@ -23,7 +23,7 @@ pub struct Whose {
 /// A verb, and the plural of a kind.
 pub type Call = (&'static str, String);
 
-/// How many calls there were, and how many objects they have read.
+/// The number of calls, and of objects that they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     pub calls: u64,
@@ -36,12 +36,12 @@ tokio::task_local! {
     static WHOSE: Whose;
 }
 
-/// Has calls of some work counted as somebody's.
+/// Counts the calls of some work with this origin.
 pub async fn as_of<F: Future>(whose: Whose, work: F) -> F::Output {
     WHOSE.scope(whose, work).await
 }
 
-/// Clones are the same one.
+/// Clones share the counts.
 #[derive(Clone)]
 pub struct Counted {
     api: InMemory,
@@ -53,12 +53,12 @@ impl Counted {
         Self { api: api.clone(), counts: Arc::default() }
     }
 
-    /// All since it was taken last.
+    /// The counts since the last call of this function.
     pub fn take(&self) -> Counts {
         std::mem::take(&mut *self.counts.lock().unwrap())
     }
 
-    /// Whether this one has called since it was taken last.
+    /// Whether calls with this origin were counted since.
     pub fn has_called(&self, whose: &Whose) -> bool {
         self.counts.lock().unwrap().keys().any(|(of, _)| of == whose)
     }

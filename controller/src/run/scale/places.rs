@@ -1,5 +1,5 @@
-//! Many clusters' places in memory, each its own: VMs and nodes of one are nothing to another. They are told apart as by a vCenter and by
-//! the network: by the cluster's name, and by the authority that it has formed with.
+//! Hypervisors and nodes of many clusters in memory, separate for each cluster. As on a vCenter and a network they are identified
+//! by the cluster's name, and by the cluster's CA.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -28,12 +28,12 @@ struct All {
     by_authority: BTreeMap<Fingerprint, InMemoryPlace>,
 }
 
-/// Places by the names of clusters. Clones are the same ones.
+/// By the names of clusters. Clones share them.
 #[derive(Clone, Default)]
 pub struct Places(Arc<Mutex<All>>);
 
 impl Places {
-    /// The place of a cluster, which is there from the first question on.
+    /// The place of a cluster. It is created at the first call.
     pub fn of(&self, cluster: &str) -> InMemoryPlace {
         let mut all = self.0.lock().unwrap();
         if let Some(there) = all.by_name.get(cluster) {
@@ -45,18 +45,18 @@ impl Places {
         place
     }
 
-    /// How many VMs there are of all clusters.
+    /// The number of VMs of all clusters.
     pub fn vms(&self) -> usize {
         self.0.lock().unwrap().by_name.values().map(|place| place.lock().vms.len()).sum()
     }
 
     fn formed_with(&self, authority: Fingerprint) -> anyhow::Result<InMemoryPlace> {
-        self.0.lock().unwrap().by_authority.get(&authority).cloned().context("nobody has formed with that authority")
+        self.0.lock().unwrap().by_authority.get(&authority).cloned().context("no cluster has this CA")
     }
 
     fn led_to(&self, kubeconfig: &str) -> anyhow::Result<InMemoryPlace> {
         let authorities = Credentials::parse(kubeconfig)?.authorities()?;
-        self.formed_with(*authorities.first().context("a kubeconfig without an authority")?)
+        self.formed_with(*authorities.first().context("a kubeconfig without a CA")?)
     }
 }
 
@@ -96,7 +96,7 @@ impl Infrastructure for Places {
     }
 }
 
-/// The control nodes of whichever cluster is asked for.
+/// The control-plane nodes of all clusters.
 struct GuestsOfAll {
     places: Places,
     key: Option<PrivateKey>,

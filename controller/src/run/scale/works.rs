@@ -1,6 +1,6 @@
-//! The reconcilers of clusters, of their pools and of addresses, all at work at once as [`crate::run`] has them: the same queues, waits,
-//! tasks and triggers. Watches are of an API server in memory: they lose nothing and never break off. Providers, classes and images are
-//! few, however many clusters there are, and are looked after by nobody here.
+//! The reconcilers of clusters, pools and addresses, running as in [`crate::run`]: with the same queues, waits, tasks and
+//! triggers. Their watches are of an API server in memory, which loses nothing. Reconcilers of Providers, classes and images do
+//! not run here: there are few such objects, however many clusters there are.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn namespace_of_claimant(address: &PoolAddress) -> String {
     address.spec.claimant.namespace.clone()
 }
 
-/// All at work, on what is put into the API server from now on; for ever.
+/// Runs all reconcilers on objects that are stored from now on, for ever.
 pub fn all(shared: &Arc<Shared>) -> LocalBoxFuture<'static, ()> {
     let heard = shared.api.watched();
     let (clusters, of_clusters) = Watched::<TenantCluster>::new();
@@ -86,7 +86,7 @@ pub fn all(shared: &Arc<Shared>) -> LocalBoxFuture<'static, ()> {
     join_all(all).map(drop).boxed_local()
 }
 
-/// Reconciles what is asked for, as `Work::works` has it.
+/// Reconciles objects of a queue, as `Controllers::works` does.
 fn works<K: Kind + 'static>(
     shared: &Arc<Shared>,
     (store, queue): Asked<K>,
@@ -115,7 +115,7 @@ fn works<K: Kind + 'static>(
     done.for_each(|_| std::future::ready(())).boxed_local()
 }
 
-/// A kind's watch: what there is of it, and who is asked for.
+/// The watch of a kind: its objects, and the queue of those to reconcile.
 struct Watched<K: Kind + 'static> {
     writer: Writer<K>,
     store: Store<K>,
@@ -125,7 +125,7 @@ struct Watched<K: Kind + 'static> {
 impl<K: Kind + 'static> Watched<K> {
     fn new() -> (Self, Asked<K>) {
         let mut writer = Writer::<K>::new(());
-        // There is nothing of it yet.
+        // There are no objects yet.
         writer.apply_watcher_event(&Event::Init);
         writer.apply_watcher_event(&Event::InitDone);
         let (queue, asked) = unbounded_channel();
@@ -144,7 +144,7 @@ impl<K: Kind + 'static> Watched<K> {
 
     fn ask(&self, these: impl IntoIterator<Item = ObjectRef<K>>) {
         for one in these {
-            // All end together.
+            // All receivers end together.
             let _ = self.queue.send(one);
         }
     }

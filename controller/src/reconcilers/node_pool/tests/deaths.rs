@@ -1,4 +1,4 @@
-//! A controller dies while it repairs, replaces or removes workers: who follows goes on, and each VM is made once.
+//! A controller dies while it repairs, replaces or removes workers: the next one continues, and each VM is created once.
 
 use fleet::hypervisor::PowerState;
 
@@ -7,7 +7,7 @@ use crate::reconcilers::tenant_cluster::tests::Mortal;
 use crate::term::Term;
 
 impl Pooled {
-    /// A reconcile by a controller that may die: none if it has.
+    /// A reconcile by a controller that may die. `None` if it has died.
     async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, ReconcileError>> {
         let World { place, clock, term, .. } = &self.0;
         let (work, there) =
@@ -19,7 +19,7 @@ impl Pooled {
         }
     }
 
-    /// By one controller, until it dies or something is so: true if it has died.
+    /// Reconciles with one controller until it dies or the condition holds. True if it has died.
     pub(super) async fn until_death(&self, objects: &Mortal, is_so: impl Fn(&Self) -> bool) -> bool {
         for _ in 0..80 {
             if is_so(self) {
@@ -34,7 +34,7 @@ impl Pooled {
     }
 }
 
-/// Something that is begun with a pool of two, and how it ends.
+/// A story with a pool of two workers: its begin and its end.
 struct Story {
     what: &'static str,
     begins: fn(&Pooled),
@@ -69,13 +69,13 @@ impl Story {
             pooled.until(&what, self.has_ended).await;
             pooled.is_consistent(&what);
         }
-        // Where calls come in another order the last ones may not be reached.
+        // If calls come in another order, the last ones may not be reached.
         assert!(died * 2 >= all, "{}: {died} of {all} controllers died", self.what);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repair_is_gone_on_with_once() {
+async fn a_repair_continues_once() {
     let story = Story {
         what: "deaths while a worker is repaired",
         begins: |it| it.0.place.change("shop-general-w1", |vm| vm.power = PowerState::Off),
@@ -85,7 +85,7 @@ async fn a_repair_is_gone_on_with_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollout_is_gone_on_with() {
+async fn a_rollout_continues() {
     let story = Story {
         what: "deaths while workers are replaced",
         begins: |it| it.commits(),
@@ -95,7 +95,7 @@ async fn a_rollout_is_gone_on_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_to_be_kept_is_kept_whoever_goes_on() {
+async fn a_kept_vm_survives_a_death() {
     let story = Story {
         what: "deaths while a worker is made anew whose VM is kept",
         begins: |it| {

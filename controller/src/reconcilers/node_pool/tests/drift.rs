@@ -1,5 +1,5 @@
-//! The database of the control cluster is turned back, and VMs of workers are not: none is deleted, powered off or made twice, and nobody
-//! has their names and addresses.
+//! The database of the control cluster is restored, and VMs of workers are newer. None is deleted, powered off or created twice.
+//! Their names and addresses are not reused.
 
 use fleet::hypervisor::Vm;
 use k8s_openapi::api::core::v1::Secret;
@@ -9,11 +9,10 @@ use crate::decisions::claimed;
 use crate::objects::{ADOPT, Claimant, IPPool, PoolAddress, Purpose, set};
 use crate::reconcilers::tenant_cluster::tests::{Mortal, reconcile as reconcile_cluster};
 
-/// All objects at one moment.
 type Snapshot = std::collections::BTreeMap<(String, String, String), Value>;
 
 impl Pooled {
-    /// A pool of two workers, of which the database knows the first one alone, and which is to have so many.
+    /// A pool with two workers, of which the database has only the first one. `wanted` is the number of replicas.
     async fn with_a_newer_worker(wanted: u32) -> Self {
         let mut pooled = Self::settled(1).await;
         let before = pooled.0.api.snapshot();
@@ -24,19 +23,19 @@ impl Pooled {
         pooled
     }
 
-    /// The database is as it was once, and another controller leads.
+    /// Restores the database, and another controller leads.
     fn turned_back(&mut self, to: Snapshot) {
         self.0.api.restore(to);
         self.0.term = Term::unlimited("controller after a restore");
     }
 
-    /// All VMs as they are, and how often something was changed.
+    /// All VMs, and the number of changes.
     fn as_they_are(&self) -> (Vec<Vm>, usize) {
         let state = self.0.place.lock();
         (state.vms.iter().map(|(vm, ..)| vm.clone()).collect(), state.changes.len())
     }
 
-    /// A person has VMs taken as they are.
+    /// Requests the adoption, as the operator would.
     fn adopt(&self) {
         let mut cluster: TenantCluster = serde_json::from_value(self.0.api.object("tenantclusters")).unwrap();
         cluster.metadata.annotations.get_or_insert_default().insert(ADOPT.to_owned(), "shop".to_owned());
@@ -55,7 +54,7 @@ impl Pooled {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_that_were_added_since_are_named_and_none_takes_their_names_or_addresses() {
+async fn newer_workers_keep_names_and_addresses() {
     let pooled = Pooled::with_a_newer_worker(3).await;
     let (there, objects) =
         (pooled.as_they_are(), (pooled.0.api.names("machines"), pooled.0.api.names("pooladdresses")));
@@ -64,22 +63,22 @@ async fn workers_that_were_added_since_are_named_and_none_takes_their_names_or_a
     assert!(pooled.has_drifted() && pooled.words().contains(&added.to_string()), "{}", pooled.words());
     assert_eq!(pooled.as_they_are(), there);
     assert_eq!((pooled.0.api.names("machines"), pooled.0.api.names("pooladdresses")), objects);
-    // Nor does anybody go who is known.
+    // Known workers are not removed either.
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
     pooled.scale(0);
     pooled.for_seconds(600).await;
     assert!(pooled.has_drifted());
     assert_eq!(pooled.as_they_are(), there);
-    // A person has removed it: all else goes on.
+    // The operator has removed the VM: the pool continues.
     pooled.0.place.lose("shop-general-w2");
     pooled.scale(1);
     pooled.until("one", |it| it.is_settled(1)).await;
     pooled.is_consistent("one");
 }
 
-/// Whoever acts looks for himself, and may see what the look before has not.
+/// Each round looks again, and may see more than the look before.
 #[tokio::test(start_paused = true)]
-async fn where_the_first_look_at_workers_fails_nothing_is_done_by_the_next_one() {
+async fn a_failed_first_look_changes_nothing() {
     let pooled = Pooled::with_a_newer_worker(3).await;
     let (there, machines) = (pooled.as_they_are(), pooled.0.api.names("machines"));
     for _ in 0..4 {
@@ -94,14 +93,14 @@ async fn where_the_first_look_at_workers_fails_nothing_is_done_by_the_next_one()
     assert!(pooled.has_drifted());
 }
 
-/// It has a Machine and its address again; and as nobody knows what it was made of, another one takes its place.
+/// It has a Machine and its address again. Its origin is unknown, so another worker replaces it.
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
+async fn an_adopted_worker_belongs_to_its_pool() {
     let pooled = Pooled::with_a_newer_worker(2).await;
     pooled.until("drifted", Pooled::has_drifted).await;
     let (there, vm) = (pooled.as_they_are(), pooled.0.place.vms()["shop-general-w2"]);
     let has = pooled.0.place.lock().forms["shop-general-w2"]["address"].trim_end_matches("/24").to_owned();
-    // Somebody else was given its address meanwhile.
+    // Another claimant has its address now.
     let (kind, namespace, name) = ("Machine".to_owned(), "team-red".to_owned(), "bank-cp1".to_owned());
     let uid = "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21".to_owned();
     let other = Claimant { kind, namespace, name, uid, purpose: Purpose::Node, index: 0 };
@@ -111,7 +110,7 @@ async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
     pooled.reconcile().await.unwrap();
     let words = pooled.words();
     assert!(pooled.has_drifted() && words.contains("not adopted yet"), "{words}");
-    let is_told = words.contains("taken by somebody in another namespace by now");
+    let is_told = words.contains("now taken by a claimant in another namespace");
     assert!(is_told && !words.contains("bank-cp1"), "{words}");
     assert!(pooled.0.api.named("machines", "shop-general-w2").is_none());
     pooled.0.reconcile().await.unwrap();
@@ -136,9 +135,9 @@ async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
     assert!(!asked(), "it is noted");
 }
 
-/// Whoever rules the cluster writes what he likes into its Nodes.
+/// The tenant can write any address into Nodes.
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_is_adopted_has_the_address_that_its_vm_was_given_if_its_pool_gives_it_out() {
+async fn an_adopted_worker_keeps_its_given_address() {
     let pooled = Pooled::with_a_newer_worker(2).await;
     pooled.until("drifted", Pooled::has_drifted).await;
     let has = pooled.0.place.lock().forms["shop-general-w2"]["address"].trim_end_matches("/24").to_owned();
@@ -160,7 +159,7 @@ async fn a_worker_that_is_adopted_has_the_address_that_its_vm_was_given_if_its_p
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_person_says_of_newer_vms_stays_said_while_nobody_can_look_at_a_pool() {
+async fn a_request_stays_while_looks_fail() {
     let pooled = Pooled::settled(1).await;
     pooled.0.place.lock().silences = 1;
     pooled.reconcile().await.unwrap();
@@ -174,9 +173,9 @@ async fn what_a_person_says_of_newer_vms_stays_said_while_nobody_can_look_at_a_p
     assert!(!asked() && pooled.is_settled(1));
 }
 
-/// Its status is restored as well, and says that all is well.
+/// Its restored status says that all workers are ready.
 #[tokio::test(start_paused = true)]
-async fn what_a_person_says_stays_said_until_each_pool_was_looked_at_after_the_restore() {
+async fn a_request_stays_until_all_pools_were_seen() {
     let pooled = Pooled::with_a_newer_worker(2).await;
     assert!(!pooled.has_drifted(), "it is of before");
     pooled.adopt();
@@ -189,9 +188,9 @@ async fn what_a_person_says_stays_said_until_each_pool_was_looked_at_after_the_r
     assert!(!asked(), "it is noted");
 }
 
-/// Who says that there is no kubeconfig yet, or no class, has listed no VM.
+/// A pool without kubeconfig or class has listed no VMs.
 #[tokio::test(start_paused = true)]
-async fn what_a_person_says_stays_said_and_tells_which_pool_nobody_could_look_at() {
+async fn a_request_names_the_pools_without_a_look() {
     for lacks_class in [true, false] {
         let pooled = Pooled::with_a_newer_worker(2).await;
         let class: VMClass = pooled.0.api.read(None, "small").unwrap();
@@ -206,7 +205,7 @@ async fn what_a_person_says_stays_said_and_tells_which_pool_nobody_could_look_at
         assert_eq!(pooled.condition("Ready"), expected);
         pooled.adopt();
         let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
-        // By the first look it has a kubeconfig again.
+        // The first look restores the kubeconfig.
         pooled.0.reconcile().await.unwrap();
         pooled.0.reconcile().await.unwrap();
         let (_, _, words) = pooled.0.condition("Progressing");
@@ -222,9 +221,9 @@ async fn what_a_person_says_stays_said_and_tells_which_pool_nobody_could_look_at
     }
 }
 
-/// What is listed of it is of before, and says that all is well.
+/// Its listed status is from before the restore, and says that all workers are ready.
 #[tokio::test(start_paused = true)]
-async fn what_a_person_says_stays_said_for_a_pool_that_is_looked_at_while_it_is_listed() {
+async fn a_request_awaits_a_concurrent_look() {
     let mut pooled = Pooled::with_a_newer_worker(2).await;
     pooled.adopt();
     let (api, listed) = (pooled.0.api.clone(), pooled.there());
@@ -258,9 +257,9 @@ async fn what_a_person_says_stays_said_for_a_pool_that_is_looked_at_while_it_is_
     assert!(calls > 5, "{calls}");
 }
 
-/// It would stay given, and be heard when nobody thinks of it.
+/// An open request would take effect later, when the operator no longer expects it.
 #[tokio::test(start_paused = true)]
-async fn no_word_to_adopt_stays_for_a_pool_that_has_no_room_for_its_first_worker_or_is_one_too_many() {
+async fn a_request_does_not_await_pools_without_workers() {
     let pooled = Pooled::new(2).await;
     pooled.limited(3);
     pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
@@ -271,7 +270,7 @@ async fn no_word_to_adopt_stays_for_a_pool_that_has_no_room_for_its_first_worker
     pooled.reconcile().await.unwrap();
     pooled.0.reconcile().await.unwrap();
     assert!(!asked() && pooled.workers().is_empty() && pooled.condition("Ready") == "CapacityMissing");
-    // Others are older.
+    // Other pools are older.
     let mut youngest = pooled.there();
     youngest.metadata.creation_timestamp = Some(pooled.0.clock.time());
     pooled.0.api.put(&youngest);
@@ -282,7 +281,7 @@ async fn no_word_to_adopt_stays_for_a_pool_that_has_no_room_for_its_first_worker
         older.metadata.name = Some(format!("shop-older{number}"));
         api.put(&older);
         let older: NodePool = api.read(Some("team-blue"), &older.name_any()).unwrap();
-        // At first it is noted that it is kept.
+        // The first reconcile adds the finalizer.
         for _ in 0..2 {
             reconcile(&older, api, place, (term, clock)).await.unwrap();
         }
@@ -291,7 +290,7 @@ async fn no_word_to_adopt_stays_for_a_pool_that_has_no_room_for_its_first_worker
     pooled.adopt();
     pooled.0.reconcile().await.unwrap();
     assert!(!asked());
-    // One of them goes: it is none too many any more, whatever it says, and is looked at next.
+    // An older pool is deleted, so this one is no longer too many, and is looked at next.
     api.remove::<NodePool>(Some("team-blue"), "shop-older0");
     let goes: NodePool = api.read(Some("team-blue"), "shop-older0").unwrap();
     reconcile(&goes, api, place, (term, clock)).await.unwrap();
@@ -303,9 +302,9 @@ async fn no_word_to_adopt_stays_for_a_pool_that_has_no_room_for_its_first_worker
     assert!(!asked() && pooled.condition("Ready") == "CapacityMissing");
 }
 
-/// What is written is cut off at its end.
+/// The end of a long message is cut.
 #[tokio::test(start_paused = true)]
-async fn what_a_person_says_names_all_pools_that_it_waits_for_however_much_these_have_to_say() {
+async fn a_request_names_all_pools_despite_long_reasons() {
     let pooled = Pooled::settled(1).await;
     let names: Vec<String> = (0..12).map(|number| format!("shop-other{number}")).collect();
     for name in &names {
@@ -328,9 +327,9 @@ async fn what_a_person_says_names_all_pools_that_it_waits_for_however_much_these
     assert!(words.len() > told + "and 9 more)".len(), "there is room for all else: {words}");
 }
 
-/// Whoever has seen it before it was deleted lets it go all the same.
+/// A caller that saw the pool before its deletion forgets it too.
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_has_gone_is_forgotten() {
+async fn a_deleted_pool_is_forgotten() {
     let pooled = Pooled::settled(1).await;
     pooled.scale(0);
     let has_no_machine = |it: &Pooled| it.0.api.names("machines").iter().all(|name| !name.contains("-w"));
@@ -338,7 +337,7 @@ async fn a_pool_that_has_gone_is_forgotten() {
     let World { api, place, clock, term, .. } = &pooled.0;
     let known = pooled.there();
     let (uid, generation) = (known.metadata.uid.clone().unwrap(), known.metadata.generation.unwrap_or_default());
-    // Its status is written last.
+    // The status is written last.
     pooled.reconcile().await.unwrap();
     assert!(term.observed_generations().have(&uid, generation));
     api.remove::<NodePool>(Some("team-blue"), "shop-general");
@@ -347,7 +346,7 @@ async fn a_pool_that_has_gone_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_time_of_an_illness_passes_while_workers_are_newer_than_the_database() {
+async fn unhealthy_time_does_not_count_during_drift() {
     let mut pooled = Pooled::settled(2).await;
     let before = pooled.0.api.snapshot();
     pooled.scale(3);
@@ -360,7 +359,7 @@ async fn no_time_of_an_illness_passes_while_workers_are_newer_than_the_database(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_was_replaced_since_is_not_replaced_once_more() {
+async fn a_replaced_worker_is_not_replaced_again() {
     let mut pooled = Pooled::settled(2).await;
     let before = pooled.0.api.snapshot();
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
@@ -373,9 +372,9 @@ async fn a_worker_that_was_replaced_since_is_not_replaced_once_more() {
     assert_eq!(pooled.as_they_are(), there);
 }
 
-/// There is nothing that nobody knows: what the pool lacks is made.
+/// All VMs are known: the pool creates the missing worker.
 #[tokio::test(start_paused = true)]
-async fn where_a_worker_was_removed_since_the_others_stay_and_another_one_comes() {
+async fn a_removed_worker_is_replaced_after_a_restore() {
     let mut pooled = Pooled::settled(2).await;
     let before = pooled.0.api.snapshot();
     pooled.scale(1);
@@ -387,9 +386,9 @@ async fn where_a_worker_was_removed_since_the_others_stay_and_another_one_comes(
     pooled.is_consistent("two");
 }
 
-/// One that is known as begun alone, and serves, would be taken for half a VM.
+/// A worker whose record says only that it was begun, and which serves, could be taken for an incomplete VM.
 #[tokio::test(start_paused = true)]
-async fn in_a_database_of_while_workers_were_made_none_of_them_is_removed_or_made_twice() {
+async fn a_restore_during_creation_duplicates_no_worker() {
     let calls = {
         let pooled = Pooled::new(2).await;
         let mortal = Mortal::new(&pooled.0.api, None);
@@ -397,7 +396,7 @@ async fn in_a_database_of_while_workers_were_made_none_of_them_is_removed_or_mad
         mortal.calls()
     };
     let (mut drifted, tried) = (0, drawn("databases of while workers were made", (0..calls).collect()));
-    // Of a few that are drawn none may be one of those that have drifted.
+    // In a small draw there may be no point with newer VMs.
     let are_all = tried.len() == calls;
     for call in tried {
         let mut pooled = Pooled::new(2).await;
@@ -408,7 +407,7 @@ async fn in_a_database_of_while_workers_were_made_none_of_them_is_removed_or_mad
         pooled.until("two", |it| it.is_settled(2)).await;
         let (there, names) = (pooled.as_they_are(), pooled.workers());
         if names != ["shop-general-w1", "shop-general-w2"] {
-            // What was begun was made anew after the death: that is another story.
+            // The creation was repeated after the death, which is not this test.
             continue;
         }
         pooled.turned_back(before);
@@ -428,9 +427,9 @@ async fn in_a_database_of_while_workers_were_made_none_of_them_is_removed_or_mad
     assert!(drifted > 0 || !are_all);
 }
 
-/// It is nobody's, and no newer worker's: what the pool lacks is made.
+/// It belongs to no pool and is not newer: the pool creates the missing worker.
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_was_given_up_since_is_no_drift_and_stays_as_it_is() {
+async fn a_kept_vm_is_not_newer() {
     let mut pooled = Pooled::settled(2).await;
     pooled.keeps("shop-general-w2");
     let before = pooled.0.api.snapshot();

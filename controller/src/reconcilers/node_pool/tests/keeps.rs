@@ -1,4 +1,4 @@
-//! Workers whose VMs are kept: everything goes of them but those.
+//! Workers whose VMs are kept: everything else of them is removed.
 
 use fleet::hypervisor::{PowerState, Vm};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::objects::Removal;
 
 impl Pooled {
-    /// A person says what becomes of a worker's VM.
+    /// Sets what happens to a worker's VM, as the operator would.
     fn is_removed_by(&self, name: &str, removal: Removal) {
         let mut machine: Machine = self.0.api.read(Some("team-blue"), name).unwrap();
         machine.spec.removal = removal;
@@ -17,13 +17,13 @@ impl Pooled {
         self.is_removed_by(name, Removal::KeepVm);
     }
 
-    /// The VMs that are nobody's any more.
+    /// The VMs without a deployment.
     pub(super) fn kept(&self) -> Vec<Vm> {
         let is_nobodys = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment.is_nil());
         self.0.place.lock().vms.iter().map(|(vm, ..)| vm).filter(is_nobodys).cloned().collect()
     }
 
-    /// One VM is kept, of this worker, as whole as it was.
+    /// Checks that one VM of this worker is kept, unchanged.
     fn has_kept(&self, name: &str, what: &str) {
         let all = self.kept();
         let [kept] = &all[..] else { panic!("{what}: {all:?}") };
@@ -33,7 +33,7 @@ impl Pooled {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_worker_that_is_one_too_many_the_vm_is_kept_and_nothing_else() {
+async fn only_the_vm_of_a_worker_is_kept() {
     let pooled = Pooled::settled(2).await;
     let disks = |vm: Vm| vm.disks;
     let before = pooled.0.place.lock().vms.iter().map(|(vm, ..)| vm.clone()).find(|vm| vm.name == "shop-general-w2");
@@ -44,17 +44,17 @@ async fn of_a_worker_that_is_one_too_many_the_vm_is_kept_and_nothing_else() {
     assert_eq!(pooled.0.place.lock().changes[made..], ["shut_down", "connect", "release"]);
     pooled.has_kept("shop-general-w2", "one");
     assert_eq!(pooled.kept().pop().map(disks), before.map(disks));
-    // Its address too is somebody's again.
+    // Its address is released too.
     pooled.is_consistent("one");
-    // Whoever else goes is destroyed.
+    // VMs of other workers are destroyed.
     pooled.scale(0);
     pooled.until("none", |it| it.is_whole(0)).await;
     assert_eq!(pooled.kept().len(), 1);
 }
 
-/// Somebody else's finalizer keeps it here.
+/// A foreign finalizer keeps the Machine here.
 #[tokio::test(start_paused = true)]
-async fn its_machine_says_what_it_is_called_before_that_goes() {
+async fn the_machine_names_the_kept_vm() {
     let pooled = Pooled::settled(1).await;
     pooled.keeps("shop-general-w1");
     let mut machine: Machine = pooled.0.api.read(Some("team-blue"), "shop-general-w1").unwrap();
@@ -71,7 +71,7 @@ async fn its_machine_says_what_it_is_called_before_that_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_can_be_said_as_long_as_a_worker_leaves() {
+async fn the_removal_can_change_until_the_end() {
     for removal in [Removal::KeepVm, Removal::DestroyVm] {
         let pooled = Pooled::settled(2).await;
         let before = if removal == Removal::KeepVm { Removal::DestroyVm } else { Removal::KeepVm };
@@ -88,7 +88,7 @@ async fn it_can_be_said_as_long_as_a_worker_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_is_kept_outlives_its_pool_and_its_cluster() {
+async fn a_kept_vm_survives_pool_and_cluster() {
     let pooled = Pooled::settled(1).await;
     pooled.keeps("shop-general-w1");
     pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-general");
@@ -101,14 +101,14 @@ async fn a_vm_that_is_kept_outlives_its_pool_and_its_cluster() {
     pooled.sticks_to("shop-general-w1", true);
     pooled.goes_with_its_cluster().await;
     pooled.has_kept("shop-general-w1", "its cluster went");
-    // All else is gone.
+    // All else is deleted.
     let name = pooled.kept().pop().unwrap().name;
     pooled.0.place.lose(&name);
     pooled.0.is_clean("it went but for one VM");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_keeps_no_worker_and_loses_no_vm() {
+async fn a_lost_answer_loses_no_kept_vm() {
     async fn story(pooled: &Pooled, what: &str) {
         pooled.keeps("shop-general-w2");
         pooled.scale(1);

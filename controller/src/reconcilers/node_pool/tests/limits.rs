@@ -1,9 +1,9 @@
-//! What the Provider of a pool's cluster permits, and for whom there is room.
+//! The permissions and limits of a Provider, for the workers of a pool.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_for_which_there_is_no_room_at_all_asks_nobody() {
+async fn a_pool_without_room_makes_no_calls() {
     let pooled = Pooled::new(2).await;
     pooled.limited(3);
     pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
@@ -15,7 +15,7 @@ async fn a_pool_for_which_there_is_no_room_at_all_asks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_grows_no_further_than_the_limits_of_its_provider() {
+async fn a_pool_grows_within_its_providers_limits() {
     let pooled = Pooled::new(9).await;
     pooled.limited(5);
     pooled.until("held", |it| it.condition("Ready") == "CapacityMissing" && it.ready() == 2).await;
@@ -24,7 +24,7 @@ async fn a_pool_grows_no_further_than_the_limits_of_its_provider() {
     let words = pooled.message("Ready");
     assert!(words.contains("may have 5 nodes: 5 are taken, and 7 wanted"), "{words}");
     pooled.is_consistent("two of nine");
-    // What goes leaves room for what comes in its place.
+    // A removed worker leaves room for its replacement.
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
     pooled.until("anew", |it| it.workers() == ["shop-general-w2", "shop-general-w3"] && it.ready() == 2).await;
     pooled.scale(1);
@@ -32,7 +32,7 @@ async fn a_pool_grows_no_further_than_the_limits_of_its_provider() {
     pooled.scale(3);
     pooled.limited(6);
     pooled.until("three", |it| it.is_settled(3)).await;
-    // Fewer than there are: all of them stay.
+    // A lower limit removes no worker.
     pooled.limited(2);
     for _ in 0..3 {
         pooled.reconcile().await.unwrap();
@@ -41,9 +41,9 @@ async fn a_pool_grows_no_further_than_the_limits_of_its_provider() {
     assert!(pooled.is_settled(3));
 }
 
-/// All Machines that there are, of all clusters: not at each look at each pool.
+/// All Machines of all clusters, which are not read at each look.
 #[tokio::test(start_paused = true)]
-async fn what_others_have_is_read_only_where_something_may_be_made() {
+async fn other_clusters_are_read_for_new_workers_only() {
     async fn calls(pooled: &Pooled) -> usize {
         let before = pooled.0.api.calls();
         pooled.reconcile().await.unwrap();
@@ -80,11 +80,11 @@ async fn workers_are_replaced_within_the_limits() {
     pooled.is_consistent("replaced");
 }
 
-/// What a pool's addresses are limited by for endpoints and Services limits no worker.
+/// The limit of addresses for endpoints and Services does not apply to workers.
 #[tokio::test(start_paused = true)]
-async fn workers_are_replaced_however_many_addresses_for_services_their_namespace_has() {
+async fn limits_of_service_addresses_do_not_affect_workers() {
     let pooled = Pooled::settled(2).await;
-    // Its cluster has three.
+    // Its cluster has three such addresses.
     let mut addresses = crate::decisions::fixture::pool();
     addresses.spec.vips_per_namespace = Some(1);
     pooled.0.api.put(&addresses);
@@ -101,7 +101,7 @@ async fn workers_are_replaced_however_many_addresses_for_services_their_namespac
 }
 
 #[tokio::test(start_paused = true)]
-async fn pools_that_grow_at_the_same_time_share_what_there_is_room_for() {
+async fn concurrent_pools_share_the_room() {
     let pooled = Pooled::new(2).await;
     pooled.limited(5);
     let mut other = pool(2);
@@ -119,7 +119,7 @@ async fn pools_that_grow_at_the_same_time_share_what_there_is_room_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_is_not_allowed_any_more_keeps_its_workers_and_gets_no_further_ones() {
+async fn a_forbidden_namespace_keeps_its_workers() {
     let pooled = Pooled::new(2).await;
     pooled.until("two", |it| it.is_settled(2)).await;
     pooled.provider(|provider| provider.spec.allowed_namespaces.names.clear());
@@ -142,9 +142,9 @@ async fn a_namespace_that_is_not_allowed_any_more_keeps_its_workers_and_gets_no_
     pooled.until("allowed again", |it| it.is_settled(2)).await;
 }
 
-/// Others may have taken the room since the pool was judged, and who runs the Provider may have changed his mind.
+/// Since the check other clusters may have used the room, or the Provider may have changed.
 #[tokio::test(start_paused = true)]
-async fn each_further_worker_is_held_against_the_provider_as_it_is_by_then() {
+async fn each_worker_is_checked_against_the_current_provider() {
     let pooled = Pooled::new(0).await;
     let (there, permits) = (pooled.there(), crate::decisions::fixture::provider());
     let mut like = Machine::new("", crate::objects::fixture::worker());
@@ -162,7 +162,7 @@ async fn each_further_worker_is_held_against_the_provider_as_it_is_by_then() {
     refused("shop-general-w1", "may have 3 nodes: 3 are taken, and 1 wanted").await;
     pooled.provider(|provider| provider.spec.allowed_namespaces.names.clear());
     refused("shop-general-w2", "team-blue").await;
-    // It was so from the beginning: what is drawn takes the place of another one.
+    // The namespace was forbidden from the beginning: the new worker is a replacement.
     let mut forbids = permits.clone();
     forbids.spec.allowed_namespaces.names.clear();
     store(&forbids).draw(1, "shop-general-w3", None).await.unwrap();

@@ -1,10 +1,10 @@
-//! Workers that fall ill.
+//! Repair of unhealthy workers.
 
 use fleet::hypervisor::PowerState;
 
 use super::*;
 
-/// Until another worker takes the place of an ill one: as pools have it that say nothing.
+/// The default time before an unhealthy worker is replaced.
 const AFTER: Duration = Duration::from_secs(300);
 
 impl Pooled {
@@ -15,7 +15,7 @@ impl Pooled {
         pooled
     }
 
-    /// A worker's node says nothing any more.
+    /// The node of a worker stops reporting.
     fn silences(&self, name: &str) {
         self.0.place.lock().unready.insert(name.to_owned());
     }
@@ -25,14 +25,14 @@ impl Pooled {
         machine["status"]["phase"].as_str().unwrap().to_owned()
     }
 
-    /// So many workers, whole: each with its Machine, and none that was lost.
+    /// Whether there is this number of workers, each with its Machine, and no other Machine.
     pub(super) fn is_whole(&self, replicas: i64) -> bool {
         self.is_settled(replicas) && self.0.api.names("machines").len() as i64 == 3 + replicas
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_is_off_gone_or_says_nothing_is_repaired_after_its_time() {
+async fn an_unhealthy_worker_is_repaired_after_its_time() {
     type Ill<'a> = (&'a str, &'a dyn Fn(&Pooled));
     let ills: [Ill<'_>; 3] = [
         ("off", &|it| it.0.place.change("shop-general-w1", |vm| vm.power = PowerState::Off)),
@@ -57,7 +57,7 @@ async fn a_worker_that_is_off_gone_or_says_nothing_is_repaired_after_its_time() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_recovers_in_time_or_takes_no_pods_by_a_persons_wish_stays() {
+async fn recovered_and_cordoned_workers_stay() {
     let pooled = Pooled::settled(2).await;
     for _ in 0..4 {
         pooled.silences("shop-general-w1");
@@ -68,14 +68,14 @@ async fn who_recovers_in_time_or_takes_no_pods_by_a_persons_wish_stays() {
     pooled.0.place.lock().cordoned.insert("shop-general-w2".to_owned());
     pooled.for_seconds(1200).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
-    // The time of its illness begins with that, and not when it was cordoned.
+    // The unhealthy time begins now, not with the cordon.
     pooled.silences("shop-general-w2");
     pooled.for_seconds(100).await;
     assert_eq!(pooled.phase("shop-general-w2"), "Running");
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_are_ill_nothing_is_done_and_with_few_it_goes_on() {
+async fn repair_stops_while_all_are_unhealthy() {
     let pooled = Pooled::settled(3).await;
     for name in pooled.workers() {
         pooled.silences(&name);
@@ -91,16 +91,16 @@ async fn where_all_are_ill_nothing_is_done_and_with_few_it_goes_on() {
     assert_eq!(pooled.condition("Repairable"), "FewUnhealthy");
 }
 
-/// VMs that nobody sees all at once, such as those of an account that lost a right, with nodes that say nothing either.
+/// All VMs disappear at once, as for an account that lost a privilege, and their nodes do not report.
 #[tokio::test(start_paused = true)]
-async fn vms_that_are_all_gone_are_not_made_anew_before_somebody_has_looked() {
+async fn missing_vms_of_all_workers_are_not_replaced() {
     let pooled = Pooled::settled(3).await;
     for name in pooled.workers() {
         pooled.0.place.lose(&name);
     }
     pooled.for_seconds(3600).await;
     assert_eq!((pooled.condition("Repairable").as_str(), pooled.workers().len()), ("TooManyUnhealthy", 0));
-    // A person wants them made anew.
+    // The operator wants them replaced.
     for name in ["shop-general-w1", "shop-general-w2", "shop-general-w3"] {
         pooled.0.api.remove::<Machine>(Some("team-blue"), name);
     }
@@ -108,7 +108,7 @@ async fn vms_that_are_all_gone_are_not_made_anew_before_somebody_has_looked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nobody_answers_nobody_is_ill_and_the_time_begins_anew() {
+async fn an_outage_restarts_the_unhealthy_time() {
     let pooled = Pooled::settled(3).await;
     let away: [&dyn Fn(bool); 2] =
         [&|away| pooled.0.place.lock().is_away = away, &|away| pooled.0.place.lock().is_silent = away];
@@ -129,7 +129,7 @@ async fn while_nobody_answers_nobody_is_ill_and_the_time_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_repair_is_off_or_the_cluster_paused_nothing_is_repaired() {
+async fn without_repair_or_paused_nothing_is_repaired() {
     let pooled = Pooled::settled(2).await;
     pooled.want(|pool| pool.repair.after_seconds = 0);
     pooled.0.place.lose("shop-general-w1");
@@ -147,15 +147,15 @@ async fn where_repair_is_off_or_the_cluster_paused_nothing_is_repaired() {
     cluster = serde_json::from_value(pooled.0.api.object("tenantclusters")).unwrap();
     cluster.spec.paused = false;
     pooled.0.api.put(&cluster);
-    // It was off for longer than it may be, and has its time to come back.
+    // It was off for longer than the limit, and gets its time to return.
     pooled.for_seconds(100).await;
     assert_eq!(pooled.phase("shop-general-w1"), "Running");
     pooled.until("repaired", |it| it.is_whole(2)).await;
 }
 
-/// Who goes on after a lost answer, or in the place of a controller that has died, repairs once, and makes no VM a second time.
+/// After a lost answer, or the death of a controller, a worker is repaired once, and no VM is created twice.
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_repairs_nobody_twice() {
+async fn a_lost_answer_repairs_no_worker_twice() {
     async fn story(pooled: &Pooled, what: &str) {
         pooled.0.place.change("shop-general-w1", |vm| vm.power = PowerState::Off);
         pooled.until(what, |it| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
@@ -168,9 +168,9 @@ async fn a_lost_answer_repairs_nobody_twice() {
     with_vm_faults(changes, begun, story).await;
 }
 
-/// A database that was turned back has the times of then.
+/// A restored database has old times.
 #[tokio::test(start_paused = true)]
-async fn how_long_a_worker_was_ill_before_this_term_does_not_count() {
+async fn unhealthy_time_before_the_term_does_not_count() {
     let mut pooled = Pooled::settled(2).await;
     pooled.silences("shop-general-w1");
     pooled.reconcile().await.unwrap();
@@ -181,16 +181,16 @@ async fn how_long_a_worker_was_ill_before_this_term_does_not_count() {
     tokio::time::sleep(2 * AFTER).await;
     let clock = pooled.0.clock.clone();
     pooled.0.term = Term::elected("controller after a restore", clock.clone(), clock.now());
-    // It is not renewed, and ends while rounds are gone.
+    // The time is not renewed, and its end comes during the rounds.
     let _ = pooled.reconcile().await;
     assert_eq!(pooled.phase("shop-general-w1"), "Running");
     pooled.0.term = Term::unlimited("controller two");
     pooled.until("repaired", |it| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
 }
 
-/// Nor does it stay noted of a worker that is well, or at which nobody can look.
+/// The time is also removed from a healthy worker, or one that cannot be looked at.
 #[tokio::test(start_paused = true)]
-async fn a_time_of_before_this_term_is_taken_away() {
+async fn unhealthy_times_of_former_terms_are_removed() {
     for is_silent in [false, true] {
         let mut pooled = Pooled::settled(2).await;
         pooled.silences("shop-general-w1");

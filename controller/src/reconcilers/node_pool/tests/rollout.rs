@@ -1,4 +1,4 @@
-//! Workers that are outdated, and replaced.
+//! Replacement of outdated workers.
 
 use super::*;
 use crate::decisions::fixture::image;
@@ -6,7 +6,7 @@ use crate::decisions::fixture::image;
 const NEWER: &str = "kaas-tenant-0.3.0";
 
 impl Pooled {
-    /// The cluster's control nodes have come to a newer image for good: what an upgrade leaves once it is committed.
+    /// The control-plane nodes run a newer image: the state after the commit of an upgrade.
     pub(super) fn commits(&self) {
         let digest = self.has_newer();
         let mut cluster = self.cluster();
@@ -16,7 +16,7 @@ impl Pooled {
         self.0.api.put(&cluster);
     }
 
-    /// There is a newer image; its digest.
+    /// Creates a newer image, and returns its digest.
     fn has_newer(&self) -> String {
         let mut newer = image(NEWER, "0.3.0");
         newer.spec.digest = format!("sha256:{}", "0c".repeat(32));
@@ -45,7 +45,7 @@ impl Pooled {
         all && self.condition("UpToDate") == "Current" && status["updatedReplicas"] == replicas
     }
 
-    /// The fewest workers that took pods, and the most VMs of them, while something was done.
+    /// Runs work, and returns the fewest schedulable workers and the most VMs during it.
     async fn watched(&self, does: impl Future<Output = ()>) -> (usize, usize) {
         let (mut fewest, mut most) = (usize::MAX, 0);
         tokio::pin!(does);
@@ -60,10 +60,10 @@ impl Pooled {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_follow_the_image_of_their_cluster_once_it_is_committed() {
+async fn workers_follow_the_committed_image() {
     let pooled = Pooled::new(3).await;
     pooled.until("three", |it| it.is_settled(3)).await;
-    // A person names it, and the control nodes are swapped: it is not committed yet.
+    // The operator names the image, and the control-plane nodes are swapped, without a commit.
     pooled.has_newer();
     let mut cluster = pooled.cluster();
     cluster.spec.image = Some(NEWER.to_owned());
@@ -83,7 +83,7 @@ async fn workers_follow_the_image_of_their_cluster_once_it_is_committed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_further_vm_as_many_go_as_may_be_missing() {
+async fn without_surge_the_allowed_number_is_missing() {
     let pooled = Pooled::new(4).await;
     pooled.until("four", |it| it.is_settled(4)).await;
     pooled.want(|pool| (pool.rollout.max_surge, pool.rollout.max_unavailable) = (0, 2));
@@ -94,7 +94,7 @@ async fn without_a_further_vm_as_many_go_as_may_be_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_class_label_or_taint_replaces_workers_and_another_pause_does_not() {
+async fn class_labels_and_taints_replace_workers() {
     let pooled = Pooled::new(1).await;
     pooled.until("one", |it| it.is_settled(1)).await;
     let changes: [(&str, &dyn Fn()); 3] = [
@@ -109,7 +109,7 @@ async fn another_class_label_or_taint_replaces_workers_and_another_pause_does_no
         }),
     ];
     for (number, (what, change)) in (1..).zip(changes) {
-        // Whoever has paused it waits.
+        // A paused rollout waits.
         pooled.want(|pool| pool.rollout.paused = true);
         change();
         pooled.for_seconds(600).await;
@@ -127,7 +127,7 @@ async fn another_class_label_or_taint_replaces_workers_and_another_pause_does_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_scaled_while_it_is_replaced_ends_with_as_many_as_are_wanted_and_all_new() {
+async fn scaling_during_a_rollout_ends_with_new_workers() {
     for (wanted, floor) in [(4, 3), (1, 1)] {
         let pooled = Pooled::new(3).await;
         pooled.until("three", |it| it.is_settled(3)).await;
@@ -149,7 +149,7 @@ async fn a_pool_that_is_scaled_while_it_is_replaced_ends_with_as_many_as_are_wan
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_deleted_while_it_is_replaced_leaves_nothing() {
+async fn deletion_during_a_rollout_leaves_nothing() {
     let pooled = Pooled::new(3).await;
     pooled.until("three", |it| it.is_settled(3)).await;
     pooled.commits();
@@ -170,7 +170,7 @@ async fn a_pool_that_is_deleted_while_it_is_replaced_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_falls_ill_while_others_are_replaced_does_not_let_too_many_go() {
+async fn an_unhealthy_worker_counts_as_missing() {
     let pooled = Pooled::new(3).await;
     pooled.until("three", |it| it.is_settled(3)).await;
     pooled.0.place.lock().unready.insert("shop-general-w2".to_owned());
@@ -180,9 +180,9 @@ async fn a_worker_that_falls_ill_while_others_are_replaced_does_not_let_too_many
     assert_eq!(pooled.images(), [NEWER; 3]);
 }
 
-/// Who goes on after a lost answer replaces each once, and never lets more go than may be missing.
+/// After a lost answer each worker is replaced once, and never more are missing than allowed.
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_replaces_nobody_twice() {
+async fn a_lost_answer_replaces_no_worker_twice() {
     async fn story(pooled: &Pooled, what: &str) {
         pooled.commits();
         let (fewest, most) = pooled.watched(pooled.until(what, |it| it.is_updated(2))).await;
@@ -195,7 +195,7 @@ async fn a_lost_answer_replaces_nobody_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_are_spread_over_zones_and_those_that_take_their_places_as_well() {
+async fn workers_and_replacements_spread_over_zones() {
     let pooled = Pooled::new(4).await;
     pooled.until("four", |it| it.is_settled(4)).await;
     let zones = || {
@@ -219,7 +219,7 @@ async fn workers_are_spread_over_zones_and_those_that_take_their_places_as_well(
     pooled.commits();
     pooled.until("updated", |it| it.is_updated(4)).await;
     assert!(even(zones()), "{:?}", zones());
-    // What is there stays where it is; what comes is where the pool is now.
+    // Existing workers stay where they are. New ones are in the pool's present zones.
     pooled.want(|pool| (pool.zones, pool.replicas) = (vec!["b".to_owned()], 5));
     pooled.until("five", |it| it.is_updated(5)).await;
     let mut all = zones();
@@ -227,9 +227,9 @@ async fn workers_are_spread_over_zones_and_those_that_take_their_places_as_well(
     assert_eq!(all, ["a", "a", "b", "b", "b"]);
 }
 
-/// Who went would have no successor.
+/// A removed worker would get no replacement.
 #[tokio::test(start_paused = true)]
-async fn where_more_is_taken_than_there_may_be_nobody_is_replaced_or_repaired() {
+async fn beyond_the_limits_no_worker_is_replaced() {
     let pooled = Pooled::new(2).await;
     pooled.limited(5);
     pooled.until("two", |it| it.is_settled(2)).await;
@@ -256,9 +256,9 @@ async fn where_more_is_taken_than_there_may_be_nobody_is_replaced_or_repaired() 
     assert_eq!(fewest, 1);
 }
 
-/// Nobody of it is outdated: what is made there is made for who is ill alone.
+/// No worker is outdated: only an unhealthy one would be replaced.
 #[tokio::test(start_paused = true)]
-async fn in_a_pool_that_is_whole_who_is_ill_stays_where_more_is_taken_than_there_may_be() {
+async fn beyond_the_limits_no_worker_is_repaired() {
     let pooled = Pooled::new(2).await;
     pooled.limited(5);
     pooled.until("two", |it| it.is_settled(2)).await;
@@ -277,7 +277,7 @@ async fn in_a_pool_that_is_whole_who_is_ill_stays_where_more_is_taken_than_there
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_loses_its_room_while_one_leaves_loses_no_other_one() {
+async fn lost_room_removes_only_the_leaving_worker() {
     let pooled = Pooled::new(2).await;
     pooled.limited(5);
     pooled.until("two", |it| it.is_settled(2)).await;

@@ -1,6 +1,6 @@
-//! VMs of control nodes that are newer than the control cluster's database are taken as they are, by a person's word. The nodes themselves
-//! say in which VM each of them runs, to whoever shows the deployer's key; what is kept of them follows from that, and what is pinned from
-//! what they run. It may be broken off anywhere and is done again then: the last thing that is written is what is kept.
+//! Adopts VMs of control-plane nodes that are newer than the control cluster's database, once the operator asks for it. The nodes
+//! report in which VM each of them runs, to the holder of the deployer's key. The record follows from that, and the resolved
+//! image and size from what they run. An interrupted adoption is repeated: the record is written last.
 
 use std::collections::BTreeSet;
 
@@ -22,23 +22,24 @@ use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, TenantClu
 use crate::reach::kinds;
 use crate::records::{deployment_of, deployment_record};
 
-/// What has become of swaps that nodes have prepared, or failed to, and that a person wants cancelled.
+/// The result of cancelling swaps that nodes have prepared, or failed to prepare.
 pub(super) enum CancelResult {
     /// None is left.
     All,
-    /// Of which it is not cancelled, and why.
+    /// Swaps that were not cancelled, with the reason.
     Refused(String),
-    /// Nobody knows whether there are some, and why: it is tried again.
+    /// It is unknown whether there are any, with the reason. The next look tries again.
     Waits(String),
-    /// Something else is wanted of the cluster meanwhile, or all that lasts is to end.
+    /// The desired state has changed, or the term is closing.
     Otherwise,
 }
 
 impl Reconciler<'_> {
-    /// Takes the VMs of control nodes as they are.
+    /// Adopts the VMs of control-plane nodes.
     ///
     /// # Errors
-    /// The inner one, in words: why they cannot be taken. Nothing was written then, and swaps of nodes that were ended stay so.
+    /// Outer error: a call failed. Inner error, for the operator: why they cannot be adopted. Then nothing was written, but swaps
+    /// of nodes that were ended stay so.
     pub(super) async fn adopts(
         &self,
         cluster: &TenantCluster,
@@ -82,11 +83,11 @@ impl Reconciler<'_> {
         }
         let deployment = deployment_of(deployment.lease, &name, &kept).map_err(anyhow::Error::from)?;
         self.note(cluster, &[], |status| status.deployment = Some(deployment.clone())).await?;
-        log::info!("{name}: the VMs of its control nodes were adopted");
+        log::info!("{name}: the VMs of its control-plane nodes were adopted");
         Ok(Ok(()))
     }
 
-    /// Cancels what control nodes are ready for, make ready for, or have failed to, where no Operation leads to its end.
+    /// Cancels swaps that control-plane nodes have prepared, are preparing, or failed to prepare, if no Operation can end them.
     pub(super) async fn cancels_prepared(
         &self,
         cluster: &TenantCluster,
@@ -105,7 +106,7 @@ impl Reconciler<'_> {
             let said = operator.told(&vms).await;
             anyhow::Ok((vms, said))
         });
-        // Who wants something else meanwhile waits for no node that is silent.
+        // A change of the desired state ends the wait for a silent node.
         let asked = tokio::select! {
             asked = self.within(JUDGING, asking) => asked?,
             () = self.until_superseded(cluster) => return Ok(CancelResult::Otherwise),
@@ -124,13 +125,15 @@ impl Reconciler<'_> {
         }
         if !silent.is_empty() {
             let silent = silent.join("; ");
-            return Ok(CancelResult::Waits(format!("not all control nodes say what they are ready for: {silent}")));
+            return Ok(CancelResult::Waits(format!(
+                "not all control-plane nodes say what they are ready for: {silent}"
+            )));
         }
         let left = left_prepared(told, &self.operations(cluster).await?);
         let Some(words) = may_cancel(&left, &vms, cluster) else { return Ok(CancelResult::All) };
         let why = match self.within(JUDGING, Box::pin(operator.ends_swaps(&left))).await? {
             Some(Ok(())) => {
-                log::warn!("{name}: it is cancelled by a person's word: {words}");
+                log::warn!("{name}: it is cancelled at the operator's request: {words}");
                 return Ok(CancelResult::All);
             }
             Some(Err(error)) => format!("{error:#}"),
@@ -139,8 +142,7 @@ impl Reconciler<'_> {
         Ok(CancelResult::Refused(format!("{words}. It is not cancelled yet: {why}")))
     }
 
-    /// What is kept of control nodes that run in the VMs that are there, with these, and with what each node says of itself: that it runs in
-    /// its one.
+    /// The record of control-plane nodes in the existing VMs, these VMs, and the report of each node, which must name its VM.
     async fn proved(
         &self,
         cluster: &TenantCluster,
@@ -160,7 +162,7 @@ impl Reconciler<'_> {
     }
 }
 
-/// The authority that the VMs show of all nodes that run, which is the one that the cluster has formed with, if that is noted.
+/// The CA that the VMs of all running nodes show. It must be that with which the cluster has formed, if that is recorded.
 async fn shown(opened: &ProviderSession, kept: &DeploymentRecord, vms: &[Vm]) -> anyhow::Result<Fingerprint> {
     let mut all = BTreeSet::new();
     let runs = |vm: &&Vm| vm.power == PowerState::On && kept.nodes.iter().any(|node| node.bios_uuid == Some(vm.uuid()));
@@ -168,20 +170,20 @@ async fn shown(opened: &ProviderSession, kept: &DeploymentRecord, vms: &[Vm]) ->
         let shown = opened.hypervisor.fingerprints(&vm.reference).await?;
         all.insert(shown.with_context(|| format!("{vm} shows no cluster yet"))?.ca);
     }
-    ensure!(all.len() == 1, "the VMs of its control nodes show {} different authorities", all.len());
-    let shown = all.into_iter().next().context("no VM of a control node is there")?;
+    ensure!(all.len() == 1, "the VMs of its control-plane nodes show {} different CAs", all.len());
+    let shown = all.into_iter().next().context("there is no VM of a control-plane node")?;
     ensure!(
         kept.ca_fingerprint.is_none_or(|noted| noted == shown),
-        "the VMs of its control nodes show the authority {shown}, and the cluster has formed with another one"
+        "the VMs of its control-plane nodes show the CA {shown}, and the cluster has formed with another one"
     );
     Ok(shown)
 }
 
 fn not_all_asked() -> String {
-    format!("the control nodes were not all asked within {} s", JUDGING.as_secs())
+    format!("the control-plane nodes were not all asked within {} s", JUDGING.as_secs())
 }
 
-/// How large the VM of a node is.
+/// The size of a node's VM.
 fn size_of(node: &Node, vms: &[Vm]) -> Option<ControlPlaneSize> {
     let size = vms.iter().find(|vm| vm.is_named(node.holder))?.size?;
     Some(ControlPlaneSize { processors: size.processors, memory_mib: u32::try_from(size.memory).ok()? })

@@ -1,6 +1,5 @@
-//! VMs of control nodes that are newer than the control cluster's database, which was restored from a snapshot: what is kept of them says
-//! too little, and whoever went by it would do again what was done since, or undo it. So nothing is done, until a person has them taken as
-//! they are.
+//! VMs of control-plane nodes that are newer than the control cluster's database, which was restored from a snapshot. The stored
+//! record is incomplete: acting on it would repeat or undo later changes. So nothing is done until the operator has them adopted.
 
 use fleet::control_plane::{DeployStatus, Guests};
 use fleet::hypervisor::Vm;
@@ -22,19 +21,19 @@ use crate::reach::kinds;
 use crate::records::deployment_record;
 use crate::term::ObservedGenerations;
 
-/// Of so many pools it is said beside their names why a person's word waits for them: there is to be room for all else.
+/// The number of pools whose reason is in the message, to leave room for the rest.
 const REASONS: usize = 3;
 
-/// What comes of VMs that are newer than the database, and of a person's word to adopt what is there.
+/// The result of a check for VMs that are newer than the database, and for the operator's request to adopt.
 pub(in crate::reconcilers::tenant_cluster) enum Drift {
     /// Nothing else is done before the next look.
     Ends(StepOutcome),
-    /// All else is done. Why the word stays, for people; none where there is none.
+    /// All else is done. Contains why the operator's request is still open. `None` without a request.
     Passes(Option<String>),
 }
 
 impl Reconciler<'_> {
-    /// What is done where VMs are newer than the database, or a person has asked for them to be adopted.
+    /// Handles VMs that are newer than the database, and the operator's request to adopt.
     pub(in crate::reconcilers::tenant_cluster) async fn drifts(
         &self,
         cluster: &TenantCluster,
@@ -45,14 +44,14 @@ impl Reconciler<'_> {
         let drifted = match drifted(newer) {
             None if !is_to_adopt(cluster) => return Ok(Drift::Passes(None)),
             None => match self.cancels_prepared(cluster, deployment, (opened, guests)).await? {
-                // What nodes are only ready for no VM shows.
+                // A swap that nodes have only prepared is not visible in their VMs.
                 CancelResult::All => return self.ends_adoption(cluster, deployment, (opened, seen)).await,
                 CancelResult::Waits(why) => return Ok(waits(&why)),
                 CancelResult::Otherwise => return Ok(Drift::Ends(StepOutcome::RequeueNow)),
                 CancelResult::Refused(words) => words,
             },
             Some(words) => {
-                // Whoever is told to adopt them is not refused for what they are then.
+                // These VMs cannot be adopted as they are, so the message does not suggest it.
                 let refused = match are_bare(newer) {
                     true => why_not_adopted(self.ahead(cluster, opened).await?.as_deref()),
                     false => None,
@@ -61,9 +60,9 @@ impl Reconciler<'_> {
                     Some(why) => format!("{words}. {why}"),
                     None if !is_to_adopt(cluster) => may_adopt(&words, cluster),
                     None => match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
-                        // What is left is seen by the next look: the word is taken away once that is nothing.
+                        // The next look finds what is left, and ends the request if there is nothing.
                         Ok(()) => return Ok(Drift::Ends(StepOutcome::RequeueNow)),
-                        // It stays asked for: what is in the way may pass by itself, and may be mended.
+                        // The request stays open: the obstacle may pass, or the operator fixes it.
                         Err(why) => format!("{words}. They are not adopted yet: {why}"),
                     },
                 }
@@ -72,14 +71,14 @@ impl Reconciler<'_> {
         self.report_drift(cluster, machines, seen, drifted).await.map(Drift::Ends)
     }
 
-    /// Takes the word away once nothing is left to adopt. Workers are their pools' to adopt, which say so once they have looked at them.
+    /// Ends the request once nothing is left to adopt. Workers are adopted by their pools, which report it after a look.
     async fn ends_adoption(
         &self,
         cluster: &TenantCluster,
         deployment: &Deployment,
         (opened, seen): (&ProviderSession, &DeployStatus),
     ) -> Result<Drift, ReconcileError> {
-        // Before they are listed: one may be looked at meanwhile, and what is listed of it is of before.
+        // Read before the list: a pool may be looked at in between, and its listed status is from before that.
         let looks = self.term.observed_generations();
         let pools = self.pools(cluster).await?;
         let mut awaited = Vec::new();
@@ -104,8 +103,8 @@ impl Reconciler<'_> {
         Ok(Drift::Ends(StepOutcome::RequeueNow))
     }
 
-    /// Why control nodes that have VMs and run in none are not given up: their data disks may be on their way, and not by a swap whose journal
-    /// says so, or that nobody could look for them. Of these nothing is newer where no other node has moved. None where there are no such nodes.
+    /// Why control-plane nodes that have VMs, but run in none, are not given up. A swap may be moving their data disks, or the
+    /// VMs cannot be listed. No VM counts as newer there, as long as no other node has moved. `None` without such nodes.
     async fn without_disk(
         &self,
         cluster: &TenantCluster,
@@ -121,11 +120,11 @@ impl Reconciler<'_> {
         self.term.ensure_active()?;
         Ok(match vms {
             Ok(vms) => without_disk(&kept, &vms),
-            Err(error) => Some(format!("nobody could look for VMs: {}", shortened(&error.to_string()))),
+            Err(error) => Some(format!("VMs could not be listed: {}", shortened(&error.to_string()))),
         })
     }
 
-    /// Says that VMs are newer than what is kept of them.
+    /// Writes that VMs are newer than the record.
     async fn report_drift(
         &self,
         cluster: &TenantCluster,
@@ -134,19 +133,18 @@ impl Reconciler<'_> {
         words: String,
     ) -> Result<StepOutcome, ReconcileError> {
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        let adopts = waits_for(cluster, "this is in the way");
+        let adopts = waits_for(cluster, "this blocks it");
         self.say(cluster, machines, seen, OperationPhase::Drifted(words), is_at_hand, adopts).await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
-    /// Takes away that a person has asked for VMs to be adopted: it is noted.
+    /// Removes the annotation that requests the adoption.
     async fn remove_adopt_annotation(&self, cluster: &TenantCluster) -> Result<(), ReconcileError> {
         let Some(now) = self.find(cluster).await?.filter(is_to_adopt) else { return Ok(()) };
         kinds::remove_annotation(self.objects, &now, ADOPT).await.attempting("taking away that VMs are to be adopted")
     }
 
-    /// The VMs that are newer than what is kept of the cluster, or than the journal of a swap that is open; none at all where the place
-    /// does not say.
+    /// The VMs that are newer than the cluster's record, or than the journal of an open swap. `None` if the VMs cannot be listed.
     pub(in crate::reconcilers::tenant_cluster) async fn newer(
         &self,
         cluster: &TenantCluster,
@@ -162,7 +160,7 @@ impl Reconciler<'_> {
         self.ahead(cluster, opened).await
     }
 
-    /// The VMs that are newer than the journal of a swap that is open; none at all where the place does not say.
+    /// The VMs that are newer than the journal of an open swap. `None` if they cannot be listed.
     async fn ahead(
         &self,
         cluster: &TenantCluster,
@@ -176,9 +174,9 @@ impl Reconciler<'_> {
     }
 }
 
-/// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,
-/// for what it says then may be of before the database was turned back. None where they are not, and for one that is one too many among all of
-/// its cluster: it is not looked at for as long as it is one.
+/// Why workers of a pool may be newer than the database. The pool says so, its last look failed, or it was not looked at in this
+/// term. Without a look its status may be from before a restore. `None` if they are not, or if the pool is one too many for its
+/// cluster: such a pool is not looked at.
 fn awaits(pool: &NodePool, all: &[NodePool], looks: &ObservedGenerations) -> Option<String> {
     let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
     let is_known = looks.have(uid, generation.unwrap_or_default());
@@ -191,14 +189,14 @@ fn awaits(pool: &NodePool, all: &[NodePool], looks: &ObservedGenerations) -> Opt
     if says(NodePoolReason::TooMany) && is_one_too_many(pool, all) {
         return None;
     }
-    // One that goes and has no worker is looked at no more.
+    // A pool without workers that is being deleted is no longer looked at.
     let is_unknown = !is_known && pool.metadata.deletion_timestamp.is_none();
     if !is_unknown && !says(NodePoolReason::NotReached) {
         return None;
     }
     let why = ready.filter(|ready| ready.status != ConditionStatus::True);
     let why = why.map(|ready| format!(", {}, {}", ready.reason, shortened(&ready.message))).unwrap_or_default();
-    Some(format!("nobody has looked at its workers yet{why}"))
+    Some(format!("its workers were not looked at yet{why}"))
 }
 
 fn waits(why: &str) -> Drift {

@@ -1,7 +1,7 @@
-//! VMs of control nodes that are newer than the control cluster's database, as where that was restored from a snapshot: they are found and
-//! told (`drift.rs`), and taken as they are by a person's word (`adopt.rs`), by what the nodes themselves say, whose open swaps are ended
-//! then (`nodes.rs`); `words.rs` has what is said meanwhile. What it is judged by is [`crate::decisions`]' own. Workers are their pools' to
-//! adopt.
+//! VMs of control-plane nodes that are newer than the control cluster's database, as after its restore. `drift.rs` finds and
+//! reports them, and `adopt.rs` adopts them at the operator's request, from the reports of the nodes. `nodes.rs` calls the nodes,
+//! and ends their open swaps. `words.rs` has the messages. The decisions are in [`crate::decisions`]. Workers are adopted by
+//! their pools.
 
 mod adopt;
 mod drift;

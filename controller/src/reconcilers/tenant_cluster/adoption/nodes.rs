@@ -1,4 +1,4 @@
-//! What adoption asks of the nodes: in which VMs they run, and that swaps which no journal leads to the end of are ended.
+//! The calls to nodes during an adoption: in which VMs they run, and the end of swaps that no journal can end.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use futures_util::future::join_all;
 use super::super::operations::UpgradeContext;
 use crate::decisions::{is_lost, power_of};
 
-/// How long a node may take to say how it is.
+/// The limit for a node's report.
 const ANSWERS: Duration = Duration::from_secs(30);
 
 impl UpgradeContext<'_> {
-    /// What each control node says of itself, once it says that it runs in the VM that is kept of it. One that has no VM which holds a data
-    /// disk is lost, and stays as it is noted: it is not waited for, and may not answer from elsewhere.
+    /// The report of each control-plane node, which must name its recorded VM. A node without a VM that has a data disk is lost,
+    /// and its record stays. The adoption does not wait for it, and it must not answer from elsewhere.
     ///
     /// # Errors
-    /// Which one does not say so, or does not answer; or the cluster's API lists control nodes that were not made for it.
+    /// A node does not answer, or names another VM; or the cluster's API lists control-plane nodes that were not made for it.
     pub(super) async fn proved(&self, vms: &[Vm]) -> anyhow::Result<Vec<Node>> {
         self.nodes.control_nodes().await?;
         let mut said = Vec::new();
@@ -45,16 +45,16 @@ impl UpgradeContext<'_> {
             let is_final = told.swap.as_ref().is_none_or(|swap| swap.stage != Stage::Taken);
             anyhow::ensure!(
                 is_final || told.healthy.is_some(),
-                "{name} runs in a new VM that is not final, and is not found good: mend what it says, and it becomes final with the others"
+                "{name} runs in a new VM that is not final, and is not healthy: fix what it says, and it becomes final with the others"
             );
             said.push(told);
         }
         Ok(said)
     }
 
-    /// What each control node says of itself, or why it does not. One that is lost is not asked, nor one of which nobody knows whether it
-    /// runs, as where its host is dead: nobody waits for these. One that is off or suspended is not asked either, and is waited for: one that is
-    /// off is powered on, and a person has the other one go on.
+    /// The report of each control-plane node, or its error. A lost node is not called, nor one whose power state is unknown, as
+    /// on a dead host: the caller does not wait for these. A node that is off or suspended is an error without a call. `fleet`
+    /// powers on one that is off, and the operator resumes a suspended one.
     pub(in crate::reconcilers::tenant_cluster) async fn told(&self, vms: &[Vm]) -> Vec<anyhow::Result<Node>> {
         let powers = self.kept.nodes.iter().filter_map(|node| Some((node, power_of(node, vms)?)));
         let asked = powers.filter(|(_, power)| *power != PowerState::Unknown);
@@ -73,17 +73,17 @@ impl UpgradeContext<'_> {
         Ok(told)
     }
 
-    /// Ends the swaps that are open on these nodes, of which no journal is believed any more: a node that runs in its new VM stays there for
-    /// good, and one that was to leave its VM stays in that. While one is open a node takes part in no other one.
+    /// Ends the open swaps of these nodes, whose journal is outdated. A node that runs in its new VM stays there, and one that
+    /// was to leave its VM stays in that. A node with an open swap takes part in no other one.
     ///
     /// # Errors
-    /// Which one is not ended, and why. Others may be.
+    /// A node whose swap was not ended, with the reason. Others may have been ended.
     pub(super) async fn ends_swaps(&self, said: &[Node]) -> anyhow::Result<()> {
         for node in said {
             let name = &node.node;
             let Some(swap) = &node.swap else { continue };
             let address = self.kept.node(name).with_context(|| format!("there is no node {name}"))?.address;
-            // What changes something goes by what is at hand.
+            // Changes use a current kubeconfig.
             Nodes::ready(&self.nodes).await?;
             let asked = match swap.stage {
                 Stage::Taken => self.nodes.commit(address, swap.id).await,

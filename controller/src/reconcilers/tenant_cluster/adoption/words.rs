@@ -1,22 +1,22 @@
-//! What is said of a person's word to adopt what is there, for as long as it stays.
+//! The messages about the operator's request to adopt, while it is open.
 
 use crate::decisions::is_to_adopt;
 use crate::objects::{ADOPT, TenantCluster};
 
-/// So many characters of a reason are said beside others': the whole of it stands where it comes from.
+/// The number of characters of a reason that is quoted. Its source has the whole text.
 const MOST: usize = 120;
 
-/// Why a person's word to adopt what is there stays where nobody could look whether VMs are newer; none where there is none.
+/// Why the operator's request stays open while VMs cannot be listed. `None` without a request.
 pub(in crate::reconcilers::tenant_cluster) fn waits_for_a_look(cluster: &TenantCluster) -> Option<String> {
-    waits_for(cluster, "nobody could look for the VMs of its control nodes")
+    waits_for(cluster, "the VMs of its control-plane nodes could not be listed")
 }
 
-/// The same for this reason.
+/// As `waits_for_a_look`, for this reason.
 pub(in crate::reconcilers::tenant_cluster) fn waits_for(cluster: &TenantCluster, why: &str) -> Option<String> {
     is_to_adopt(cluster).then(|| stays(why))
 }
 
-/// What is said, after why a person's word stays, if there is one.
+/// A message, after why the operator's request is still open, if there is one.
 pub(in crate::reconcilers::tenant_cluster) fn after_word(adopts: Option<&str>, words: &str) -> String {
     match adopts {
         Some(adopts) => format!("{adopts}; {words}"),
@@ -24,10 +24,10 @@ pub(in crate::reconcilers::tenant_cluster) fn after_word(adopts: Option<&str>, w
     }
 }
 
-/// That a person's word stays, how it is taken back, and why it stays: that may be long, and what is written is cut off at its end.
+/// Why a request is still open, and how to withdraw it. The reason is last, because the end of a long message is cut.
 pub(super) fn stays(why: &str) -> String {
     format!(
-        "what is there is to be adopted, and stays asked for until that is done, or until somebody takes the annotation {ADOPT} away. It is \
+        "the adoption was requested, and stays so until it is done, or until the annotation {ADOPT} is removed. It is \
          not done yet: {why}"
     )
 }

@@ -1,4 +1,4 @@
-//! What was decided is done.
+//! Carries out a decided change.
 
 use super::super::{Reconciler, StepOutcome};
 use super::WAITING;
@@ -10,7 +10,6 @@ use crate::decisions::{Change, blocked};
 use crate::objects::{Machine, OperationKind, OperationReason, TenantCluster};
 
 impl Reconciler<'_> {
-    /// Does what was decided.
     pub(in crate::reconcilers::tenant_cluster) async fn operate(
         &self,
         cluster: &TenantCluster,
@@ -33,7 +32,7 @@ impl Reconciler<'_> {
                     let operation = self.operation(cluster, name).await?;
                     let raises = operation.filter(|it| it.spec.kind == OperationKind::KubernetesUpgrade);
                     let said = match raises.as_ref().and_then(blocked) {
-                        // It is not gone on with by itself: nothing else says so.
+                        // A blocked upgrade is not resumed by itself, and no other condition says so.
                         Some(why) => (OperationReason::Blocked, format!("{why} ({words})")),
                         None => (OperationReason::Rejected, words.clone()),
                     };
@@ -52,7 +51,7 @@ impl Reconciler<'_> {
             Change::Abandon(name) => {
                 let said = [
                     (OperationReason::Ended, "abandoned".to_owned()),
-                    (OperationReason::Abandoned, "a person has asked for it".to_owned()),
+                    (OperationReason::Abandoned, "the operator has asked for it".to_owned()),
                 ];
                 let outcome = "abandoned".to_owned();
                 self.note_operation(cluster, name, &said, |status| status.outcome = Some(outcome.clone())).await?;

@@ -1,4 +1,4 @@
-//! What comes next, decided by objects and by how large VMs were seen to be.
+//! Decides the next change, from objects and the observed sizes of VMs.
 
 use fleet::control_plane::DeployStatus;
 use fleet::upgrade::Request;
@@ -18,46 +18,46 @@ use crate::objects::{
 };
 use crate::reach::kinds;
 
-/// What was decided, and by what.
+/// A decision with its inputs.
 pub(in crate::reconcilers::tenant_cluster) struct ChangeDecision {
     pub(in crate::reconcilers::tenant_cluster) change: Change,
-    /// The last Operation, by its name.
+    /// The name of the last Operation.
     pub(in crate::reconcilers::tenant_cluster) operation: Option<String>,
-    /// The name of the last swap, whether or not it has ended, and how far it is.
+    /// The name of the last swap, which may have ended, and its progress.
     pub(in crate::reconcilers::tenant_cluster) swap: Option<(String, SwapProgress)>,
-    /// Whether a plan that is wanted ends, for want of room alone.
+    /// Whether a planned swap is ended only because there is no room.
     pub(super) ends_for_room: bool,
-    /// Why the size of the spec is not to be had now, where something else comes next.
+    /// Why the size of the spec is not possible now, if another change comes next.
     pub(in crate::reconcilers::tenant_cluster) size_waits: Option<String>,
-    /// What is said where control nodes are ready for a swap to whose end no Operation leads, which keeps this from being done.
+    /// The message about control-plane nodes that have prepared a swap which no Operation can end. They block the change.
     pub(in crate::reconcilers::tenant_cluster) drifted: Option<String>,
-    /// Why a person's word to adopt what is there stays; none where there is none.
+    /// Why the operator's request to adopt is still open. `None` without a request.
     pub(in crate::reconcilers::tenant_cluster) adopts: Option<String>,
-    /// By what it was decided; none where the last swap is not understood, for then nobody looks any further.
+    /// The inputs. `None` if the last swap cannot be parsed: then nothing else was read.
     pub(super) looked: Option<ChangeInputs>,
 }
 
-/// What was looked at, but for the cluster and its Machines.
+/// All inputs except the cluster and its Machines.
 pub(super) struct ChangeInputs {
     operations: Vec<Operation>,
     images: Vec<NodeImage>,
-    /// Why nothing is begun now; none if nothing keeps it.
+    /// Why no change begins now. `None` if none is prevented.
     rests: Option<PauseReason>,
-    /// How large control nodes are to be, or why nobody knows it.
+    /// The desired size of control-plane nodes, or why it is unknown.
     size: Result<ControlPlaneSize, Obstacle>,
-    /// Why the Provider has no room for that, or for the size of a swap that is only planned.
+    /// Why the Provider has no room for that size, and for the size of a planned swap.
     room: Option<Obstacle>,
     plan_room: Option<Obstacle>,
 }
 
 impl ChangeDecision {
-    /// Whether a swap is open: nobody makes or powers VMs on but its Operation, or whoever sees that it [is left](Self::is_left).
+    /// Whether a swap is open: only its Operation creates VMs or powers them on, unless it [waits](Self::is_left).
     pub(in crate::reconcilers::tenant_cluster) fn is_open(&self) -> bool {
         self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
     }
 
-    /// Whether one is open, and waits where it may for days: it has come to the new image, a node is back and a person decides, or it is
-    /// only planned. What is asked of it comes first, but that it begins: it waits for all nodes to be well before anything of one moves.
+    /// Whether a swap is open and may wait for days. All nodes have the new image, a node was rolled back, or the swap is only
+    /// planned. A request for it comes first, except its begin: all nodes must be healthy before one of them is swapped.
     pub(in crate::reconcilers::tenant_cluster) fn is_left(&self) -> bool {
         let Some((_, swapping)) = &self.swap else { return false };
         let (is_to_do, begins) = (self.change.is_to_do(), matches!(self.change, Change::Go(_, Request::Resume)));
@@ -68,12 +68,12 @@ impl ChangeDecision {
         }
     }
 
-    /// Whether one is only planned, and does not begin now: no node has moved for it.
+    /// Whether a swap is planned, and does not begin now: no node was swapped for it.
     pub(in crate::reconcilers::tenant_cluster) fn is_held_up(&self) -> bool {
         self.is_plan() && !self.change.is_to_do()
     }
 
-    /// The Operation of the one that is only planned, by its name; none if there is none.
+    /// The name of the Operation of a planned swap.
     pub(in crate::reconcilers::tenant_cluster) fn plan(&self) -> Option<&str> {
         self.swap.as_ref().filter(|_| self.is_plan()).map(|(name, _)| name.as_str())
     }
@@ -83,12 +83,13 @@ impl ChangeDecision {
         self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping))
     }
 
-    /// Whether nothing is begun now, and what is under way rests; nobody knows it where nobody has looked.
+    /// Whether no change begins now, and running ones are paused. False if it is unknown.
     pub(super) fn rests(&self) -> bool {
         self.looked.as_ref().is_some_and(|looked| looked.rests.is_some())
     }
 
-    /// What follows once the last swap says since when all nodes are good, and when that was seen last. Nothing else is looked at once more.
+    /// The decision after the last swap has recorded since when all nodes are healthy, and when that was last observed. Nothing
+    /// else is read again.
     pub(super) fn with_good(
         self,
         cluster: &TenantCluster,
@@ -104,8 +105,8 @@ impl ChangeDecision {
         }
     }
 
-    /// The size that a Provider has no room for, where that alone is in the way, or ends what is only planned. For what nobody wants any more
-    /// nobody waits.
+    /// The size for which a Provider has no room, if that alone blocks the change or ends a planned swap. A size that is no
+    /// longer wanted does not wait.
     pub(super) fn lacks_room_for(&self) -> Option<ControlPlaneSize> {
         let looked = self.looked.as_ref()?;
         let obstacle = self.change.obstacle();
@@ -117,7 +118,7 @@ impl ChangeDecision {
 }
 
 impl ChangeInputs {
-    /// Decides what comes next, at this time. `swapping` is how far the last swap is.
+    /// Decides the next change at this time. `swapping` is the progress of the last swap.
     fn decides(
         self,
         cluster: &TenantCluster,
@@ -126,7 +127,7 @@ impl ChangeInputs {
         now: Timestamp,
     ) -> ChangeDecision {
         let swap = last_swap(&self.operations);
-        // The one that is under way, whatever is wanted by now.
+        // A running upgrade of Kubernetes comes first, even if another version is wanted now.
         let wanted = raise_name(cluster, &cluster.spec.version);
         let is_raising = |operation: &&Operation| {
             let outcome = operation.status.as_ref().and_then(|status| status.outcome.as_ref());
@@ -149,7 +150,7 @@ impl ChangeInputs {
             has_drifted: has_drifted(deployment, machines, &self.operations),
             now,
         };
-        // Nobody looks at what is asked of any other one.
+        // Requests for other Operations are rejected.
         let known = [swap, raise].into_iter().flatten().map(ResourceExt::name_any).collect::<Vec<_>>();
         let other = self.operations.iter().find(|it| asked(it).is_some() && !known.contains(&it.name_any()));
         let change = match other {
@@ -165,7 +166,7 @@ impl ChangeInputs {
         ChangeDecision { change, operation, swap, ends_for_room, size_waits, drifted, adopts, looked }
     }
 
-    /// The same once an Operation says since when all nodes are good, and when that was seen last.
+    /// The inputs after an Operation has recorded since when all nodes are healthy, and when that was last observed.
     fn with_good(mut self, name: &str, (since, seen): (Option<Time>, Option<Time>)) -> Self {
         let named = self.operations.iter_mut().filter(|operation| operation.name_any() == name);
         for status in named.filter_map(|operation| operation.status.as_mut()) {
@@ -176,14 +177,14 @@ impl ChangeInputs {
 }
 
 impl Reconciler<'_> {
-    /// Why nothing is begun of a cluster's control nodes now, and what is under way rests; none if nothing keeps it.
+    /// Why no change of a cluster's control-plane nodes begins now, and running ones are paused. `None` if none is prevented.
     pub(super) async fn rest(&self, cluster: &TenantCluster) -> Result<Option<PauseReason>, ReconcileError> {
         let nodes = kinds::list::<Node>(self.objects, None, None).await;
         let nodes = nodes.attempting("looking for the control cluster's nodes")?;
         Ok(PauseReason::of(cluster, control_cluster(self.is_marked, &nodes)))
     }
 
-    /// Decides what comes next, by objects and by how large VMs were seen to be.
+    /// Decides the next change, from objects and the observed sizes of VMs.
     pub(in crate::reconcilers::tenant_cluster) async fn changing(
         &self,
         cluster: &TenantCluster,

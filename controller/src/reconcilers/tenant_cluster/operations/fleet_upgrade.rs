@@ -1,5 +1,5 @@
-//! `fleet`'s upgrade at work on an Operation of one cluster: one run, which ends where it can be gone on with. It is asked to end there when a
-//! person wants something else, and at a step at which no node is away when the cluster is paused.
+//! Runs `fleet`'s upgrade for an Operation of one cluster. A run ends where it can be resumed, when the desired state changes.
+//! While changes are paused it ends at a step at which no node is away.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -27,21 +27,21 @@ pub(super) enum Task<'t> {
 }
 
 pub(super) enum UpgradeResult {
-    /// Where a swap has come to.
+    /// The end of a run of a swap.
     Arrived(RunOutcome),
-    /// All control nodes are at the minor.
+    /// All control-plane nodes have the minor version.
     Raised,
     /// It was asked to end.
     Cancelled,
-    /// A node refuses, or gave up: it is not asked again before a person says so.
+    /// A node rejects the request, or gave up. It is not asked again until the operator requests it.
     GaveUp(String),
-    /// It could not be done now: it is tried again.
+    /// It cannot be done now, and is tried again.
     Failed(String),
 }
 
 impl Reconciler<'_> {
-    /// Has `fleet` work, on what a person may have asked of an Operation by this word. It ends with the term: whoever leads then goes on
-    /// from what is kept.
+    /// Runs `fleet` for the operator's request `word` on an Operation. The run ends with the term: the next leader continues from
+    /// the stored journal.
     pub(super) async fn runs(
         &self,
         cluster: &TenantCluster,
@@ -50,7 +50,7 @@ impl Reconciler<'_> {
         task: Task<'_>,
         operator: &UpgradeContext<'_>,
     ) -> Result<UpgradeResult, ReconcileError> {
-        // A new swap has no Operation yet; what was asked of the one before is being done.
+        // A new swap has no Operation yet. The request on the former one is being carried out.
         let (under_way, done_already) = match task {
             Task::Swap(..) => (None, None),
             Task::Go(..) | Task::Raise(_) => (asked_of, Some(word)),
@@ -102,12 +102,12 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Returns once a person asks something of the Operation that is under way, which is not what is done already: of this one, or of
-    /// the swap that is open. What is asked of others ends nothing.
+    /// Returns once the operator requests something new of the running Operation, or of the open swap. Requests on other
+    /// Operations end nothing.
     async fn is_asked_otherwise(&self, cluster: &TenantCluster, of: Option<&str>, before: Option<&str>) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
-            // What is not known is no reason to end.
+            // A failed read is no reason to end.
             let Ok(operations) = self.operations(cluster).await else { continue };
             let under_way = match of {
                 Some(name) => operations.iter().find(|operation| operation.name_any() == name),
@@ -119,19 +119,19 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Has a run end at the next step at which no node is away, once what is under way has to rest.
+    /// Once changes are paused, ends a run at the next step at which no node is away.
     async fn comes_to_rest(&self, cluster: &TenantCluster, doing: &RunProgress) {
         while !doing.is_to_rest.load(Ordering::SeqCst) {
             tokio::time::sleep(POLL_INTERVAL).await;
-            // What is not known is no reason to end.
+            // A failed read is no reason to end.
             if let Ok(Some(_)) = self.rest(cluster).await {
                 doing.is_to_rest.store(true, Ordering::SeqCst);
             }
         }
     }
 
-    /// Notes in an Operation that raises Kubernetes where the snapshot of the store is that was kept before: it has no other journal, and
-    /// whoever leads next may have none on his node.
+    /// Records in an Operation that upgrades Kubernetes where its snapshot of etcd is. It has no other journal, and the next
+    /// leader may be on a node without the snapshot.
     async fn notes_snapshot(
         &self,
         cluster: &TenantCluster,
@@ -154,7 +154,7 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Says what a run does, for as long as it does; and takes away what was asked for, once that is noted.
+    /// Writes the activity of a run until the future is dropped, and removes the operator's request once the journal has it.
     async fn tells_operation(&self, cluster: &TenantCluster, word: Option<(&str, &str)>, doing: &RunProgress) {
         let mut before = String::new();
         loop {

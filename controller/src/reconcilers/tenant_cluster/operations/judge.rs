@@ -1,4 +1,4 @@
-//! Whether a change may begin, judged by the place, by nodes and by their VMs: it changes nothing.
+//! Checks whether a change may begin, from the place, the nodes and their VMs. Read-only.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::context::ReconcileError;
 use crate::decisions::{Change, Obstacle, left_prepared, may_cancel, with_size};
 use crate::objects::{ControlPlaneSize, Machine, NodeImage, Resolved, TenantCluster, TenantClusterReason};
 
-/// How long it may take to look whether a change may begin.
+/// The limit of these checks.
 pub(in crate::reconcilers::tenant_cluster) const JUDGING: Duration = Duration::from_secs(300);
 
 impl Reconciler<'_> {
-    /// Judges by the place, by nodes and by their VMs whether a change may begin: what is in the way takes its place. Where nothing is
-    /// left to do of it, that is pinned. None once a person wants something else, or all that lasts is to end: who is asked may take as
-    /// long as he likes.
+    /// Replaces a change by its obstacle, if the place, the nodes or their VMs prevent it. If nothing is left to do, the change
+    /// becomes a pin of the current state. `None` if the desired state changes meanwhile, or the term is closing: nodes may
+    /// answer slowly.
     pub(in crate::reconcilers::tenant_cluster) async fn with_obstacles(
         &self,
         cluster: &TenantCluster,
@@ -49,7 +49,7 @@ impl Reconciler<'_> {
             let drifted = Box::pin(self.prepared_otherwise(cluster, &change, opened, operator)).await?;
             Ok::<_, ReconcileError>((change, drifted))
         };
-        // It changes nothing: it may be broken off anywhere.
+        // The checks are read-only, so they may be interrupted.
         let judged = tokio::select! {
             judged = tokio::time::timeout(JUDGING, judging) => judged,
             () = self.until_superseded(cluster) => return Ok(None),
@@ -58,7 +58,7 @@ impl Reconciler<'_> {
         let (change, drifted) = match judged {
             Ok(judged) => judged?,
             Err(_) => {
-                let words = format!("its control nodes were not all looked at within {} s", JUDGING.as_secs());
+                let words = format!("its control-plane nodes were not all looked at within {} s", JUDGING.as_secs());
                 (Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words)), None)
             }
         };
@@ -66,8 +66,8 @@ impl Reconciler<'_> {
         Ok(Some(ChangeDecision { change, drifted, ..changing }))
     }
 
-    /// What is said of control nodes that are unfit for a change, where some are ready for a swap to whose end no Operation leads; none where
-    /// none of those that answer is.
+    /// The message about control-plane nodes that are unfit for a change, if some have prepared a swap which no Operation can
+    /// end. `None` if none of those that answer has.
     async fn prepared_otherwise(
         &self,
         cluster: &TenantCluster,
@@ -80,11 +80,11 @@ impl Reconciler<'_> {
         let Ok(vms) = opened.hypervisor.vms().await else { return Ok(None) };
         let said = operator.told(&vms).await.into_iter().flatten().collect();
         let words = may_cancel(&left_prepared(said, &self.operations(cluster).await?), &vms, cluster);
-        // What else is in the way is told with it.
-        Ok(words.map(|words| format!("{words}. In the way is: {}", unfit.message)))
+        // With the other obstacles.
+        Ok(words.map(|words| format!("{words}. It is blocked by: {}", unfit.message)))
     }
 
-    /// What comes next, if all nodes run an image, in VMs of a size if one is said; else that they do not.
+    /// The next change, if all nodes run an image, in VMs of this size if one is given. Otherwise the obstacle.
     async fn judged_nodes(
         &self,
         cluster: &TenantCluster,
@@ -95,7 +95,7 @@ impl Reconciler<'_> {
         use TenantClusterReason::{ControlPlaneUnfit, PreflightNotKnown};
         let name = image.name_any();
         let Some(target) = target(image) else {
-            let words = format!("nobody has said yet which build the NodeImage {name} is");
+            let words = format!("it is not known yet which build the NodeImage {name} is");
             return Change::Blocked(Obstacle::new(PreflightNotKnown, words));
         };
         match operator.plans(&target, &options(cluster, None)).await {
@@ -103,10 +103,10 @@ impl Reconciler<'_> {
                 Some(size) => self.judged_sizes(cluster, &target, size, then, operator).await,
                 None => then.clone(),
             },
-            // It could be swapped to: it runs another one.
+            // The swap would be possible, so another image runs.
             Ok(()) => {
                 let words = format!(
-                    "not all control nodes run {name}, and no object says what they run: name the image that they are to run"
+                    "not all control-plane nodes run {name}, and no object says what they run: name the image that they are to run"
                 );
                 Change::Blocked(Obstacle::new(ControlPlaneUnfit, words))
             }
@@ -114,7 +114,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// The same of their VMs' size.
+    /// As `judged_nodes`, for the size of VMs.
     async fn judged_sizes(
         &self,
         cluster: &TenantCluster,
@@ -128,7 +128,7 @@ impl Reconciler<'_> {
             Err(error) => Change::Blocked(unfit(&error)),
             Ok(()) => {
                 let words = format!(
-                    "not all control nodes have {size}, and no object says what they have: name a vmClass of the size that they are \
+                    "not all control-plane nodes have {size}, and no object says what they have: name a vmClass of the size that they are \
                      to have; where that is this one, another one before"
                 );
                 Change::Blocked(Obstacle::new(TenantClusterReason::ControlPlaneUnfit, words))
@@ -153,12 +153,12 @@ impl Reconciler<'_> {
             return Ok(Some(Change::Blocked(obstacle)));
         }
         let Some(target) = target(image) else {
-            let words = format!("nobody has said yet which build the NodeImage {} is", image.name_any());
+            let words = format!("it is not known yet which build the NodeImage {} is", image.name_any());
             return Ok(Some(Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words))));
         };
         Ok(match operator.plans(&target, &options(cluster, Some(size))).await {
             Ok(()) => None,
-            // All of them run it, and have that size, whoever has brought them there.
+            // All nodes run it with that size, for whatever reason.
             Err(error) if is_done(&error) => Some(Change::Pin(Box::new(with_size(resolved, Some(size))), None)),
             Err(error) => Some(Change::Blocked(unfit(&error))),
         })

@@ -1,20 +1,22 @@
-//! Operations: control nodes that are to be on another image, size or minor. What comes next is decided by [`crate::decisions`], by the
-//! cluster's spec, by what is pinned of it, and by its Operations; here it is looked at, judged where that needs nodes and VMs, and done:
+//! Operations: changes of control-plane nodes to another image, size or minor version. [`crate::decisions`] decides the next
+//! change from the cluster's spec, its stored state and its Operations. This module reads the inputs, checks nodes and VMs, and
+//! carries the change out:
 //!
-//! 1. What is in the way of a change is looked for before anything moves, and said: by objects (`decide.rs`), by the place (the image lies
-//!    ready in each zone), and by `fleet`'s own judgement of nodes and VMs (`judge.rs`).
-//! 2. A swap is `fleet`'s upgrade (`swap.rs`). Its plan and its journal are an Operation, which the store makes of them: whoever takes over
-//!    reads there how far it is, and `fleet` goes on (`fleet_upgrade.rs`).
-//! 3. The new image is pinned once it is committed, in the Machines of control nodes first and then in `status.resolved`: pools follow
-//!    that. Each is written where it is not so yet, so that nothing is lost between two writes (`pin.rs`). So is the size of new VMs; but
-//!    from before the first of them is made Machines have the larger one (`size.rs`).
-//! 4. Kubernetes is raised afterwards, as an Operation whose journal is the nodes' own: doing it again goes on (`raise.rs`).
+//! 1. Obstacles are reported before a change begins. They come from objects (`decide.rs`), the place (a template in each zone),
+//!    and `fleet`'s checks of nodes and VMs (`judge.rs`).
+//! 2. A swap is `fleet`'s upgrade (`swap.rs`). The store keeps its plan and journal as an Operation. The next leader reads the
+//!    progress there, and `fleet` continues (`fleet_upgrade.rs`).
+//! 3. The new image is pinned after the commit, first in the Machines of control-plane nodes, then in `status.resolved`, which
+//!    pools follow. Each write is skipped if it is done already, so an interruption loses nothing (`pin.rs`). The size is pinned
+//!    likewise. Machines have the larger size from before the first new VM (`size.rs`).
+//! 4. Kubernetes is upgraded afterwards, as an Operation whose journal is in the nodes. A repeated upgrade continues
+//!    (`raise.rs`).
 //!
-//! What is decided is given to whoever does it by `act.rs`; what a run does meanwhile is `doing.rs`. Nodes are asked through `operator.rs` and
-//! `own_nodes.rs`, and what `fleet` takes and says is translated in `translate.rs`.
+//! `act.rs` carries a decision out, and `run_progress.rs` has the activity of a run. `upgrade_context.rs` and `own_nodes.rs` call
+//! the nodes, and `translate.rs` converts values from and for `fleet`.
 //!
-//! What Operations say is written by `tell.rs`: what they wait for, too. A person's word is put to one, and is taken away there once it is
-//! noted what became of it. Where it all stands is read anew each time. Nothing here is remembered.
+//! `tell.rs` writes the status of Operations. The operator puts a request on an Operation, and it is removed once its result is
+//! recorded. The state is read again each time: nothing is in memory.
 
 mod act;
 mod decide;
@@ -36,5 +38,5 @@ pub(super) use self::upgrade_context::UpgradeContext;
 
 use std::time::Duration;
 
-/// How long after a run that waits for something the next one is.
+/// The pause after a run that waits.
 const WAITING: Duration = Duration::from_secs(15);

@@ -1,5 +1,5 @@
-//! A cluster's control nodes as they are asked to be upgraded. Which ones there are says the cluster's API, which is its tenant's: none is
-//! asked but those that were made for it, at the addresses that they were given.
+//! Calls a cluster's control-plane nodes for upgrades. The cluster's API, which the tenant controls, lists them. Only nodes that
+//! were made for the cluster are called, at their recorded addresses.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -17,14 +17,13 @@ use uuid::Uuid;
 
 use crate::objects::TenantCluster;
 
-/// The control nodes of one cluster.
 pub(super) struct OwnNodes {
     nodes: Arc<dyn Nodes>,
     own: BTreeMap<String, Ipv4Addr>,
 }
 
 impl OwnNodes {
-    /// Those that were made for a cluster, which `nodes` asks.
+    /// The nodes that were made for a cluster. `nodes` calls them.
     pub(super) fn new(nodes: Arc<dyn Nodes>, cluster: &TenantCluster) -> Self {
         let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
         let made = deployment.into_iter().flat_map(|deployment| &deployment.nodes);
@@ -32,9 +31,12 @@ impl OwnNodes {
         Self { nodes, own }
     }
 
-    /// Who is told why asks about addresses by it: none is named.
+    /// The error names no address: its text would reveal which addresses answer.
     fn of(&self, node: Ipv4Addr) -> anyhow::Result<&dyn Nodes> {
-        ensure!(self.own.values().any(|own| *own == node), "no control node was made for the cluster at that address");
+        ensure!(
+            self.own.values().any(|own| *own == node),
+            "no control-plane node was made for the cluster at that address"
+        );
         Ok(&*self.nodes)
     }
 }
@@ -54,7 +56,7 @@ impl Nodes for OwnNodes {
         let strangers = seen.iter().filter(|(name, address)| self.own.get(name) != Some(address)).count();
         ensure!(
             strangers == 0,
-            "the cluster's API lists {strangers} control nodes that were not made for it, or are elsewhere: remove them"
+            "the cluster's API lists {strangers} control-plane nodes that were not made for it, or are elsewhere: remove them"
         );
         Ok(seen)
     }

@@ -1,5 +1,5 @@
-//! What control nodes have come to is pinned: image, size and minor. In their Machines, by which it is known what a node runs, and of the
-//! cluster.
+//! Pins image, size and minor version of control-plane nodes: in their Machines, which record what a node runs, and in the
+//! cluster's status.
 
 use contract::minor::Minor;
 use kube::ResourceExt;
@@ -12,7 +12,7 @@ use crate::objects::{ControlPlaneSize, Machine, PinnedImage, Resolved, TenantClu
 use crate::reach::Collection;
 
 impl Reconciler<'_> {
-    /// Pins an image and a size: in the Machines first. What an Operation has come to is noted there at last, and is pinned no second time.
+    /// Pins an image and a size, in the Machines first. The Operation records the pin last, so it is not pinned twice.
     pub(in crate::reconcilers::tenant_cluster) async fn pin(
         &self,
         cluster: &TenantCluster,
@@ -40,7 +40,7 @@ impl Reconciler<'_> {
         Ok(StepOutcome::RequeueNow)
     }
 
-    /// Notes in the Machines of control nodes that they are at a minor.
+    /// Records a minor version in the Machines of control-plane nodes.
     pub(in crate::reconcilers::tenant_cluster) async fn pin_minor(
         &self,
         machines: &[Machine],
@@ -57,11 +57,11 @@ impl Reconciler<'_> {
         let part = json!({"metadata": {"resourceVersion": machine.metadata.resource_version}, "spec": part});
         let of = Collection::of::<Machine>(machine.namespace().as_deref());
         let written = self.objects.patch(&of, &machine.name_any(), &part).await;
-        written.map(drop).attempting("noting what a control node runs")
+        written.map(drop).attempting("noting what a control-plane node runs")
     }
 }
 
-/// Whether a Machine says that its node is so large.
+/// Whether a Machine has this size.
 fn has(machine: &Machine, size: ControlPlaneSize) -> bool {
     (machine.spec.processors, machine.spec.memory_mib) == (size.processors, size.memory_mib)
 }

@@ -1,4 +1,4 @@
-//! Kubernetes is raised: the Operation of it is made, `fleet` takes nodes there, and what came of it is noted.
+//! Upgrades Kubernetes: creates the Operation, runs `fleet`, and records the result.
 
 use contract::minor::Minor;
 use kube::ResourceExt;
@@ -17,7 +17,7 @@ use crate::objects::{
 use crate::reach::{Failure, kinds};
 
 impl Reconciler<'_> {
-    /// Takes control nodes to a minor of Kubernetes.
+    /// Upgrades control-plane nodes to a minor version of Kubernetes.
     pub(super) async fn raise(
         &self,
         cluster: &TenantCluster,
@@ -69,7 +69,7 @@ impl Reconciler<'_> {
     }
 }
 
-/// The Operation that takes control nodes to a minor.
+/// The Operation that upgrades control-plane nodes to a minor version.
 fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str) -> Operation {
     let node = |machine: &Machine| PlannedStep { action: "kubernetes".to_owned(), node: Some(machine.name_any()) };
     let snapshot = PlannedStep { action: "snapshot".to_owned(), node: None };

@@ -1,4 +1,4 @@
-//! What a run of `fleet`'s upgrade does, as it says itself: in words, and whether it may be ended there.
+//! The activity of a run of `fleet`'s upgrade, from its notices: as text, and whether the run may end there.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,20 +9,19 @@ use fleet::upgrade::{Action, Notice};
 use super::super::fleet_run::CurrentActivity;
 use crate::decisions::words;
 
-/// How long a data disk may be on its way before a run is ended nonetheless.
+/// How long a data disk may be between two VMs before a run is ended anyway.
 const SETTLES: Duration = Duration::from_secs(60);
 
-/// What a run does now.
 #[derive(Default)]
 pub(super) struct RunProgress {
     words: CurrentActivity,
-    /// Whether a data disk is on its way from one VM to another one: nothing but the journal leads to it then.
+    /// Whether a data disk is between two VMs: only the journal leads to it then.
     moves_disk: AtomicBool,
-    /// Whether the journal has what was asked for: a step is told of afterwards, and that it turns before.
+    /// Whether the journal has the request. Notices of steps come after their entry, a change of direction before.
     pub(super) is_noted: AtomicBool,
     /// Whether it ends at the next step at which no node is away.
     pub(super) is_to_rest: AtomicBool,
-    /// Where a snapshot was just kept that no journal has yet.
+    /// The place of a new snapshot that no journal has yet.
     pub(super) snapshot: Mutex<Option<String>>,
 }
 
@@ -57,7 +56,7 @@ impl RunProgress {
         self.words.are(told);
     }
 
-    /// Returns once no data disk is on its way, or it has been for too long.
+    /// Returns once no data disk is between two VMs, or after [`SETTLES`].
     pub(super) async fn settles(&self) {
         let limit = tokio::time::Instant::now() + SETTLES;
         while self.moves_disk.load(Ordering::SeqCst) && tokio::time::Instant::now() < limit {
@@ -74,7 +73,7 @@ impl RunProgress {
     }
 }
 
-/// Whether no node is away as long as nothing follows such a step.
+/// Whether no node is away before such a step.
 pub(super) fn rests(notice: &Notice<'_>) -> bool {
     let stands =
         |action: Action| matches!(action, Action::Verify | Action::Snapshot | Action::Import | Action::Prepare);

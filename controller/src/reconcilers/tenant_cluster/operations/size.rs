@@ -1,5 +1,5 @@
-//! How large control nodes are to be: what it follows from is looked at, whether a Provider's limits have room for more, and how large they
-//! are or may be by now is noted in their Machines, by which limits count. What comes next for it is decided elsewhere.
+//! The size of control-plane nodes: reads its sources, and checks the Provider's limits. Records the present or possible size in
+//! the Machines, by which limits count. The next change is decided elsewhere.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::decisions::{
 use crate::objects::{AUTO, ControlPlaneSize, Machine, MachineSpec, TenantCluster};
 use crate::reach::cluster_inventory;
 
-/// How long a cluster waits for the next one that came later to give back what it has noted, and for how many at most.
+/// How long a cluster waits for each later one to give back its recorded size, and for how many at most.
 const TURN: Duration = Duration::from_secs(5);
 const TURNS: usize = 6;
 
 impl Reconciler<'_> {
-    /// How large the control nodes of a cluster are to be now.
+    /// The desired size of a cluster's control-plane nodes.
     ///
     /// # Errors
-    /// The inner one: why nobody knows it.
+    /// Inner error: why it is unknown.
     pub(super) async fn size(
         &self,
         cluster: &TenantCluster,
@@ -39,8 +39,8 @@ impl Reconciler<'_> {
         Ok(wanted_size(&cluster.spec, &pinned, class.as_ref(), u32::try_from(workers).unwrap_or_default()))
     }
 
-    /// Why a Provider has no room for control nodes of a size, where one of them is smaller; none for others: what is there stays. While one
-    /// is swapped it counts as the larger of both, for it may go back.
+    /// Why a Provider has no room for control-plane nodes of a size, if one of them is smaller. `None` otherwise: existing nodes
+    /// stay. A node that is being swapped counts with the larger size, because it may be rolled back.
     pub(super) async fn no_room(
         &self,
         cluster: &TenantCluster,
@@ -74,8 +74,8 @@ impl Reconciler<'_> {
         Ok(growth(&provider, used, together(has), together(grown)))
     }
 
-    /// Has the Machines of control nodes say how large these are, or may be by now; whether they did not, or it is to be looked again. What was
-    /// noted, and has no room, is given back in its turn.
+    /// Records the present or possible size in the Machines of control-plane nodes. True if a Machine was changed, or another
+    /// look is needed. A recorded size without room is given back in turn.
     pub(in crate::reconcilers::tenant_cluster) async fn holds_size(
         &self,
         cluster: &TenantCluster,
@@ -105,7 +105,7 @@ impl Reconciler<'_> {
         Ok(!others.is_empty())
     }
 
-    /// Waits while clusters that have noted the same, and came later, give back what they have noted; whether there is room then.
+    /// Waits while later clusters with the same recorded size give it back. True if there is room then.
     async fn gets_room(
         &self,
         cluster: &TenantCluster,
@@ -126,12 +126,12 @@ impl Reconciler<'_> {
     }
 }
 
-/// How large a control node is by its Machine.
+/// The size of a control-plane node in its Machine.
 fn noted(machine: &Machine) -> ControlPlaneSize {
     ControlPlaneSize { processors: machine.spec.processors, memory_mib: machine.spec.memory_mib }
 }
 
-/// How large it is without anybody having been asked for more room, as far as that is seen.
+/// The size without a request for more, as far as it was observed.
 fn has(machine: &Machine, pinned: Option<ControlPlaneSize>, seen: &DeployStatus) -> ControlPlaneSize {
     let size = seen_size(seen, &machine.name_any()).or(pinned).unwrap_or_else(|| noted(machine));
     pinned.map_or(size, |pinned| pinned.larger(size))

@@ -1,4 +1,4 @@
-//! A swap of control nodes: begun, gone on with, and what came of it noted.
+//! Image swaps of control-plane nodes: begins and resumes them, and records the result.
 
 use fleet::upgrade::{Direction, Request, RunOutcome};
 use kube::ResourceExt;
@@ -17,7 +17,7 @@ use crate::objects::{
 use crate::reach::{Swap, kinds};
 
 impl Reconciler<'_> {
-    /// Begins a swap, or only plans it where the cluster is paused.
+    /// Begins a swap. Only plans it if the cluster is paused.
     pub(super) async fn swap(
         &self,
         cluster: &TenantCluster,
@@ -26,7 +26,7 @@ impl Reconciler<'_> {
         operator: UpgradeContext<'_>,
     ) -> Result<StepOutcome, ReconcileError> {
         let Some(target) = target(image) else { return Ok(StepOutcome::RequeueAfter(WAITING)) };
-        // Those that somebody has made who has died before he began them: nothing follows from them.
+        // Operations of a controller that ended before it began them: nothing followed from them.
         let is_begun = |it: &Operation| it.status.as_ref().is_some_and(|status| !status.entries.is_empty());
         let all = self.operations(cluster).await?;
         for left in all.iter().filter(|it| it.spec.kind == OperationKind::ImageSwap && !is_begun(it)) {
@@ -46,7 +46,7 @@ impl Reconciler<'_> {
         self.swaps(cluster, again, Task::Swap(&target, &options(cluster, Some(size))), operator).await
     }
 
-    /// Goes on with a swap. `asked_of` is the Operation that a person may have asked it of.
+    /// Continues a swap. `asked_of` is the Operation with the operator's request, if any.
     pub(super) async fn swaps(
         &self,
         cluster: &TenantCluster,
@@ -54,7 +54,7 @@ impl Reconciler<'_> {
         task: Task<'_>,
         operator: UpgradeContext<'_>,
     ) -> Result<StepOutcome, ReconcileError> {
-        // It is taken away if it was asked for. Another word that has come meanwhile is heard next.
+        // This request is removed if it was made. A different one that has come meanwhile is handled next.
         let word = match task {
             Task::Go(verb, _) => word_of(verb),
             Task::Swap(..) | Task::Raise(_) => RESUME,
@@ -64,7 +64,7 @@ impl Reconciler<'_> {
         let had = asked_of.map(|name| length(&operations, name));
         let done = self.runs(cluster, asked_of, word, task, &operator).await?;
         let operations = self.operations(cluster).await?;
-        // Of a swap that did not come to begin there is none: the last one is one before it.
+        // A swap that did not begin has no Operation: the last one is a former swap.
         let is_its = |last: &&Operation| matches!(task, Task::Go(..)) || before.as_ref() != Some(&last.name_any());
         let last = last_swap(&operations).filter(is_its);
         if let Some(last) = last {
@@ -80,7 +80,7 @@ impl Reconciler<'_> {
             }
             Task::Swap(..) | Task::Raise(_) => last.is_some(),
         };
-        // What is not noted is heard once more by whoever goes on.
+        // A request without an entry in the journal is handled again.
         if let Some(name) = asked_of.filter(|name| has_noted(name)) {
             self.answered(cluster, name, word).await?;
         }
@@ -93,7 +93,7 @@ impl Reconciler<'_> {
                         let said = [(OperationReason::Waiting, words)];
                         self.note_operation(cluster, &last.name_any(), &said, |_| ()).await?;
                     }
-                    // There is no Operation that could say it.
+                    // No Operation can have the message.
                     None => self.note(cluster, &[(TenantClusterReason::Changing, words)], |_| ()).await?,
                 }
                 StepOutcome::RequeueAfter(WAITING)
@@ -103,7 +103,7 @@ impl Reconciler<'_> {
     }
 }
 
-/// The word by which a person asks for it, or who is not turned down by it: whoever asks for a plan to go on gets the one in its place.
+/// The request that this verb answers. A request to resume a planned swap is also answered by the swap that replaces it.
 fn word_of(verb: Request) -> &'static str {
     match verb {
         Request::Resume | Request::Withdraw => RESUME,
@@ -113,26 +113,26 @@ fn word_of(verb: Request) -> &'static str {
     }
 }
 
-/// How many entries the journal of an Operation has.
+/// The number of entries in the journal of an Operation.
 fn length(operations: &[Operation], name: &str) -> usize {
     let named = operations.iter().find(|operation| operation.name_any() == name);
     named.and_then(|operation| operation.status.as_ref()).map_or(0, |status| status.entries.len())
 }
 
-/// Whether what was asked of a swap stands in its journal, so that nobody has to be told once more. `has_arrived` is whether a run has come
-/// to where it ends by itself, and `has_grown` whether the journal has by that.
+/// Whether the journal has the request for a swap, so that it need not be repeated. `has_arrived` is whether the run came to its
+/// own end, `has_grown` whether the journal has new entries.
 fn is_noted(operation: &Operation, verb: Request, has_arrived: bool, has_grown: bool) -> bool {
     let Ok(Some(swapping)) = SwapProgress::of(operation) else { return false };
     let goes = match verb {
-        // A node that is back stays so where the journal could not be written.
+        // A node that was rolled back stays so if the journal could not be written.
         Request::Resume => has_arrived && (has_grown || !matches!(swapping.stage, Stage::NodeIsBack(_))),
         Request::Rollback | Request::RollbackAtOnce => swapping.direction == Direction::Back && swapping.is_of_all,
         Request::Commit => swapping.direction == Direction::Commit,
         Request::Abandon => swapping.direction == Direction::Abandon,
-        // Nobody has asked for that: a word is for the plan that takes its place.
+        // The operator cannot request this: a request on the plan is for the swap that replaces it.
         Request::Withdraw => return false,
     };
-    // Of one that is over nothing is to be had any more.
+    // A swap that is over answers no request.
     goes || !swapping.is_open()
 }
 
@@ -144,7 +144,7 @@ mod tests {
     use crate::decisions::fixture;
     use crate::records::fixture::plan;
 
-    /// One of a swap whose first node is back on its image.
+    /// A swap whose first node was rolled back.
     fn of_node_that_is_back() -> Operation {
         let back = json!({
             "event": "direction-changed", "direction": "back", "only": 0, "code": "upgrade.asked", "reason": "it is ill",
@@ -152,9 +152,9 @@ mod tests {
         fixture::swap(plan(), &[back])
     }
 
-    /// The store may be away for the moment in which the journal is to be turned, and the run say no more than that it waits.
+    /// The store may be unavailable when the direction is to be changed, and the run only says that it waits.
     #[test]
-    fn that_a_node_that_is_back_is_tried_again_is_noted_once_the_journal_says_so() {
+    fn a_retry_is_answered_after_its_journal_entry() {
         let operation = of_node_that_is_back();
         let all = [operation.clone()];
         assert_eq!((length(&all, "shop-1"), length(&all, "shop-2")), (2, 0));

@@ -1,5 +1,5 @@
-//! What Operations say: where they stand, what they wait for, since when control nodes are good of one that waits for its commit, and what a
-//! person has asked of them until it is answered.
+//! Writes the status of Operations: their progress, what they wait for, and since when control-plane nodes are healthy before a
+//! commit. Removes the operator's requests once they are answered.
 
 use fleet::control_plane::DeployStatus;
 use fleet::hypervisor::PowerState;
@@ -12,11 +12,10 @@ use crate::decisions::{CLUSTER_REF, Stage, SwapProgress, asked, health_times, sw
 use crate::objects::{DO, Machine, Operation, OperationKind, OperationReason, OperationStatus, TenantCluster, set};
 use crate::reach::{Failure, kinds};
 
-/// The word that has something tried again.
+/// The request to try again.
 pub(super) const RESUME: &str = "resume";
 
 impl Reconciler<'_> {
-    /// The Operations of a cluster.
     pub(in crate::reconcilers::tenant_cluster) async fn operations(
         &self,
         cluster: &TenantCluster,
@@ -26,7 +25,7 @@ impl Reconciler<'_> {
         all.attempting("looking for the cluster's Operations")
     }
 
-    /// The Operation with this name; none if there is none.
+    /// The Operation of this name. `None` if it does not exist.
     pub(super) async fn operation(
         &self,
         cluster: &TenantCluster,
@@ -36,7 +35,7 @@ impl Reconciler<'_> {
         found.attempting("reading an Operation")
     }
 
-    /// Writes the status of an Operation, as far as it is otherwise now.
+    /// Writes conditions and other changes of an Operation's status. Without a change there is no request.
     pub(in crate::reconcilers::tenant_cluster) async fn note_operation(
         &self,
         cluster: &TenantCluster,
@@ -51,7 +50,7 @@ impl Reconciler<'_> {
             let Some(operation) = found.attempting(ATTEMPT)? else { return Ok(()) };
             let mut status = operation.status.clone().unwrap_or_default();
             change(&mut status);
-            // The spec of an Operation never changes: what is told is told by the cluster's.
+            // The spec of an Operation never changes: the generation is that of the cluster.
             let generation = cluster.metadata.generation.unwrap_or_default();
             for (reason, words) in said {
                 set(&mut status.conditions, *reason, words, generation, &self.clock.time());
@@ -65,7 +64,7 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Has an Operation say where its swap stands; or, if it raises Kubernetes, that it rests.
+    /// Writes the progress of a swap; or, for an upgrade of Kubernetes, that it is paused.
     pub(super) async fn show_operation(
         &self,
         cluster: &TenantCluster,
@@ -73,7 +72,7 @@ impl Reconciler<'_> {
     ) -> Result<(), ReconcileError> {
         let rest = self.rest(cluster).await?;
         if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::KubernetesUpgrade) {
-            // That one nobody can have rest.
+            // A running upgrade of Kubernetes on a node cannot be paused.
             let said = [(rest.reason(), "a node that was asked before goes to it by itself, or gives up".to_owned())];
             return self.note_operation(cluster, &operation.name_any(), &said, |_| ()).await;
         }
@@ -89,7 +88,7 @@ impl Reconciler<'_> {
         .await
     }
 
-    /// Has a swap that is planned and cannot begin say why: nothing runs that would.
+    /// Writes why a planned swap cannot begin: no run would do it.
     pub(in crate::reconcilers::tenant_cluster) async fn says_what_waits(
         &self,
         cluster: &TenantCluster,
@@ -101,7 +100,7 @@ impl Reconciler<'_> {
         self.note_operation(cluster, name, &said, |_| ()).await
     }
 
-    /// Has a swap that is planned say that it waits for control nodes which are powered on: nothing runs of it that would.
+    /// Writes that a planned swap waits for control-plane nodes which are being powered on: no run would do it.
     pub(in crate::reconcilers::tenant_cluster) async fn says_what_is_off(
         &self,
         cluster: &TenantCluster,
@@ -116,8 +115,8 @@ impl Reconciler<'_> {
         self.note_operation(cluster, plan, &said, |_| ()).await
     }
 
-    /// Notes since when all control nodes are good on the new image and a person may say that it goes back, or that it is not so; and decides
-    /// by that. Nothing else is looked at once more.
+    /// Records since when all control-plane nodes are healthy on the new image, as long as the operator may roll back, or removes
+    /// the record. Decides again with it. Nothing else is read again.
     pub(in crate::reconcilers::tenant_cluster) async fn counts_good(
         &self,
         cluster: &TenantCluster,
@@ -129,7 +128,7 @@ impl Reconciler<'_> {
         let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
         let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
         let before = operation.status.unwrap_or_default();
-        // While it rests words are refused: whoever was told to wait has the whole time afterwards.
+        // While it is paused requests are rejected: the operator gets the whole time afterwards.
         let rests = changing.rests();
         let is_counted = are_good && swapping.stage == Stage::Upgraded && !rests;
         let (since, seen) = is_counted.then(|| health_times(&before, &self.clock.time())).unzip();
@@ -143,7 +142,7 @@ impl Reconciler<'_> {
         Ok(changing.with_good(cluster, machines, (since, seen), self.clock.time().0))
     }
 
-    /// Takes away what a person has asked of an Operation, if it is still this.
+    /// Removes the operator's request from an Operation, if it is still this one.
     pub(super) async fn answered(&self, cluster: &TenantCluster, name: &str, word: &str) -> Result<(), ReconcileError> {
         const ATTEMPT: &str = "taking away what was asked of an Operation";
         let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
@@ -153,7 +152,7 @@ impl Reconciler<'_> {
         kinds::remove_annotation(self.objects, &operation, DO).await.attempting(ATTEMPT)
     }
 
-    /// Takes away whatever a person has asked of an Operation.
+    /// Removes any request from an Operation.
     pub(super) async fn take_away(&self, cluster: &TenantCluster, name: &str) -> Result<(), ReconcileError> {
         match self.operation(cluster, name).await?.as_ref().and_then(asked) {
             Some(word) => self.answered(cluster, name, word).await,

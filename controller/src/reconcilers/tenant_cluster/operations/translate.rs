@@ -1,4 +1,4 @@
-//! An image, a size and a minor as `fleet` takes them, and what `fleet` refuses as a cluster says it.
+//! Converts an image, a size and a minor version for `fleet`, and its refusals for the cluster's status.
 
 use contract::minor::Minor;
 use contract::swap::Image;
@@ -9,7 +9,7 @@ use crate::decisions::Obstacle;
 use crate::objects::{self, ControlPlaneSize, NodeImage, TenantCluster, TenantClusterReason, UpgradeMode};
 use crate::records::digits_of;
 
-/// An image as `fleet` swaps to it; none of one of which not all is known.
+/// An image as the target of a swap. `None` if a part of it is unknown.
 pub(super) fn target(image: &NodeImage) -> Option<Target> {
     let status = image.status.as_ref()?;
     Some(Target {
@@ -24,8 +24,8 @@ pub(super) fn target(image: &NodeImage) -> Option<Target> {
     })
 }
 
-/// How control nodes are swapped. A new VM is put beside the one whose place it takes: its disk does not move. Without a size it has
-/// that one's.
+/// The options of a swap. A new VM is created on the datastore of the former one, so its data disk does not move. Without a size
+/// it has the former one.
 pub(super) fn options(cluster: &TenantCluster, size: Option<ControlPlaneSize>) -> Options {
     let upgrade = &cluster.spec.upgrade;
     Options {
@@ -48,19 +48,19 @@ pub(super) fn options(cluster: &TenantCluster, size: Option<ControlPlaneSize>) -
     }
 }
 
-/// How control nodes are taken to a minor.
+/// The options of an upgrade to a minor version.
 pub(super) fn kubernetes(cluster: &TenantCluster, to: Minor) -> KubernetesOptions {
     let drain_seconds = cluster.spec.upgrade.drain_seconds.into();
     KubernetesOptions { to: Some(to.to_string()), drain_seconds, limit: KUBERNETES }
 }
 
-/// Whether there is nothing left to do.
+/// Whether nothing is left to do.
 pub(super) fn is_done(error: &anyhow::Error) -> bool {
     let refusals = error.downcast_ref::<Refusals>();
     refusals.is_some_and(|refusals| refusals.0.iter().all(|refusal| refusal.code == "upgrade.nothing-to-do"))
 }
 
-/// Why a change does not begin, by `fleet`'s judgement; or what could not be asked.
+/// Why a change does not begin, from `fleet`'s checks or their error.
 pub(super) fn unfit(error: &anyhow::Error) -> Obstacle {
     use TenantClusterReason::{ControlPlaneUnfit, ImageUnsuitable, PreflightNotKnown};
     const OF_THE_IMAGE: [&str; 8] = [

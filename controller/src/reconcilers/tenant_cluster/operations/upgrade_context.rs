@@ -1,5 +1,4 @@
-//! What the nodes and the VMs of one cluster are worked on with by `fleet`'s upgrades: how nodes are asked, where journals and snapshots
-//! are kept, and how long is waited.
+//! The parts of `fleet`'s upgrades for one cluster: the clients of its nodes, the stores of journals and snapshots, and limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +20,15 @@ use crate::context::ReconcileError;
 use crate::objects::TenantCluster;
 use crate::reach::{ClusterStore, Swap};
 
-/// How long one node may take to go to another minor of Kubernetes.
+/// The limit for the upgrade of one node to another minor version of Kubernetes.
 pub(super) const KUBERNETES: Duration = Duration::from_secs(1800);
 
-/// Nobody else works on a cluster but controllers before this one, of which nothing more is begun.
+/// Only former controllers have worked on a cluster, and their calls have ended.
 pub(super) const OVER: TakeOver = TakeOver::FromAnyone;
 
-/// What the nodes and the VMs of one cluster are worked on with.
 pub(in crate::reconcilers::tenant_cluster) struct UpgradeContext<'a> {
     opened: &'a ProviderSession,
-    /// The control nodes that were made for the cluster.
+    /// The record of the control-plane nodes that were made for the cluster.
     pub(in crate::reconcilers::tenant_cluster) kept: &'a DeploymentRecord,
     pub(in crate::reconcilers::tenant_cluster) nodes: Renewed<'a>,
     store: ClusterStore<'a>,
@@ -57,27 +55,27 @@ impl<'a> UpgradeContext<'a> {
         }
     }
 
-    /// Whether a swap may begin; changes nothing.
+    /// Checks whether a swap may begin. Read-only.
     ///
     /// # Errors
-    /// Why it may not: [`Refusals`], if it was judged.
+    /// Why it may not: [`Refusals`], if it was checked.
     pub(super) async fn plans(&self, target: &Target, options: &Options) -> anyhow::Result<()> {
         self.deployment(&|_| (), watch::channel(false).1).plan_for(target, options, OVER).await.map(drop)
     }
 
-    /// The same of a minor of Kubernetes.
+    /// As `plans`, for an upgrade of Kubernetes.
     pub(super) async fn plans_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<()> {
         self.deployment(&|_| (), watch::channel(false).1).plan_kubernetes_over(options, OVER).await.map(drop)
     }
 
-    /// This one, whose store begins this swap where one is begun.
+    /// Sets the swap for an upgrade that begins.
     pub(super) fn beginning(self, swap: Swap) -> Self {
         Self { store: self.store.beginning(swap), ..self }
     }
 }
 
 impl Reconciler<'_> {
-    /// What a cluster's nodes and VMs are worked on with. `guests` knows its deployer's key.
+    /// The context of a cluster. `guests` has its deployer's key.
     pub(in crate::reconcilers::tenant_cluster) async fn upgrade_context<'o>(
         &'o self,
         cluster: &'o TenantCluster,
@@ -92,7 +90,7 @@ impl Reconciler<'_> {
         let renew = move || -> Asking<'o> {
             Box::pin(async move {
                 let kubeconfig = issued(opened, guests, kept).await?;
-                self.given(cluster, &kubeconfig, "a control node")
+                self.given(cluster, &kubeconfig, "a control-plane node")
             })
         };
         let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());

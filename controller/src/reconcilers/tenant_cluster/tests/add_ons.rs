@@ -1,9 +1,9 @@
-//! What a cluster says of its add-ons.
+//! The condition of a cluster's add-ons.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_says_which_of_its_add_ons_do_not_run() {
+async fn a_cluster_names_stopped_add_ons() {
     let world = World::new();
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("AddonsReady").1, "", "nobody has asked it");

@@ -1,4 +1,4 @@
-//! An API server at which a controller dies, or is slow: before a call, or right after it.
+//! An API server for a controller that dies, or is slow: before a call, or right after it.
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -9,20 +9,20 @@ use tokio::sync::Notify;
 use crate::reach::in_memory::InMemory;
 use crate::reach::{Collection, Failure, Objects};
 
-/// Asks an API server until it dies.
+/// Makes calls until it dies.
 #[derive(Clone)]
 pub struct Mortal {
     pub api: InMemory,
     calls: Arc<AtomicUsize>,
-    /// At which call, and whether before it is made.
+    /// The number of the call, and whether it dies before it.
     dies: Option<(usize, bool)>,
     pub died: Arc<Notify>,
-    /// Has one that was taken for dead go on: it was only slow.
+    /// Lets a controller continue that was taken for dead: it was only slow.
     pub lives_on: Arc<Notify>,
 }
 
 impl Mortal {
-    /// One that dies at a call from now on, counted from 0; or never.
+    /// A controller that dies at this call, counted from 0 and from now, or never.
     pub fn new(api: &InMemory, dies: Option<(usize, bool)>) -> Self {
         Self { api: api.clone(), calls: Arc::default(), dies, died: Arc::default(), lives_on: Arc::default() }
     }

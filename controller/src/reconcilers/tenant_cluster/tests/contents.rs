@@ -1,4 +1,4 @@
-//! What is on the data disks of the control nodes in memory, and what is wrong with these. Knows nothing of VMs.
+//! The data disks of the control-plane nodes in memory, and the faults of the nodes. Independent of VMs.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,9 @@ use contract::kubernetes_upgrade::UpgradeState;
 use contract::swap::SwapState;
 use uuid::Uuid;
 
-/// The Kubernetes that nodes are made with.
+/// The first Kubernetes version of nodes.
 pub const FIRST: &str = "1.36.2";
 
-/// What is on a control node's data disk.
 #[derive(Clone, Debug)]
 pub struct Content {
     pub disk: Uuid,
@@ -25,17 +24,17 @@ impl Content {
     }
 }
 
-/// What is wrong with the control nodes.
+/// The faults of the control-plane nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Ill {
-    /// Those that are not found good on another image than their first one.
+    /// Nodes that never become healthy on another image than their first one.
     pub never_good: BTreeSet<String>,
-    /// Those that give up to go to another minor.
+    /// Nodes that give up upgrades to another minor version.
     pub stuck: BTreeSet<String>,
-    /// Those whose pods do not move away.
+    /// Nodes whose pods cannot be evicted.
     pub undrained: BTreeSet<String>,
-    /// Those that begin to make ready for a swap, and give up.
+    /// Nodes that begin to prepare a swap, and give up.
     pub gives_up: BTreeSet<String>,
-    /// After so many further calls it is once not said which control nodes there are.
+    /// The number of calls until the list of control-plane nodes fails once.
     pub silent_after: Option<usize>,
 }

@@ -1,5 +1,5 @@
-//! Whatever fails, whatever answer is lost and wherever a controller dies: the declared state in the end, each VM made once, nothing
-//! lost and nothing left.
+//! Calls fail, answers are lost, and controllers die. In the end the state is the declared one, each VM was created once, and
+//! nothing is lost or left.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::reach::in_memory::Fault;
 use crate::reconcilers::points::drawn;
 use crate::term::Term;
 
-/// From the object to a cluster that is ready, and to nothing again. Of half a VM that a controller has left which has died, the disk is
-/// kept and named.
+/// From the object to a ready cluster, and to its deletion. The disk of an incomplete VM of a dead controller is kept and
+/// recorded.
 async fn story(world: &World, what: &str, deaths: usize) {
     world.until(&format!("ready: {what}"), World::is_ready).await;
     world.is_whole(what);
@@ -23,7 +23,7 @@ async fn story(world: &World, what: &str, deaths: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_of_the_api_server_changes_nothing_in_the_end() {
+async fn lost_answers_of_the_api_server_are_harmless() {
     let world = World::new();
     story(&world, "nothing goes wrong", 0).await;
     let calls = world.api.calls();
@@ -37,7 +37,7 @@ async fn a_lost_answer_of_the_api_server_changes_nothing_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_the_vcenter_that_fails_or_is_not_answered_changes_nothing_in_the_end() {
+async fn faults_of_the_vcenter_are_harmless() {
     let world = World::new();
     story(&world, "nothing goes wrong", 0).await;
     let changes = world.place.lock().changes.len();
@@ -52,7 +52,7 @@ async fn a_call_of_the_vcenter_that_fails_or_is_not_answered_changes_nothing_in_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_dies_anywhere_is_followed_by_one_that_goes_on() {
+async fn another_controller_continues_after_any_death() {
     let calls = {
         let world = World::new();
         let mortal = Mortal::new(&world.api, None);
@@ -99,7 +99,7 @@ async fn a_controller_that_dies_anywhere_is_followed_by_one_that_goes_on() {
     }
 }
 
-/// A world whose Machines a controller has made that died then, before anything was noted of VMs.
+/// A world in which a controller died after it created the Machines, before it recorded VMs.
 async fn with_machines_alone() -> World {
     for call in 0..300 {
         let world = World::new();
@@ -115,9 +115,9 @@ async fn with_machines_alone() -> World {
     panic!("no controller dies there");
 }
 
-/// The database may have been turned back to that moment: a VM of that Machine may be out of sight, and have served.
+/// The database may have been restored to that moment: a VM of that Machine may exist, and may have served.
 #[tokio::test(start_paused = true)]
-async fn the_disk_of_half_a_vm_goes_only_if_its_machine_was_made_by_the_same_controller() {
+async fn only_the_same_controller_removes_an_incomplete_disk() {
     for is_another in [false, true] {
         let mut world = with_machines_alone().await;
         if is_another {

@@ -1,4 +1,4 @@
-//! Clusters from their object to their VMs and back, at an API server and a place in memory.
+//! Clusters from their creation to their deletion, on an API server and a hypervisor in memory.
 
 mod add_ons;
 mod api;
@@ -27,7 +27,7 @@ use crate::reach::in_memory::InMemory;
 use crate::reach::{Infrastructure, Objects};
 use crate::term::{Clock, Term};
 
-/// One reconcile of a cluster, wherever its VMs are.
+/// One reconcile of a cluster, on any hypervisor.
 pub async fn reconcile(
     cluster: &TenantCluster,
     objects: &dyn Objects,
@@ -37,14 +37,14 @@ pub async fn reconcile(
     Reconciler { objects, places, term, clock, is_marked: true }.reconcile(cluster).await
 }
 
-/// An API server and a place, with all that a cluster of three control nodes names.
+/// An API server and a place, with all objects that a cluster of three control-plane nodes names.
 pub struct World {
     pub api: InMemory,
     pub place: InMemoryPlace,
     pub clock: Clock,
     pub term: Term,
     pub cluster: TenantCluster,
-    /// Whether the controller is of the build that the control cluster's kinds are of.
+    /// Whether the controller's build is that of the control cluster's definitions of kinds.
     pub is_marked: bool,
 }
 
@@ -60,12 +60,11 @@ impl World {
         Self { api, place, clock, term: Term::unlimited("controller one"), cluster, is_marked: true }
     }
 
-    /// One reconcile.
     pub async fn reconcile(&self) -> Result<Action, ReconcileError> {
         self.reconcile_at(&Mortal::new(&self.api, None)).await.unwrap()
     }
 
-    /// The same by a controller that may die: none if it has.
+    /// As `reconcile`, by a controller that may die. `None` if it has died.
     pub async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, ReconcileError>> {
         let (places, is_marked) = (&self.place, self.is_marked);
         let work = Reconciler { objects, places, term: &self.term, clock: &self.clock, is_marked };
@@ -76,7 +75,7 @@ impl World {
         }
     }
 
-    /// Reconciles again and again, as a controller does, until something is so.
+    /// Reconciles repeatedly, as a controller does, until the condition holds.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         for _ in 0..120 {
             if is_so(self) {
@@ -109,23 +108,23 @@ impl World {
         self.api.names("tenantclusters").is_empty()
     }
 
-    /// Asks for the deletion of the cluster.
+    /// Requests the deletion of the cluster.
     pub fn delete(&self) {
         self.api.remove::<TenantCluster>(Some("team-blue"), "shop");
     }
 
-    /// The UUIDs of the disks that are named as left.
+    /// The UUIDs of the disks that are recorded as left.
     pub fn left(&self) -> Vec<String> {
         let left = self.status()["deployment"]["retainedDisks"].clone();
         left.as_array().into_iter().flatten().filter_map(|disk| disk["uuid"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Nothing of the cluster is anywhere.
+    /// Checks that nothing of the cluster is left.
     pub fn is_clean(&self, what: &str) {
         self.is_clean_but(what, &[]);
     }
 
-    /// The same, but for these disks that were named as left.
+    /// As `is_clean`, except for these disks that were recorded as left.
     pub fn is_clean_but(&self, what: &str, left: &[String]) {
         for kind in ["machines", "pooladdresses", "secrets", "leases", "operations", "tenantclusters"] {
             assert_eq!(self.api.names(kind), [""; 0], "{what}: {kind}");
@@ -136,7 +135,7 @@ impl World {
         assert!(own.iter().all(|disk| left.contains(disk)), "{what}: disks");
     }
 
-    /// The cluster serves, and is as it was declared, once.
+    /// Checks that the cluster serves, and is as declared.
     pub fn is_whole(&self, what: &str) {
         let machines = self.api.names("machines");
         assert_eq!(machines, ["shop-cp1", "shop-cp2", "shop-cp3"], "{what}");
@@ -156,7 +155,7 @@ impl World {
         String::from_utf8(self.secret("shop-kubeconfig").data.unwrap()["value"].0.clone()).unwrap()
     }
 
-    /// Puts another kubeconfig into the cluster's Secret, as a person may.
+    /// Replaces the kubeconfig in the cluster's Secret, as a user may.
     pub fn put_kubeconfig(&self, text: &str) {
         let mut secret = self.secret("shop-kubeconfig");
         secret.data.get_or_insert_default().insert("value".to_owned(), ByteString(text.as_bytes().to_vec()));

@@ -1,4 +1,4 @@
-//! The control nodes of the place in memory, as they are asked to be upgraded: what is on their data disks, and which VM has them.
+//! The agents of the control-plane nodes in memory, for upgrades: the contents of data disks, and which VM has them.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -19,12 +19,12 @@ use uuid::Uuid;
 use super::contents::{Content, FIRST};
 use super::place::{InMemoryPlace, Made, State};
 
-/// How long a VM takes to come up that was given a node's disk.
+/// How long a VM with a node's disk takes to boot.
 const BOOTS: Duration = Duration::from_secs(30);
-/// What the cluster is called.
+/// The UUID of the cluster.
 const CLUSTER: Uuid = Uuid::from_u128(0xc1);
 
-/// An image by its digest: version and build.
+/// Version and build of an image, from its digest.
 pub fn image(digest: &str) -> swap::Image {
     let version = match digest.get(..2) {
         Some("0a") => "0.2.0",
@@ -35,24 +35,24 @@ pub fn image(digest: &str) -> swap::Image {
 }
 
 impl State {
-    /// The name of the node that a VM is stamped as.
+    /// The name of the node in a VM's stamp.
     pub fn node_of(vm: &Vm) -> Option<&str> {
         vm.stamp.as_ref().map(|stamp| stamp.node.as_str())
     }
 
-    /// Whether a VM was made in another one's place.
+    /// Whether a VM was created by a swap.
     fn is_swapped(vm: &Vm) -> bool {
         vm.stamp.as_ref().is_some_and(|stamp| stamp.swap.is_some())
     }
 
-    /// Whether a control node's VM is up: on, with its disk, for as long as that takes.
+    /// Whether a control-plane node's VM has booted with its disk.
     pub fn is_up(&self, (vm, _, since): &Made, forms: Duration) -> bool {
         let takes = if self.has_once_formed { BOOTS } else { forms };
         let has_disk = vm.data_disks().next().is_some();
         vm.power == PowerState::On && has_disk && since.is_some_and(|since| since.elapsed() >= takes)
     }
 
-    /// The VM that a control node runs in, if it is up.
+    /// The VM in which a control-plane node runs, if it has booted.
     fn up(&self, node: &str) -> Option<&Made> {
         let own = self.vms.iter().filter(|(vm, ..)| Self::node_of(vm) == Some(node));
         own.into_iter().find(|made| self.is_up(made, Duration::MAX))
@@ -63,7 +63,7 @@ impl State {
         form.get(keys::ADDRESS)?.split('/').next()?.parse().ok()
     }
 
-    /// All control nodes by their names.
+    /// The control-plane nodes, by name.
     fn control_nodes(&self) -> Vec<(String, Ipv4Addr)> {
         let control = self.vms.iter().filter(|(vm, ..)| self.contents.contains_key(Self::node_of(vm).unwrap_or("")));
         let mut all: Vec<_> =
@@ -87,7 +87,7 @@ impl State {
         Ok((node, vm.clone()))
     }
 
-    /// A node whose VM is powered on takes its disk, or is given it back.
+    /// A node whose VM is powered on uses its disk, or gets it back.
     pub fn takes_disk(&mut self, vm: &Vm) {
         let Some(node) = Self::node_of(vm).map(str::to_owned) else { return };
         let others = self.vms.iter().filter(|(other, ..)| {

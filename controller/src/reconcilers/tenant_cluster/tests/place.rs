@@ -1,4 +1,4 @@
-//! A place for VMs in memory, which may fail at a call or be away. What must never happen panics.
+//! A hypervisor in memory, which can fail at a call or be away. It panics at calls that must never happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -35,98 +35,96 @@ use crate::reach::providers::{ClusterPlacement, Unavailable, UnavailableReason};
 const FORMS: Duration = Duration::from_secs(90);
 /// How long a worker takes to join.
 const JOINS: Duration = Duration::from_secs(30);
-/// How long a deployer's certificate is good.
+/// The validity of a deployer's certificate.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// What goes wrong at a call that changes something.
+/// A fault of a call that changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing happens.
+    /// It is not done.
     Fails,
-    /// It happens, and the answer is lost.
+    /// It is done, and the answer is lost.
     Lost,
 }
 
-/// A VM, where it was put, and since when it is on.
+/// A VM, its place, and since when it is on.
 pub type Made = (Vm, Placement, Option<Instant>);
 
-/// What there is.
 #[derive(Default)]
 pub struct State {
     pub vms: Vec<Made>,
-    /// The digests of the images that VMs were made of, by their BIOS UUIDs.
+    /// The digests of the images of VMs, by BIOS UUID.
     pub images: BTreeMap<Uuid, String>,
-    /// What is on the data disks of control nodes, by their names.
+    /// The data disks of control-plane nodes, by node.
     pub contents: BTreeMap<String, Content>,
-    /// What is wrong with them.
+    /// The faults of the nodes.
     pub ill: Ill,
     /// Whether the cluster has ever formed.
     pub has_once_formed: bool,
-    /// Snapshots that are kept.
     pub snapshots: BTreeSet<String>,
-    /// Data disks that are there, and whether each may be removed.
+    /// The existing data disks, and whether each may be removed.
     pub disks: BTreeMap<Uuid, bool>,
-    /// The forms of VMs, by their names.
+    /// The OVF properties of VMs, by name.
     pub forms: BTreeMap<String, BTreeMap<String, String>>,
     pub changes: Vec<&'static str>,
     pub fault: Option<(usize, Fault)>,
-    /// Whether nobody answers.
+    /// Whether calls get no answer.
     pub is_away: bool,
-    /// Whether no template is ready.
+    /// Whether there is no template.
     pub lacks_template: bool,
     /// Whether the nodes never form.
     pub is_ill: bool,
-    /// How often somebody has given credentials.
+    /// How often credentials were issued.
     pub given: usize,
-    /// Nodes that take no pods, and those that were removed, by their names.
+    /// Cordoned nodes and removed nodes, by name.
     pub cordoned: BTreeSet<String>,
     pub removed: BTreeSet<String>,
-    /// Workers whose nodes are not Ready, by their names.
+    /// Workers whose nodes are not Ready, by name.
     pub unready: BTreeSet<String>,
-    /// Add-ons that do not run, by their names.
+    /// Add-ons that do not run, by name.
     pub stopped: BTreeSet<String>,
     /// Whether the Kubernetes API does not answer.
     pub is_silent: bool,
-    /// Addresses that whoever rules the cluster has written into Nodes, by their names.
+    /// Addresses that the tenant has written into Nodes, by name.
     pub written: BTreeMap<String, Ipv4Addr>,
-    /// How many times it does not answer from now on who asks for its nodes.
+    /// The number of further lists of nodes that get no answer.
     pub silences: usize,
-    /// How many times nobody is told from now on what VMs show of their cluster.
+    /// The number of further reads of guestinfo that show no cluster.
     pub hidden: usize,
-    /// After so many further looks for VMs nobody is once told which there are.
+    /// The number of lists of VMs until one fails.
     pub unlisted_after: Option<usize>,
     /// Whether no VM can be powered on.
     pub is_full: bool,
-    /// Pods that do not move away, by their nodes' names.
+    /// Pods that cannot be evicted, by node.
     pub stuck: BTreeMap<String, PodSeen>,
     /// When the clock of tests began.
     began: Option<Instant>,
-    /// The authority that clusters form with, in PEM, and its fingerprint.
+    /// The CA of clusters, in PEM, and its fingerprint.
     authority: Option<(String, Fingerprint)>,
-    /// Its key, in PEM.
+    /// The CA's key, in PEM.
     signer: String,
-    /// Whether guests take longer to shut down than anybody waits.
+    /// Whether guests take longer to shut down than the limit.
     pub is_slow: bool,
-    /// Whether no kubeconfig is good for asking.
+    /// Whether no kubeconfig can be used.
     pub is_unusable: bool,
-    /// What the cluster's API lists as control nodes beside its own.
+    /// Foreign nodes that the cluster's API lists in addition.
     pub strangers: Vec<(String, Ipv4Addr)>,
-    /// The control nodes that were asked how they are, and whether none ever answers.
+    /// The control-plane nodes that were called, and whether none ever answers.
     pub asked: BTreeSet<Ipv4Addr>,
     pub are_mute: bool,
-    /// Where control nodes say that the API is, if not where they are.
+    /// The address of the API in kubeconfigs of control-plane nodes, if it is not their own.
     pub elsewhere: Option<&'static str>,
-    /// How often somebody has asked for what runs VMs.
+    /// How often a hypervisor was opened.
     pub opened: usize,
-    /// The kubeconfigs by which clusters were asked.
+    /// The kubeconfigs with which clusters were called.
     pub asked_by: BTreeSet<String>,
 }
 
-/// A place. Clones are the same one.
+/// Clones share one place.
 #[derive(Clone, Default)]
 pub struct InMemoryPlace(Arc<Mutex<State>>);
 
-/// A cluster's hypervisor there.
+/// The hypervisor of a cluster there.
 struct Of {
     place: InMemoryPlace,
     deployment: Uuid,
@@ -160,7 +158,7 @@ impl InMemoryPlace {
         self.0.lock().unwrap()
     }
 
-    /// What the cluster here forms with.
+    /// The CA with which the cluster here forms.
     pub fn authority(&self) -> Fingerprint {
         self.lock().authority.as_ref().unwrap().1
     }
@@ -170,17 +168,17 @@ impl InMemoryPlace {
         self.lock().vms.iter().map(|(vm, ..)| (vm.name.clone(), vm.uuid())).collect()
     }
 
-    /// Where VMs were put, by their names.
+    /// The places of VMs, by name.
     pub fn placements(&self) -> BTreeMap<String, Placement> {
         self.lock().vms.iter().map(|(vm, placement, _)| (vm.name.clone(), placement.clone())).collect()
     }
 
-    /// Removes a VM as somebody else does.
+    /// Removes a VM, as another user of the vCenter would.
     pub fn lose(&self, name: &str) {
         self.lock().vms.retain(|(vm, ..)| vm.name != name);
     }
 
-    /// The workers that take pods.
+    /// The number of schedulable workers.
     pub fn serving(&self) -> usize {
         let state = self.lock();
         let serves = |it: &&(Vm, Placement, Option<Instant>)| {
@@ -190,7 +188,7 @@ impl InMemoryPlace {
         state.vms.iter().filter(serves).count()
     }
 
-    /// Changes a VM as somebody else does.
+    /// Changes a VM, as another user of the vCenter would.
     pub fn change(&self, name: &str, change: impl FnOnce(&mut Vm)) {
         change(&mut self.lock().vms.iter_mut().find(|(vm, ..)| vm.name == name).unwrap().0);
     }
@@ -230,7 +228,7 @@ impl InMemoryPlace {
 }
 
 impl State {
-    /// The VM that was seen, as it is.
+    /// The current state of a VM that was seen.
     fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Made> {
         match self.vms.iter_mut().find(|(vm, ..)| vm.reference == seen.reference) {
             Some(found) if found.0 == *seen => Ok(found),
@@ -239,7 +237,7 @@ impl State {
         }
     }
 
-    /// Whether a control node of the cluster is up.
+    /// Whether a control-plane node of the cluster has booted.
     fn has_formed(&self) -> bool {
         let is_up = |made: &Made| self.is_control(&made.0) && self.is_up(made, FORMS);
         !self.is_ill && self.vms.iter().any(is_up)
@@ -249,13 +247,13 @@ impl State {
         self.forms.get(&vm.name).is_some_and(|form| form[keys::ROLE] != "worker")
     }
 
-    /// The name of the node that a VM is: a control node keeps it through its VMs.
+    /// The name of a VM's node: a control-plane node keeps it in each of its VMs.
     fn name_of(&self, vm: &Vm) -> String {
         let of_control = Self::node_of(vm).filter(|_| self.is_control(vm));
         of_control.unwrap_or(&vm.name).to_owned()
     }
 
-    /// Whether a VM is on and has what it needs to be its node.
+    /// Whether a VM is on and has what its node needs.
     fn is_node(&self, vm: &Vm) -> bool {
         vm.power == PowerState::On && (!self.is_control(vm) || vm.data_disks().next().is_some())
     }
@@ -320,7 +318,7 @@ impl Infrastructure for InMemoryPlace {
     }
 }
 
-/// Whether a VM is a worker's that has joined.
+/// Whether a VM is that of a worker that has joined.
 fn has_joined(state: &State, (vm, _, since): &Made) -> bool {
     let is_worker = state.forms.get(&vm.name).is_some_and(|form| form[keys::ROLE] == "worker");
     let is_on = vm.power == PowerState::On && since.is_some_and(|since| since.elapsed() >= JOINS);
@@ -415,7 +413,7 @@ impl Guests for Nodes {
         let elapsed = state.began.unwrap().elapsed();
         let pair = rcgen::KeyPair::generate()?;
         let mut certificate = rcgen::CertificateParams::new(Vec::new())?;
-        // Of the clock of tests.
+        // By the clock of tests.
         certificate.not_after = rcgen::date_time_ymd(2027, 1, 1) + elapsed + DAY;
         let authority = state.authority.clone().unwrap().0;
         let issuer = rcgen::Issuer::from_ca_cert_pem(&authority, rcgen::KeyPair::from_pem(&state.signer)?)?;

@@ -1,4 +1,4 @@
-//! What a person sees.
+//! The life of a cluster, as the operator sees it.
 
 mod beside;
 mod leaving;
@@ -22,7 +22,7 @@ use crate::objects::{
 use crate::term::Term;
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_made_of_its_object_and_hands_its_kubeconfig_over() {
+async fn a_cluster_is_created_and_writes_its_kubeconfig() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     world.is_whole("it is ready");
@@ -38,7 +38,7 @@ async fn a_cluster_is_made_of_its_object_and_hands_its_kubeconfig_over() {
     ] {
         assert_eq!(world.condition(about).1, reason, "{about}");
     }
-    // Each VM is its Machine's, in its Machine's zone.
+    // Each VM has the UID of its Machine, and is in its Machine's zone.
     let (vms, placements) = (world.place.vms(), world.place.placements());
     for name in world.api.names("machines") {
         let of = crate::reach::Collection::of::<Machine>(Some("team-blue"));
@@ -59,7 +59,7 @@ async fn a_cluster_is_made_of_its_object_and_hands_its_kubeconfig_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_ready_is_looked_at_and_nothing_is_written() {
+async fn looks_at_a_ready_cluster_write_nothing() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     world.reconcile().await.unwrap();
@@ -74,9 +74,9 @@ async fn a_cluster_that_is_ready_is_looked_at_and_nothing_is_written() {
     assert!(world.place.lock().given > given, "it is asked how it is");
 }
 
-/// Who takes it off would have the object go, and its VMs stay.
+/// Without the finalizer the object would be deleted, and its VMs would stay.
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_was_taken_off_is_put_on_again() {
+async fn a_removed_finalizer_is_added_again() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let read = || world.api.read::<TenantCluster>(Some("team-blue"), "shop").unwrap();
@@ -92,9 +92,9 @@ async fn a_finalizer_that_was_taken_off_is_put_on_again() {
     world.is_clean("its VMs went first");
 }
 
-/// Asking again what is going already changes nothing, and costs as much each time.
+/// Repeated deletions of a Secret that is being deleted change nothing, and cost the same each time.
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_somebody_else_keeps_holds_no_cluster_up() {
+async fn a_foreign_finalizer_does_not_delay_a_cluster() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let mut kept = world.secret("shop-kubeconfig");
@@ -107,7 +107,7 @@ async fn a_secret_that_somebody_else_keeps_holds_no_cluster_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_kubeconfig_is_renewed_before_it_ends() {
+async fn the_kubeconfig_is_renewed_before_it_expires() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let first = world.secret("shop-kubeconfig").data;
@@ -120,9 +120,9 @@ async fn the_kubeconfig_is_renewed_before_it_ends() {
     world.is_whole("it was renewed");
 }
 
-/// Whoever may write Secrets beside a cluster has the controller ask nobody but the cluster.
+/// A user who may write Secrets in the namespace cannot make the controller call other servers.
 #[tokio::test(start_paused = true)]
-async fn a_kubeconfig_that_leads_elsewhere_is_never_gone_by_and_is_written_anew() {
+async fn a_foreign_kubeconfig_is_replaced_without_use() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let own = Kubeconfig::parse(&world.kubeconfig()).unwrap();
@@ -139,11 +139,11 @@ async fn a_kubeconfig_that_leads_elsewhere_is_never_gone_by_and_is_written_anew(
         Kubeconfig { authority: other.clone(), ..own.clone() },
         Kubeconfig { authority: [other.as_str(), &own.authority].concat(), ..own.clone() },
         Kubeconfig { authority: String::new(), ..own.clone() },
-        // Another authority's certificate beside the cluster's own server and authority.
+        // The certificate of another CA, with the cluster's own server and CA.
         Kubeconfig { certificate: other, ..own.clone() },
     ];
     let texts = foreign.map(|foreign| foreign.render("deployer").to_string());
-    // By these a client runs a program, or asks through another server.
+    // With these fields a client runs a program, or calls through another server.
     let beyond = [
         ("/users/0/user", "exec", json!({"command": "sh"})),
         ("/clusters/0/cluster", "proxy-url", json!("http://10.0.0.5")),
@@ -162,7 +162,7 @@ async fn a_kubeconfig_that_leads_elsewhere_is_never_gone_by_and_is_written_anew(
         assert_eq!(Kubeconfig::parse(&anew).unwrap().authority, own.authority);
         assert!(world.is_ready());
     }
-    // One that is the cluster's own, by its endpoint, stays.
+    // A kubeconfig for the cluster's endpoint stays.
     let text = served_by("https://192.168.10.10:6443").render("deployer").to_string();
     world.put_kubeconfig(&text);
     world.reconcile().await.unwrap();
@@ -171,7 +171,7 @@ async fn a_kubeconfig_that_leads_elsewhere_is_never_gone_by_and_is_written_anew(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_control_node_that_is_off_is_powered_on_unless_the_cluster_is_paused() {
+async fn only_a_paused_cluster_leaves_nodes_off() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let mut paused = world.cluster.clone();
@@ -194,9 +194,9 @@ async fn a_control_node_that_is_off_is_powered_on_unless_the_cluster_is_paused()
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
 }
 
-/// What is under way waits no longer for what nobody wants any more.
+/// Work under way ends if it is no longer wanted.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_deleted_while_it_forms_goes_at_once() {
+async fn a_forming_cluster_is_deleted_immediately() {
     let world = World::new();
     world.place.lock().is_ill = true;
     let begun = tokio::time::Instant::now();
@@ -212,7 +212,7 @@ async fn a_cluster_that_is_deleted_while_it_forms_goes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_to_end_waits_for_nothing_and_the_next_one_goes_on() {
+async fn a_closing_controller_leaves_work_to_the_next() {
     let mut world = World::new();
     world.place.lock().is_ill = true;
     let begun = tokio::time::Instant::now();
@@ -231,7 +231,7 @@ async fn a_controller_that_is_to_end_waits_for_nothing_and_the_next_one_goes_on(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_to_end_waits_for_no_guest_that_shuts_down_and_cuts_no_power_for_it() {
+async fn a_closing_controller_does_not_cut_power() {
     let mut world = World::new();
     world.until("ready", World::is_ready).await;
     world.place.lock().is_slow = true;
@@ -246,14 +246,14 @@ async fn a_controller_that_is_to_end_waits_for_no_guest_that_shuts_down_and_cuts
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert!(!world.place.lock().changes.contains(&"cut_power"));
     assert_eq!(world.place.vms().len(), 3);
-    // Whoever comes next waits as long as guests may take, and no longer.
+    // The next controller waits as long as guests may take, and no longer.
     world.term = Term::unlimited("controller two");
     world.until("gone", World::is_gone).await;
     world.is_clean("another one has gone on");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_the_way_stands_in_preflight_and_nothing_is_made() {
+async fn obstacles_are_in_preflight_before_any_creation() {
     let world = World::new();
     let mut provider = crate::decisions::fixture::provider();
     let conditions = &mut provider.status.as_mut().unwrap().conditions;
@@ -264,7 +264,7 @@ async fn what_is_in_the_way_stands_in_preflight_and_nothing_is_made() {
     assert_eq!((status.as_str(), reason.as_str()), ("False", "ProviderNotReady"), "{words}");
     assert_eq!(world.condition("Ready").1, "NotReady");
     assert!(world.api.names("machines").is_empty() && world.place.vms().is_empty());
-    // It passes: the same object goes on.
+    // The obstacle passes: the same object continues.
     world.api.put(&crate::decisions::fixture::provider());
     world.place.lock().lacks_template = true;
     world.reconcile().await.unwrap();
@@ -281,7 +281,7 @@ async fn what_is_in_the_way_stands_in_preflight_and_nothing_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_judged_by_a_spec_is_not_said_of_a_newer_one() {
+async fn conditions_have_the_generation_that_was_judged() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let judged: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
@@ -301,7 +301,7 @@ async fn what_was_judged_by_a_spec_is_not_said_of_a_newer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_that_ends_stops_all_work_and_another_controller_goes_on() {
+async fn another_controller_continues_after_a_term() {
     let mut world = World::new();
     world.place.lock().is_ill = true;
     let term = world.term.clone();
@@ -318,7 +318,7 @@ async fn a_term_that_ends_stops_all_work_and_another_controller_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_of_the_same_name_is_not_taken_for_the_clusters_own() {
+async fn a_foreign_secret_of_that_name_stays() {
     let world = World::new();
     let mut secret = k8s_openapi::api::core::v1::Secret::default();
     (secret.metadata.name, secret.metadata.namespace) =
@@ -330,9 +330,9 @@ async fn a_secret_of_the_same_name_is_not_taken_for_the_clusters_own() {
     assert!(world.place.vms().is_empty());
 }
 
-/// Kubernetes puts tokens into Secrets of some types: a Secret is not the cluster's own because it says so.
+/// Kubernetes writes tokens into Secrets of some types: an owner reference does not make a Secret the cluster's own.
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_names_the_cluster_as_its_owner_and_is_of_another_type_stays_as_it_is() {
+async fn an_owned_secret_of_another_type_stays() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let mut other = world.secret("shop-kubeconfig");
@@ -341,7 +341,7 @@ async fn a_secret_that_names_the_cluster_as_its_owner_and_is_of_another_type_sta
     world.reconcile().await.unwrap();
     let (_, reason, words) = world.condition("Progressing");
     assert!(reason == "Blocked" && words.contains("was not made for this cluster"), "{reason} {words}");
-    // It goes with its owner, by Kubernetes' own doing, and holds nothing up.
+    // Kubernetes deletes it with its owner, and it does not delay the deletion.
     world.delete();
     world.until("gone", World::is_gone).await;
     assert_eq!(world.api.names("secrets"), ["shop-kubeconfig"]);

@@ -1,11 +1,12 @@
-//! What is changed in a spec of what control nodes were told when they were made: nobody tells them, and the cluster says so.
+//! Changes of settings that control-plane nodes got when they were created: they do not reach the nodes, and the cluster reports
+//! them.
 
 use super::*;
 use crate::objects::{Backup, PodSecurity};
 
 type Edit = fn(&mut TenantCluster);
 
-/// The cluster as the API server has it.
+/// The stored cluster.
 fn there(world: &World) -> TenantCluster {
     serde_json::from_value(world.api.object("tenantclusters")).unwrap()
 }
@@ -19,7 +20,7 @@ async fn with(world: &World, edit: Edit) -> (String, String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_told_to_no_control_node_any_more_is_named_until_it_is_taken_back() {
+async fn changed_settings_are_named_until_they_are_reverted() {
     let edits: [(&str, Edit); 6] = [
         ("site.sshAuthorizedKeys", |it| it.spec.site.ssh_authorized_keys.clear()),
         ("site.adminCIDRs", |it| it.spec.site.admin_cidrs = vec!["192.168.10.7/32".to_owned()]),
@@ -55,7 +56,7 @@ async fn what_is_told_to_no_control_node_any_more_is_named_until_it_is_taken_bac
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_changed_before_the_first_vm_is_what_control_nodes_are_told() {
+async fn changes_before_the_first_vm_reach_nodes() {
     let world = World::new();
     world.place.lock().lacks_template = true;
     for _ in 0..3 {
@@ -70,9 +71,9 @@ async fn what_is_changed_before_the_first_vm_is_what_control_nodes_are_told() {
     assert_eq!(world.condition("UpToDate").1, "Current");
 }
 
-/// Nobody knows what those were told.
+/// The settings of these nodes are unknown.
 #[tokio::test(start_paused = true)]
-async fn of_a_cluster_that_an_earlier_version_has_made_nothing_is_said() {
+async fn clusters_of_earlier_versions_report_no_settings() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let forgets: Edit = |it| {

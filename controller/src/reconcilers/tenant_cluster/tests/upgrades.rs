@@ -1,5 +1,5 @@
-//! Control nodes on another image or minor, as a person sees it; and whatever fails and wherever a controller dies, the declared state
-//! in the end.
+//! Upgrades of control-plane nodes to another image or minor version, as the operator sees them. Calls fail and controllers die:
+//! in the end the state is the declared one.
 
 mod commit;
 mod drift;
@@ -32,7 +32,7 @@ const FORMER: &str = "kaas-tenant-0.2.0";
 const NEW: &str = "kaas-tenant-0.3.0";
 const NODES: [&str; 3] = ["shop-cp1", "shop-cp2", "shop-cp3"];
 
-/// An image whose digest and build are of these two digits.
+/// An image whose digest and build consist of these two digits.
 fn image(name: &str, version: &str, digits: &str, kubernetes: &[&str]) -> NodeImage {
     let mut image = fixture::image(name, version);
     image.spec.digest = format!("sha256:{}", digits.repeat(32));
@@ -43,13 +43,13 @@ fn image(name: &str, version: &str, digits: &str, kubernetes: &[&str]) -> NodeIm
     image
 }
 
-/// The names of the VMs that were made for nodes.
+/// The names of the VMs that a swap creates.
 fn new_vms(build: &str) -> Vec<String> {
     NODES.iter().map(|node| format!("{node}-{}", &build.repeat(16)[..7])).collect()
 }
 
 impl World {
-    /// A cluster that serves, and an image that it may go to.
+    /// A cluster that serves, and an image for an upgrade.
     async fn upgradable() -> Self {
         let world = Self::new();
         world.api.put(&image(FORMER, "0.2.0", "0a", &["1.36"]));
@@ -58,7 +58,7 @@ impl World {
         world
     }
 
-    /// Edits the cluster as a person does.
+    /// Changes the spec as the operator would.
     fn edit(&self, edit: impl FnOnce(&mut TenantClusterSpec)) {
         let mut cluster: TenantCluster = serde_json::from_value(self.api.object("tenantclusters")).unwrap();
         edit(&mut cluster.spec);
@@ -69,7 +69,7 @@ impl World {
         self.edit(|spec| spec.image = Some(image.to_owned()));
     }
 
-    /// All Operations, those that were begun last first.
+    /// All Operations, the newest first.
     fn operations(&self) -> Vec<Operation> {
         let names = self.api.names("operations");
         let mut all: Vec<Operation> =
@@ -78,7 +78,7 @@ impl World {
         all
     }
 
-    /// Asks something of the last Operation.
+    /// Puts a request on the last Operation.
     fn asks(&self, word: &str) {
         let mut operation = self.operations().remove(0);
         operation.metadata.annotations.get_or_insert_default().insert(DO.to_owned(), word.to_owned());
@@ -89,7 +89,7 @@ impl World {
         self.operations().first()?.status.clone()?.outcome
     }
 
-    /// The name of the VM that is being shut down, if that is the last thing that the last Operation has noted.
+    /// The name of the VM that is being shut down, if that is the last entry of the last Operation.
     fn shuts_down(&self) -> Option<String> {
         let operation = self.operations().into_iter().next()?;
         let last = operation.status?.entries.pop()?;
@@ -103,7 +103,7 @@ impl World {
         status.conditions.into_iter().find(|it| it.about == about).map(|it| it.reason).unwrap_or_default()
     }
 
-    /// The VM of each node that has its data disk is on.
+    /// Whether the VM of each node with its data disk is on.
     fn are_on(&self) -> bool {
         let state = self.place.lock();
         let mut nodes = state.vms.iter().filter(|(vm, ..)| vm.data_disks().next().is_some());
@@ -116,7 +116,7 @@ impl World {
         own.map(|name| self.api.read(Some("team-blue"), name).unwrap()).collect()
     }
 
-    /// One reconcile, whose term ends once a data disk is taken from a VM.
+    /// One reconcile, whose term ends once a data disk is detached from a VM.
     async fn ends_its_term_at_a_detach(&self) -> Result<Action, ReconcileError> {
         let ends = async {
             while !self.place.lock().changes.contains(&"detach") {
@@ -127,7 +127,7 @@ impl World {
         tokio::join!(self.reconcile(), ends).0
     }
 
-    /// All is as the spec has it, as that is now.
+    /// Whether everything is as the present spec says.
     fn is_current(&self) -> bool {
         let cluster = self.api.object("tenantclusters");
         let is_judged = cluster["status"]["observedGeneration"] == cluster["metadata"]["generation"];
@@ -138,7 +138,7 @@ impl World {
         self.condition("UpToDate").1
     }
 
-    /// Reconciles so often that nothing that is begun by itself is missed.
+    /// Reconciles often enough for everything that begins by itself.
     async fn rests(&self) {
         for _ in 0..50 {
             let _ = self.reconcile().await;
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// All control nodes run an image, each in one VM with the disk that it has always had; pools see it.
+    /// Checks that all control-plane nodes run an image, each in one VM with its original disk, and that pools see it.
     fn all_run(&self, name: &str, what: &str) {
         assert_eq!(self.status()["resolved"]["image"], name, "{what}");
         let digits = if name == FORMER { "0a" } else { "0b" };
@@ -165,7 +165,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once_all_was_good_for_ten_minutes() {
+async fn another_image_is_swapped_and_committed() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
@@ -174,7 +174,7 @@ async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once
     assert_eq!(operation.spec.from_image.as_deref(), Some(FORMER));
     assert_eq!((world.condition("Progressing").1.as_str(), world.is_ready()), ("OperationRuns", true));
     assert_eq!(world.status()["operation"], operation.metadata.name.clone().unwrap());
-    // Nothing is final: pools see the image before, and each node has two VMs.
+    // Nothing is committed: pools see the former image, and each node has two VMs.
     assert_eq!((world.status()["resolved"]["image"].as_str(), world.place.vms().len()), (Some(FORMER), 6));
     let begun = tokio::time::Instant::now();
     world.until("committed", World::is_current).await;
@@ -184,7 +184,7 @@ async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once
     assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("committed"), 1));
     assert_eq!(world.reason_of_operation("Succeeded"), "Done");
     assert_eq!(world.place.lock().snapshots.len(), 1, "its store was kept before");
-    // From then on nothing is done, and a VM that is off is powered on as before.
+    // From then on nothing changes, and a VM that is off is powered on as before.
     let changes = world.place.lock().changes.len();
     world.rests().await;
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1));
@@ -193,7 +193,7 @@ async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_former_image_named_before_the_commit_is_the_way_back_and_afterwards_refused() {
+async fn the_former_image_rolls_back_before_the_commit() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
@@ -202,7 +202,7 @@ async fn the_former_image_named_before_the_commit_is_the_way_back_and_afterwards
     world.all_run(FORMER, "it went back");
     assert_eq!(world.place.vms().into_keys().collect::<Vec<_>>(), NODES);
     assert_eq!(world.outcome().as_deref(), Some("rolled back"));
-    // Named again it is another upgrade.
+    // The same image again is another upgrade.
     world.goes_to(NEW);
     world.until("committed", World::is_current).await;
     world.all_run(NEW, "it is committed");
@@ -218,9 +218,9 @@ async fn the_former_image_named_before_the_commit_is_the_way_back_and_afterwards
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 2));
 }
 
-/// Whoever may edit a cluster can begin swaps and take them back for as long as he likes.
+/// A user who may edit a cluster can begin and roll back any number of swaps.
 #[tokio::test(start_paused = true)]
-async fn of_swaps_that_have_ended_the_last_ones_are_kept_and_what_is_under_way() {
+async fn only_the_last_operations_are_kept() {
     let world = World::upgradable().await;
     let mut begun = Vec::new();
     for turn in 0..13 {
@@ -238,7 +238,7 @@ async fn of_swaps_that_have_ended_the_last_ones_are_kept_and_what_is_under_way()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_abandoned_stays_where_it_stands_and_is_taken_for_what_it_is_when_it_is_asked_for_again() {
+async fn an_abandoned_swap_continues_from_its_state() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
@@ -255,9 +255,9 @@ async fn what_is_abandoned_stays_where_it_stands_and_is_taken_for_what_it_is_whe
     assert_eq!(world.operations().len(), 1, "nothing was left to do");
 }
 
-/// An abandoned swap is final where a node was found good on the new image: the former one does not become true by being named.
+/// An abandoned swap is final for nodes that were healthy on the new image: the former image in the spec does not change that.
 #[tokio::test(start_paused = true)]
-async fn the_former_image_named_after_an_abandoned_upgrade_is_not_current_while_nodes_run_the_new_one() {
+async fn an_abandoned_upgrade_does_not_restore_the_image() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
@@ -275,7 +275,7 @@ async fn the_former_image_named_after_an_abandoned_upgrade_is_not_current_while_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_in_the_middle_of_an_upgrade_is_heard_at_once() {
+async fn a_request_during_an_upgrade_takes_effect_immediately() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     let asked = async {
@@ -294,7 +294,7 @@ async fn a_word_in_the_middle_of_an_upgrade_is_heard_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_that_ends_in_an_upgrade_stops_it_and_another_controller_goes_on() {
+async fn another_controller_continues_an_interrupted_upgrade() {
     let mut world = World::upgradable().await;
     world.goes_to(NEW);
     let done = world.ends_its_term_at_a_detach().await;
@@ -309,7 +309,7 @@ async fn a_term_that_ends_in_an_upgrade_stops_it_and_another_controller_goes_on(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits_for_a_person() {
+async fn kubernetes_follows_the_commit_and_failures_wait() {
     let world = World::upgradable().await;
     world.place.lock().ill.stuck.insert("shop-cp2".to_owned());
     world.edit(|spec| {
@@ -329,7 +329,7 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert!(world.condition("UpToDate").2.contains("draining it took too long"), "{:?}", world.condition("UpToDate"));
     world.rests().await;
     assert_eq!(world.up_to_date(), "ChangeFailed");
-    // Nobody takes a node back.
+    // Nodes are never downgraded.
     world.edit(|spec| spec.version = "1.36".to_owned());
     world.rests().await;
     assert_eq!(
@@ -353,9 +353,9 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
 }
 
-/// Whoever may say a word to an Operation may write its labels, by mistake too.
+/// A user who may put requests on an Operation may also write its labels.
 #[tokio::test(start_paused = true)]
-async fn an_operation_whose_labels_are_taken_off_is_its_clusters_nonetheless() {
+async fn an_operation_without_labels_keeps_its_cluster() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
@@ -371,7 +371,7 @@ async fn an_operation_whose_labels_are_taken_off_is_its_clusters_nonetheless() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_that_somebody_else_keeps_is_waited_for_and_asked_once() {
+async fn an_operation_with_a_finalizer_is_awaited() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     world.until("committed", World::is_current).await;
@@ -391,7 +391,7 @@ async fn an_operation_that_somebody_else_keeps_is_waited_for_and_asked_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_deleted_in_the_middle_of_an_upgrade_leaves_nothing() {
+async fn deletion_during_an_upgrade_leaves_nothing() {
     for at in ["import", "detach", "power_on"] {
         let world = World::upgradable().await;
         let before = world.place.lock().changes.iter().filter(|it| **it == at).count();
@@ -409,7 +409,7 @@ async fn a_cluster_that_is_deleted_in_the_middle_of_an_upgrade_leaves_nothing() 
     }
 }
 
-/// Reconciles by a controller that may die, until it has, or something is so.
+/// Reconciles with a controller that may die, until it has, or the condition holds.
 async fn until_dead(world: &World, mortal: &Mortal, is_so: impl Fn(&World) -> bool) -> bool {
     for _ in 0..120 {
         if world.reconcile_at(mortal).await.is_none() {
@@ -427,7 +427,7 @@ fn has_ended(world: &World) -> bool {
     world.outcome().is_some() && world.is_current()
 }
 
-/// A controller dies at drawn calls of what a world is prepared for: another one brings it to its end, at which all is whole.
+/// A controller dies at drawn calls of a prepared world: another one completes the work, and the end is checked.
 async fn whichever_call_a_controller_dies_at(
     way: &str,
     prepared: impl AsyncFn() -> World,
@@ -455,6 +455,6 @@ async fn whichever_call_a_controller_dies_at(
         is_whole(&world, &what);
         assert_eq!(world.operations().len(), 1, "{what}");
     }
-    // Where calls come in another order the last ones may not be reached.
+    // If calls come in another order, the last ones may not be reached.
     assert!(died * 2 >= all, "{died} of {all} controllers died on the way to {way}");
 }

@@ -1,8 +1,8 @@
-//! Clusters beside others: whose addresses and whose room are.
+//! Several clusters: who gets addresses and room.
 
 use super::*;
 
-/// Another cluster at the same API server and in the same place.
+/// Another cluster on the same API server and in the same place.
 fn beside(world: &World, mut cluster: TenantCluster, number: u128) -> World {
     let name = format!("bank{number}");
     (cluster.metadata.name, cluster.metadata.uid) = (Some(name), Some(Uuid::from_u128(number).to_string()));
@@ -24,7 +24,7 @@ fn reasons(world: &World) -> Vec<String> {
     seen.status.unwrap_or_default().conditions.into_iter().map(|condition| condition.reason).collect()
 }
 
-/// Two clusters at work at the same time, as a controller has them.
+/// Reconciles two clusters concurrently, as a controller does.
 async fn both(one: &World, other: &World) {
     for _ in 0..10 {
         let (first, second) = tokio::join!(one.reconcile(), other.reconcile());
@@ -35,7 +35,7 @@ async fn both(one: &World, other: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_clusters_never_have_the_same_address() {
+async fn two_clusters_never_share_an_address() {
     type Names<'a> = &'a dyn Fn(&mut TenantCluster);
     let endpoint = |cluster: &mut TenantCluster, address: &str| {
         cluster.spec.network.endpoint.address = Some(address.to_owned());
@@ -79,9 +79,9 @@ async fn two_clusters_never_have_the_same_address() {
     }
 }
 
-/// Also where nobody has reserved them.
+/// Even if the pool does not reserve them.
 #[tokio::test(start_paused = true)]
-async fn the_addresses_of_the_control_clusters_nodes_and_of_vcenters_are_no_clusters() {
+async fn addresses_of_control_cluster_and_vcenters_are_excluded() {
     for of_node in [true, false] {
         let mut world = World::new();
         if of_node {
@@ -104,11 +104,11 @@ async fn the_addresses_of_the_control_clusters_nodes_and_of_vcenters_are_no_clus
     }
 }
 
-/// Addresses are counted by no limit.
+/// These addresses count for no limit.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_have() {
+async fn a_blocked_cluster_holds_no_addresses() {
     let mut world = World::new();
-    // With its nodes' all that the pool has.
+    // With its nodes it needs all addresses of the pool.
     world.cluster.spec.network.service_vips =
         Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(7) });
     world.api.put(&world.cluster);
@@ -119,7 +119,7 @@ async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_
     }
     assert_eq!(world.condition("Preflight").1, "ImageUnsuitable");
     assert_eq!(world.api.names("pooladdresses"), [""; 0]);
-    // A Secret that a person has put in the place of its own.
+    // A foreign Secret with the name of its keys.
     let name = ObjectMeta {
         name: Some("shop-deployer".to_owned()),
         namespace: Some("team-blue".to_owned()),
@@ -136,7 +136,7 @@ async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_
     assert_eq!(world.api.names("pooladdresses").len(), 6, "all are the other one's");
 }
 
-/// Has controllers die until the cluster has so many addresses, which it claims one by one.
+/// Controllers die until the cluster has this number of addresses, which it claims one by one.
 async fn has_addresses(world: &World, count: usize) {
     while held_by(world).1 < count {
         let before = held_by(world);
@@ -151,9 +151,9 @@ async fn has_addresses(world: &World, count: usize) {
     assert_eq!((held_by(world).1, world.place.vms().len()), (count, 0));
 }
 
-/// One that has begun to claim, and that somebody then has stand still, or that never could go on.
+/// The cluster has begun to claim, and is then paused, or could never continue.
 #[tokio::test(start_paused = true)]
-async fn who_goes_no_further_before_his_first_vm_gives_back_what_he_has() {
+async fn a_cluster_that_stops_early_releases_addresses() {
     type Stops<'a> = &'a dyn Fn(&World);
     let edit = |world: &World, edit: &dyn Fn(&mut TenantCluster)| {
         let mut cluster: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
@@ -185,7 +185,7 @@ async fn who_goes_no_further_before_his_first_vm_gives_back_what_he_has() {
         assert_eq!(held_by(&world), (0, 0), "{reason}");
         assert_eq!(world.api.names("pooladdresses"), [""; 0], "{reason}");
     }
-    // What is not known may be well in a moment.
+    // An unknown state may pass soon.
     let world = World::new();
     has_addresses(&world, 3).await;
     world.place.lock().is_away = true;
@@ -195,9 +195,9 @@ async fn who_goes_no_further_before_his_first_vm_gives_back_what_he_has() {
     assert_eq!((world.condition("Preflight").0.as_str(), held_by(&world)), ("Unknown", (3, 3)));
 }
 
-/// Each has taken a part of what it needs, and what is left suffices for neither.
+/// Each has claimed a part of what it needs, and the rest is enough for neither.
 #[tokio::test(start_paused = true)]
-async fn of_two_clusters_that_take_each_others_addresses_the_first_one_has_them_and_the_other_comes_after() {
+async fn the_older_of_two_clusters_gets_the_addresses() {
     let mut world = World::new();
     let four = Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(4) });
     world.cluster.spec.network.service_vips = four;
@@ -209,7 +209,7 @@ async fn of_two_clusters_that_take_each_others_addresses_the_first_one_has_them_
         // The endpoint and the nodes.
         has_addresses(one, 4).await;
     }
-    // Both have seen four that are free, and each has had another one of them.
+    // Both have seen four free addresses, and each got a different one of them.
     for (one, last) in [(&world, 26), (&other, 27)] {
         let seen: TenantCluster = one.api.read(one.cluster.namespace().as_deref(), &one.cluster.name_any()).unwrap();
         let claimant = crate::objects::Claimant {
@@ -237,7 +237,7 @@ async fn of_two_clusters_that_take_each_others_addresses_the_first_one_has_them_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_pool_reserves_is_no_clusters() {
+async fn reserved_addresses_are_never_used() {
     for address in ["192.168.10.95", "192.168.10.25", "192.168.10.2", "192.168.10.1"] {
         let mut world = World::new();
         let mut pool = crate::decisions::fixture::pool();
@@ -252,7 +252,7 @@ async fn what_a_pool_reserves_is_no_clusters() {
     }
 }
 
-/// The Provider with room for so many nodes.
+/// A Provider with room for this number of nodes.
 fn limited(world: &World, nodes: u32) {
     let mut provider = crate::decisions::fixture::provider();
     provider.spec.limits = Some(Limits { nodes: Some(nodes), processors: None, memory_mib: None });
@@ -263,7 +263,7 @@ fn is_so(world: &World, reason: &str) -> bool {
     reasons(world).iter().any(|said| said == reason)
 }
 
-/// So many of its Machines and addresses, by the cluster's name.
+/// The numbers of Machines and addresses of a cluster.
 fn held_by(world: &World) -> (usize, usize) {
     let name = world.cluster.name_any();
     let machines = world.api.names("machines").into_iter().filter(|it| it.starts_with(&name)).count();
@@ -275,7 +275,7 @@ fn held_by(world: &World) -> (usize, usize) {
     (machines, all.unwrap().unwrap().iter().filter(is_own).count())
 }
 
-/// Has controllers die until the cluster has its Machines and addresses, and no VM.
+/// Controllers die until the cluster has its Machines and addresses, and no VM.
 async fn has_all_before_its_first_vm(world: &World) {
     for calls in 0..100 {
         let _ = world.reconcile_at(&Mortal::new(&world.api, Some((calls, false)))).await;
@@ -287,7 +287,7 @@ async fn has_all_before_its_first_vm(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_there_is_room_for_one_of_two_the_first_one_has_it_and_the_other_comes_after() {
+async fn the_older_of_two_clusters_gets_the_room() {
     let world = World::new();
     let mut other = world.cluster.clone();
     other.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
@@ -310,7 +310,7 @@ async fn where_there_is_room_for_one_of_two_the_first_one_has_it_and_the_other_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_too_large_makes_nothing_and_keeps_nobody_out() {
+async fn a_too_large_cluster_does_not_block_others() {
     let world = World::new();
     let mut large = world.cluster.clone();
     large.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
@@ -332,7 +332,7 @@ async fn a_cluster_that_is_too_large_makes_nothing_and_keeps_nobody_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_takes_no_addresses_of_another_networks_pool() {
+async fn a_cluster_uses_its_own_networks_pool() {
     let mut world = World::new();
     let mut other = crate::decisions::fixture::pool();
     other.metadata.name = Some("green".to_owned());
@@ -349,7 +349,7 @@ async fn a_cluster_takes_no_addresses_of_another_networks_pool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_named_otherwise_before_the_first_vm_is_given_back() {
+async fn changes_before_the_first_vm_release_addresses() {
     let mut world = World::new();
     has_all_before_its_first_vm(&world).await;
     world.place.lock().is_away = true;
@@ -364,9 +364,9 @@ async fn what_is_named_otherwise_before_the_first_vm_is_given_back() {
     assert_eq!(held_by(&world), (3, 4));
 }
 
-/// The database is turned back to before its first VM, and its VMs are there.
+/// The database is restored to before the first VM, and the VMs exist.
 #[tokio::test(start_paused = true)]
-async fn beside_vms_that_nothing_is_noted_of_no_address_is_claimed_or_given_back() {
+async fn unrecorded_vms_stop_claims_and_releases() {
     let mut world = World::new();
     has_addresses(&world, 3).await;
     let before = world.api.snapshot();

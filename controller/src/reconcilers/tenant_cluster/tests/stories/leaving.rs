@@ -1,9 +1,9 @@
-//! A cluster that is deleted, whatever is left of what it names.
+//! Deletion of a cluster, whatever exists of the objects that it names.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_deleted_leaves_nothing_but_what_was_never_its_own() {
+async fn a_deleted_cluster_leaves_foreign_objects_only() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] volume.vmdk".to_owned() };
@@ -19,7 +19,7 @@ async fn a_cluster_that_is_deleted_leaves_nothing_but_what_was_never_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pools_of_another_cluster_beside_it_are_none_of_its() {
+async fn pools_of_another_cluster_stay() {
     let world = World::new();
     let spec = serde_json::json!({"clusterRef": {"name": "shop-2"}, "vmClass": "medium", "replicas": 3});
     let mut other = NodePool::new("shop-2-general", serde_json::from_value(spec).unwrap());
@@ -35,7 +35,7 @@ async fn pools_of_another_cluster_beside_it_are_none_of_its() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_go_before_control_nodes() {
+async fn workers_are_removed_before_the_control_plane() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium", "replicas": 0});
@@ -55,7 +55,7 @@ async fn workers_go_before_control_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_deleted_without_its_image_its_class_its_pool_and_its_key() {
+async fn deletion_needs_no_image_class_or_key() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     world.api.remove::<crate::objects::NodeImage>(None, "kaas-tenant-0.2.0");
@@ -70,7 +70,7 @@ async fn a_cluster_is_deleted_without_its_image_its_class_its_pool_and_its_key()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_never_began_is_deleted_while_the_vcenter_is_away() {
+async fn deletion_before_the_begin_needs_no_vcenter() {
     let world = World::new();
     world.place.lock().is_away = true;
     world.reconcile().await.unwrap();
@@ -81,7 +81,7 @@ async fn a_cluster_that_never_began_is_deleted_while_the_vcenter_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_whose_vcenter_is_away_is_not_known_and_its_deletion_waits() {
+async fn deletion_waits_for_the_vcenter() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     world.place.lock().is_away = true;
@@ -100,9 +100,9 @@ async fn a_cluster_whose_vcenter_is_away_is_not_known_and_its_deletion_waits() {
     world.is_clean("it came back");
 }
 
-/// Whoever waits for its end is told that he waits for himself.
+/// The condition says that the operator has to act.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_whose_provider_is_gone_says_that_its_deletion_waits_for_a_person() {
+async fn deletion_without_a_provider_waits_for_the_operator() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     world.api.remove::<crate::objects::Provider>(None, "dc1");
@@ -117,9 +117,9 @@ async fn a_cluster_whose_provider_is_gone_says_that_its_deletion_waits_for_a_per
     world.is_clean("it was made again");
 }
 
-/// Nobody can tell whether a VM has them.
+/// It is unknown whether a VM uses them.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_has_addresses_and_no_provider_any_more_says_why_it_keeps_them_and_the_way_out() {
+async fn without_a_provider_addresses_are_kept_with_remedy() {
     let world = World::new();
     let mut calls = 0;
     while world.api.names("pooladdresses").is_empty() {
@@ -141,7 +141,7 @@ async fn a_cluster_that_has_addresses_and_no_provider_any_more_says_why_it_keeps
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_does_not_form_says_so_and_can_be_deleted() {
+async fn a_cluster_that_cannot_form_can_be_deleted() {
     let world = World::new();
     world.place.lock().is_ill = true;
     for _ in 0..4 {

@@ -1,10 +1,10 @@
-//! When an upgrade becomes final: after ten minutes in which all was good, or by a person's word.
+//! The commit of an upgrade: after ten healthy minutes, or at the operator's request.
 
 use super::*;
 
-/// Nobody knows how the nodes were meanwhile, and whoever comes to say `rollback` has his ten minutes.
+/// The health in between is unknown, and the operator gets ten minutes for a rollback.
 #[tokio::test(start_paused = true)]
-async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() {
+async fn failed_looks_restart_the_ten_minutes() {
     for is_there in [true, false] {
         let world = World::upgradable().await;
         world.goes_to(NEW);
@@ -31,15 +31,15 @@ async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() 
     }
 }
 
-/// An image whose guests go off is none to be made final by itself, however soon they are back.
+/// An image whose guests go off is not committed by itself, even if they return soon.
 #[tokio::test(start_paused = true)]
-async fn a_control_node_that_was_off_begins_the_ten_minutes_before_the_commit_anew() {
+async fn a_node_that_was_off_restarts_the_minutes() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     let seen = || world.operations()[0].status.clone().unwrap().last_healthy;
     for _ in 0..4 {
-        // Until it was just noted once more that they are good: it is back before that is too old.
+        // Until health was just recorded again: the node returns before that is too old.
         let before = seen();
         while seen() == before {
             world.reconcile().await.unwrap();
@@ -54,9 +54,9 @@ async fn a_control_node_that_was_off_begins_the_ten_minutes_before_the_commit_an
     world.all_run(NEW, "it is committed");
 }
 
-/// Whoever is refused `rollback` meanwhile, and told to wait, has his ten minutes once it is over.
+/// While it is paused a rollback is rejected, so the operator gets ten minutes afterwards.
 #[tokio::test(start_paused = true)]
-async fn the_ten_minutes_before_the_commit_do_not_pass_while_an_upgrade_rests() {
+async fn the_ten_minutes_stop_during_a_pause() {
     for is_paused in [true, false] {
         let mut world = World::upgradable().await;
         world.goes_to(NEW);
@@ -90,7 +90,7 @@ async fn the_ten_minutes_before_the_commit_do_not_pass_while_an_upgrade_rests() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
+async fn a_manual_commit_waits_for_the_operator() {
     let world = World::upgradable().await;
     world.edit(|spec| {
         spec.upgrade.commit = Commit::Manual;
@@ -100,7 +100,7 @@ async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
     world.rests().await;
     assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitingCommit", 6));
     assert_eq!(world.reason_of_operation("Progressing"), "AwaitingCommit");
-    // A host has failed meanwhile, and the commit may be days away.
+    // A host has failed, and the commit may be days away.
     world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     world.until("all are on", World::are_on).await;
     world.rests().await;
@@ -119,9 +119,9 @@ async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
     assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
 }
 
-/// What was named in the middle follows, and the one before it is no person's wish any more.
+/// The later image follows, and the former one is no longer requested.
 #[tokio::test(start_paused = true)]
-async fn an_image_that_is_named_no_more_is_committed_by_a_persons_word_alone() {
+async fn only_the_operator_commits_a_former_image() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;

@@ -213,7 +213,7 @@ async fn an_upgrade_that_was_not_committed_is_made_final_where_its_nodes_are_goo
     world.adopt("shop");
     world.is_looked_at().await;
     let words = world.condition("Progressing").2;
-    assert!(world.has_drifted() && words.contains("shop-cp2") && words.contains("not found healthy"), "{words}");
+    assert!(world.has_drifted() && words.contains("shop-cp2") && words.contains("not healthy"), "{words}");
     let are_open = || world.place.lock().contents.values().all(|content| content.swap.is_some());
     assert!(are_open(), "nothing is final yet");
     world.place.lock().ill.never_good.clear();

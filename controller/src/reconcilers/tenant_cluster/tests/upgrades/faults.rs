@@ -1,4 +1,4 @@
-//! Whatever fails and wherever a controller dies in an upgrade, the declared state in the end.
+//! Calls fail and controllers die in an upgrade: in the end the state is the declared one.
 
 use super::*;
 
@@ -11,7 +11,7 @@ async fn story(world: &World, what: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_of_the_api_server_or_the_vcenter_changes_nothing_of_an_upgrade_in_the_end() {
+async fn lost_answers_in_an_upgrade_are_harmless() {
     let (calls, before, changes) = {
         let world = World::upgradable().await;
         let (calls, before) = (world.api.calls(), world.place.lock().changes.len());
@@ -37,7 +37,7 @@ async fn a_lost_answer_of_the_api_server_or_the_vcenter_changes_nothing_of_an_up
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_dies_in_an_upgrade_or_on_its_way_back_is_followed_by_one_that_goes_on() {
+async fn another_controller_continues_an_upgrade_or_rollback() {
     for to in [NEW, FORMER] {
         let prepared = async || {
             let world = World::upgradable().await;

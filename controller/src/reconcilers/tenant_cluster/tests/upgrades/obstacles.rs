@@ -1,10 +1,10 @@
-//! What is in the way of an upgrade, and whom nobody believes or waits for.
+//! Obstacles to an upgrade, and nodes and APIs that cannot be trusted.
 
 use super::*;
 
-/// Pods that do not move away are waited for; whoever does not want to wait goes back.
+/// An upgrade waits for pods that cannot be evicted. The operator may roll back instead.
 #[tokio::test(start_paused = true)]
-async fn a_step_that_cannot_be_taken_waits_says_why_and_goes_on_or_back() {
+async fn a_blocked_step_continues_or_rolls_back() {
     let world = World::upgradable().await;
     world.place.lock().ill.undrained.insert("shop-cp3".to_owned());
     world.goes_to(NEW);
@@ -23,7 +23,7 @@ async fn a_step_that_cannot_be_taken_waits_says_why_and_goes_on_or_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_the_way_is_said_before_anything_moves() {
+async fn obstacles_are_reported_before_the_begin() {
     type Change<'a> = &'a dyn Fn(&World);
     let put = |world: &World, change: &dyn Fn(&mut NodeImage)| {
         let mut image = image(NEW, "0.3.0", "0b", &["1.36"]);
@@ -43,7 +43,7 @@ async fn what_is_in_the_way_is_said_before_anything_moves() {
             status(world, &|it| it.kubernetes = vec!["1.37".to_owned()]);
         }),
         ("NotKnown", "which build", &|world| status(world, &|it| it.build = None)),
-        // What nodes and VMs say, and nobody else.
+        // Only nodes and VMs show these.
         ("ImageUnsuitable", "etcd", &|world| status(world, &|it| it.etcd = Some("3.7".to_owned()))),
         ("ControlPlaneUnfit", "snapshot", &|world| {
             world.place.change("shop-cp2", |vm| vm.snapshots.push("by a backup".to_owned()));
@@ -62,9 +62,9 @@ async fn what_is_in_the_way_is_said_before_anything_moves() {
     }
 }
 
-/// The API is its tenant's, and so is what it lists.
+/// The tenant controls the API and its lists.
 #[tokio::test(start_paused = true)]
-async fn a_control_node_that_the_api_makes_up_is_asked_nothing() {
+async fn a_foreign_node_is_not_called() {
     let (stranger, moved) = (Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(192, 168, 10, 1));
     for listed in [("shop-cp4", stranger), ("shop-cp1", moved)] {
         let world = World::upgradable().await;
@@ -80,9 +80,9 @@ async fn a_control_node_that_the_api_makes_up_is_asked_nothing() {
     }
 }
 
-/// Who is asked may take as long as he likes.
+/// A node may answer slowly.
 #[tokio::test(start_paused = true)]
-async fn a_look_before_a_change_that_comes_to_no_end_heeds_whoever_wants_something_else_and_ends_by_itself() {
+async fn an_endless_check_is_superseded_or_times_out() {
     let mut world = World::upgradable().await;
     world.place.lock().are_mute = true;
     world.goes_to(NEW);
@@ -109,9 +109,9 @@ async fn a_look_before_a_change_that_comes_to_no_end_heeds_whoever_wants_somethi
     assert!(begun.elapsed() < Duration::from_secs(400), "{:?}", begun.elapsed());
 }
 
-/// A control node is its tenant's: nobody is asked where it says.
+/// The tenant controls the nodes: addresses from them are not called.
 #[tokio::test(start_paused = true)]
-async fn a_kubeconfig_that_a_node_gives_and_that_leads_elsewhere_is_gone_by_nowhere() {
+async fn a_foreign_kubeconfig_of_a_node_is_rejected() {
     for server in ["https://127.0.0.1:10259", "https://10.0.0.5:6443", "https://192.168.10.20:2379"] {
         let world = World::upgradable().await;
         world.goes_to(NEW);

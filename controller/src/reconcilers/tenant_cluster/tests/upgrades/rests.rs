@@ -1,9 +1,9 @@
-//! What is begun later, and where an upgrade rests: beside a pause, a change of the control cluster and outside the window.
+//! Delays and pauses of upgrades: a paused cluster, an upgrade of the control cluster, and the maintenance window.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away() {
+async fn a_paused_cluster_only_plans_upgrades() {
     let world = World::upgradable().await;
     let changes = world.place.lock().changes.len();
     world.edit(|spec| {
@@ -15,7 +15,7 @@ async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away
     assert!(operation.spec.steps.len() > 20 && operation.spec.plan.is_some(), "it can be read");
     assert_eq!((world.place.lock().changes.len(), world.condition("Progressing").1.as_str()), (changes, "Paused"));
     assert_eq!(world.reason_of_operation("Progressing"), "Paused");
-    // Whoever unpauses it later wants it to go on.
+    // To unpause the cluster is to resume the upgrade.
     world.asks("rollback");
     world
         .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
@@ -40,9 +40,9 @@ async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away
     world.all_run(NEW, "it went on");
 }
 
-/// Who has read the plan and corrected it gets what he has named, and no node has moved before.
+/// The operator corrected the plan, and no node was swapped before: the corrected image is used.
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_is_corrected_while_it_is_paused_is_not_carried_out() {
+async fn a_corrected_plan_is_replaced() {
     const OTHER: &str = "kaas-tenant-0.4.0";
     for wanted in [Some(OTHER), None] {
         let world = World::upgradable().await;
@@ -75,9 +75,9 @@ async fn a_plan_that_is_corrected_while_it_is_paused_is_not_carried_out() {
     }
 }
 
-/// Another version of the controller may lead for a while, and go again: nothing is begun by it, or left to it with a node away.
+/// A controller of another version may lead for a while: it begins no upgrade, and none is left to it with a node away.
 #[tokio::test(start_paused = true)]
-async fn while_the_control_cluster_is_upgraded_upgrades_of_tenants_rest_and_go_on_afterwards() {
+async fn tenant_upgrades_pause_during_control_cluster_upgrades() {
     let mut world = World::upgradable().await;
     world.is_marked = false;
     world.goes_to(NEW);
@@ -85,7 +85,7 @@ async fn while_the_control_cluster_is_upgraded_upgrades_of_tenants_rest_and_go_o
     assert_eq!((world.operations().len(), world.up_to_date().as_str()), (0, "Changing"));
     assert!(world.condition("UpToDate").2.contains("control cluster"), "{:?}", world.condition("UpToDate"));
     world.is_marked = true;
-    // A control node of the control cluster is drained to be swapped, while a tenant's node is away.
+    // A control-plane node of the control cluster is drained for a swap, while a tenant's node is away.
     let cordoned = |unschedulable: bool| {
         let mut node = Node::default();
         node.metadata.name = Some("control-cp1".to_owned());
@@ -116,9 +116,9 @@ async fn while_the_control_cluster_is_upgraded_upgrades_of_tenants_rest_and_go_o
     assert_eq!(world.operations().len(), 1);
 }
 
-/// A control node of the control cluster may be lost, or its commit be days away.
+/// A control-plane node of the control cluster may be lost, or its commit be days away.
 #[tokio::test(start_paused = true)]
-async fn a_failed_upgrade_is_taken_back_beside_a_change_of_the_control_cluster() {
+async fn a_rollback_continues_during_control_cluster_upgrades() {
     let mut world = World::upgradable().await;
     world.place.lock().ill.never_good.insert("shop-cp3".to_owned());
     world.goes_to(NEW);
@@ -132,9 +132,9 @@ async fn a_failed_upgrade_is_taken_back_beside_a_change_of_the_control_cluster()
     assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
 }
 
-/// It waits for all nodes to be well, and while it is open nobody else would power one on.
+/// The swap waits for all nodes to be healthy, and while it is open nothing else would power one on.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_off_when_a_plan_goes_on_is_powered_on_before_anything_of_it_begins() {
+async fn nodes_are_powered_on_before_a_plan_begins() {
     let world = World::upgradable().await;
     world.edit(|spec| {
         spec.image = Some(NEW.to_owned());
@@ -158,9 +158,9 @@ async fn a_node_that_is_off_when_a_plan_goes_on_is_powered_on_before_anything_of
     assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("committed"), 1));
 }
 
-/// A guest that was asked to shut down goes off by itself, and nobody but the upgrade powers its node on.
+/// A guest that was asked to shut down goes off by itself, and only the upgrade powers its node on.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_being_shut_down_when_its_controller_died_is_not_off_while_the_upgrade_rests() {
+async fn an_interrupted_shutdown_leaves_no_node_off() {
     for is_paused in [true, false] {
         let mut world = World::upgradable().await;
         world.place.lock().is_slow = true;
@@ -207,7 +207,7 @@ async fn a_node_that_was_being_shut_down_when_its_controller_died_is_not_off_whi
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_asked_for_waits_for_the_window() {
+async fn automatic_changes_wait_for_the_window() {
     let world = World::upgradable().await;
     // The clock of tests begins at midnight of a Friday.
     world.edit(|spec| {

@@ -1,4 +1,4 @@
-//! Control nodes of another size, with another image and with the same.
+//! Other sizes of control-plane nodes, with another image and with the same one.
 
 mod room;
 
@@ -16,7 +16,7 @@ fn class(name: &str, (processors, memory): (u32, u32)) -> VMClass {
 }
 
 impl World {
-    /// A cluster of small control nodes that serves, and classes by which they may be others.
+    /// A cluster of small control-plane nodes that serves, and classes of other sizes.
     async fn resizable() -> Self {
         let world = Self::upgradable().await;
         world.api.put(&class("small", SMALL));
@@ -28,14 +28,14 @@ impl World {
         self.edit(|spec| spec.control_plane.vm_class = class.to_owned());
     }
 
-    /// What Machines say of the size of control nodes, which is the same of all.
+    /// The size in the Machines of control-plane nodes, which is the same in all.
     fn held(&self) -> (u32, u32) {
         let sizes: Vec<_> = self.machines().iter().map(|it| (it.spec.processors, it.spec.memory_mib)).collect();
         assert!(sizes.len() == 3 && sizes.iter().all(|size| *size == sizes[0]), "{sizes:?}");
         sizes[0]
     }
 
-    /// All control nodes run an image in VMs of one size, and that is pinned everywhere.
+    /// Checks that all control-plane nodes run an image in VMs of one size, and that it is pinned.
     fn all_have(&self, image: &str, size: (u32, u32), what: &str) {
         self.all_run(image, what);
         let resolved = self.status()["resolved"].clone();
@@ -47,7 +47,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_class_swaps_the_control_nodes_into_vms_of_its_size_on_the_image_that_they_run() {
+async fn another_class_swaps_nodes_to_its_size() {
     let world = World::resizable().await;
     let before = world.place.lock().changes.len();
     world.names_class("large");
@@ -57,7 +57,7 @@ async fn another_class_swaps_the_control_nodes_into_vms_of_its_size_on_the_image
         }
         world.held()
     };
-    // The first look notes it, and only the next one begins.
+    // The first look records it, and the next one begins.
     world.reconcile().await.unwrap();
     let (done, held) = tokio::join!(world.reconcile(), noted);
     done.unwrap();
@@ -76,14 +76,14 @@ async fn another_class_swaps_the_control_nodes_into_vms_of_its_size_on_the_image
     let changes = world.place.lock().changes.len();
     world.rests().await;
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1), "once");
-    // And smaller again, by another one.
+    // Smaller again, by another class.
     world.names_class("small");
     world.until("committed", |world| world.is_current() && world.operations().len() == 2).await;
     world.all_have(FORMER, SMALL, "smaller again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_former_class_named_before_the_commit_is_the_way_back_to_the_vms_that_were_kept() {
+async fn the_former_class_rolls_back_to_kept_vms() {
     let world = World::resizable().await;
     let vms = world.place.vms();
     world.names_class("large");
@@ -93,7 +93,7 @@ async fn the_former_class_named_before_the_commit_is_the_way_back_to_the_vms_tha
     world.all_have(FORMER, SMALL, "it went back");
     assert_eq!(world.place.vms(), vms, "the very same");
     assert_eq!(world.outcome().as_deref(), Some("rolled back"));
-    // What is ill there goes back, too, and is not tried again by itself.
+    // An unhealthy node is rolled back too, without an automatic retry.
     world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));
     world.names_class("large");
     world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
@@ -108,7 +108,7 @@ async fn the_former_class_named_before_the_commit_is_the_way_back_to_the_vms_tha
 }
 
 #[tokio::test(start_paused = true)]
-async fn auto_named_again_before_the_commit_is_the_way_back_as_well() {
+async fn auto_before_the_commit_rolls_back() {
     let world = World::resizable().await;
     let vms = world.place.vms();
     world.names_class("large");
@@ -122,7 +122,7 @@ async fn auto_named_again_before_the_commit_is_the_way_back_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_another_image_new_vms_have_the_size_of_the_class_now_and_on_the_way_back_what_they_had() {
+async fn image_and_size_change_and_roll_back_together() {
     let world = World::resizable().await;
     let vms = world.place.vms();
     world.edit(|spec| {
@@ -148,7 +148,7 @@ async fn with_another_image_new_vms_have_the_size_of_the_class_now_and_on_the_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn control_nodes_grow_with_their_workers_in_the_window_or_with_the_next_image_and_never_shrink() {
+async fn auto_sizes_grow_with_workers_only() {
     let world = World::resizable().await;
     let pool = |replicas: u32| {
         let spec = json!({"clusterRef": {"name": "shop"}, "vmClass": "large", "replicas": replicas});
@@ -165,7 +165,7 @@ async fn control_nodes_grow_with_their_workers_in_the_window_or_with_the_next_im
     assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("AwaitingWindow", 0));
     assert_eq!(world.held(), SMALL);
     tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
-    // Nobody makes its workers here: it is Ready by none.
+    // No workers are created in this test: it is Ready without them.
     let has_changed = |world: &World| world.up_to_date() == "Current" && world.outcome().is_some();
     world.until("grown", |world| has_changed(world)).await;
     world.all_have(FORMER, LARGE, "the window was open");
@@ -180,7 +180,7 @@ async fn control_nodes_grow_with_their_workers_in_the_window_or_with_the_next_im
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
+async fn missing_classes_and_other_disk_sizes_are_reported() {
     let world = World::resizable().await;
     let changes = world.place.lock().changes.len();
     world.names_class("huge");
@@ -197,7 +197,7 @@ async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not_all_have() {
+async fn an_abandoned_resize_leaves_no_current_size() {
     let world = World::resizable().await;
     world.names_class("large");
     world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
@@ -213,7 +213,7 @@ async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not
         assert_eq!(world.held(), LARGE, "what they have counts");
     };
     is_known(&world);
-    // One that goes back has them as they were before, and that was not what is pinned.
+    // A rollback restores their former size, which is not the pinned one.
     world.api.put(&class("wide", (4, 8192)));
     world.names_class("wide");
     world.until("in wide ones", |world| world.up_to_date() == "AwaitingCommit").await;
@@ -230,9 +230,9 @@ async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not
     assert!(world.operations().iter().any(|it| it.status.as_ref().unwrap().resolved_updated), "that is noted");
 }
 
-/// Somebody has given its VM that size by hand already.
+/// The operator has already given its VM that size.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_a_resize_leaves_alone_is_powered_on_and_removed_as_the_others_are() {
+async fn a_node_without_resize_is_maintained_too() {
     let world = World::resizable().await;
     world.names_class("large");
     world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
@@ -251,9 +251,9 @@ async fn a_node_that_a_resize_leaves_alone_is_powered_on_and_removed_as_the_othe
     world.is_clean("it was deleted");
 }
 
-/// The database of the control cluster is of before the resize, and the VMs are not.
+/// The database of the control cluster is from before the resize, and the VMs are not.
 #[tokio::test(start_paused = true)]
-async fn in_a_restored_database_nothing_is_done_while_nodes_have_the_new_size() {
+async fn a_restored_database_does_not_undo_a_resize() {
     let mut world = World::resizable().await;
     let before = world.api.snapshot();
     world.names_class("large");
@@ -270,9 +270,9 @@ async fn in_a_restored_database_nothing_is_done_while_nodes_have_the_new_size() 
     assert_eq!((world.operations().len(), world.place.lock().changes.len()), (0, changes), "nothing of it is changed");
 }
 
-/// Whatever fails and wherever a controller dies, nodes are in VMs of the declared size, and that is what is noted of them.
+/// Calls fail and controllers die: in the end VMs have the declared size, and it is recorded.
 #[tokio::test(start_paused = true)]
-async fn wherever_a_controller_dies_or_is_not_answered_the_size_is_the_declared_one_in_the_end() {
+async fn faults_in_a_resize_are_harmless() {
     for to in [LARGE, SMALL] {
         let prepared = async || {
             let world = World::resizable().await;

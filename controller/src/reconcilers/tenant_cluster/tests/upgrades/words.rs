@@ -1,12 +1,12 @@
-//! What a person asks of an Operation: it is heard once, and answered.
+//! The operator's requests on Operations: each is handled once, and answered.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_not_found_good_goes_back_and_waits_for_a_person() {
+async fn an_unhealthy_node_is_rolled_back_and_waits() {
     for word in ["resume", "rollback"] {
         let world = World::upgradable().await;
-        // The one that leads etcd comes last.
+        // The leader of etcd comes last.
         world.place.lock().ill.never_good.insert("shop-cp3".to_owned());
         world.goes_to(NEW);
         world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
@@ -17,7 +17,7 @@ async fn a_node_that_is_not_found_good_goes_back_and_waits_for_a_person() {
         let changes = world.place.lock().changes.len();
         world.rests().await;
         assert_eq!(world.place.lock().changes.len(), changes, "nobody tries again");
-        // A host fails meanwhile: of one that runs the new image, and of the one that is back.
+        // A host fails: of a node on the new image, and of the one that was rolled back.
         for vm in [new_vms("0b")[1].clone(), NODES[2].to_owned()] {
             world.place.change(&vm, |vm| vm.power = PowerState::Off);
             world.until("all are on", World::are_on).await;
@@ -43,7 +43,7 @@ async fn a_node_that_is_not_found_good_goes_back_and_waits_for_a_person() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_went_back_as_a_whole_is_tried_again_by_a_persons_word_alone() {
+async fn only_the_operator_retries_a_full_rollback() {
     let world = World::upgradable().await;
     world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));
     world.goes_to(NEW);
@@ -62,9 +62,9 @@ async fn an_upgrade_that_went_back_as_a_whole_is_tried_again_by_a_persons_word_a
     assert!(!asked, "what was asked is noted");
 }
 
-/// What is asked of an Operation that is over ends no other one.
+/// A request on an Operation that is over does not end another one.
 #[tokio::test(start_paused = true)]
-async fn a_word_to_an_operation_that_is_not_the_last_one_is_answered_and_changes_nothing() {
+async fn requests_on_former_operations_are_rejected() {
     let world = World::upgradable().await;
     world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));
     world.goes_to(NEW);
@@ -76,7 +76,7 @@ async fn a_word_to_an_operation_that_is_not_the_last_one_is_answered_and_changes
         while world.operations().len() < 2 {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        // Once the word is taken away that it was begun by.
+        // After the request was removed with which it began.
         tokio::time::sleep(Duration::from_secs(15)).await;
         let mut operation: Operation = world.api.read(Some("team-blue"), &first).unwrap();
         operation.metadata.annotations.get_or_insert_default().insert(DO.to_owned(), "rollback".to_owned());
@@ -91,14 +91,14 @@ async fn a_word_to_an_operation_that_is_not_the_last_one_is_answered_and_changes
     assert!(operation.metadata.annotations.is_none_or(|it| it.is_empty()), "it is answered");
 }
 
-/// A run that ends before it has turned the journal leaves the word to the next one.
+/// A run that ends before it changed the journal leaves the request to the next one.
 #[tokio::test(start_paused = true)]
-async fn a_way_back_that_no_run_has_noted_is_heard_by_the_next_one() {
+async fn an_unrecorded_rollback_reaches_the_next_run() {
     let mut world = World::upgradable().await;
     world.goes_to(NEW);
     let done = world.ends_its_term_at_a_detach().await;
     assert!(done.is_err(), "{done:?}");
-    // The hold of the one before is waited for, and meanwhile somebody wants something else.
+    // It waits for the former lease, and the operator requests something else meanwhile.
     world.term = Term::unlimited("controller two");
     world.asks("rollback");
     let edits = async {
@@ -113,10 +113,10 @@ async fn a_way_back_that_no_run_has_noted_is_heard_by_the_next_one() {
     assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
 }
 
-/// Wherever a swap fails that is tried again by a person's word, before it has an Operation of its own.
+/// A retried swap fails before it has a separate Operation.
 #[tokio::test(start_paused = true)]
-async fn a_swap_that_is_asked_for_again_is_begun_whatever_is_in_the_way_for_a_moment() {
-    // It is judged, and planned before and under the hold.
+async fn a_retried_swap_begins_after_passing_faults() {
+    // It is checked, and then planned without and with the lease.
     for call in 0..3 {
         let world = World::upgradable().await;
         world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));

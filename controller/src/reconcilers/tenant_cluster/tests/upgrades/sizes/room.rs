@@ -1,4 +1,4 @@
-//! For which size there is room, and who has it.
+//! The room for sizes, and which cluster gets it.
 
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ impl World {
         self.api.put(&provider);
     }
 
-    /// A class is named while the cluster is paused, and too little room is left by the time it goes on.
+    /// A class is named while the cluster is paused, and too little room is left when it resumes.
     async fn has_a_plan_that_waits_for_room(&self) {
         let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
         self.limited(room(12));
@@ -31,7 +31,7 @@ impl World {
         self.api.put(&machine);
     }
 
-    /// What Machines say of the size of control nodes of a cluster that came later.
+    /// Records a size in the Machines of a later cluster's control-plane nodes.
     fn later_one_notes(&self, size: (u32, u32)) {
         for (number, mut machine) in (1_u128..).zip(self.machines()) {
             machine.metadata.name = Some(format!("zoo-cp{number}"));
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Another cluster came later, and both have noted that they grow: there is room for one of them.
+    /// A later cluster exists, and both have recorded a larger size: there is room for one of them.
     fn both_grow(&self) {
         let mut other: TenantCluster = serde_json::from_value(self.api.object("tenantclusters")).unwrap();
         (other.metadata.name, other.metadata.uid) = (Some("zoo".to_owned()), Some(Uuid::max().to_string()));
@@ -54,7 +54,7 @@ impl World {
         self.limited(Some(Limits { nodes: None, processors: Some(18), memory_mib: None }));
     }
 
-    /// One reconcile, in which the cluster that came later gives its room back, or does not.
+    /// One reconcile, in which the later cluster gives its room back, or does not.
     async fn waits_for_its_turn(&self, gives_back: bool) {
         let later = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
@@ -69,9 +69,9 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_size_for_which_a_provider_has_no_room_is_refused_before_anything_is_made_or_noted() {
+async fn a_size_without_room_is_rejected_first() {
     let world = World::resizable().await;
-    // Room for what is there, and one that is larger.
+    // Room for the existing nodes, and one larger node.
     let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
     world.limited(room(11));
     let changes = world.place.lock().changes.len();
@@ -82,7 +82,7 @@ async fn a_size_for_which_a_provider_has_no_room_is_refused_before_anything_is_m
     assert_eq!((world.up_to_date().as_str(), world.held()), ("ChangeBlocked", SMALL));
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 0));
     assert!(world.is_ready(), "it serves");
-    // An image of the size that they have takes nothing further, whatever the limits are by now.
+    // An image with the same size needs no further room, whatever the limits are.
     world.limited(room(1));
     world.edit(|spec| {
         spec.control_plane.vm_class = "small".to_owned();
@@ -96,9 +96,9 @@ async fn a_size_for_which_a_provider_has_no_room_is_refused_before_anything_is_m
     world.all_have(NEW, LARGE, "there is room");
 }
 
-/// Who only wishes takes nothing from those who are about to begin.
+/// A paused cluster takes no room from clusters that are about to begin.
 #[tokio::test(start_paused = true)]
-async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_is_some() {
+async fn a_paused_cluster_takes_no_room() {
     let world = World::resizable().await;
     let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
     world.limited(room(12));
@@ -108,7 +108,7 @@ async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_i
     });
     world.rests().await;
     assert_eq!((world.operations().len(), world.held()), (1, SMALL), "it is planned");
-    // Somebody else has taken a part of it.
+    // Another cluster has taken a part of it.
     world.limited(room(11));
     world.edit(|spec| spec.paused = false);
     world.rests().await;
@@ -121,9 +121,9 @@ async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_i
     assert_eq!(world.operations().len(), 1, "by the plan that was read");
 }
 
-/// Each of them has noted it before it looked, and none has begun.
+/// Each has recorded its size before the look, and none has begun.
 #[tokio::test(start_paused = true)]
-async fn of_clusters_that_grow_at_the_same_time_the_one_that_came_first_keeps_its_room() {
+async fn the_older_growing_cluster_keeps_its_room() {
     for gives_back in [true, false] {
         let world = World::resizable().await;
         world.both_grow();
@@ -138,9 +138,9 @@ async fn of_clusters_that_grow_at_the_same_time_the_one_that_came_first_keeps_it
     }
 }
 
-/// Its image needs no room, and it is not planned anew for that before its turn.
+/// Its image needs no room, and it is not planned again for the size before its turn.
 #[tokio::test(start_paused = true)]
-async fn a_plan_of_an_image_and_a_size_keeps_the_room_of_a_cluster_that_came_first() {
+async fn an_older_clusters_plan_keeps_its_room() {
     for gives_back in [true, false] {
         let world = World::resizable().await;
         world.edit(|spec| {
@@ -163,9 +163,9 @@ async fn a_plan_of_an_image_and_a_size_keeps_the_room_of_a_cluster_that_came_fir
     }
 }
 
-/// There may be none for weeks.
+/// There may be no room for weeks.
 #[tokio::test(start_paused = true)]
-async fn while_a_plan_waits_for_room_a_node_that_is_off_is_powered_on_and_one_that_is_gone_is_said() {
+async fn nodes_are_maintained_while_a_plan_waits() {
     let world = World::resizable().await;
     world.has_a_plan_that_waits_for_room().await;
     let waits = |world: &World| world.reason_of_operation("Progressing") == "Waiting" && world.outcome().is_none();
@@ -180,9 +180,9 @@ async fn while_a_plan_waits_for_room_a_node_that_is_off_is_powered_on_and_one_th
     assert_eq!((waits(&world), world.condition("Preflight").1.as_str()), (true, "CapacityMissing"));
 }
 
-/// What is in the way of a size is in the way of nothing else.
+/// A missing size blocks nothing else.
 #[tokio::test(start_paused = true)]
-async fn without_room_for_a_size_an_image_and_a_minor_do_not_wait_and_the_size_follows() {
+async fn images_and_versions_do_not_await_room() {
     let world = World::resizable().await;
     world.limited(Some(Limits { nodes: None, processors: Some(11), memory_mib: None }));
     world.edit(|spec| {
@@ -204,9 +204,9 @@ async fn without_room_for_a_size_an_image_and_a_minor_do_not_wait_and_the_size_f
     world.all_have(NEW, LARGE, "there is room");
 }
 
-/// It waits for room by itself, and nothing else does.
+/// It waits for room by itself, and blocks nothing else.
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_waits_for_room_gives_way_to_a_minor_and_is_made_anew_once_there_is_some() {
+async fn a_waiting_plan_gives_way_to_kubernetes() {
     let world = World::resizable().await;
     world.goes_to(NEW);
     world.until("upgraded", World::is_current).await;
@@ -225,9 +225,9 @@ async fn a_plan_that_waits_for_room_gives_way_to_a_minor_and_is_made_anew_once_t
     world.all_have(NEW, LARGE, "there is room");
 }
 
-/// A class may be deleted and made anew while a plan waits for room.
+/// A class may be deleted and created again while a plan waits for room.
 #[tokio::test(start_paused = true)]
-async fn a_plan_whose_class_is_made_anew_is_carried_out_and_has_not_failed() {
+async fn a_recreated_class_does_not_fail_a_plan() {
     let world = World::resizable().await;
     let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
     world.has_a_plan_that_waits_for_room().await;
