@@ -98,7 +98,7 @@ impl Lab {
             );
         }
         if self.directory.recall_vm(node)?.is_some_and(|record| lost.iter().all(|lost| lost.uuid != record.uuid)) {
-            bail!("the lab {} has a VM {node} that is no control node's: remove that one first", self.name);
+            bail!("the lab {} has a VM {node} that is no control-plane node's: remove that one first", self.name);
         }
         let new = self.let_in(planned, &others, by, ask)?;
         let disks = self.clear(hold, &lost).await?;

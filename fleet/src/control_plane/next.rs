@@ -49,7 +49,7 @@ pub fn next(kept: &DeploymentRecord, seen: &Inventory) -> Next {
 
 fn up(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
     for vm in seen.vms.iter().filter(|vm| !kept.nodes.iter().any(|node| node.owns(vm) || node.has_noted(vm.uuid()))) {
-        let words = format!("{vm} carries this deployment's stamp, and is no control node's");
+        let words = format!("{vm} carries this deployment's stamp, and is no control-plane node's");
         next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
     }
     let mut on = 0;

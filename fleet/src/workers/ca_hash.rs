@@ -12,8 +12,8 @@ use x509_parser::pem::Pem;
 /// If it is not a certificate.
 pub fn ca_hash(authority: &str) -> anyhow::Result<String> {
     let pem = Pem::iter_from_buffer(authority.as_bytes()).next().context("there is no certificate")?;
-    let pem = pem.context("reading the authority's certificate")?;
-    let key = Fingerprint::of_key_of(&pem.contents).context("reading the authority's certificate")?;
+    let pem = pem.context("reading the CA's certificate")?;
+    let key = Fingerprint::of_key_of(&pem.contents).context("reading the CA's certificate")?;
     Ok(key.to_string())
 }
 

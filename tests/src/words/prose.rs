@@ -349,7 +349,7 @@ fn names(path: &str, text: &str, found: &mut Vec<Prose>) {
         } else if !bare.starts_with(['#', '/']) {
             let function = bare.strip_prefix("pub ").unwrap_or(bare);
             let function = function.strip_prefix("async ").unwrap_or(function).strip_prefix("fn ");
-            let is_named = is_test || is_scenario && line.starts_with("pub fn ");
+            let is_named = is_test || is_scenario && bare.starts_with("pub fn ");
             if let Some((name, _)) = function.filter(|_| is_named).and_then(|rest| rest.split_once(['(', '<'])) {
                 found.push(Prose { line: number, kind: Kind::Name, text: name.replace('_', " ") });
             }

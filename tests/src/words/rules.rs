@@ -17,9 +17,9 @@ const NAME: usize = 8;
 /// - `$`: no noun follows. The clause ends, or continues with one of [`FUNCTION_WORDS`].
 /// - `~`: the sentence is not a question.
 const RULES: &[(&str, &str)] = &[
-    ("nobody|nobody's|somebody|somebody's|whoever|whomever", SUBJECT),
+    ("nobody|somebody|whoever|whomever", SUBJECT),
     ("he|him|his|himself", SUBJECT),
-    ("a|the person|person's", "the operator"),
+    ("a|the person", "the operator"),
     ("persons", "operators, users"),
     ("^who", START),
     ("^what", START),
@@ -84,10 +84,11 @@ pub struct Hit {
     pub instead: &'static str,
 }
 
-/// A word in lower case, or a punctuation mark.
+/// A word, or a punctuation mark.
 struct Token<'t> {
     at: usize,
     text: &'t str,
+    /// In lower case, without a possessive `'s`.
     lower: String,
 }
 
@@ -231,7 +232,9 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
             }
         }
         let text = &text[at..end];
-        tokens.push(Token { at, text, lower: text.to_lowercase() });
+        let lower = text.to_lowercase();
+        let lower = lower.strip_suffix("'s").or(lower.strip_suffix("’s")).unwrap_or(&lower).to_owned();
+        tokens.push(Token { at, text, lower });
     }
     tokens
 }

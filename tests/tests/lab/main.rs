@@ -82,7 +82,7 @@ const SCENARIOS: &[Entry] = entries![
     full_store::long::a_full_store_is_read_and_serves_again_once_objects_are_deleted,
     full_store::long::a_full_store_heals_without_a_node_that_is_away_and_with_one_that_comes_back,
     storage::long::nodes_wait_for_their_storage_and_restart,
-    storage::long::files_that_a_power_cut_has_damaged_are_made_again,
+    storage::long::files_damaged_by_a_power_cut_are_recreated,
     partition::long::a_node_that_is_silently_cut_off_slows_nobody,
     etcd::long::a_lost_node_is_replaced_with_a_one_time_code,
     etcd::long::a_cluster_is_turned_back_to_a_backup_on_all_nodes,

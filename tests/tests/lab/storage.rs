@@ -65,7 +65,7 @@ pub mod long {
 
     /// Each kind of damage that a node heals by itself, then a damaged member of etcd, which it names with the command that
     /// replaces it.
-    pub fn files_that_a_power_cut_has_damaged_are_made_again() {
+    pub fn files_damaged_by_a_power_cut_are_recreated() {
         let scenario = Scenario::formed("damage");
         let workload = Workload::start(&scenario, "cp1", MOMENT);
         for (what, damage) in DAMAGES {

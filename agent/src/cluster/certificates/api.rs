@@ -121,7 +121,7 @@ fn chain_holds_together(chain: &[X509Certificate<'_>]) -> anyhow::Result<()> {
 }
 
 fn serves(leaf: &X509Certificate<'_>) -> anyhow::Result<()> {
-    ensure!(!leaf.is_ca(), "the first certificate, {}, is an authority's; put the server's first", leaf.subject());
+    ensure!(!leaf.is_ca(), "the first certificate, {}, is a CA's; put the server's first", leaf.subject());
     let usage = leaf.extended_key_usage().context("reading what the certificate may be used for")?;
     if let Some(usage) = usage {
         ensure!(usage.value.server_auth || usage.value.any, "the certificate may not be used by servers (serverAuth)");

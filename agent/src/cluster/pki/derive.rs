@@ -13,7 +13,7 @@ use crate::host::tls;
 /// # Errors
 /// [`Error::Unusable`] if the CA's key cannot be understood.
 pub fn derive(authority: &CertificateWithKey, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
-    let unusable = |reason: String| Error::Unusable { what: "the authority's key".to_owned(), reason };
+    let unusable = |reason: String| Error::Unusable { what: "the CA's key".to_owned(), reason };
     let key = tls::key(authority.key.expose()).map_err(|error| unusable(error.to_string()))?;
     let mut derived = Zeroizing::new([0; 32]);
     Salt::new(HKDF_SHA256, salt)

@@ -30,7 +30,7 @@ impl SshCa {
         let seed = derive(&authorities.kubernetes, SALT, b"ed25519")?;
         Ed25519KeyPair::from_seed_unchecked(&*seed)
             .map(Self)
-            .map_err(|error| Error::Unusable { what: "the SSH authority's key".to_owned(), reason: error.to_string() })
+            .map_err(|error| Error::Unusable { what: "the SSH CA's key".to_owned(), reason: error.to_string() })
     }
 
     /// The CA's key in a `known_hosts` file, after the names.

@@ -323,7 +323,7 @@ impl ControlPlane {
     /// This node's address on the primary network.
     pub fn address(&self) -> Ipv4Addr {
         // Validation and loading both reject a control-plane node without a static address.
-        self.node.address().expect("a control node's address is static")
+        self.node.address().expect("a control-plane node's address is static")
     }
 
     /// A usual waiting time, times the timeout factor.

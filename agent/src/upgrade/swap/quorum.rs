@@ -57,7 +57,7 @@ fn judge(own: &str, healthy: &[(&ControlNode, bool)], listed: &Result<Vec<Member
     match listed.iter().find(strange) {
         Some(member) => {
             let name = if member.name.is_empty() { member.peer_urls.join(",") } else { member.name.clone() };
-            Err(format!("etcd has a member that is no control node's, {name}: remove it first"))
+            Err(format!("etcd has a member that is no control-plane node's, {name}: remove it first"))
         }
         None => Ok(()),
     }
