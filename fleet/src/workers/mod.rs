@@ -4,8 +4,7 @@
 //! 2. [`next()`] decides, purely, what comes next: from what exists, not from an earlier plan;
 //! 3. [`Records`] keeps pool and workers outside the cluster, each change before anything follows from it;
 //! 4. [`ReconcileLoop`] reads once, decides, and acts; [`Workers`] repeats that until nothing is left to do. Both can be
-//! interrupted
-//! anywhere.
+//!    interrupted anywhere.
 //!
 //! There is no plan and no rollback: the next command reads again. [`crate::hypervisor`] is the interface to the VMs' host,
 //! [`Cluster`] to the cluster, [`crate::lease`] to the right to change the pool. The stamp of a worker's VM names its worker: no
