@@ -70,7 +70,7 @@ fn each_mistake_is_reported() {
         (Site { server: String::new(), authority: String::new(), key: String::new() }, "no certificate"),
         (Site { authority: other.authority, ..site(|_| {}) }, "does not hold together"),
         (Site { server: good.authority, authority: good.server, key: good.key }, "does not hold together"),
-        (site(|params| params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained)), "is an authority's"),
+        (site(|params| params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained)), "is a CA's"),
         (site(|params| params.not_after = (now - DAY / 2).into()), "has expired"),
         (site(|params| params.not_before = (now + DAY).into()), "not valid before"),
         (site(|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]), "serverAuth"),

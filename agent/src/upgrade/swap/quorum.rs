@@ -95,7 +95,7 @@ mod tests {
             (Ok(&[]), &[], "node1 and node2 and node3 has no etcd member"),
             (Ok(&all[..2]), &[], "node3 has no etcd member"),
             (Ok(&[member(1), member(2), learner]), &[], "the etcd member of node3 has no vote yet"),
-            (Ok(&[member(1), member(2), member(3), strange]), &[], "no control node's, other"),
+            (Ok(&[member(1), member(2), member(3), strange]), &[], "no control-plane node's, other"),
         ];
         for (listed, ill, words) in table {
             let said = judged(listed, ill).unwrap_err();
