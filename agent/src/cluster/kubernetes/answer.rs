@@ -1,7 +1,7 @@
 //! What the API server's answers say: what was asked for, or why not.
 
 use anyhow::anyhow;
-use serde::Deserialize;
+use kube_rest::Status;
 
 use crate::host::https::Answer;
 
@@ -21,25 +21,7 @@ pub fn refused(answer: &Answer) -> anyhow::Error {
 /// The reason in a `Status` (`k8s.io/apimachinery`, `meta/v1`): its causes, such as the budget of an eviction, or else its
 /// message. Empty when it is no `Status`.
 pub fn reason(answer: &Answer) -> String {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Status {
-        message: String,
-        details: Details,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Details {
-        causes: Vec<Cause>,
-    }
-    #[derive(Deserialize)]
-    struct Cause {
-        #[serde(default)]
-        message: String,
-    }
-    let Status { message, details } = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let causes: Vec<String> = details.causes.into_iter().map(|cause| cause.message).collect();
-    if causes.is_empty() { message } else { causes.join("; ") }
+    Status::read(&answer.body).why()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::ports;
+use kube_rest::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +76,12 @@ impl Api {
         path: &str,
         keep: impl Fn(&T) -> bool,
     ) -> anyhow::Result<Vec<T>> {
-        pages::items_that(path, |path| pages::unless_too_long(self.get(path)), keep)
+        let mut items = Vec::new();
+        self.each(path, |item| {
+            items.extend(Some(item).filter(&keep));
+            ControlFlow::Continue(())
+        })?;
+        Ok(items)
     }
 
     /// Gives the objects of a list one after the other, until `take` has enough.
@@ -183,14 +189,9 @@ fn unready(body: &str) -> String {
 
 #[derive(Deserialize)]
 struct Item {
-    metadata: Metadata,
+    metadata: ObjectMeta,
     #[serde(default)]
     status: Status,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: String,
 }
 
 #[derive(Default, Deserialize)]

@@ -1,33 +1,18 @@
-//! Lists of the API server, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks"): however long a
-//! list is, and whatever somebody has put into it, each answer is read whole.
+//! Lists of the API server, page by page. A list of any length is read; each answer is read whole.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use serde::Deserialize;
+use kube_rest::{Limits, ListReader, Page};
 use serde::de::DeserializeOwned;
 
 use crate::host::https;
 
-/// How many objects are asked for at once. If their answer is longer than any that is read, so many are asked for one by one.
-const PAGE: usize = 100;
+/// More pages than etcd has room for, even of objects that are so long that each is a page.
+const LIMITS: Limits = Limits { page: 100, pages: 100_000, time: Duration::from_secs(3600) };
 
-/// A page of a list.
-#[derive(Deserialize)]
-struct Page<T> {
-    #[serde(default)]
-    metadata: Metadata,
-    items: Vec<T>,
-}
-
-#[derive(Default, Deserialize)]
-struct Metadata {
-    /// Where the next page begins. Empty or missing on the last one.
-    #[serde(default, rename = "continue")]
-    next: String,
-}
-
-/// Tells an answer that is too long, which is none, from other failures.
+/// `None` if the answer is too long.
 pub fn unless_too_long<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match answer {
         Err(error) if error.root_cause().is::<https::TooLong>() => Ok(None),
@@ -35,31 +20,18 @@ pub fn unless_too_long<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>
     }
 }
 
-/// All objects of the list at a path. `get` asks for one page, and gives none that is too long.
+/// All objects of the list at a path. `get` asks for one page, and returns `None` for one that is too long.
 ///
 /// # Errors
-/// Those of `get`, or what it gives is no list of such objects.
+/// Those of `get`; the answer is no list of such objects; the list does not end.
 pub fn items<T, E>(path: &str, get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>) -> Result<Vec<T>, E>
-where
-    T: DeserializeOwned,
-    E: From<anyhow::Error>,
-{
-    items_that(path, get, |_| true)
-}
-
-/// Those of them that are to be kept: of the others no more than a page is held.
-pub fn items_that<T, E>(
-    path: &str,
-    get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>,
-    keep: impl Fn(&T) -> bool,
-) -> Result<Vec<T>, E>
 where
     T: DeserializeOwned,
     E: From<anyhow::Error>,
 {
     let mut items = Vec::new();
     each(path, get, |item| {
-        items.extend(Some(item).filter(&keep));
+        items.push(item);
         ControlFlow::Continue(())
     })?;
     Ok(items)
@@ -75,25 +47,18 @@ where
     T: DeserializeOwned,
     E: From<anyhow::Error>,
 {
-    let joint = if path.contains('?') { '&' } else { '?' };
-    let (mut from, mut singles) = (String::new(), 0_usize);
+    let mut list = ListReader::new(path, LIMITS);
     loop {
-        let limit = if singles > 0 { 1 } else { PAGE };
-        let body = match get(&format!("{path}{joint}limit={limit}{from}"))? {
+        let body = match get(&list.request()?)? {
             Some(body) => body,
-            None if singles > 0 => return Err(anyhow!("an object of the list {path} is too long").into()),
-            None => {
-                singles = PAGE;
-                continue;
-            }
+            None if list.split() => continue,
+            None => return Err(anyhow!("an object of the list {path} is too long").into()),
         };
-        singles = singles.saturating_sub(1);
         let page: Page<T> = serde_json::from_slice(&body).context("understanding a page of a list")?;
-        if page.items.into_iter().try_for_each(&mut take).is_break() || page.metadata.next.is_empty() {
+        let is_last = !list.advance(&page)?;
+        if page.items.into_iter().try_for_each(&mut take).is_break() || is_last {
             return Ok(());
         }
-        let next: String = url::form_urlencoded::byte_serialize(page.metadata.next.as_bytes()).collect();
-        from = format!("&continue={next}");
     }
 }
 
@@ -107,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pages_are_asked_for_or_none_is_given() {
+    fn a_list_is_read_whole_or_fails() {
         let of = |path: &str| {
             all(path, |path| match path {
                 "/pods?limit=100" => Ok(r#"{"metadata": {"continue": "a+b="}, "items": [1, 2]}"#),
@@ -120,13 +85,11 @@ mod tests {
         };
         assert_eq!(of("/pods").unwrap(), [1, 2, 3]);
         assert_eq!(of("/short?x=y").unwrap(), [4]);
-        let page = |_: &str| anyhow::Ok(Some(br#"{"metadata": {}, "items": [1, 2, 3]}"#.to_vec()));
-        assert_eq!(items_that::<u32, _>("/pods", page, |one| *one != 2).unwrap(), [1, 3]);
         assert!(of("/strange").is_err() && of("/expired").is_err());
     }
 
     #[test]
-    fn a_page_of_long_objects_is_asked_for_one_by_one() {
+    fn long_objects_are_asked_for_one_by_one() {
         let of = |path: &str| {
             all(path, |path| match path {
                 "/long?limit=100" | "/longer?limit=100" | "/longer?limit=1" => Err(https::TooLong.into()),

@@ -102,7 +102,7 @@ impl Follower {
                 self.version = None;
                 return Ok(false);
             }
-            Event::Error(status) => bail!("watching the nodes: {} {}", status.code, status.message),
+            Event::Error(status) => bail!("watching the nodes: {} {}", status.code, status.message.unwrap_or_default()),
         };
         self.version = Some(object.metadata.resource_version.clone());
         Ok(apply(&mut self.nodes, &object, deleted))

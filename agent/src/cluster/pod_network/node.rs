@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
+use kube_rest::{ObjectMeta, Status};
 use serde::Deserialize;
 
 use crate::cluster::kubernetes::addresses::{self, Address};
@@ -54,32 +55,14 @@ pub(super) struct Bookmark {
     pub metadata: ListMetadata,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Status {
-    #[serde(default)]
-    pub code: u16,
-    #[serde(default)]
-    pub message: String,
-}
-
 /// A node as the API server writes it (Kubernetes API reference, `Node` v1).
 #[derive(Debug, Deserialize)]
 pub(super) struct Object {
-    pub metadata: Metadata,
+    pub metadata: ObjectMeta,
     #[serde(default)]
     spec: Spec,
     #[serde(default)]
     status: NodeStatus,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Metadata {
-    pub name: String,
-    #[serde(default)]
-    pub resource_version: String,
-    #[serde(default)]
-    creation_timestamp: String,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,9 +1,10 @@
-//! What of a Node object tells whose a name and an address are. A node writes its own addresses.
+//! The part of a Node object that says whose a name and an address are. A node writes its own addresses.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::Ipv4Net;
+use kube_rest::ObjectMeta;
 use serde::Deserialize;
 
 use crate::cluster::kubernetes::addresses::{self, Address};
@@ -18,22 +19,11 @@ const NAMES: [&str; 2] = ["kubernetes", "localhost"];
 
 #[derive(Deserialize)]
 pub(super) struct Node {
-    metadata: Metadata,
+    metadata: ObjectMeta,
     #[serde(default)]
     spec: Spec,
     #[serde(default)]
     status: Status,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    #[serde(default)]
-    uid: String,
-    /// Such as `2026-01-31T12:00:00Z`: in the order of time, as text.
-    #[serde(default)]
-    creation_timestamp: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -55,7 +45,7 @@ impl Node {
         &self.metadata.name
     }
 
-    /// What tells it from others of its name, before and after.
+    /// Earlier and later nodes of this name have another one.
     pub fn uid(&self) -> &str {
         &self.metadata.uid
     }
@@ -87,8 +77,8 @@ impl Node {
     }
 }
 
-/// The nodes with a range for their pods that the cluster has not given them, and why that is so. Of two with one range the one
-/// that was there before has it.
+/// The nodes with a range for their pods that the cluster has not given them, and why that is so. If two nodes have one range, it
+/// belongs to the older node.
 pub(super) fn strange_ranges(nodes: &[Node], pods: Ipv4Net) -> Vec<String> {
     let mut in_order: Vec<&Node> = nodes.iter().filter(|node| !node.spec.pod_cidr.is_empty()).collect();
     in_order.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
@@ -114,8 +104,8 @@ pub(super) fn reserved_name(name: &str, config: &ControlPlane) -> Option<&'stati
     NAMES.contains(&name).then_some("by which others are reached")
 }
 
-/// Whose an address is, if it is one that no worker has. Workers may be in any subnet, and nothing names theirs to control
-/// nodes: so what a worker may not have is what is known to be something else.
+/// Whose an address is, if no worker may have it. Workers may be in any subnet, and control-plane nodes do not know theirs. So a worker
+/// may not have an address that is known to be something else.
 pub(super) fn reserved_address(address: Ipv4Addr, config: &ControlPlane) -> Option<&'static str> {
     let ControlPlane { cluster, node, .. } = config;
     let [first, ..] = address.octets();
