@@ -1,39 +1,34 @@
 //! A cluster's API, asked over HTTPS.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
 use contract::worker_records::AdmittedWorker;
 use contract::{join_token, worker_records};
-use serde::Deserialize;
+use kube_rest::{Limits, ListReader, Page, Status};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
 use crate::nodes::{Answer, Answered, Client, Method};
 
-/// How many objects are asked for at once.
-const PAGE: usize = 100;
-/// How many objects of a list are kept at most: as many nodes as Kubernetes is made for ("Considerations for large clusters"), and
-/// more than a node has pods or volumes. Whoever is root in a tenant chooses what its API says.
+/// Bounds of a list. Its server may be hostile: root in a tenant cluster decides what the API answers.
+const LIMITS: Limits = Limits { page: 100, pages: MOST, time: Duration::from_secs(120) };
+/// How many objects of a list to keep: as many nodes as Kubernetes supports ("Considerations for large clusters"). A node has fewer
+/// pods and volumes.
 const MOST: usize = 5000;
-/// How many pages are asked for at most: one for each of these.
-const PAGES: usize = MOST;
-/// How long reading a list may take.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How many causes are told of why a pod may not go: as many budgets as one pod has at most, and who says more means no good.
+/// How many causes of a blocked eviction to keep. One pod seldom has more budgets.
 const CAUSES: usize = 3;
-/// What a pod has that its kubelet runs from a file.
+/// The annotation of pods that the kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The label of nodes that others answer for at the addresses of services (Kubernetes, "Well-Known Labels").
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// What speakers of MetalLB say of the services whose addresses they answer for (MetalLB, "ServiceL2Status"), with the label
-/// `metallb.io/node`.
+/// The services whose addresses each speaker of MetalLB announces (MetalLB, "ServiceL2Status"). The label is `metallb.io/node`.
 const ANNOUNCEMENTS: &str = "/apis/metallb.io/v1beta1/servicel2statuses";
-/// The label of control nodes.
+/// The label of control-plane nodes.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 #[async_trait]
@@ -60,7 +55,7 @@ impl Cluster for Client {
     }
 
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {
-        let path = format!("{ANNOUNCEMENTS}?labelSelector=metallb.io%2Fnode%3D{node}&limit={PAGE}");
+        let path = format!("{ANNOUNCEMENTS}?labelSelector=metallb.io%2Fnode%3D{node}&limit={}", LIMITS.page);
         let answer = self.ask_api(Method::GET, &path, None).await?;
         announced(&answer, node)
     }
@@ -99,14 +94,14 @@ impl Cluster for Client {
     async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
         let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": node.uid}});
         let answer = self.ask_api(Method::DELETE, &format!("/api/v1/nodes/{}", node.name), Some(&body)).await?;
-        // 409: another one of its name is there by now.
+        // 409: the name belongs to another node now.
         expect(&answer, &[200, 202, 404, 409])
     }
 
     async fn release_name(&self, name: &str) -> anyhow::Result<()> {
         let none = json!({"data": {name: null}});
         let answer = self.ask_api(Method::PATCH, &worker_records::path(), Some(&none)).await?;
-        // 404: nobody is noted yet.
+        // 404: there is no record yet.
         expect(&answer, &[200, 404])
     }
 }
@@ -118,74 +113,41 @@ fn expect(answer: &Answer, good: &[u16]) -> anyhow::Result<()> {
     Err(Answered::with(format!("the answer is {}: {}", answer.status, answer.words())).into())
 }
 
-/// What is seen of the objects of a list, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks").
-/// Objects that make a page too long, as somebody in the cluster may write them, are asked for one by one. A list that does not
-/// end is none.
+/// Reads a list, and keeps of each object what `seen` returns. Root in the cluster can make pages too long: their objects are
+/// asked for one by one.
 async fn listed<T: Send>(
     client: &Client,
     path: &str,
     seen: impl Fn(&Value) -> Option<T> + Send + Sync,
 ) -> anyhow::Result<Vec<T>> {
-    let joint = if path.contains('?') { '&' } else { '?' };
-    let (mut all, mut from, mut singles) = (Vec::new(), String::new(), 0);
-    let (begun, mut before) = (Instant::now(), BTreeSet::new());
-    for _ in 0..PAGES {
-        if begun.elapsed() > PATIENCE {
-            return Err(endless(path, &format!("it was not read within {} s", PATIENCE.as_secs())));
-        }
-        let limit = if singles > 0 { 1 } else { PAGE };
-        let answer = match client.ask_api(Method::GET, &format!("{path}{joint}limit={limit}{from}"), None).await {
-            Err(error) if singles == 0 && is_too_long(&error) => {
-                singles = PAGE;
-                continue;
-            }
+    let (mut list, mut all) = (ListReader::new(path, LIMITS), Vec::new());
+    loop {
+        let answer = match client.ask_api(Method::GET, &list.request().map_err(endless)?, None).await {
+            Err(error) if is_too_long(&error) && list.split() => continue,
             answer => answer?,
         };
-        singles = singles.saturating_sub(1);
         expect(&answer, &[200])?;
-        let list: Value = answer.json()?;
-        all.extend(list["items"].as_array().into_iter().flatten().filter_map(&seen));
+        let page: Value = answer.json()?;
+        all.extend(page["items"].as_array().into_iter().flatten().filter_map(&seen));
         if all.len() > MOST {
-            return Err(endless(path, &format!("more than {MOST} of its objects count")));
+            return Err(endless(list.endless(&format!("more than {MOST} of its objects count"))));
         }
-        match next(&answer)? {
-            Some(next) if !before.insert(<[u8; 32]>::from(Sha256::digest(&next))) => {
-                return Err(endless(path, "a page leads back to one before it"));
-            }
-            Some(next) => from = format!("&continue={next}"),
-            None => return Ok(all),
+        // Texts of an answer are cut, and a token may be longer.
+        let token: Page<IgnoredAny> =
+            serde_json::from_slice(&answer.body).context("reading where the next page begins")?;
+        if !list.advance(&token).map_err(endless)? {
+            return Ok(all);
         }
     }
-    Err(endless(path, &format!("it has more than {PAGES} pages")))
 }
 
-/// Somebody answers, and with no list that ends.
-fn endless(path: &str, why: &str) -> anyhow::Error {
-    Answered::with(format!("the list {path} is left: {why}")).into()
+/// The server answers, but not with a list that ends.
+fn endless(error: anyhow::Error) -> anyhow::Error {
+    Answered::with(error.to_string()).into()
 }
 
 fn is_too_long(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Answered>().is_some_and(|answered| answered.too_long)
-}
-
-/// Where the next page of a list begins, as an address has it. It may be longer than texts that are shown.
-fn next(answer: &Answer) -> anyhow::Result<Option<String>> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Page {
-        metadata: Metadata,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Metadata {
-        r#continue: String,
-    }
-    let Page { metadata } = serde_json::from_slice(&answer.body).context("reading where the next page begins")?;
-    // What Kubernetes gives is of base64, for addresses or not.
-    let next = metadata.r#continue.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
-    let plain = next.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte));
-    anyhow::ensure!(plain, "the list says in strange characters where its next page begins");
-    Ok(Some(next).filter(|next| !next.is_empty()))
 }
 
 /// The services of a list of announcements. 404: there is no MetalLB.
@@ -214,24 +176,23 @@ fn let_in(answer: &Answer, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<Strin
     Ok(nodes.iter().filter_map(|node| Some((node.name.clone(), key(node)?))).collect())
 }
 
-/// What became of an eviction. 429 is a PodDisruptionBudget, 500 several of them for one pod; 409 another pod of its name. What a
-/// webhook denies has 403, or another code of its choice (Kubernetes, "Dynamic Admission Control"); 401 is about who asks.
+/// The result of an eviction. 429 is a PodDisruptionBudget, 500 several of them for one pod; 409 another pod of its name. A webhook
+/// denies with 403 or a code of its choice (Kubernetes, "Dynamic Admission Control"). 401 concerns the client.
 fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
     match answer.status {
         200 | 201 | 202 | 404 | 409 => Ok(Evicted::Going),
         400 | 402..=499 | 500 => {
-            let said: Value = answer.json().unwrap_or_default();
-            let words = said["message"].as_str().map_or_else(|| answer.words(), str::to_owned);
-            let causes = said["details"]["causes"].as_array().into_iter().flatten();
-            let causes = causes.filter_map(|cause| cause["message"].as_str()).take(CAUSES);
-            Ok(Evicted::Blocked([words.as_str()].into_iter().chain(causes).collect::<Vec<_>>().join(" ")))
+            let Status { message, details, .. } = answer.json().unwrap_or_default();
+            let words = message.unwrap_or_else(|| answer.words());
+            let causes = details.causes.into_iter().map(|cause| cause.message).take(CAUSES);
+            Ok(Evicted::Blocked([words].into_iter().chain(causes).collect::<Vec<_>>().join(" ")))
         }
         _ => expect(answer, &[]).map(|()| Evicted::Going),
     }
 }
 
-/// What makes a node take no new pods, and lets others answer for the addresses of services while it still leads requests
-/// on. With its UID: another node of the same name stays as it is.
+/// A patch after which a node takes no new pods, and other nodes announce the addresses of services while it still forwards
+/// requests. Its UID protects another node of the same name.
 fn leave(node: &NodeSeen) -> Value {
     let labels = json!({EXCLUDED: ""});
     json!({"metadata": {"uid": node.uid, "labels": labels}, "spec": {"unschedulable": true}})
@@ -297,7 +258,7 @@ fn secret(token: &Token) -> Value {
         "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
         "metadata": {
             "name": join_token::secret(&token.id), "namespace": "kube-system",
-            // With it nobody joins as another node.
+            // It binds the token to the node.
             "annotations": {join_token::NODE: token.machine},
         },
         "stringData": {

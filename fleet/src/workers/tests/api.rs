@@ -207,7 +207,7 @@ fn a_list_that_does_not_end_is_left_after_so_many_pages() {
     let (why, asked) =
         refused(endless_list(|number| json!({"metadata": {"continue": number.to_string()}, "items": []})));
     assert!(why.contains("more than 5000 pages"), "{why}");
-    assert_eq!(asked, PAGES);
+    assert_eq!(asked, LIMITS.pages);
 }
 
 #[test]
