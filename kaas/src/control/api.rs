@@ -2,21 +2,21 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use controller::objects::{GROUP, VERSION};
 use fleet::nodes::{Answer, Client, Method, clean};
+use kube_rest::{Cause, Limits, ListReader, Page, Status};
 use serde_json::{Value, json};
 
 use super::{Change, text};
 
-/// Who applies objects, for the API server: what others have set of an object is not changed by the way.
+/// The field manager: the API server protects the fields of other managers.
 const MANAGER: &str = "kaas";
 
-/// How many objects are asked for at once.
-const PAGE: usize = 500;
 /// More pages than a control cluster has objects for.
-const PAGES: usize = 1000;
+const LIMITS: Limits = Limits { page: 500, pages: 1000, time: Duration::from_secs(120) };
 
 /// Where objects of a kind are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +37,8 @@ impl<'a> ResourcePath<'a> {
     }
 
     fn path(self) -> String {
-        let root = match self.plural {
-            "secrets" => "/api/v1".to_owned(),
-            _ => format!("/apis/{GROUP}/{VERSION}"),
-        };
-        let within = self.namespace.map(|namespace| format!("/namespaces/{namespace}")).unwrap_or_default();
-        format!("{root}{within}/{}", self.plural)
+        let version = if self.plural == "secrets" { "v1".to_owned() } else { format!("{GROUP}/{VERSION}") };
+        kube_rest::collection(&version, self.namespace, self.plural)
     }
 }
 
@@ -71,7 +67,7 @@ impl Rejected {
     }
 }
 
-/// A control cluster that is asked with somebody's kubeconfig.
+/// A control cluster, asked with the operator's kubeconfig.
 pub struct Control(Client);
 
 impl Control {
@@ -83,7 +79,7 @@ impl Control {
         Client::of_kubeconfig(kubeconfig).map(Self)
     }
 
-    /// An object; none if it is not there.
+    /// `None` if the object is missing.
     ///
     /// # Errors
     /// The cluster does not answer, refuses, or does not know the kind.
@@ -102,35 +98,32 @@ impl Control {
     /// As of [`Self::get`].
     pub fn list(&self, of: ResourcePath<'_>) -> anyhow::Result<Vec<Value>> {
         let attempt = || format!("asking for all {of}");
-        let (mut all, mut from) = (Vec::new(), String::new());
-        for _ in 0..PAGES {
-            let path = format!("{}?limit={PAGE}{from}", of.path());
-            let mut page = understood(&self.ask(Method::GET, &path, None)?).with_context(attempt)?;
-            match page["items"].take() {
-                Value::Array(items) => all.extend(items),
-                _ => bail!("{}: the answer is no list", attempt()),
-            }
-            match page["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) {
-                // It has no other characters (base64 for addresses); whatever else comes leads nowhere.
-                Some(next) => from = format!("&continue={}", escaped(next)),
-                None => return Ok(all),
+        let path = of.path();
+        let (mut list, mut all) = (ListReader::new(&path, LIMITS), Vec::new());
+        loop {
+            let answer = self.ask(Method::GET, &list.request().with_context(attempt)?, None)?;
+            let page = serde_json::from_value(understood(&answer).with_context(attempt)?);
+            let page: Page<Value> = page.with_context(|| format!("{}: the answer is no list", attempt()))?;
+            let is_last = !list.advance(&page).with_context(attempt)?;
+            all.extend(page.items);
+            if is_last {
+                return Ok(all);
             }
         }
-        bail!("{}: the list has no end", attempt())
     }
 
-    /// Makes an object, or changes it to what is said of it here; whatever else it has stays. With `dry_run` the API server judges
-    /// it and keeps nothing. What others have set to something else is in the way.
+    /// Creates an object, or changes these of its fields. With `dry_run` the API server checks it and stores nothing. The API server
+    /// rejects a field that another manager has set to another value.
     ///
     /// # Errors
-    /// [`Refused`]; or nobody knows whether it was done.
+    /// [`Rejected`]; or it is unknown whether it was done.
     pub fn apply(&self, of: ResourcePath<'_>, object: &Value, dry_run: bool) -> anyhow::Result<Value> {
         understood(&self.applied(of, object, dry_run, false)?).with_context(|| attempt_of(of, object))
     }
 
-    /// The same. What other commands of ours have set by [`Self::patch`] is set anew, for to the API server that is another owner of the
-    /// field, of the same name; but two people may have given these commands, so `may` judges each such change before it is made. What
-    /// anybody else has set is not, nor what has changed since it was judged.
+    /// As [`Self::apply`], but also changes fields that [`Self::patch`] has set: the API server counts that as another owner of the same
+    /// name. Two operators may have given these commands, so `may` judges each such change before it is made. The API server rejects
+    /// changes of other managers' fields, and of an object that has changed since `may` saw it.
     ///
     /// # Errors
     /// As of [`Self::apply`]; or `may` refuses.
@@ -145,7 +138,7 @@ impl Control {
         let answer = self.applied(of, object, dry_run, false)?;
         let Some(fields) = own_conflicts(&answer) else { return understood(&answer).with_context(attempt) };
         let name = text(object, "/metadata/name");
-        let gone = || Rejected::because(format!("{name} of {of} is not there any more"));
+        let gone = || Rejected::because(format!("{name} of {of} no longer exists"));
         let there = self.get(of, name)?.ok_or_else(gone)?;
         let changes: Vec<Change<'_>> = fields.iter().map(|field| Change::of(field, &there, object)).collect();
         may(name, &changes)?;
@@ -162,10 +155,10 @@ impl Control {
         self.0.wait(self.0.apply(&path, object)).with_context(|| attempt_of(of, object))
     }
 
-    /// Says what is known of an object, beside what others say of it.
+    /// Writes fields of an object's status. Those of other managers stay.
     ///
     /// # Errors
-    /// [`Refused`]; or nobody knows whether it was done.
+    /// [`Rejected`]; or it is unknown whether it was done.
     pub fn apply_status(&self, of: ResourcePath<'_>, object: &Value) -> anyhow::Result<Value> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
@@ -177,7 +170,7 @@ impl Control {
     /// Changes a part of an object, or of its `below`, such as `/scale` (RFC 7386).
     ///
     /// # Errors
-    /// [`Refused`]; or nobody knows whether it was done.
+    /// [`Rejected`]; or it is unknown whether it was done.
     pub fn patch(&self, of: ResourcePath<'_>, name: &str, below: &str, part: &Value) -> anyhow::Result<Value> {
         let attempt = || format!("changing {name} of {of}");
         let path = format!("{}/{name}{below}?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
@@ -185,11 +178,10 @@ impl Control {
         understood(&answer).with_context(attempt)
     }
 
-    /// Has an object deleted that has this UID. It may stay until what it stands for has gone. One that is not there is not
-    /// deleted anew.
+    /// Deletes the object with this UID, or does nothing if it is missing. The object may stay until its resources have gone.
     ///
     /// # Errors
-    /// [`Refused`]; or nobody knows whether it was done.
+    /// [`Rejected`]; or it is unknown whether it was done.
     pub fn delete(&self, of: ResourcePath<'_>, name: &str, uid: &str) -> anyhow::Result<()> {
         let attempt = || format!("deleting {name} of {of}");
         let only = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
@@ -209,55 +201,46 @@ fn attempt_of(of: ResourcePath<'_>, object: &Value) -> String {
     format!("applying {} of {of}", text(object, "/metadata/name"))
 }
 
-/// Whether an object is not there: the API server says so in its own words. A path that it does not know is none of its objects.
+/// Whether the API server itself says that an object is missing. An answer to an unknown path names no object.
 fn missing(answer: &Answer) -> bool {
-    let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    answer.status == 404
-        && said["kind"] == "Status"
-        && said["reason"] == "NotFound"
-        && said["details"]["name"].is_string()
+    let Status { kind, reason, details, .. } = Status::read(&answer.body);
+    answer.status == 404 && kind == "Status" && reason == "NotFound" && details.name.is_some()
 }
 
-/// The fields that other commands of ours have set to something else, if nothing but these is in the way of applying an object. The API
-/// server says of each field that is another one's which it is, and whose: `conflict with "kaas" with subresource "scale" using
-/// kaas.local/v1alpha1 at …` (Kubernetes, "Server-Side Apply", conflicts).
+/// The fields that other `kaas` commands have set, if an object is rejected for these alone. The API server names each field and its
+/// manager: `conflict with "kaas" with subresource "scale" using kaas.local/v1alpha1 at …` (Kubernetes, "Server-Side Apply", conflicts).
 fn own_conflicts(answer: &Answer) -> Option<Vec<String>> {
-    let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let Status { reason, details, .. } = Status::read(&answer.body);
     let own = format!("conflict with \"{MANAGER}\"");
-    let is_own = |cause: &Value| {
-        let whose = cause["message"].as_str().and_then(|message| message.strip_prefix(&own));
-        cause["reason"] == "FieldManagerConflict" && whose.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    let is_own = |cause: &Cause| {
+        let whose = cause.message.strip_prefix(&own);
+        cause.reason == "FieldManagerConflict" && whose.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
-    let causes = said["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_it = answer.status == 409 && said["reason"] == "Conflict" && !causes.is_empty() && causes.iter().all(is_own);
-    is_it.then(|| causes.iter().map(|cause| text(cause, "/field").to_owned()).collect())
+    let causes = details.causes;
+    let is_it = answer.status == 409 && reason == "Conflict" && !causes.is_empty() && causes.iter().all(is_own);
+    is_it.then(|| causes.into_iter().map(|cause| cause.field).collect())
 }
 
-/// What was answered, whole: what is made of it may be written again.
+/// The whole answer: callers write it again.
 fn understood(answer: &Answer) -> anyhow::Result<Value> {
-    let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let words = || said["message"].as_str().map_or_else(|| answer.words(), clean);
-    // What was refused was not done. Of all else of these nobody can say that (Kubernetes API conventions, "HTTP Status codes").
+    let Status { kind, message, .. } = Status::read(&answer.body);
+    let words = || message.as_deref().map_or_else(|| answer.words(), clean);
     match answer.status {
-        200..=299 => match said {
-            Value::Object(_) => Ok(said),
+        200..=299 => match serde_json::from_slice(&answer.body).unwrap_or_default() {
+            object @ Value::Object(_) => Ok(object),
             _ => Err(anyhow!("the answer is no object: {}", answer.words())),
         },
-        404 if said["kind"] != "Status" => Err(Rejected(
+        404 if kind != "Status" => Err(Rejected(
             "the API server does not know this kind: a control cluster brings its kinds within a minute or two of its last node's joining, \
              so wait, and try again; else its image is of before tenant clusters were objects, or it is no control cluster"
                 .to_owned(),
         )
         .into()),
-        400..=499 if answer.status != 408 => Err(Rejected(format!("the API server refuses it: {}", words())).into()),
+        status if kube_rest::is_rejected(status) => {
+            Err(Rejected(format!("the API server refuses it: {}", words())).into())
+        }
         status => Err(anyhow!("the API server says {status}: {}", words())),
     }
-}
-
-/// A text as part of a query (RFC 3986, section 2.3).
-fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 #[cfg(test)]
@@ -269,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_api_servers_own_word_is_that_an_object_is_not_there() {
+    fn only_a_status_says_an_object_is_missing() {
         let of_object =
             r#"{"kind": "Status", "reason": "NotFound", "details": {"name": "shop"}, "message": "not found"}"#;
         assert!(missing(&answer(404, of_object)));
@@ -284,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_these_commands_have_set_themselves_is_set_anew() {
+    fn only_fields_set_by_kaas_are_set_again() {
         let conflicts = |status: u16, messages: &[&str]| {
             let cause = |message: &&str| json!({"reason": "FieldManagerConflict", "message": message, "field": ".spec.replicas"});
             let causes: Vec<Value> = messages.iter().map(cause).collect();
@@ -308,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_told_apart_from_what_nobody_knows() {
+    fn rejected_and_unknown_requests_differ() {
         let refused = |status| {
             let body = r#"{"kind": "Status", "message": "a cluster\u001b[2J is deleted with its VMs"}"#;
             let error = understood(&answer(status, body)).unwrap_err();
@@ -330,6 +313,5 @@ mod tests {
         );
         assert_eq!(ResourcePath::anywhere("providers").path(), "/apis/kaas.local/v1alpha1/providers");
         assert_eq!(ResourcePath::within("secrets", "blue").path(), "/api/v1/namespaces/blue/secrets");
-        assert_eq!(escaped("a/b=&c"), "a%2Fb%3D%26c");
     }
 }
