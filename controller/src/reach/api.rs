@@ -9,6 +9,8 @@ use http::header::CONTENT_TYPE;
 use http::{Method, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use kube_rest::{Limits, ListReader, Page};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -21,10 +23,10 @@ const _: () = assert!(LIMIT.as_secs() < fleet::lease::MARGIN.as_secs());
 /// How long a connection may take to be made.
 const CONNECTING: Duration = Duration::from_secs(5);
 
-/// So many objects are asked for at once.
-const PAGE: u32 = 500;
+/// More pages than a control cluster has objects for.
+const LIMITS: Limits = Limits { page: 500, pages: 1000, time: Duration::from_secs(120) };
 
-/// An API server that is asked with somebody's credentials. Clones share its connections.
+/// An API server with this process's credentials. Clones share its connections.
 #[derive(Clone)]
 pub struct Api(Client);
 
@@ -55,13 +57,13 @@ impl Api {
         &self.0
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<&Value>) -> Result<T, Failure> {
         let unknown = |error: anyhow::Error| Failure::Unknown(error);
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let body = body.map(serde_json::to_vec).transpose().map_err(|error| unknown(error.into()))?;
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, kind);
         let request = request.body(body.unwrap_or_default()).map_err(|error| unknown(error.into()))?;
-        match tokio::time::timeout(LIMIT, self.0.request::<Value>(request)).await {
+        match tokio::time::timeout(LIMIT, self.0.request::<T>(request)).await {
             Err(_) => Err(unknown(anyhow::anyhow!("no answer within {} s", LIMIT.as_secs()))),
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(kube::Error::Api(status))) => Err(refused(status.code, &status.reason, &status.message)),
@@ -70,25 +72,19 @@ impl Api {
     }
 }
 
-/// What was refused was not done. Of all else nobody can say that (Kubernetes API conventions, "HTTP Status codes").
 fn refused(code: u16, reason: &str, words: &str) -> Failure {
     match code {
         404 => Failure::Missing,
         409 if reason == "AlreadyExists" => Failure::Exists,
         409 => Failure::Changed,
-        // Too many questions at once: it was not done, and may be asked again as if nobody had answered.
-        400..=499 if !matches!(code, 408 | 429) => Failure::Refused(format!("{code} {words}")),
+        // 429: too many requests at once. This one was not done; the caller repeats it as if the server had not answered.
+        _ if code != 429 && kube_rest::is_rejected(code) => Failure::Refused(format!("{code} {words}")),
         _ => Failure::Unknown(anyhow::anyhow!("it says {code}: {words}")),
     }
 }
 
 fn path(of: &Collection) -> String {
-    let Collection { version, plural, namespace } = of;
-    let root = if version.contains('/') { "/apis" } else { "/api" };
-    match namespace {
-        Some(namespace) => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
-        None => format!("{root}/{version}/{plural}"),
-    }
+    kube_rest::collection(&of.version, of.namespace.as_deref(), &of.plural)
 }
 
 /// The path of an object, by the name that it has itself.
@@ -96,29 +92,27 @@ fn of(of: &Collection, object: &Value) -> String {
     format!("{}/{}", path(of), object["metadata"]["name"].as_str().unwrap_or_default())
 }
 
-/// The part of a query that selects by a label, or by a field whose path begins with a dot (Kubernetes, "Field Selectors").
+/// The query that selects by a label, or by a field whose path begins with a dot (Kubernetes, "Field Selectors").
 fn selector(name: &str, value: &str) -> String {
     match name.strip_prefix('.') {
-        Some(field) => format!("&fieldSelector={field}%3D{value}"),
-        None => format!("&labelSelector={}%3D{value}", name.replace('/', "%2F")),
+        Some(field) => format!("?fieldSelector={field}%3D{value}"),
+        None => format!("?labelSelector={}%3D{value}", name.replace('/', "%2F")),
     }
 }
 
 #[async_trait]
 impl Objects for Api {
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
-        let label = label.map(|(label, value)| selector(label, value));
-        let (mut all, mut next) = (Vec::new(), String::new());
+        let selector = label.map(|(label, value)| selector(label, value)).unwrap_or_default();
+        let path = format!("{}{selector}", path(of));
+        let (mut list, mut all) = (ListReader::new(&path, LIMITS), Vec::new());
         loop {
-            let label = label.as_deref().unwrap_or_default();
-            let mut list = self.ask(Method::GET, &format!("{}?limit={PAGE}{label}{next}", path(of)), None).await?;
-            match list["items"].take() {
-                Value::Array(items) => all.extend(items),
-                _ => return Err(Failure::Unknown(anyhow::anyhow!("a list without items"))),
-            }
-            match list["metadata"]["continue"].as_str() {
-                Some(token) if !token.is_empty() => next = format!("&continue={}", token.replace('+', "%2B")),
-                _ => return Ok(all),
+            let request = list.request().map_err(Failure::Unknown)?;
+            let page: Page<Value> = self.ask(Method::GET, &request, None).await?;
+            let is_last = !list.advance(&page).map_err(Failure::Unknown)?;
+            all.extend(page.items);
+            if is_last {
+                return Ok(all);
             }
         }
     }
@@ -148,14 +142,14 @@ impl Objects for Api {
     }
 
     async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {
-        self.ask(Method::DELETE, &format!("{}/{name}", path(of)), None).await.map(drop)
+        self.ask::<Value>(Method::DELETE, &format!("{}/{name}", path(of)), None).await.map(drop)
     }
 
     async fn delete_as_read(&self, collection: &Collection, object: &Value) -> Result<(), Failure> {
         let metadata = &object["metadata"];
         let preconditions = json!({"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]});
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
-        self.ask(Method::DELETE, &of(collection, object), Some(&options)).await.map(drop)
+        self.ask::<Value>(Method::DELETE, &of(collection, object), Some(&options)).await.map(drop)
     }
 }
 
@@ -164,8 +158,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_of_a_label_or_of_a_field() {
-        assert_eq!(selector("kaas.local/cluster", "shop"), "&labelSelector=kaas.local%2Fcluster%3Dshop");
-        assert_eq!(selector(".spec.clusterRef.name", "shop"), "&fieldSelector=spec.clusterRef.name%3Dshop");
+    fn a_list_has_a_label_or_a_field() {
+        assert_eq!(selector("kaas.local/cluster", "shop"), "?labelSelector=kaas.local%2Fcluster%3Dshop");
+        assert_eq!(selector(".spec.clusterRef.name", "shop"), "?fieldSelector=spec.clusterRef.name%3Dshop");
     }
 }
