@@ -1,5 +1,5 @@
 // Command coredns is CoreDNS with the plugins that a cluster's DNS uses, and no cloud or tracing client libraries.
-// A plugin that is not imported here is refused by name when a Corefile asks for it.
+// A Corefile that uses another plugin is refused with the plugin's name.
 package main
 
 import (

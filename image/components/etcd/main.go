@@ -1,5 +1,5 @@
-// Command etcd is the etcd server with its two tools, etcdctl and etcdutl, in one file: they share most of their code.
-// The tools run when the file is called by their name (a symlink), the server by any other name.
+// Command etcd is the etcd server with its two tools, etcdctl and etcdutl, in one file: they share most of their
+// code. The name of the file (a symlink) selects a tool. Any other name selects the server.
 package main
 
 import (

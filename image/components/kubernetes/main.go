@@ -1,10 +1,10 @@
 // Command kubernetes is every Kubernetes program that a node runs, in one file.
 //
-// The programs share most of their code, so linking them together stores it once. Which of them runs is decided by
-// the name the file is called by (a symlink), or by the first argument when it is called by any other name:
-// `kubernetes kubelet --version`. Each entry does what the upstream main package of that program does.
+// The programs share most of their code, so one file stores it once. The name of the file (a symlink) selects a
+// program. If it has any other name, the first argument does: `kubernetes kubelet --version`. Each entry does what
+// the upstream main package of that program does.
 //
-// The source serves two minors: 1.37.mod and 1.36.mod beside it pin one each (`go build -modfile=1.37.mod`).
+// The source serves two minor versions: 1.37.mod and 1.36.mod pin one each (`go build -modfile=1.37.mod`).
 package main
 
 import (
@@ -88,8 +88,8 @@ func runKubectl() {
 	}
 }
 
-// forgetGlobalFlags drops the flags that the other programs' libraries have added to the process-wide sets: kubeadm and
-// kubectl offer all of those to their user.
+// forgetGlobalFlags drops flags that the other programs' libraries have added to the process-wide sets: kubeadm and
+// kubectl offer all of these to their user.
 func forgetGlobalFlags() {
 	flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
 	pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.ExitOnError)

@@ -1,12 +1,12 @@
-// Command local-path-helper makes or removes the directory of a local volume on its node. local-path-provisioner starts it
-// there in a pod that sees the directory of all volumes, with these arguments:
+// Command local-path-helper creates or removes the directory of a local volume on its node. local-path-provisioner
+// starts it there in a pod that has access to the directory of all volumes, with these arguments:
 //
 //	-p PATH -s BYTES -m Filesystem|Block -a create|delete
 //
-// The size is not enforced: the file system of all volumes is one.
+// The size is not enforced: all volumes share one file system.
 //
-// The path comes from the provisioner, which lets a StorageClass choose it (CVE-2025-62878). So the name of the directory must
-// begin with the volume's own name: no claim gets the directory of another one.
+// The path comes from the provisioner, and a StorageClass can choose it (CVE-2025-62878). So the name of the
+// directory must begin with the volume's own name: no claim gets the directory of another one.
 package main
 
 import (
@@ -19,13 +19,14 @@ import (
 	"syscall"
 )
 
-// What the directories of volumes begin with: local-path-provisioner names them after their PersistentVolume.
+// Prefix of the directories of volumes: local-path-provisioner names them after their PersistentVolume.
 const prefix = "pvc-"
 
-// The inode of the topmost directory of an ext4 file system (fs/ext4/ext4.h, EXT4_ROOT_INO): no other directory has it.
+// The inode of the topmost directory of an ext4 file system (fs/ext4/ext4.h, EXT4_ROOT_INO): no other directory has
+// it.
 const ext4Root = 2
 
-// The name of the volume: the provisioner calls the pod helper-pod-ACTION-VOLUME, and the name of a pod is its host name.
+// The name of the volume: the provisioner names the pod helper-pod-ACTION-VOLUME, and a pod's name is its host name.
 var volumeName = func(action string) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -38,8 +39,8 @@ var volumeName = func(action string) (string, error) {
 	return name, nil
 }
 
-// Whether the directory of all volumes is a disk of its own, as the agent mounts it there. On a node without one it is a
-// directory of the node's: whoever writes a claim may name such a node in it, and the provisioner does not ask.
+// Whether the directory of all volumes is a separate disk, which the agent mounts there. On a node without one, it is
+// a directory of the node. A claim can name such a node, and the provisioner does not check that.
 var ownDisk = func(directory os.FileInfo) bool {
 	stat, ok := directory.Sys().(*syscall.Stat_t)
 	return ok && stat.Ino == ext4Root
@@ -69,7 +70,7 @@ func run(path, mode, action string) error {
 	if !filepath.IsAbs(path) || !strings.HasPrefix(name, volume+"_") {
 		return fmt.Errorf("%q is no directory of the volume %s", path, volume)
 	}
-	// Whatever a name or a link in a volume says, nothing outside of the directory of all volumes is touched.
+	// Whatever a name or a link in a volume is, nothing outside of the directory of all volumes is changed.
 	root, err := os.OpenRoot(directory)
 	if err != nil {
 		return err
@@ -79,7 +80,8 @@ func run(path, mode, action string) error {
 	if err != nil {
 		return err
 	}
-	// To delete, too: where the disk is away, its directory stays on it, and nothing below it may be taken for that.
+	// Also before a removal: if the disk is detached, the volume's directory is still on it. A path below the mount point
+	// must not be mistaken for it.
 	if !ownDisk(info) {
 		return fmt.Errorf("%s is not on a disk for local volumes: this node has none", directory)
 	}
@@ -92,6 +94,6 @@ func run(path, mode, action string) error {
 	if err := root.Mkdir(name, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	// Whoever the pod runs as writes there: the mode of creation is narrowed by the umask.
+	// Any user of the pod may write there: the umask restricts the mode of creation.
 	return root.Chmod(name, 0o777)
 }

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// Lets directories of the test be disks.
+// Makes directories of the test count as disks.
 func pretend(t *testing.T) {
 	asked := ownDisk
 	ownDisk = func(os.FileInfo) bool { return true }
 	t.Cleanup(func() { ownDisk = asked })
 }
 
-// Lets the test be the pod of this volume.
+// Makes the test the pod of this volume.
 func as(t *testing.T, volume string) {
 	asked := volumeName
 	volumeName = func(string) (string, error) { return volume, nil }
@@ -103,7 +103,7 @@ func TestTheDirectoryOfAnotherVolumeIsRefused(t *testing.T) {
 
 func TestAPodThatIsOfNoVolumeDoesNothing(t *testing.T) {
 	pretend(t)
-	// The host of this test is called neither helper-pod-create-pvc-… nor helper-pod-delete-pvc-….
+	// The host of this test has another name than helper-pod-create-pvc-… or helper-pod-delete-pvc-….
 	volume := filepath.Join(t.TempDir(), "pvc-1_shop_data")
 	for _, action := range []string{"create", "delete"} {
 		if err := run(volume, "Filesystem", action); err == nil || !strings.Contains(err.Error(), "no volume in it") {

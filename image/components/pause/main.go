@@ -1,5 +1,5 @@
-// Command pause holds a pod's namespaces open: it sleeps until it is told to stop and, as process 1 of a shared PID
-// namespace, reaps the orphans that end up with it.
+// Command pause keeps a pod's namespaces open. It sleeps until it gets a signal to stop. As process 1 of a shared PID
+// namespace, it also reaps orphans.
 package main
 
 import (

@@ -1,4 +1,4 @@
-//! Makes the programs of a component, whatever its kind of source.
+//! Builds the programs of a component, from any kind of source.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,20 +11,21 @@ use crate::cache::{Cache, Key, Stage, file_digest};
 use crate::progress::Progress;
 use crate::tools::ToolsTree;
 
-/// A component whose programs are made.
+/// A component whose programs are built.
 #[derive(Clone, Debug)]
 pub struct Built {
     pub component: Component,
     /// The directory with its programs and their further names.
     pub directory: PathBuf,
-    /// What decided its bytes.
+    /// The key of its programs.
     pub key: Key,
 }
 
-/// Builds the programs of a component, or finds them in the cache. `tools` has the C compiler for Go programs with parts in C.
+/// Builds the programs of a component, or finds them in the cache. `tools` has the C compiler for Go programs with
+/// parts in C.
 ///
 /// # Errors
-/// When its source cannot be fetched or does not build.
+/// When its source cannot be fetched or does not compile.
 pub fn build(component: &Component, tools: Option<&ToolsTree>, cache: &Cache, progress: &Progress) -> Result<Built> {
     let key = key(component, tools.map(ToolsTree::key))?;
     let named = format!("components {}", component.name);
@@ -35,7 +36,7 @@ pub fn build(component: &Component, tools: Option<&ToolsTree>, cache: &Cache, pr
     Ok(Built { component: component.clone(), directory, key })
 }
 
-/// Whether the programs of a component are made already.
+/// Whether the cache has the programs of a component.
 ///
 /// # Errors
 /// When its source cannot be read.
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_this_host_becomes_a_program_with_its_names() {
+    fn a_file_of_the_host_becomes_a_program() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
         let file = directory.path().join("greet.sh");
@@ -132,7 +133,7 @@ mod tests {
         let output = Command::new(built.directory.join("hello")).output().unwrap();
         assert_eq!(output.stdout, b"hello\n");
 
-        // What is in the cache already is checked as well.
+        // Programs in the cache are also checked.
         let error = build(&component(&file, Some("0".repeat(64))), None, &cache, &progress).unwrap_err();
         assert!(error.to_string().contains("has SHA-256"), "{error:#}");
         fs::write(&file, "#!/bin/sh\necho other\n").unwrap();
@@ -140,7 +141,7 @@ mod tests {
         assert_ne!(other.directory, built.directory);
     }
     #[test]
-    fn another_go_or_module_makes_other_programs() {
+    fn another_go_or_module_builds_other_programs() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("go.mod"), "module m\n").unwrap();
         let module = || GoModule {
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn another_c_compiler_makes_other_programs_of_parts_in_c() {
+    fn another_c_compiler_builds_other_cgo_programs() {
         let directory = tempfile::tempdir().unwrap();
         let compilers = ["one", "two"].map(|name| Key::of(Stage::TOOLS).text("name", name).finish());
         let keys = |cgo: bool| {

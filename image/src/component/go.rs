@@ -14,7 +14,7 @@ use crate::process::Tool;
 use crate::progress::Progress;
 use crate::tools::ToolsTree;
 
-/// What says where modules come from and where they are kept: the user's to say, and nothing else is.
+/// Variables for the source of modules and their directories: the user's choice.
 const ORIGINS: [&str; 10] = [
     "GOPROXY",
     "GOSUMDB",
@@ -27,18 +27,18 @@ const ORIGINS: [&str; 10] = [
     "GOMODCACHE",
     "GOPATH",
 ];
-/// What else may come from the environment, since no program that is made depends on it.
+/// Variables that cannot change a built program.
 const HARMLESS: [&str; 5] = ["GOENV", "GOCACHE", "GOMAXPROCS", "GOGC", "GOMEMLIMIT"];
 
-/// Whether a variable of the environment can change what is built: every setting of go that is not known to be
-/// harmless, also those of releases to come.
+/// Whether an environment variable can change a build: any setting of go that is not known to be harmless, also in
+/// later releases.
 fn shapes_programs(name: &str) -> bool {
     let of_go = name.starts_with("GO") || name.starts_with("CGO_") || name == "GCCGO";
     of_go && !ORIGINS.contains(&name) && !HARMLESS.contains(&name)
 }
 
-/// A run of a toolchain's go command, which uses nothing of another and, of the environment, no settings but those of
-/// where modules come from.
+/// A run of a toolchain's go command. It uses no other toolchain, and of the environment only the settings for the
+/// source of modules.
 pub(super) fn command(toolchain: &Toolchain) -> Tool {
     settle(Tool::as_caller(toolchain.root().join("bin/go")), toolchain)
 }
@@ -52,21 +52,22 @@ fn settle(go: Tool, toolchain: &Toolchain) -> Tool {
         .env("GOFLAGS", FLAGS)
 }
 
-/// Where this user's modules come from, by the environment and by what `go env -w` has noted. `directory` holds no
+/// The user's settings for the source of modules, from the environment and from `go env -w`. `directory` has no
 /// module.
 fn origins(go: Tool, directory: &Path, progress: &Progress) -> Result<BTreeMap<String, String>> {
     let said = go.current_dir(directory).args(["env", "-json"]).args(ORIGINS).output(progress)?;
     serde_json::from_slice(&said).context("understanding what go env says of where modules come from")
 }
 
-/// The compiler makes no debug information (cmd/compile, "-dwarf"). The linker would leave it out (cmd/link, "-w"), and a
-/// tenth of the time would be spent for nothing.
+/// The compiler writes no debug information (cmd/compile, "-dwarf"). The linker would drop it (cmd/link, "-w"), which
+/// would waste a tenth of the time.
 const WITHOUT_DWARF: &str = "-gcflags=all=-dwarf=false";
 
 /// Builds the module's programs into `directory`, which stays root's if root builds.
 ///
 /// # Errors
-/// When Go fails: a module or sum is missing, or the sources do not compile. When parts are in C, and there are no `tools`.
+/// When Go fails: a module or sum is missing, or the sources do not compile. When parts are in C and `tools` is
+/// `None`.
 pub fn build(
     module: &GoModule,
     toolchain: &Toolchain,
@@ -100,13 +101,13 @@ fn build_by(
         caller::lend(&directory)?;
         Ok(directory)
     };
-    // Kubernetes takes gigabytes while it is built: more than /tmp has where that is in memory, as on Debian 13.
+    // A build of Kubernetes needs gigabytes of temporary files. On Debian 13, /tmp is in memory and has less space.
     let (lent, temporary) = (lend("built")?, lend("temporary")?);
     let origins = origins(go(), &lent, progress)?;
     let compiled = cache.compiled_by_go()?;
     let settled = |tool: Tool| {
         let tool = origins.iter().fold(tool, |tool, (name, value)| tool.env(name, value));
-        // What `go env -w` has noted could change programs too.
+        // Settings of `go env -w` could change programs too.
         tool.env("GOENV", "off")
             .env("GOTMPDIR", &temporary)
             .env("GOCACHE", compiled.path())
@@ -129,7 +130,7 @@ fn build_by(
         let tool = match tools {
             None => settled(go()).current_dir(&sources).arg("build").args(&flags),
             Some(tools) => {
-                // It fetches the modules: the build itself reaches no network.
+                // This step downloads the modules. The build itself has no network.
                 let list = settled(go()).current_dir(&sources).args(["list", "-deps"]);
                 list.args(&flags).arg(&package.package).output(progress)?;
                 let modules = origins.get("GOMODCACHE").context("go env says no GOMODCACHE")?;
@@ -145,18 +146,18 @@ fn build_by(
     Ok(())
 }
 
-/// For parts in C: hardened as Debian's packages are (dpkg-buildflags(1)), and without debug information.
+/// Flags for parts in C: hardened as Debian's packages (dpkg-buildflags(1)), and without debug information.
 const C_FLAGS: &str = "-O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2";
 
-/// A run of go inside the tools tree, as the caller. Compiler, headers and libraries for parts in C are those of the tools'
-/// lock: nothing of the host's own shapes the program.
+/// A run of go in the tools tree, as the caller. Compiler, headers and libraries for parts in C are locked with the
+/// tools, so the host's own do not change the program.
 fn in_tree(tools: &ToolsTree, toolchain: &Toolchain, reads: &[&Path], writes: &[&Path]) -> Tool {
     let caller = Caller::of_environment().map(Caller::prefix);
     let go = toolchain.root().join("bin/go").display().to_string();
     let words: Vec<String> = caller.iter().flatten().cloned().chain([go]).collect();
     let mut run = tools.run(&words[0]);
     if caller.is_some() {
-        // setpriv looks up the caller's groups.
+        // setpriv reads the caller's groups.
         run = run.reads("/etc/passwd").reads("/etc/group");
     }
     run = reads.iter().fold(run, |run, path| run.reads(*path));
@@ -174,7 +175,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn what_shapes_programs_is_taken_away_and_where_modules_come_from_is_not() {
+    fn settings_that_change_programs_are_removed() {
         for name in
             ["GOEXPERIMENT", "GOTOOLDIR", "GOCACHEPROG", "GODEBUG", "GO_EXTLINK_ENABLED", "GOARCH", "CGO_LDFLAGS"]
         {
@@ -185,7 +186,7 @@ mod tests {
         }
     }
 
-    /// A go that heeds the user's settings as the real one does, and writes what it was given as the program.
+    /// A go that uses the user's settings as the real one does, and writes its arguments as the program.
     const GO: &str = r#"#!/bin/sh
 if [ "$1" = env ]; then
     [ "$GOENV" = off ] && exit 3
@@ -198,7 +199,7 @@ env >"$2"
 "#;
 
     #[test]
-    fn settings_of_the_user_reach_no_build_but_for_where_modules_come_from() {
+    fn only_sources_of_modules_reach_a_build() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
         let go = directory.path().join("go");
@@ -234,7 +235,7 @@ env >"$2"
         assert!(!given.contains("GOEXPERIMENT") && !given.contains("GOTOOLDIR"), "{given}");
         assert!(has("CGO_ENABLED=0"), "{given}");
 
-        // A compiler of the host would make another program on each host.
+        // A compiler of the host would build different programs on different hosts.
         let in_c = GoModule { cgo: true, ..module };
         let error = build(&in_c, &toolchain, None, &result, &cache, &progress).unwrap_err();
         assert!(error.to_string().contains("the C compiler of the tools tree"), "{error}");

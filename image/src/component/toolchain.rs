@@ -1,6 +1,5 @@
-//! The Go that components are built with: the toolchain module of the module
-//! proxy, pinned by version and sum. The host's own `go`, of any version,
-//! fetches it and does nothing else.
+//! The Go that builds components: the toolchain module from the module proxy, pinned by version and sum. The host's
+//! own `go`, of any version, only downloads it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,12 +19,12 @@ use crate::progress::Progress;
 pub struct Pin {
     /// Its version, such as `1.26.8`.
     pub version: String,
-    /// The sum of its module as go.sum has it, such as `h1:…=`.
+    /// The sum of its module as in go.sum, such as `h1:…=`.
     pub sum: String,
 }
 
 impl Pin {
-    /// What the table `[go]` stands for.
+    /// Reads the table `[go]`.
     pub fn read(table: &Table<'_, '_>) -> Option<Self> {
         let version = table.required("version", "a version of Go, such as 1.26.8", |text| {
             let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -49,23 +48,23 @@ impl Pin {
     }
 }
 
-/// Flags of go in the environment or in the user's settings could change what is built. An empty variable would let
-/// those of the settings in; this one is given anyhow.
+/// Flags of go in the environment or in the user's settings could change a build. An empty variable would enable
+/// those of the settings. This flag is always set anyway.
 pub(super) const FLAGS: &str = "-trimpath";
 
 /// The path of the toolchain modules.
 const MODULE: &str = "golang.org/toolchain";
 
-/// A Go that can be run.
+/// A Go toolchain in the cache.
 #[derive(Clone, Debug)]
 pub struct Toolchain {
     root: PathBuf,
 }
 
-/// The pinned Go: as it stands in the cache, or fetched now.
+/// The pinned Go, from the cache or downloaded.
 ///
 /// # Errors
-/// When there is no `go` to fetch it with, it cannot be fetched, or it has another sum.
+/// When the host has no `go`, the download fails, or the sum differs.
 pub fn ensure(pin: &Pin, cache: &Cache, progress: &Progress) -> Result<Toolchain> {
     ensure_by("go", pin, cache, progress)
 }
@@ -87,11 +86,11 @@ fn ensure_by(bootstrap: &str, pin: &Pin, cache: &Cache, progress: &Progress) -> 
     Ok(Toolchain { root: place.join("go") })
 }
 
-/// Has the module fetched by the host's go, from where this user's modules come from, and returns its directory.
+/// Downloads the module with the host's go, from the user's source of modules, and returns its directory.
 fn download(bootstrap: &str, pin: &Pin, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let work = cache.work()?;
     let said = Tool::as_caller(bootstrap)
-        // No module and no workspace of this user plays a part.
+        // Modules and workspaces of this user do not matter.
         .current_dir(work.path())
         .env("GOTOOLCHAIN", "local")
         .env("GOWORK", "off")
@@ -105,8 +104,8 @@ fn download(bootstrap: &str, pin: &Pin, cache: &Cache, progress: &Progress) -> R
     Ok(PathBuf::from(directory))
 }
 
-/// Copies a toolchain module and makes it a Go that can be run. Returns the sum of what was copied: that the module
-/// cache has not changed since it was filled is not taken on trust. `name` is what the sum has in front of each path.
+/// Copies a toolchain module and makes its programs executable. Returns the sum of the copied files: the module cache
+/// may have changed since its download. `name` is the prefix of each path in the sum.
 fn copy(module: &Path, name: &str, to: &Path) -> Result<String> {
     let mut sums = Vec::new();
     for entry in walkdir::WalkDir::new(module).sort_by_file_name() {
@@ -119,24 +118,24 @@ fn copy(module: &Path, name: &str, to: &Path) -> Result<String> {
         }
         let renamed = entry.path().with_file_name("_go.mod");
         if entry.file_name() == "go.mod" && renamed.is_file() {
-            // Made by a go that ran this toolchain; not part of the module.
+            // A go that ran this toolchain has created it. It is not part of the module.
             continue;
         }
         let content = fs::read(entry.path()).with_context(|| format!("reading {}", entry.path().display()))?;
         sums.push((format!("{name}/{}", path.display()), hex(&Sha256::digest(&content))));
         write(&place, &content, path.starts_with("bin") || path.starts_with("pkg/tool"))?;
         if entry.file_name() == "_go.mod" {
-            // The archive of a module cannot hold another module's file under its own name.
+            // The archive of a module cannot have another module's file with its own name.
             write(&place.with_file_name("go.mod"), &content, false)?;
         }
     }
-    // The `Hash1` of golang.org/x/mod/sumdb/dirhash: a digest over the files' digests in the order of their names.
+    // `Hash1` of golang.org/x/mod/sumdb/dirhash: a digest of the files' digests, sorted by name.
     sums.sort();
     let list = sums.iter().map(|(path, digest)| format!("{digest}  {path}\n")).collect::<String>();
     Ok(format!("h1:{}", STANDARD.encode(Sha256::digest(list))))
 }
 
-/// Writes a file; module archives carry no execute bits.
+/// Writes a file. Module archives have no execute bits.
 fn write(place: &Path, content: &[u8], executable: bool) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::write(place, content).with_context(|| format!("writing {}", place.display()))?;
@@ -145,7 +144,7 @@ fn write(place: &Path, content: &[u8], executable: bool) -> Result<()> {
 }
 
 impl Toolchain {
-    /// Its directory, which is what `go env GOROOT` says.
+    /// Its directory, the value of `go env GOROOT`.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -162,7 +161,7 @@ mod tests {
     use crate::component::go;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A module cache with a tiny toolchain, and a `go` that names it as the real one does.
+    /// A module cache with a small toolchain, and a `go` that prints its path as the real one does.
     fn host(directory: &Path) -> (Pin, String) {
         let pin = Pin { version: "1.99.1".to_owned(), sum: String::new() };
         let module = directory.join("module");
@@ -188,11 +187,11 @@ mod tests {
         (pin, go.display().to_string())
     }
 
-    /// As `go mod download` says it of a module with just these files.
+    /// Output of `go mod download` for a module with only these files.
     const SUM: &str = "h1:jPicNE/kjIuSKoxCeVJ0SCBPHf91TjmcthfZG7fGftE=";
 
     #[test]
-    fn the_pinned_toolchain_is_fetched_checked_and_can_be_run() {
+    fn the_pinned_toolchain_is_downloaded_and_checked() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
         let (pin, go) = host(directory.path());
@@ -204,7 +203,7 @@ mod tests {
         assert_eq!((mode("pkg/tool/linux_amd64/compile"), mode("VERSION")), (0o755, 0o644));
         assert_eq!(fs::read_to_string(toolchain.root.join("src/go.mod")).unwrap(), "module std\n");
 
-        // Nothing is fetched twice, and what another go made of the module does not count.
+        // Nothing is downloaded twice, and files that another go created do not count.
         fs::write(directory.path().join("module/src/go.mod"), "module std\n").unwrap();
         ensure_by("/no/go", &right, &cache, &progress).unwrap();
         let another = Cache::at(&directory.path().join("another")).unwrap();
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_go_and_a_proxy_out_of_reach_are_said() {
+    fn errors_without_go_or_proxy_are_clear() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
         let (pin, go) = host(directory.path());

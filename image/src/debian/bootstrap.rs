@@ -1,5 +1,5 @@
-//! Makes a root tree from locked packages with mmdebstrap. It is given an
-//! archive that holds exactly the locked packages, so no other can come in.
+//! Makes a root tree from locked packages with mmdebstrap. Its archive has only the locked packages, so no other can
+//! be installed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,18 +13,18 @@ use crate::cache::{Cache, Key, KeyBuilder, Stage};
 use crate::process::Tool;
 use crate::progress::Progress;
 
-/// The form in which the tree is wanted.
+/// The format of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Tar,
     Directory,
 }
 
-/// Adds to a key what goes into a tree of these packages: they, and the release of this host's mmdebstrap, whose
-/// defaults and clean-up shape the tree.
+/// Adds the inputs of a tree to a key: its packages, and the release of the host's mmdebstrap, whose defaults and
+/// clean-up change the tree.
 ///
 /// # Errors
-/// When the host's mmdebstrap does not say which release it is.
+/// When mmdebstrap does not print its release.
 pub fn add_to_key(key: KeyBuilder, lock: &Lock, progress: &Progress) -> Result<KeyBuilder> {
     add_by(Tool::on_host("mmdebstrap"), key, lock, progress)
 }
@@ -36,7 +36,7 @@ fn add_by(mmdebstrap: Tool, key: KeyBuilder, lock: &Lock, progress: &Progress) -
     Ok(packages.fold(key, |key, package| key.text("package", format!("{} {}", package.name, package.sha256))))
 }
 
-/// The packages of an image as a tar archive, made or found made.
+/// The packages of an image as a tar archive, from the cache or made now.
 pub fn archive(lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let key = add_to_key(Key::of(Stage::DEBIAN), lock, progress)?.finish();
     let place = cache
@@ -44,10 +44,10 @@ pub fn archive(lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBu
     Ok(place.join("root.tar"))
 }
 
-/// Makes the tree at `place`, which must not be there yet.
+/// Makes the tree at `place`, which must not exist yet.
 ///
 /// # Errors
-/// When a package is not in the cache, or mmdebstrap fails; `place` may then be there in part.
+/// When a package is not in the cache, or mmdebstrap fails. Parts of `place` can remain.
 pub fn bootstrap(lock: &Lock, form: Form, place: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("making a Debian root tree takes root: run the command with sudo");
@@ -68,7 +68,7 @@ pub fn bootstrap(lock: &Lock, form: Form, place: &Path, cache: &Cache, progress:
         .env_remove("APT_CONFIG")
         .args(["--mode=root", "--variant=essential", "--architectures=amd64"])
         .arg(format!("--format={format}"))
-        // Nothing here has to survive a power cut, and manuals are not for machines.
+        // The tree does not have to survive a power cut, and needs no manuals.
         .args(["--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*"])
         .args(["--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/info/*"])
         .args(["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright"])

@@ -1,6 +1,5 @@
-//! The tools tree: programs that the build host need not have (systemd-repart,
-//! ukify, mkfs.erofs, QEMU, firmware), in versions that the lock fixes. They run
-//! in it through bubblewrap and see only what they are shown of the host.
+//! The tools tree: programs that the build host need not have (systemd-repart, ukify, mkfs.erofs, QEMU, firmware), in
+//! locked versions. They run in the tree through bubblewrap and can access only named paths of the host.
 
 mod run;
 
@@ -21,23 +20,22 @@ const SPEC: &str = include_str!("../../specs/tools.toml");
 const LOCK: &str = include_str!("../../specs/tools.lock");
 const SPEC_NAME: &str = "image/specs/tools.toml";
 
-/// Packages of the tools tree with parts that are in images: the stub of the kernel image, and what is linked into programs
-/// in C.
+/// Packages of the tools tree with parts that images contain: the stub of the kernel image, and code that is linked
+/// into programs in C.
 const SHIPPED: [&str; 3] = ["libc6-dev", "libgcc-14-dev", "systemd-boot-efi"];
 
-/// A tools tree on this host.
 #[derive(Clone, Debug)]
 pub struct ToolsTree {
     root: PathBuf,
     key: Key,
-    /// Nobody cleans the tree away as long as this is there.
+    /// Protects the tree from removal while this value exists.
     _in_use: Cache,
 }
 
-/// The tools tree that this program was built with: as it stands in the cache, or made now.
+/// The tools tree of this program, from the cache or made now.
 ///
 /// # Errors
-/// When its packages cannot be had, or mmdebstrap fails.
+/// When its packages cannot be fetched, or mmdebstrap fails.
 pub fn ensure(settings: &Settings, cache: &Cache, progress: &Progress) -> Result<ToolsTree> {
     let spec = Path::new(SPEC_NAME);
     let lock = lock()?;
@@ -57,7 +55,7 @@ fn lock() -> Result<Lock> {
     Lock::parse(LOCK, &Lock::path_for(spec), &set.request(), spec)
 }
 
-/// The lock of the tools' packages with parts that are in images.
+/// The lock of the tools' packages with parts that images contain.
 ///
 /// # Errors
 /// When it lacks one of them.
@@ -69,30 +67,30 @@ pub fn shipped() -> Result<Lock> {
 }
 
 impl ToolsTree {
-    /// The directory with the tree: firmware and other data are read from it directly.
+    /// The directory of the tree. Firmware and other data are read from it directly.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What the tree was made of: part of the key of everything that its tools make.
+    /// The key of the tree, which is part of the keys of its tools' results.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// A run of one of the tree's programs, to be shown what it needs.
+    /// A run of one of the tree's programs. The caller adds the paths that it needs.
     pub fn run(&self, program: &str) -> ToolRun<'_> {
         ToolRun::new(self, program)
     }
 }
 
-/// The programs of the build host itself that a build runs, each with the Debian package that has it.
+/// Programs of the build host that a build runs, each with its Debian package.
 pub const HOST_PROGRAMS: [(&str, &str); 4] =
     [("mmdebstrap", "mmdebstrap"), ("bwrap", "bubblewrap"), ("dpkg-deb", "dpkg"), ("apt-get", "apt")];
 
-/// Says which of the programs that a build runs on the host are missing, and what to install.
+/// Checks that the host has the programs of a build.
 ///
 /// # Errors
-/// When one is missing.
+/// When one is missing. The error has the packages to install.
 pub fn check_host(more: &[(&str, &str)]) -> Result<()> {
     let missing: Vec<_> =
         HOST_PROGRAMS.iter().chain(more).filter(|(program, _)| !crate::process::is_installed(program)).collect();

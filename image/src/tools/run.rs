@@ -1,5 +1,5 @@
-//! Runs a program of the tools tree through bubblewrap: it sees the tree's
-//! files and what it is shown of the host.
+//! Runs a program of the tools tree through bubblewrap, with access to the tree's files and to named paths of the
+//! host.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use super::ToolsTree;
 use crate::process::Tool;
 
-/// A run of one of the tree's programs. It sees the tree's files, an empty /tmp and what it is shown.
+/// A run of a program of the tree. It can access the tree's files, an empty /tmp and the added paths.
 pub struct ToolRun<'t> {
     tree: &'t ToolsTree,
     program: String,
@@ -19,30 +19,30 @@ impl<'t> ToolRun<'t> {
         Self { tree, program: program.to_owned(), shown: Vec::new() }
     }
 
-    /// Shows a file or directory of the host at its own path, to be read.
+    /// Adds a file or directory of the host at its own path, read-only.
     pub fn reads(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         self.show("--ro-bind", path.clone(), path)
     }
 
-    /// Shows a file or directory of the host at its own path, to be read and written.
+    /// Adds a file or directory of the host at its own path, writable.
     pub fn writes(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         self.show("--bind", path.clone(), path)
     }
 
-    /// Shows a device of the host.
+    /// Adds a device of the host.
     pub fn device(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         self.show("--dev-bind", path.clone(), path)
     }
 
-    /// Shows a file or directory of the host at another path, to be read and written.
+    /// Adds a file or directory of the host at another path, writable.
     pub fn writes_at(self, path: impl Into<PathBuf>, at: impl Into<PathBuf>) -> Self {
         self.show("--bind", path.into(), at.into())
     }
 
-    /// Shows a file or directory of the host at another path, to be read.
+    /// Adds a file or directory of the host at another path, read-only.
     pub fn reads_at(self, path: impl Into<PathBuf>, at: impl Into<PathBuf>) -> Self {
         self.show("--ro-bind", path.into(), at.into())
     }
@@ -52,14 +52,14 @@ impl<'t> ToolRun<'t> {
         self
     }
 
-    /// The command; arguments are added to it.
+    /// The command. The caller adds arguments.
     pub fn command(self) -> Command {
         let mut command = Command::new("bwrap");
         command.args(["--die-with-parent", "--unshare-pid"]);
         if nix::unistd::geteuid().is_root() {
             command.args(["--cap-add", "ALL"]);
         }
-        // The root is a tmpfs, so that places for what is shown can be made.
+        // The root is a tmpfs, so that mount points for added paths can be created.
         for name in ["usr", "etc", "var"] {
             command.arg("--ro-bind").arg(self.tree.root.join(name)).arg(Path::new("/").join(name));
         }
