@@ -185,7 +185,7 @@ impl fmt::Display for FullVersion {
     }
 }
 
-/// Strict: the text decides whether an image may be swapped in. So it is understood completely or rejected.
+/// Strict: the text decides whether an image may be swapped in. The parser understands all of it, or rejects it.
 impl FromStr for FullVersion {
     type Err = ParseFullVersionError;
 

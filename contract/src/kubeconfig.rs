@@ -536,7 +536,7 @@ users:
             assert_eq!(handed_on(server, &format!("{server}    {nothing}\n")), Error::WrongIssuer, "{nothing}");
         }
         let other = "users:\n- name: other\n  user:\n    exec: {command: theirs}\n";
-        assert_eq!(handed_on("users:\n", other), Error::WrongIssuer, "another cluster's user is nobody's matter here");
+        assert_eq!(handed_on("users:\n", other), Error::WrongIssuer, "another cluster's user is refused");
     }
 
     #[test]

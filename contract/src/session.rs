@@ -4,7 +4,7 @@ use rustls::{ConnectionCommon, Error, ProtocolVersion};
 use zeroize::Zeroizing;
 
 /// Keying material that only both ends of a session know (RFC 8446, section 7.5). It covers the handshake up to the server's
-/// certificate. So it differs on the two legs of an attacker that ends TLS in between. Each purpose has its own label.
+/// certificate. It therefore differs on the two legs of an attacker that ends TLS in between. Each purpose has its own label.
 ///
 /// # Errors
 /// The handshake is not over, or gave an older version of TLS. There two sessions may have the same material (RFC 7627).

@@ -1,5 +1,5 @@
 //! The status of a node that its hypervisor shows: progress, refusals, and the key with which it joins. It is not secret, and
-//! programs in the VM may have written it. So it may only tell the operator a reason, or make a deployer give up a VM that has
+//! programs in the VM may have written it. It can only give the operator a reason, or make a deployer give up a VM that has
 //! refused to work. It also reveals an impostor outside of the VM that joins in its place.
 
 use std::fmt;

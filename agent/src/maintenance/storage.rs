@@ -24,8 +24,8 @@ use crate::status::{Reporter, since_power_on};
 /// The pause between two looks.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// A node restarts itself at the earliest so long after its power-on, in seconds. So it restarts at most once in this time,
-/// even if restarts cannot be recorded.
+/// The least time from power-on to a restart by the node itself, in seconds. It limits restarts although they cannot be recorded
+/// without storage.
 const BOUND: u64 = 10 * 60;
 
 /// File systems that a node writes. If two are on one file system, only the first is checked.

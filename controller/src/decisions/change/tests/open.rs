@@ -25,7 +25,7 @@ fn former_image_rolls_back_an_open_swap() {
     assert_eq!(next(&names(Some("another")), Some(&swap(&[turned("back")]))), go(Request::Resume), "it is turned");
     let mut automatic = names(None);
     automatic.spec.maintenance.auto_update = true;
-    assert_eq!(next(&automatic, Some(&open)), go(Request::Resume), "nobody had named it");
+    assert_eq!(next(&automatic, Some(&open)), go(Request::Resume), "no request had named it");
     assert_eq!(next(&names(Some(FORMER)), Some(&open)), go(Request::Rollback));
     assert_eq!(next(&names(Some(FORMER)), Some(&swap(&[turned("back")]))), go(Request::Resume), "it goes back already");
     let committing = swap(&[ended("upgraded"), vec![turned("commit")]].concat());
