@@ -201,6 +201,14 @@ func (s *site) until(what string, so func() bool) {
 	}
 }
 
+// untilOff waits until a guest has shut its machine down and the bed has finished with it. Before
+// that, each task on the machine fails with TaskInProgress.
+func (s *site) untilOff(vm *object.VirtualMachine) {
+	s.Helper()
+	s.until("it is off", func() bool { return s.power(vm) == off })
+	s.bed.now().alone(vm.Reference(), func() {})
+}
+
 // ask is a control call.
 func (s *site) ask(method, path, body string) string {
 	s.Helper()

@@ -96,7 +96,7 @@ func TestAShutdownIsTheGuests(t *testing.T) {
 	s.done(vm.PowerOn(background))
 	s.until("Tools run", func() bool { return s.read(vm).Guest.ToolsRunningStatus == "guestToolsRunning" })
 	s.must(vm.ShutdownGuest(background))
-	s.until("it is off", func() bool { return s.power(vm) == off })
+	s.untilOff(vm)
 	if status := s.read(vm).Guest.ToolsRunningStatus; status != "guestToolsNotRunning" {
 		t.Error(status)
 	}
@@ -243,7 +243,7 @@ func TestABodySpeaksAndIsSpokenTo(t *testing.T) {
 	}
 	say(func(e *bodies.Event) { e.Event, e.Run = bodies.Ended, "another run" })
 	say(func(e *bodies.Event) { e.Event = bodies.Ended })
-	s.until("it is off", func() bool { return s.power(vm) == off })
+	s.untilOff(vm)
 	if given := s.machine("node-1").Guestinfo; len(given) != 0 {
 		t.Errorf("what the guest has set outlives it: %v", given)
 	}
