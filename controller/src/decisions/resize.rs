@@ -175,5 +175,4 @@ impl Change {
 }
 
 #[cfg(test)]
-#[path = "resize_tests.rs"]
 mod tests;

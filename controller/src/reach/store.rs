@@ -347,5 +347,4 @@ impl ClusterStore<'_> {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

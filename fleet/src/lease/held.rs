@@ -388,13 +388,10 @@ fn unix() -> u64 {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;
 
 #[cfg(test)]
-#[path = "races_of_two.rs"]
 mod races_of_two;
 
 #[cfg(test)]
-#[path = "races.rs"]
 mod races;

@@ -370,5 +370,4 @@ fn weighed(path: &Path, unread: &mut BTreeMap<PathBuf, io::Error>) -> io::Result
 }
 
 #[cfg(test)]
-#[path = "room_tests.rs"]
 mod tests;

@@ -150,5 +150,4 @@ async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> Strin
 }
 
 #[cfg(test)]
-#[path = "tests/abandon_unread.rs"]
 mod tests;

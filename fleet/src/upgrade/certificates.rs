@@ -152,5 +152,4 @@ fn lacking(facts: &Node, node: &SeenNode, expected: usize) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "tests/certificates.rs"]
 mod tests;

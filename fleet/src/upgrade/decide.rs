@@ -139,5 +139,4 @@ fn forward(options: &Options, nodes: usize) -> Vec<Step> {
 }
 
 #[cfg(test)]
-#[path = "tests/plan.rs"]
 mod tests;

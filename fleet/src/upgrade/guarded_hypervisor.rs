@@ -340,5 +340,4 @@ impl<'a> GuardedHypervisor<'a> {
 }
 
 #[cfg(test)]
-#[path = "tests/answers.rs"]
 mod tests;

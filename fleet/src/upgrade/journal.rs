@@ -136,5 +136,4 @@ pub async fn last(store: &dyn Store) -> anyhow::Result<Option<String>> {
 }
 
 #[cfg(test)]
-#[path = "tests/journal.rs"]
 mod tests;

@@ -224,5 +224,4 @@ fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
 }
 
 #[cfg(test)]
-#[path = "tests/kubernetes.rs"]
 mod tests;

@@ -83,5 +83,4 @@ codes! {
 }
 
 #[cfg(test)]
-#[path = "tests/reason.rs"]
 mod tests;

@@ -198,5 +198,4 @@ impl Nodes for Renewed<'_> {
 }
 
 #[cfg(test)]
-#[path = "tests/renewed.rs"]
 mod tests;

@@ -110,5 +110,4 @@ fn kubernetes(descriptor: &Descriptor) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[path = "tests/target.rs"]
 mod tests;

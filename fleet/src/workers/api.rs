@@ -314,5 +314,4 @@ fn secret(token: &Token) -> Value {
 }
 
 #[cfg(test)]
-#[path = "tests/api.rs"]
 mod tests;

@@ -212,5 +212,4 @@ pub fn schema() -> Value {
 }
 
 #[cfg(test)]
-#[path = "tests/schema.rs"]
 mod tests;

@@ -193,5 +193,4 @@ fn encode(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> String {
 }
 
 #[cfg(test)]
-#[path = "api_tests.rs"]
 mod tests;

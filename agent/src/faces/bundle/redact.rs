@@ -267,5 +267,4 @@ fn holds_encoded_key(word: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "redact_tests.rs"]
 mod tests;

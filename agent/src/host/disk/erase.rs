@@ -92,5 +92,4 @@ fn zero(disk: &Path, range: Range<u64>, runner: &dyn Runner) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "erase_tests.rs"]
 mod tests;

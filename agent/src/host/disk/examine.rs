@@ -404,5 +404,4 @@ pub(super) fn left_alone(disk: &Disk, content: &Content, because: &str) -> Findi
 }
 
 #[cfg(test)]
-#[path = "examine_tests.rs"]
 mod tests;

@@ -93,5 +93,4 @@ fn file_system_size(node: &Path) -> io::Result<u64> {
 }
 
 #[cfg(test)]
-#[path = "grow_tests.rs"]
 mod tests;

@@ -169,5 +169,4 @@ fn hand_over(disk: &Disk, preparation: &Preparation, owner: &Owner) -> Result<Id
 }
 
 #[cfg(test)]
-#[path = "prepare_tests.rs"]
 mod tests;

@@ -193,5 +193,4 @@ fn absent(known: Uuid) -> Finding {
 }
 
 #[cfg(test)]
-#[path = "volumes_tests.rs"]
 mod tests;

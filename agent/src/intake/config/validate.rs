@@ -148,5 +148,4 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -112,5 +112,4 @@ fn status_of(refused: &Rejection) -> StatusCode {
 }
 
 #[cfg(test)]
-#[path = "deployer_tests.rs"]
 mod tests;

@@ -308,14 +308,10 @@ fn failed(error: &anyhow::Error) -> Rejection {
 }
 
 #[cfg(test)]
-#[path = "manager_cuts.rs"]
 mod cuts;
 #[cfg(test)]
-#[path = "manager_drain_tests.rs"]
 mod drain_tests;
 #[cfg(test)]
-#[path = "manager_tests.rs"]
-pub(crate) mod tests;
+mod tests;
 #[cfg(test)]
-#[path = "manager_withdrawal_tests.rs"]
 mod withdrawal_tests;

@@ -98,5 +98,4 @@ fn stands_without(etcd: &Etcd, member: &str, expected: usize) -> bool {
 }
 
 #[cfg(test)]
-#[path = "../tests/reach.rs"]
 mod tests;

@@ -220,5 +220,4 @@ fn state(words: String) -> StepError {
 }
 
 #[cfg(test)]
-#[path = "../tests/proofs.rs"]
 mod tests;

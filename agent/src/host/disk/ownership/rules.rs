@@ -126,5 +126,4 @@ pub fn taken_over(identity: &Identity, claimant: &Claimant, id: Uuid) -> Identit
 }
 
 #[cfg(test)]
-#[path = "rules_tests.rs"]
 mod tests;

@@ -17,7 +17,7 @@ use crate::intake::config::{Lease, fixture as configurations};
 const SECRET: &str = "x7$Qm!p2<Wz&9%rT'v\"B ü";
 
 fn image() -> ImageFacts {
-    serde_json::from_str(include_str!("fixtures/image.json")).unwrap()
+    serde_json::from_str(include_str!("../fixtures/image.json")).unwrap()
 }
 
 fn now() -> SystemTime {
@@ -43,17 +43,17 @@ fn fixture() -> Vec<(&'static str, String)> {
         ("pod-cidr", "10.244.0.0/16"),
         ("service-cidr", "10.96.0.0/16"),
         ("pod-security", "restricted"),
-        ("ssh-authorized-keys", include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub")),
+        ("ssh-authorized-keys", include_str!("../../../../../contract/src/properties/fixtures/ssh-keys.pub")),
         ("console-password-hash", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$xepEX7DgsiGhAJPJyekJSrQ8hX9NhEaSi66Ij4USOM2"),
         ("admin-cidrs", "192.168.10.0/24, 10.8.0.5"),
         ("http-proxy", "http://user:p%40ss@proxy.example.com:3128"),
         ("https-proxy", "http://10.1.2.3:3128"),
         ("no-proxy", ".example.com,192.168.0.0/16"),
-        ("extra-ca-certificates", include_str!("fixtures/site-ca.pem")),
+        ("extra-ca-certificates", include_str!("../fixtures/site-ca.pem")),
         ("registry-mirror", "https://registry.example.com/mirror"),
         ("snapshot-target", "https://backup:p%40ss@backup.example.com/clusters/one/"),
         ("snapshot-every", "15m"),
-        ("recovery-public-key", include_str!("../../../../contract/src/recovery/fixtures/key.pub")),
+        ("recovery-public-key", include_str!("../../../../../contract/src/recovery/fixtures/key.pub")),
         ("vxlan-port", "4789"),
         ("timeout-factor", "3"),
     ];
@@ -452,7 +452,7 @@ rejects! {
     proxy_has_no_scheme: ["http-proxy" = "proxy.example.com:3128"] => ["url.malformed"];
     proxy_is_ipv6: ["http-proxy" = "http://[2001:db8::1]:3128"] => ["property.ipv6"];
     exclusion_is_ipv6: ["no-proxy" = "fd00::/8"] => ["property.ipv6"];
-    certificate_is_no_ca: ["extra-ca-certificates" = include_str!("fixtures/server.pem")] => ["certificate.not-ca"];
+    certificate_is_no_ca: ["extra-ca-certificates" = include_str!("../fixtures/server.pem")] => ["certificate.not-ca"];
     certificate_is_text: ["extra-ca-certificates" = "see ticket"] => ["certificate.malformed"];
     registry_has_a_password: ["registry-mirror" = "https://user:hunter2@registry.example.com"] => ["url.malformed"];
     snapshots_are_too_frequent: ["snapshot-every" = "14m"] => ["property.out-of-range"];
@@ -477,7 +477,7 @@ warns! {
     dns_server_is_repeated: ["dns-servers" = "192.168.10.2,192.168.10.2"] => ["property.repeated"];
     gateway_is_missing: ["gateway" = None] => ["gateway.missing"];
     nothing_far_needs_no_gateway: ["gateway" = None, "https-proxy" = None] => [];
-    certificate_has_expired: ["extra-ca-certificates" = include_str!("fixtures/expired-ca.pem")] => ["certificate.expired"];
+    certificate_has_expired: ["extra-ca-certificates" = include_str!("../fixtures/expired-ca.pem")] => ["certificate.expired"];
 }
 
 #[test]
@@ -527,10 +527,10 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         prop::collection::btree_set("[a-z]{1,8}\\.(com|org)", 0..3),
         prop::collection::btree_set(host(), 0..3),
         prop::sample::subsequence(
-            include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub").lines().collect::<Vec<_>>(),
+            include_str!("../../../../../contract/src/properties/fixtures/ssh-keys.pub").lines().collect::<Vec<_>>(),
             0..5,
         ),
-        prop::option::of(Just(include_str!("fixtures/site-ca.pem"))),
+        prop::option::of(Just(include_str!("../fixtures/site-ca.pem"))),
         prop::collection::btree_set(0u8..=255, 0..3),
     );
     let site = (
@@ -769,7 +769,7 @@ fn of_a_worker() -> Vec<(&'static str, String)> {
         ("node-labels", "example.com/tier=edge"),
         ("node-taints", "example.com/edge=true:NoSchedule"),
         ("node-pool", "edge"),
-        ("ssh-authorized-keys", include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub")),
+        ("ssh-authorized-keys", include_str!("../../../../../contract/src/properties/fixtures/ssh-keys.pub")),
         ("pod-cidr", "10.244.0.0/16"),
     ];
     rows.into_iter().map(|(key, value)| (key, value.to_owned())).collect()

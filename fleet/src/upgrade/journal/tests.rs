@@ -284,7 +284,7 @@ async fn entries_without_beginning_revive_no_older_journal() {
 async fn journals_of_other_forms_are_refused() {
     let world = world();
     world.make(1).await.unwrap();
-    let lines = include_str!("testdata/journal.jsonl");
+    let lines = include_str!("../tests/testdata/journal.jsonl");
     put(&world, 1, "released", "");
     for old in [lines.to_owned(), beginning(lines).unwrap().replace("{\"form\":3", "{\"form\":2")] {
         put(&world, 1, FILE, &old);
