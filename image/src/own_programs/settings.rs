@@ -19,9 +19,6 @@ const TOOLCHAIN: &str = "RUSTUP_TOOLCHAIN";
 
 /// Makes a program start in the root directory, with the compiler version of the workspace, unless the user has set
 /// another.
-///
-/// # Errors
-/// When the workspace's file with the compiler's version cannot be read.
 pub fn start(program: Tool, workspace: &Path) -> Result<Tool> {
     let program = program.current_dir(START);
     let wanted = if std::env::var_os(TOOLCHAIN).is_some() { None } else { sources::toolchain(workspace)? };
