@@ -1,5 +1,5 @@
-//! Cargo's settings. Cargo reads the settings of its working directory and of all directories above, of any owner,
-//! and runs programs that they name. So it starts in the root directory: only root's and the user's own settings
+//! Cargo's settings. Cargo reads the settings of its working directory and of all directories above, of any owner, and
+//! runs programs that they name. It therefore starts in the root directory: only root's and the user's own settings
 //! remain. Their meaning does not matter here.
 
 use std::collections::BTreeSet;
