@@ -4,10 +4,8 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
 
-/// Reads JSON strictly, at any depth. For requests that change something, and for data that is only valid as a whole.
-///
-/// # Errors
-/// It cannot be parsed, or has a field that the type does not know.
+/// Reads JSON strictly, at any depth: an unknown field is an error. For requests that change something, and for data
+/// that is only valid as a whole.
 pub fn read_strictly<T: DeserializeOwned + Serialize>(text: &[u8]) -> serde_json::Result<T> {
     let given: Value = serde_json::from_slice(text)?;
     let read: T = serde_json::from_slice(text)?;

@@ -72,9 +72,6 @@ pub enum Error {
 impl Kubeconfig {
     /// Reads the current context of a kubeconfig. Without contexts, reads its only cluster and its only user. All other entries
     /// are ignored.
-    ///
-    /// # Errors
-    /// [`Error`], in particular if certificates are in separate files.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let document = Document::parse(text)?;
         let (cluster, user) = (document.cluster()?, document.user()?);
@@ -90,9 +87,6 @@ impl Kubeconfig {
     /// The same for a kubeconfig that others may have written and that is passed on: its reader's client follows it. Its
     /// current entries have no unknown fields, and its CA has signed its certificate. The caller checks when the certificate
     /// expires.
-    ///
-    /// # Errors
-    /// As [`Self::parse`]; [`Error::UnknownField`]; [`Error::WrongIssuer`].
     pub fn parse_untrusted(text: &str) -> Result<Self, Error> {
         let read = Self::parse(text)?;
         let fields = DocumentOf::<Fields, Fields>::parse(text)?;
@@ -168,9 +162,6 @@ impl Kubeconfig {
 
 /// The certificate of the cluster's CA, in PEM, from a kubeconfig that may have no user: the content of the ConfigMap
 /// `cluster-info`.
-///
-/// # Errors
-/// [`Error`], in particular if there is no CA.
 pub fn authority(text: &str) -> Result<String, Error> {
     decoded(Document::parse(text)?.cluster()?.authority.as_deref(), "certificate-authority-data")
 }
@@ -200,9 +191,6 @@ fn decoded(value: Option<&str>, name: &'static str) -> Result<String, Error> {
 
 /// The text of a kubeconfig with another server in its current context, and no other change. `None` if it has this `server`
 /// already.
-///
-/// # Errors
-/// [`Error`], in particular if it has no server.
 pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>, Error> {
     let document = Document::parse(text)?;
     let named = document.cluster()?.server()?;

@@ -22,7 +22,6 @@ use crate::spec::{self, Spec};
 /// "Debian GNU/Linux 64-Bit" of `CIM_OperatingSystem.OsType`.
 const DEBIAN_64: u16 = 96;
 
-/// A compressed disk and what the descriptor says about it.
 #[derive(Clone, Debug)]
 pub struct CompressedDisk {
     file: PathBuf,
@@ -166,7 +165,6 @@ fn disks(name: String, sizes: Sizes, profiles: &[spec::Profile]) -> (Vec<Disk>, 
     (disks, places)
 }
 
-/// Groups the form's properties by category.
 fn groups(form: Vec<FormProperty>) -> Vec<PropertyGroup> {
     let mut groups: Vec<PropertyGroup> = Vec::new();
     for property in form {

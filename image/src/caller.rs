@@ -43,10 +43,8 @@ impl Caller {
             .map(str::to_owned)
     }
 
-    /// Changes the owner of a file, or of a directory with its content, to this user.
-    ///
-    /// # Errors
-    /// When it is missing or a link, or a change of an owner fails. Part of it may then have the new owner.
+    /// Changes the owner of a file, or of a directory with its content, to this user. Fails for a link. After an error,
+    /// part of it may have the new owner.
     pub fn give(self, directory: &Path) -> Result<()> {
         let giving = || format!("giving {} to user {}", directory.display(), self.user);
         let metadata = std::fs::symlink_metadata(directory).with_context(giving)?;

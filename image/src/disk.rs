@@ -11,10 +11,7 @@ use crate::cache::{Key, Stage};
 use crate::root_image::RootImage;
 use crate::spec::Disk;
 
-/// Makes the disk, or finds it in the cache.
-///
-/// # Errors
-/// When the partitions do not fit, or systemd-repart fails.
+/// Makes the disk, or finds it in the cache. Fails if the partitions do not fit.
 pub fn make(disk: &Disk, kernel_image: &Path, root: &RootImage, context: &BuildContext<'_>) -> Result<PathBuf> {
     let &BuildContext { tools, cache, progress, epoch } = context;
     let key = Key::of(Stage::DISK)

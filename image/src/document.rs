@@ -16,7 +16,6 @@ pub struct Mistake {
     pub line: usize,
     /// The dotted key. Empty for a mistake of the whole document.
     pub key: String,
-    /// The mistake and its remedy.
     pub message: String,
 }
 
@@ -62,7 +61,6 @@ struct Place {
 }
 
 impl<'t> Document<'t> {
-    /// A document with this name and text.
     pub fn new(file: &'t Path, text: &'t str) -> Self {
         Self::joined(vec![(file, text)])
     }
@@ -73,9 +71,6 @@ impl<'t> Document<'t> {
     }
 
     /// Parses the document and calls `read` with its top table. If `read` returns `None`, it has added a mistake.
-    ///
-    /// # Errors
-    /// [`Mistakes`], sorted by file and line, when a text is no TOML or `read` added some.
     pub fn read<T>(&self, read: impl FnOnce(&Table<'_, 't>) -> Option<T>) -> Result<T, Mistakes> {
         let mut parsed = Vec::new();
         for (file, (_, text)) in self.files.iter().enumerate() {
@@ -106,14 +101,12 @@ impl<'t> Document<'t> {
         self.mistakes.borrow_mut().push((at.clone(), mistake));
     }
 
-    /// A mistake at a value that was read.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
         let (file, line) = self.line(&at.place);
         Mistake { file, line, key: at.key.clone(), message: message.into() }
     }
 }
 
-/// A value with its place.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
     pub value: T,
@@ -136,7 +129,6 @@ impl<T> Located<T> {
 /// A table of the document. Keys that `read` does not ask for are mistakes.
 pub struct Table<'d, 't> {
     document: &'d Document<'t>,
-    /// The part of each file.
     parts: Vec<(&'d DeTable<'t>, Place)>,
     path: String,
     asked: RefCell<BTreeSet<String>>,
@@ -214,12 +206,10 @@ impl<'d, 't> Table<'d, 't> {
         has
     }
 
-    /// Adds a mistake at a value that was read.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) {
         self.document.note(&at.place, at.key.clone(), message.into());
     }
 
-    /// Adds a mistake at a key of this table.
     pub fn mistake_at(&self, key: &str, message: impl Into<String>) {
         let place = self.get(key).pop().map(|(_, place)| place).or_else(|| self.place());
         if let Some(place) = place {
@@ -239,7 +229,6 @@ impl<'d, 't> Table<'d, 't> {
         self.parts.last().map(|(_, place)| place.clone())
     }
 
-    /// An optional string, converted by `rule`.
     pub fn optional<T>(&self, key: &str, rule: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let (text, _) = self.single(key, "a string", DeValue::as_str)?;
         rule(text).map_err(|message| self.mistake_at(key, message)).ok()
@@ -277,7 +266,6 @@ impl<'d, 't> Table<'d, 't> {
         beside(self.document.files[named.place.file].0, &named.value)
     }
 
-    /// An optional boolean.
     pub fn flag(&self, key: &str) -> Option<bool> {
         self.single(key, "true or false", DeValue::as_bool).map(|(flag, _)| flag)
     }
@@ -342,7 +330,6 @@ impl<'d, 't> Table<'d, 't> {
         if self.has(key, what) { self.texts(key, rule) } else { Vec::new() }
     }
 
-    /// An optional table, read by `read`.
     pub fn optional_table<T>(&self, key: &str, read: impl FnOnce(&Table<'d, 't>) -> T) -> Option<T> {
         let parts = self.typed(key, "a table", DeValue::as_table);
         let is_there = !parts.is_empty();

@@ -6,10 +6,7 @@ use anyhow::{Context, Result};
 const SECTION_DYNAMIC: u32 = 6;
 const TAG_NEEDED: u64 = 1;
 
-/// The names of the libraries that a 64-bit ELF file needs. Empty for other files.
-///
-/// # Errors
-/// When an ELF file is truncated or has an offset outside itself.
+/// The names of the libraries that a 64-bit ELF file needs. Empty for other files. Fails if an ELF file is damaged.
 pub fn needed(bytes: &[u8]) -> Result<Vec<String>> {
     // Magic, 64-bit class, little-endian data.
     if !bytes.starts_with(b"\x7fELF\x02\x01") {

@@ -16,10 +16,7 @@ use crate::tree::Tree;
 
 pub use cpio::archive;
 
-/// Composes the initial root from the image's root.
-///
-/// # Errors
-/// When the image lacks a file that the initial root needs.
+/// Composes the initial root from the image's root. Fails if it lacks a file that the initial root needs.
 pub fn compose(root: &Tree, kernel: &UnpackedKernel) -> Result<Tree> {
     let mut selection = Selection::of(root);
     for path in contents::FILES {

@@ -29,10 +29,7 @@ pub struct UnpackedKernel {
     pub initial_modules: PathBuf,
 }
 
-/// Unpacks the locked kernel, or finds it in the cache.
-///
-/// # Errors
-/// When the package has another layout than kernel packages, or lacks a module of the initial root.
+/// Unpacks the locked kernel, or finds it in the cache. Fails if it lacks a module of the initial root.
 pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) -> Result<UnpackedKernel> {
     let &BuildContext { tools, cache, progress, .. } = context;
     let key = key(package, kernel, tools.key())?;

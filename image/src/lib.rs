@@ -62,24 +62,18 @@ use spec::{Spec, Variant};
 /// The parameters of a build.
 pub struct Request<'r> {
     pub spec: &'r Path,
-    /// Differences from the spec.
     pub variant: Variant,
     /// The directory of the OVA. It is created if it is missing.
     pub output: &'r Path,
     /// The key for the signature. Without one, the result is a development image.
     pub signer: Option<&'r Signer>,
-    /// Settings that replace the host's sources of packages.
     pub sources: Settings,
-    /// Lists results of the cache that are in use outside builds.
     pub used: Used,
 }
 
-/// Context of the stages.
 pub struct BuildContext<'w> {
     pub tools: &'w tools::ToolsTree,
-    /// Stores their results.
     pub cache: &'w Cache,
-    /// Shows their progress.
     pub progress: &'w Progress,
     /// The time of all files that they make, in seconds since 1970.
     pub epoch: u64,
@@ -191,9 +185,7 @@ fn documents(
 #[derive(Clone, Debug)]
 pub struct RenewedLock {
     pub path: PathBuf,
-    /// Number of its packages.
     pub packages: usize,
-    /// Differences from the former lock.
     pub changes: Changes,
 }
 
@@ -289,10 +281,7 @@ fn ensure_go(spec: &Spec, described: &[Component], cache: &Cache, progress: &Pro
 }
 
 /// Fetches the Go of a spec's components, if it is missing, and returns its directory. It stays while this cache
-/// exists.
-///
-/// # Errors
-/// When the spec is wrong or builds nothing with Go, or the Go cannot be fetched.
+/// exists. Fails if the spec builds nothing with Go.
 pub fn go(spec: &Path, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let (spec, components) = spec::read(spec)?;
     let pin = first_pin(used(&spec, &components))?;

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// Path of the texts in the image.
 pub const PLACE: &str = "usr/share/licenses/kaas/LICENCES.txt";
 
-/// A part with its licence texts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LicensedPart {
     /// A module's path or a crate's name.

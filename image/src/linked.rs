@@ -13,14 +13,12 @@ use crate::tree::{Kind, Tree};
 const LIBRARY_DIRECTORIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/systemd"];
 const DYNAMIC_LINKER: &str = "usr/lib64/ld-linux-x86-64.so.2";
 
-/// The selected files of a root.
 pub struct Selection<'r> {
     root: &'r Tree,
     tree: Tree,
 }
 
 impl<'r> Selection<'r> {
-    /// An empty selection of this root.
     pub fn of(root: &'r Tree) -> Self {
         Self { root, tree: Tree::default() }
     }
@@ -30,10 +28,7 @@ impl<'r> Selection<'r> {
         self.tree
     }
 
-    /// Adds a path with the targets of links and libraries of programs.
-    ///
-    /// # Errors
-    /// When the root lacks the path or a dependency, or a file cannot be read. The files that were found by then are
+    /// Adds a path with the targets of links and libraries of programs. If one is missing, those before it are
     /// selected.
     pub fn add(&mut self, path: &Path) -> Result<()> {
         let mut pending = vec![path.to_owned()];

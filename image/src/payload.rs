@@ -31,17 +31,13 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// The container image of a program in the root, with its libraries.
 pub struct RootProgram<'n> {
-    /// The name of the image.
     pub name: &'n str,
     pub tag: String,
     pub program: PathBuf,
 }
 
-/// The payload as a tree. It has images of each Kubernetes, of components without a program in the root, and of our
-/// own programs. The programs of Kubernetes and our own are in the root.
-///
-/// # Errors
-/// When a program cannot be read, or the root lacks a library.
+/// The payload as a tree. It has images of each Kubernetes, of components without a program in the root, and of our own
+/// programs. The programs of Kubernetes and our own are in the root. Fails if the root lacks a library.
 pub fn compose(
     kubernetes: &[&Built],
     images: &[&Built],

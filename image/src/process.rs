@@ -65,13 +65,11 @@ impl Tool {
         self
     }
 
-    /// Sets an environment variable.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Removes an environment variable.
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
         self.command.env_remove(name);
         self
@@ -87,16 +85,12 @@ impl Tool {
         self
     }
 
-    /// Sets the working directory.
     pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
         self.command.current_dir(directory);
         self
     }
 
-    /// Runs to the end, and shows the tool's output as it comes.
-    ///
-    /// # Errors
-    /// When the tool does not start or fails. The error has its last lines.
+    /// Runs to the end, and shows the tool's output as it comes. An error has its last lines.
     pub fn run(self, progress: &Progress) -> Result<()> {
         self.finish(progress, false).map(drop)
     }

@@ -18,10 +18,8 @@ const FIRST_LINE: u64 = 256;
 /// Longest chain of symbolic links (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
-/// Clears the bits of the spec's list, and checks the rest.
-///
-/// # Errors
-/// All problems with their remedies, one per line. Or when a file cannot be read.
+/// Clears the bits of the spec's list, and checks the rest. The error has all problems with their remedies, one per
+/// line.
 pub fn settle(tree: &mut Tree, files: &Files) -> Result<()> {
     let mut wrong = Vec::new();
     for path in &files.clear_set_id {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows the progress of a build.
 pub struct Progress {
     kind: Kind,
     started: Instant,
@@ -39,7 +38,6 @@ impl Progress {
         Self { kind: Kind::Silent, started: Instant::now(), took: Mutex::default() }
     }
 
-    /// Begins a stage.
     pub fn begin(&self, stage: &str) -> Running<'_> {
         match &self.kind {
             Kind::Terminal(bar) => {
@@ -54,7 +52,6 @@ impl Progress {
         Running { progress: self, stage: stage.to_owned(), started: Instant::now() }
     }
 
-    /// Reports a stage whose result is in the cache.
     pub fn cached(&self, stage: &str) {
         self.say(&format!("{stage}: up to date"));
         self.note(stage, Duration::ZERO, true);
@@ -103,7 +100,6 @@ pub struct Running<'p> {
 }
 
 impl Running<'_> {
-    /// Reports the end of the stage.
     pub fn done(self) {
         let time = self.started.elapsed();
         if let Kind::Terminal(bar) = &self.progress.kind {

@@ -10,10 +10,7 @@ use atomic_write_file::unix::OpenOptionsExt as _;
 
 use crate::caller;
 
-/// Writes `text` to a file if it differs. The file belongs to the calling user then.
-///
-/// # Errors
-/// When it cannot be written. The former text is unchanged then.
+/// Writes `text` to a file if it differs. The file belongs to the calling user then. An error leaves the former text.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     if !std::fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
         put(path, text).with_context(|| format!("writing {}", path.display()))?;

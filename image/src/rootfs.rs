@@ -112,9 +112,6 @@ pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
 
 /// Copies the tree's files outside the cache, such as our own and a site's, into the directory `work`. It stays until
 /// the tree is packed: identifier, root and disk are made one after the other, and the files may be edited meanwhile.
-///
-/// # Errors
-/// When a file cannot be read or copied.
 pub fn take_in(tree: &mut Tree, cache: &Cache, work: &Path) -> Result<()> {
     let outside = |(path, node): (&Path, &Node)| match &node.kind {
         Kind::File(Content::Host(file)) if !file.starts_with(cache.root()) => {
@@ -171,10 +168,8 @@ fn trust(tree: &mut Tree, authorities: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// The description of the image in its [`PATH`]. The build identifier is still empty.
-///
-/// # Errors
-/// When a component that the spec or the description names was not built.
+/// The description of the image in its [`PATH`]. The build identifier is still empty. Fails if a named component was
+/// not built.
 pub fn description(
     spec: &Spec,
     components: &[Built],
@@ -229,9 +224,7 @@ pub fn program(package: &str) -> PathBuf {
 }
 
 /// Adds our programs with the objects that they bring into a cluster. They are last, because they change most often.
-///
-/// # Errors
-/// When the objects of a program are no valid list.
+/// Fails if a program's list of objects is invalid.
 pub fn add_programs(tree: &mut Tree, files: &Files, own: &OwnPrograms) -> Result<()> {
     tree.file(AGENT, Content::Host(own.agent()), 0o755);
     for package in &files.programs {
@@ -261,10 +254,6 @@ fn split(list: &[u8]) -> Result<(Vec<Value>, Vec<Value>)> {
     Ok((kinds, objects))
 }
 
-/// The built component with this name.
-///
-/// # Errors
-/// When it was not built.
 pub fn find<'b>(components: &'b [Built], name: &str) -> Result<&'b Built> {
     let found = components.iter().find(|built| built.component.name == name);
     found.with_context(|| format!("component {name} was not built"))

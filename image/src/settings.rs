@@ -17,9 +17,6 @@ const READ: [&str; 4] =
     ["etc/systemd", "usr/lib/systemd/system", "usr/lib/systemd/system-preset", "usr/lib/sysusers.d"];
 
 /// Applies presets and declared users to a tree that has all units and files.
-///
-/// # Errors
-/// When one of the programs refuses its input.
 pub fn apply(tree: &mut Tree, context: &BuildContext<'_>) -> Result<()> {
     let &BuildContext { tools, cache, progress, epoch } = context;
     let mut small = tree.clone();

@@ -12,13 +12,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::cache::{Cache, KeyBuilder};
 
-/// The kind of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Directory,
-    /// A file and the source of its bytes.
     File(Content),
-    /// A symbolic link and its target.
     Link(PathBuf),
 }
 
@@ -42,9 +39,6 @@ impl Content {
     }
 
     /// Opens its bytes as a stream.
-    ///
-    /// # Errors
-    /// When their file cannot be opened.
     pub fn open(&self) -> io::Result<Box<dyn Read + '_>> {
         Ok(match self {
             Content::Bytes(bytes) => Box::new(bytes.as_slice()),
@@ -57,10 +51,6 @@ impl Content {
         })
     }
 
-    /// Reads all its bytes.
-    ///
-    /// # Errors
-    /// When their file cannot be read.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open()?.read_to_end(&mut bytes)?;
@@ -68,15 +58,12 @@ impl Content {
     }
 }
 
-/// One path of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub kind: Kind,
     /// Permission bits, with set-user-ID, set-group-ID and sticky.
     pub mode: u32,
-    /// Owning user.
     pub uid: u32,
-    /// Owning group.
     pub gid: u32,
 }
 
@@ -91,10 +78,8 @@ impl Node {
 pub struct Tree(BTreeMap<PathBuf, Node>);
 
 impl Tree {
-    /// The wanted files of a tar archive. The archive must stay in place until the tree is written.
-    ///
-    /// # Errors
-    /// When the archive cannot be read, or has entries that a tree cannot have (devices, extended attributes).
+    /// The wanted files of a tar archive. The archive must stay in place until the tree is written. Fails if an entry
+    /// is a device or has extended attributes: a tree cannot have these.
     pub fn from_tar(path: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Self> {
         let reading = || format!("reading {}", path.display());
         let mut archive = tar::Archive::new(File::open(path).with_context(reading)?);
@@ -214,20 +199,14 @@ impl Tree {
         self.0.retain(|name, _| !name.starts_with(&path));
     }
 
-    /// Keeps the paths for which `wanted` returns `true`.
     pub fn retain(&mut self, mut wanted: impl FnMut(&Path, &Node) -> bool) {
         self.0.retain(|path, node| wanted(path, node));
     }
 
-    /// The node at a path.
     pub fn get(&self, path: impl AsRef<Path>) -> Option<&Node> {
         self.0.get(&relative(path.as_ref()))
     }
 
-    /// The bytes of a file.
-    ///
-    /// # Errors
-    /// When it is missing, is no file, or cannot be read.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         match self.get(path) {
@@ -242,11 +221,8 @@ impl Tree {
         self.0.iter().map(|(path, node)| (path.as_path(), node))
     }
 
-    /// The tree as a tar archive in pieces: sorted by path, with the time `epoch` (seconds since 1970). With `root`
-    /// it begins with an entry for the root directory itself.
-    ///
-    /// # Errors
-    /// When a file's length cannot be read, or a name is too long for an archive.
+    /// The tree as a tar archive in pieces: sorted by path, with the time `epoch` (seconds since 1970). With `root` it
+    /// begins with an entry for the root directory itself. Fails if a name is too long.
     pub fn archive(&self, epoch: u64, root: bool) -> Result<Vec<Piece<'_>>> {
         let mut pieces = Vec::new();
         let mut bytes = Vec::new();
@@ -268,9 +244,6 @@ impl Tree {
     }
 
     /// Writes the tree as a tar archive, as [`Tree::archive`] with the root.
-    ///
-    /// # Errors
-    /// When a file's bytes cannot be read, or the archive cannot be written.
     pub fn write_tar(&self, mut to: impl Write, epoch: u64) -> Result<()> {
         for piece in self.archive(epoch, true)? {
             match piece {
@@ -305,10 +278,8 @@ impl Tree {
         Ok(key)
     }
 
-    /// Writes the tree into an empty directory of the build host, with owners if this process may set them.
-    ///
-    /// # Errors
-    /// When it cannot be read or written. Files that were written by then remain.
+    /// Writes the tree into an empty directory of the build host, with owners if this process may set them. After an
+    /// error, the files that were written before remain.
     pub fn write_directory(&self, directory: &Path) -> Result<()> {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};
         let privileged = nix::unistd::geteuid().is_root();
@@ -338,7 +309,6 @@ impl Tree {
 pub enum Piece<'t> {
     /// Headers and padding.
     Bytes(Vec<u8>),
-    /// The content of a file and its length.
     Content(&'t Content, u64),
 }
 

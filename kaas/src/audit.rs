@@ -35,10 +35,6 @@ pub struct Audit {
     sources: Sources,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// A spec or a judgement is wrong, a component is not built, or a database cannot be reached.
 pub fn run(arguments: Audit, cache: &Cache) -> Result<ExitCode> {
     let progress = Progress::on_stderr();
     let Audit { specs, pinned, output, sources } = arguments;

@@ -34,9 +34,6 @@ pub struct Backup {
 }
 
 /// Pulls the snapshot. The output file is written only if it is complete and verified.
-///
-/// # Errors
-/// The node cannot be reached or trusted, it refuses, or the received snapshot has another checksum.
 pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let client = Client::of_kubeconfig(&arguments.kubeconfig)?;
     let limit = Duration::from_secs(arguments.limit * 60);

@@ -12,7 +12,6 @@ pub struct Completions {
     shell: Shell,
 }
 
-/// Prints the completion script of a shell.
 pub fn run(arguments: &Completions) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::program(), "kaas", &mut script);

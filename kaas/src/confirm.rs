@@ -13,12 +13,9 @@ const LIMIT: Duration = Duration::from_secs(10 * 60);
 /// The longest answer, in bytes.
 const LONGEST: u64 = 4096;
 
-/// Asks on standard error, because a script may read standard output. Returns the typed line without surrounding spaces. If
-/// only standard output is a terminal, as with `2>log`, the question goes there, so that the operator sees it. `instead` says
-/// which option replaces the answer.
-///
-/// # Errors
-/// No answer came within ten minutes, or standard input is closed.
+/// Asks on standard error, because a script may read standard output. Returns the typed line without surrounding
+/// spaces. If only standard output is a terminal, as with `2>log`, the question goes there, so that the operator sees
+/// it. `instead` says which option replaces the answer. Fails after [`LIMIT`], or if standard input is closed.
 pub fn ask(question: &str, instead: &str) -> anyhow::Result<String> {
     let from = || std::io::stdin().lock();
     match seen_on(std::io::stderr().is_terminal(), std::io::stdout().is_terminal()) {
@@ -38,10 +35,7 @@ fn seen_on(is_error_terminal: bool, is_output_terminal: bool) -> Seen {
     if !is_error_terminal && is_output_terminal { Seen::OnStandardOutput } else { Seen::OnStandardError }
 }
 
-/// Confirms the cluster by its name. Asks for the name if it was not given.
-///
-/// # Errors
-/// The name is another one, or `ask` failed. Nothing was changed.
+/// Confirms the cluster by its name. Asks for the name if it was not given. Fails if it is another one.
 pub fn by_name(cluster: &str, given: Option<&str>, ask: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
     let confirmed = given.map_or_else(ask, |given| Ok(given.to_owned()))?;
     if confirmed != cluster {

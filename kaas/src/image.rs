@@ -157,10 +157,6 @@ fn share() {
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
 }
 
-/// Runs one of the commands.
-///
-/// # Errors
-/// As the command.
 pub fn run(command: Image) -> Result<ExitCode> {
     share();
     let done = |()| ExitCode::SUCCESS;

@@ -182,10 +182,6 @@ pub struct UpArguments {
     no_wait: bool,
 }
 
-/// Runs one command.
-///
-/// # Errors
-/// As the lab.
 pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
     let state = state_directory()?;
     let open = |lab: &LabArgs| OpenLab::open(&state, &lab.name);

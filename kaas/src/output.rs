@@ -61,17 +61,11 @@ pub fn ended(exit: u8, text: &str) -> ExitCode {
 }
 
 /// Writes a result to standard output.
-///
-/// # Errors
-/// The result could not be written completely.
 pub fn result(text: &str) -> anyhow::Result<()> {
     hand_over(&mut io::stdout().lock(), &plain(text))
 }
 
 /// Writes a result for scripts to standard output.
-///
-/// # Errors
-/// The result could not be written completely.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     hand_over(&mut io::stdout().lock(), &serde_json::to_string_pretty(value)?)
 }

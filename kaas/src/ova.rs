@@ -57,7 +57,6 @@ pub enum Ova {
     },
 }
 
-/// Runs one of the commands.
 pub fn run(command: Ova) -> Result<()> {
     match command {
         Ova::Inspect { ova, output } => inspect(&ova, output),
@@ -77,7 +76,6 @@ fn inspect(path: &Path, output: Output) -> Result<()> {
     Ok(())
 }
 
-/// The warnings as JSON.
 fn warnings(warnings: &[Warning]) -> Value {
     warnings.iter().map(|warning| json!({ "code": warning.code, "message": warning.message })).collect()
 }

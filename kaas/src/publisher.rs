@@ -7,9 +7,6 @@ use ::ova::signature::PublicKey;
 use anyhow::Context;
 
 /// The fingerprint of the key in a file.
-///
-/// # Errors
-/// The file cannot be read, or it holds no key.
 pub fn fingerprint(file: &Path) -> anyhow::Result<String> {
     let pem = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let key = PublicKey::from_pem(&pem).with_context(|| format!("using {} as the publisher's key", file.display()))?;

@@ -23,10 +23,8 @@ pub fn parts() -> [(&'static str, String); 10] {
     ]
 }
 
-/// Returns `document` with each table in its block, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
-///
-/// # Errors
-/// The name of a table that has no block.
+/// Returns `document` with each table in its block, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`. The error
+/// names a table that has no block.
 pub fn renew(document: &str) -> Result<String, &'static str> {
     parts().into_iter().try_fold(document.to_owned(), |document, (name, part)| {
         let (before, rest) = document.split_once(&format!("<!-- {name}:begin -->")).ok_or(name)?;

@@ -18,9 +18,6 @@ pub enum SignalPolicy {
 }
 
 /// Runs `act`, and ends as signals demand. On a request to end now, `give_back` is called and the process exits.
-///
-/// # Errors
-/// As `act`; or the signal handlers cannot be installed.
 pub fn until_ended<T>(
     runtime: &Runtime,
     ending: SignalPolicy,
@@ -44,7 +41,6 @@ pub fn until_ended<T>(
     })
 }
 
-/// The signals that a command handles.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

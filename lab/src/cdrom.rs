@@ -10,9 +10,6 @@ use super::host::run;
 use super::tools::Tools;
 
 /// Writes the image. Replaces an existing one.
-///
-/// # Errors
-/// When the tools tree lacks xorriso, or it fails.
 pub fn burn(tools: &Tools, environment: &[u8], iso: &Path) -> anyhow::Result<()> {
     let place = iso.parent().context("a CD-ROM without a directory")?;
     let directory = tempfile::tempdir_in(place).context("making the CD-ROM")?;

@@ -22,7 +22,6 @@ use super::{EngineRecord, Lab, LeaseRequest, NodeSize, Record, Source, empty_lab
 /// How long a node may report an error and then continue without help: a CD-ROM drive or a disk can appear late.
 const SECOND_THOUGHTS: Duration = Duration::from_secs(20);
 
-/// A cluster to create.
 #[derive(Clone, Debug)]
 pub struct Up {
     /// `import_cluster` fills in the SSH key and the deployer's key.
@@ -31,13 +30,9 @@ pub struct Up {
     pub engine: EngineRecord,
     /// Runs replacements: VMs of an upgrade and VMs that are made by hand.
     pub replacements: EngineRecord,
-    /// Runs the workers of a tenant.
     pub workers: EngineRecord,
-    /// Image of the VMs.
     pub source: Source,
-    /// Directory of the tools tree.
     pub tools: PathBuf,
-    /// Size of each VM.
     pub size: NodeSize,
     /// Lab whose network it shares, as a tenant. `None` for a control cluster, which has its own network.
     pub beside: Option<String>,
@@ -101,9 +96,6 @@ impl Lab {
     }
 
     /// Path of the image's kubectl, which runs on this machine.
-    ///
-    /// # Errors
-    /// When the image has none.
     pub fn kubectl_program(&self) -> anyhow::Result<PathBuf> {
         let minors = self.record.source.tree().join("usr/lib/kubernetes");
         let mut found: Vec<PathBuf> = fs::read_dir(&minors)
@@ -116,10 +108,7 @@ impl Lab {
         found.pop().with_context(|| format!("there is no kubectl in {}", minors.display()))
     }
 
-    /// kubectl on the lab's network, as administrator of the cluster.
-    ///
-    /// # Errors
-    /// When there is no kubeconfig yet.
+    /// kubectl on the lab's network, as administrator of the cluster. Fails if there is no kubeconfig yet.
     pub fn kubectl_command(&self) -> anyhow::Result<Command> {
         let mut command = self.network.command("env", ["--", "KUBECACHEDIR=/nonexistent"]);
         command.arg(format!("KUBECONFIG={}", self.kubeconfig()?.display()));
@@ -127,10 +116,7 @@ impl Lab {
         Ok(command)
     }
 
-    /// Runs kubectl and returns what it printed.
-    ///
-    /// # Errors
-    /// When it fails or takes longer than a minute.
+    /// Runs kubectl, for at most a minute, and returns what it printed.
     pub fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = self.kubectl_command()?;
         run(command.arg("--request-timeout=60s").args(arguments))
@@ -141,10 +127,6 @@ impl Lab {
         self.network.command(name, arguments)
     }
 
-    /// Names of the Ready nodes.
-    ///
-    /// # Errors
-    /// When the API does not answer.
     pub fn ready_nodes(&self) -> anyhow::Result<Vec<String>> {
         let text = self.kubectl(&["get", "nodes", "--output=json"])?;
         let list: serde_json::Value = serde_json::from_str(&text).context("reading the list of nodes")?;
@@ -157,10 +139,8 @@ impl Lab {
         Ok(ready.map(str::to_owned).collect())
     }
 
-    /// Waits until every planned node is Ready, as the API reports it.
-    ///
-    /// # Errors
-    /// When they are not after `limit`, or when nodes keep reporting errors that the operator must correct.
+    /// Waits until every planned node is Ready, as the API reports it, at most `limit`. Fails sooner if nodes keep
+    /// reporting errors that the operator must correct.
     pub fn wait_until_ready(&self, limit: Duration) -> anyhow::Result<()> {
         let nodes = &self.record.plan.nodes;
         let mut refused = Vec::new();
@@ -197,10 +177,7 @@ impl Lab {
         self.engines.of(vm).statement(vm)
     }
 
-    /// The status that a node's agent writes for programs.
-    ///
-    /// # Errors
-    /// When the node cannot be entered or its agent has written no status yet.
+    /// The status that a node's agent writes for programs. Fails if the agent has written none yet.
     pub fn status(&self, vm: &str) -> anyhow::Result<serde_json::Value> {
         let text = self.run_inside(vm, &["cat", "/run/kaas/status.json"], Duration::from_secs(60))?;
         serde_json::from_str(&text).with_context(|| format!("reading the status of {vm}"))

@@ -11,12 +11,10 @@ use super::deployment_lease::with_lease_at;
 use super::records::VmRecord;
 use super::{Lab, LeaseRequest, NewVm, PlannedNode};
 
-/// Size of a control-plane node's VM.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSize {
     /// Memory in MiB.
     pub memory: u32,
-    /// Number of virtual processors.
     pub processors: u32,
     /// Size of the data disk in bytes.
     pub data_disk: u64,
@@ -25,7 +23,6 @@ pub struct NodeSize {
 /// The VM of a planned control-plane node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeVmState {
-    /// No VM.
     Nothing,
     /// A VM whose creation was interrupted: it has no disk or an uncreated one, and was never on.
     Incomplete,
@@ -52,9 +49,6 @@ impl Lab {
 
     /// Whether the lab has no VMs and no disks. A command that was killed early leaves such a lab, perhaps without
     /// the operator's keys. A disk proves that VMs existed.
-    ///
-    /// # Errors
-    /// When its directory cannot be read.
     pub fn is_empty(&self) -> anyhow::Result<bool> {
         Ok(!self.directory.has_disks()? && self.vms()?.is_empty())
     }
@@ -64,9 +58,6 @@ impl Lab {
     ///
     /// `None` for a tenant, and for the rest of a lab whose removal was interrupted. Earlier versions did not record
     /// a removal: such a lab has disks without a VM. A VM's record names its disk before the disk's file exists.
-    ///
-    /// # Errors
-    /// When the lab's directory cannot be read.
     pub fn open_incomplete(state: &Path, name: &str) -> anyhow::Result<Option<Self>> {
         if !Self::exists(state, name)? {
             return Ok(None);
@@ -139,9 +130,6 @@ impl Lab {
 
     /// A remedy for a control-plane node that had a VM and lost it, if there is one. To admit it again, other nodes
     /// must be on.
-    ///
-    /// # Errors
-    /// When the lab's directory cannot be read.
     pub fn lost_node(&self) -> anyhow::Result<Option<String>> {
         let records = self.stamped_nodes()?;
         let were_on = records.iter().any(|vm| self.was_on(vm));
@@ -181,10 +169,7 @@ impl Lab {
     }
 
     /// Powers on the VM of each control-plane node that has its data disk. Skips a node that an upgrade is swapping,
-    /// and reports that through `asking.say`.
-    ///
-    /// # Errors
-    /// When another command changes the control-plane nodes, or a VM does not start.
+    /// and reports that through `asking.say`. Fails if another command changes the nodes.
     pub fn power_on_nodes(&self, asking: &LeaseRequest<'_>) -> anyhow::Result<()> {
         if self.to_power_on(None, &|_| {})?.is_empty() {
             return Ok(());
@@ -247,7 +232,6 @@ mod tests {
         (state, lab)
     }
 
-    /// Creates a node's VM, with its data disk or without.
     fn add(lab: &Lab, vm: &str, node: &str, swap: Option<Uuid>, has_disk: bool) {
         let stamp = Some(Stamp { deployment: lab.deployment(), node: node.to_owned(), swap });
         let new = NewVm {

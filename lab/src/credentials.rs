@@ -28,9 +28,6 @@ pub(super) const USER: &str = "deployer";
 impl Lab {
     /// A kubeconfig with the deployer's credentials. Fetched from a node if the stored one expires within hours. If
     /// no node answers, the stored one is used until shortly before it expires.
-    ///
-    /// # Errors
-    /// When no node gives one, and the stored one is missing or about to expire.
     pub fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
         let (path, now) = (self.directory.path().join("kubeconfig"), SystemTime::now());
         if lasts(&path, now + LASTING) {

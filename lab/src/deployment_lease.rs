@@ -8,7 +8,6 @@ use tokio::runtime::Builder;
 
 use super::Lab;
 
-/// A request for the lease, and a callback that reports waits.
 pub struct LeaseRequest<'a> {
     /// Description of the command, for the errors of other commands.
     pub what: &'a str,
@@ -21,9 +20,6 @@ pub struct LeaseRequest<'a> {
 impl Lab {
     /// Acquires the lease of this lab's control-plane nodes, runs `act`, and releases it. Upgrades use the same
     /// lease.
-    ///
-    /// # Errors
-    /// When another command holds the lease, or as `act`.
     pub(super) fn with_lease<T>(
         &self,
         asking: &LeaseRequest<'_>,

@@ -12,18 +12,12 @@ use super::{Lab, cdrom, disk, environment};
 
 impl Lab {
     /// Disks that no VM holds, with their paths. The disks of removed workers are kept.
-    ///
-    /// # Errors
-    /// When the lab's directory cannot be read.
     pub fn kept_disks(&self) -> anyhow::Result<Vec<(Uuid, PathBuf)>> {
         let disks = self.directory.unattached_disks()?.into_iter();
         Ok(disks.map(|disk| (disk, self.disk_file(disk))).collect())
     }
 
     /// Connects or fences a VM's network interface, now and at later power-ons.
-    ///
-    /// # Errors
-    /// When the network cannot be changed.
     pub fn connect_nic(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.connect_nic_locked(vm, connected)
@@ -37,20 +31,14 @@ impl Lab {
         self.network.connect(record.port(), connected)
     }
 
-    /// Cuts a VM off from the lab's network, or reconnects it. Its carrier stays up, but packets are dropped both
-    /// ways. The VM's next power-on reconnects it.
-    ///
-    /// # Errors
-    /// When the VM is off, or the network cannot be changed.
+    /// Cuts a VM off from the lab's network, or reconnects it. Its carrier stays up, but packets are dropped both ways.
+    /// The VM's next power-on reconnects it. Fails if the VM is off.
     pub fn partition(&self, vm: &str, cut_off: bool) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.network.partition(self.directory.load_vm(vm)?.port(), cut_off)
     }
 
     /// Creates a blank disk of `capacity` bytes that no VM holds.
-    ///
-    /// # Errors
-    /// When the file cannot be created.
     pub fn create_disk(&self, capacity: u64) -> anyhow::Result<Uuid> {
         let disk = Uuid::new_v4();
         disk::create(&self.directory.disk(disk), capacity)?;
@@ -75,17 +63,12 @@ impl Lab {
     }
 
     /// The data disks of a VM, in the order in which they were attached.
-    ///
-    /// # Errors
-    /// When the VM is unknown.
     pub fn disks(&self, vm: &str) -> anyhow::Result<Vec<Uuid>> {
         Ok(self.directory.load_vm(vm)?.disks)
     }
 
     /// Enlarges a VM's data disk to `capacity` bytes, as an administrator does in vSphere Client. The VM may be on.
-    ///
-    /// # Errors
-    /// When no VM holds the disk, it is not smaller, or the running VM does not see the new size.
+    /// Fails if no VM holds the disk, or it is not smaller.
     pub fn enlarge_disk(&self, disk: Uuid, capacity: u64) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         let holder = self.directory.holder(disk)?.with_context(|| format!("no VM holds the disk {disk}"))?;
@@ -97,9 +80,6 @@ impl Lab {
     }
 
     /// Detaches a data disk from a VM that is off. Its content stays.
-    ///
-    /// # Errors
-    /// When the VM is on or does not hold the disk.
     pub fn detach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.detach_disk_locked(vm, disk)
@@ -116,9 +96,6 @@ impl Lab {
     }
 
     /// Attaches a data disk to a VM that is off.
-    ///
-    /// # Errors
-    /// When the VM is on, the disk does not exist, or a VM holds it.
     pub fn attach_disk(&self, vm: &str, disk: Uuid) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.attach_disk_locked(vm, disk)
@@ -138,9 +115,6 @@ impl Lab {
     }
 
     /// Ejects the CD-ROM with the OVF environment, now and at later power-ons.
-    ///
-    /// # Errors
-    /// When the VM is unknown or does not release the CD-ROM.
     pub fn eject_cdrom(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         let mut record = self.directory.load_vm(vm)?;
@@ -151,18 +125,12 @@ impl Lab {
 
     /// Presses keys of a virtual machine that is on, all at once, as on its keyboard. The names are QEMU's
     /// (`QKeyCode` of its `qapi/ui.json`).
-    ///
-    /// # Errors
-    /// When the VM is unknown or off, has no keyboard, or no such key.
     pub fn press(&self, vm: &str, keys: &[&str]) -> anyhow::Result<()> {
         let record = self.directory.load_vm(vm)?;
         self.engines.of(&record).press(&record, keys)
     }
 
     /// The OVF environment of a VM's import.
-    ///
-    /// # Errors
-    /// When the VM is unknown.
     pub fn environment(&self, vm: &str) -> anyhow::Result<String> {
         let path = self.directory.environment(vm);
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
@@ -174,10 +142,8 @@ impl Lab {
         cdrom::burn(&self.tools(), document.as_bytes(), &self.directory.cdrom(vm))
     }
 
-    /// Checks that a VM can get these properties: it is off, and its image exists and has them.
-    ///
-    /// # Errors
-    /// The reason why not. A retry fails too.
+    /// Checks that a VM can get these properties: it is off, and its image exists and has them. A retry after an error
+    /// fails too.
     pub(crate) fn check_properties(
         &self,
         record: &VmRecord,
@@ -199,9 +165,6 @@ impl Lab {
 
     /// Inserts a CD-ROM with another OVF environment into the drive of a VM, on or off. The environment is not
     /// checked, so it may have content that vCenter's form refuses.
-    ///
-    /// # Errors
-    /// When the VM is unknown or does not accept the CD-ROM.
     pub fn insert_environment(&self, vm: &str, environment: &[u8]) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         let mut record = self.directory.load_vm(vm)?;

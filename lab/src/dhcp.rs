@@ -40,9 +40,6 @@ struct Clients {
 }
 
 /// Checks that this machine has the DHCP server's program.
-///
-/// # Errors
-/// When it is missing.
 pub fn check() -> anyhow::Result<()> {
     let asked = run(&mut program(PROGRAM, ["--version"]));
     asked.map(drop).context("workers by DHCP take dnsmasq: install the Debian package dnsmasq-base")
@@ -50,9 +47,6 @@ pub fn check() -> anyhow::Result<()> {
 
 impl Lab {
     /// Starts the DHCP server of the network for its current VMs. Restarts it if the VMs have changed.
-    ///
-    /// # Errors
-    /// When it does not start.
     pub(super) fn serve_leases(&self) -> anyhow::Result<()> {
         let server = self.server()?;
         fs::create_dir_all(&server.directory).with_context(|| format!("making {}", server.directory.display()))?;
@@ -63,18 +57,12 @@ impl Lab {
     }
 
     /// Ends the DHCP server of this lab's network.
-    ///
-    /// # Errors
-    /// When it does not end.
     pub(super) fn end_leases(&self) -> anyhow::Result<()> {
         self.server()?.end()
     }
 
-    /// Reserves this address for a VM. If the VM has another lease, the server denies its renewal, within two
-    /// minutes.
-    ///
-    /// # Errors
-    /// When the VM's address is static, or the server does not start.
+    /// Reserves this address for a VM. If the VM has another lease, the server denies its renewal, within two minutes.
+    /// Fails if the VM's address is static.
     pub fn lease_to(&self, vm: &str, address: Ipv4Addr) -> anyhow::Result<()> {
         {
             let _lock = self.directory.lock()?;
@@ -87,9 +75,6 @@ impl Lab {
     }
 
     /// The address of a VM: its own, or its lease.
-    ///
-    /// # Errors
-    /// When the leases cannot be read.
     pub fn address_of(&self, vm: &str) -> anyhow::Result<Option<String>> {
         self.reached_at(&self.directory.load_vm(vm)?)
     }

@@ -5,17 +5,11 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 /// Directory of the user's labs. Each lab has a subdirectory with its name.
-///
-/// # Errors
-/// When the user has no home directory.
 pub fn state_directory() -> anyhow::Result<PathBuf> {
     Ok(user_directory("XDG_STATE_HOME", ".local/state")?.join("kaas/lab"))
 }
 
 /// Directory of the user's unpacked OVAs. They can be created again.
-///
-/// # Errors
-/// When the user has no home directory.
 pub fn cache_directory() -> anyhow::Result<PathBuf> {
     Ok(user_directory("XDG_CACHE_HOME", ".cache")?.join("kaas/lab"))
 }

@@ -11,19 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{program, run};
 
-/// Creates a blank disk of `capacity` bytes.
-///
-/// # Errors
-/// When the file exists or cannot be created.
+/// Creates a blank disk of `capacity` bytes. Fails if the file exists.
 pub fn create(path: &Path, capacity: u64) -> anyhow::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|file| file.set_len(capacity)).with_context(|| format!("making the disk {}", path.display()))
 }
 
-/// Copies a disk, completely or not at all. Holes stay holes.
-///
-/// # Errors
-/// When there is no space, or a file is not readable or writable. A file with the extension `new` can remain, which
+/// Copies a disk, completely or not at all. Holes stay holes. An error can leave a file with the extension `new`, which
 /// the next call replaces.
 pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let new = to.with_extension("new");
@@ -39,9 +33,6 @@ pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Attaches a disk to a loop device and returns the device's path.
-///
-/// # Errors
-/// When no loop device is free.
 pub fn attach(path: &Path) -> anyhow::Result<PathBuf> {
     let mut losetup = program("losetup", ["--find", "--show"]);
     let device = run(losetup.arg(path))?.trim().to_owned();
@@ -50,10 +41,7 @@ pub fn attach(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(device))
 }
 
-/// Enlarges a disk to `capacity` bytes.
-///
-/// # Errors
-/// When it is not smaller, or the file cannot be changed.
+/// Enlarges a disk to `capacity` bytes. Fails if it is not smaller.
 pub fn enlarge(path: &Path, capacity: u64) -> anyhow::Result<()> {
     let enlarge = || {
         let file = OpenOptions::new().write(true).open(path)?;
@@ -65,9 +53,6 @@ pub fn enlarge(path: &Path, capacity: u64) -> anyhow::Result<()> {
 }
 
 /// Updates the size of a disk's loop devices.
-///
-/// # Errors
-/// When a device does not accept it.
 pub fn show_size(path: &Path) -> anyhow::Result<()> {
     devices(path)?.iter().try_for_each(|device| run(&mut program("losetup", ["--set-capacity", device])).map(drop))
 }
@@ -80,10 +65,6 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// The file with this path.
-    ///
-    /// # Errors
-    /// When the file is missing, or its metadata is not readable.
     pub fn of(path: &Path) -> anyhow::Result<Self> {
         let metadata = std::fs::metadata(path).with_context(|| format!("looking at {}", path.display()))?;
         Ok(Self { device: metadata.dev(), inode: metadata.ino() })
@@ -96,7 +77,6 @@ struct LoopDevices {
     loopdevices: Vec<LoopDevice>,
 }
 
-/// A loop device and the file behind it.
 #[derive(Deserialize)]
 struct LoopDevice {
     name: String,
@@ -107,7 +87,6 @@ struct LoopDevice {
     device: String,
 }
 
-/// The loop devices of a file.
 fn devices_of(file: FileId) -> anyhow::Result<Vec<String>> {
     let text = run(&mut program("losetup", ["--list", "--json", "--output", "NAME,BACK-INO,BACK-MAJ:MIN"]))?;
     // The output can be empty if no device exists.
@@ -121,17 +100,12 @@ fn devices_of(file: FileId) -> anyhow::Result<Vec<String>> {
 }
 
 /// As [`release`], for a file that may have been renamed or unlinked.
-///
-/// # Errors
-/// As [`release`].
 pub fn release_file(file: FileId) -> anyhow::Result<()> {
     devices_of(file)?.iter().try_for_each(|device| detach(device))
 }
 
 /// Detaches every loop device of a disk. Removes its partitions' devices first: they would outlive the loop device.
-///
-/// # Errors
-/// When the device is in use.
+/// Fails if the device is in use.
 pub fn release(path: &Path) -> anyhow::Result<()> {
     devices(path)?.iter().try_for_each(|device| detach(device))
 }
@@ -141,7 +115,6 @@ fn detach(device: &str) -> anyhow::Result<()> {
     run(&mut program("losetup", ["--detach", device])).map(drop)
 }
 
-/// The loop devices of a disk.
 fn devices(path: &Path) -> anyhow::Result<Vec<String>> {
     let devices = run(program("losetup", ["--noheadings", "--output", "NAME", "--associated"]).arg(path))?;
     Ok(devices.split_ascii_whitespace().map(str::to_owned).collect())

@@ -19,15 +19,11 @@ use super::{EngineRecord, Lab, Record, Source, name_on_host, records};
 pub struct EmptyLab {
     /// Name of the lab and of its network.
     pub name: String,
-    /// Its future control-plane nodes.
     pub nodes: Vec<PlannedNode>,
     /// Address of their Kubernetes API.
     pub api: Ipv4Addr,
-    /// Runs their VMs.
     pub engine: EngineRecord,
-    /// Image of their VMs.
     pub source: Source,
-    /// Directory of the tools tree.
     pub tools: PathBuf,
 }
 

@@ -11,23 +11,14 @@ use super::records::VmRecord;
 
 /// Runs VMs of one lab.
 pub trait Engine {
-    /// Starts a VM that is off. Returns its process.
-    ///
-    /// # Errors
-    /// When it does not start; [`Engine::release`] then cleans up.
+    /// Starts a VM that is off. Returns its process. After an error, [`Engine::release`] cleans up.
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId>;
 
     /// Asks the guest to shut down, as a press of the power button does. `false` if nothing in it handles such a
     /// request, perhaps not yet.
-    ///
-    /// # Errors
-    /// When the request cannot be made.
     fn ask_to_shut_down(&self, vm: &VmRecord) -> anyhow::Result<bool>;
 
     /// Ends a VM as a power cut does and waits until it is off.
-    ///
-    /// # Errors
-    /// When a part of it still runs after a while.
     fn cut(&self, vm: &VmRecord) -> anyhow::Result<()>;
 
     /// Whether any process of the VM runs.
@@ -35,52 +26,28 @@ pub trait Engine {
 
     /// Releases what a VM that is off used on the host. Can be called at any time while it is off, also after a crash
     /// of this command.
-    ///
-    /// # Errors
-    /// When the host does not release it.
     fn release(&self, vm: &VmRecord) -> anyhow::Result<()>;
 
     /// Ejects the CD-ROM of a VM that is on.
-    ///
-    /// # Errors
-    /// When the VM does not release it.
     fn eject_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()>;
 
     /// Inserts the lab's CD-ROM of a VM that is on. Replaces one that is in the drive.
-    ///
-    /// # Errors
-    /// When the VM does not accept it.
     fn insert_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()>;
 
     /// Announces the new size of a data disk to a VM that is on. The disk's file is already larger. `number` counts
     /// from 0.
-    ///
-    /// # Errors
-    /// When the VM's disk does not become larger.
     fn enlarge_disk(&self, vm: &VmRecord, number: usize) -> anyhow::Result<()>;
 
     /// Presses keys of a VM that is on, all at once, by QEMU's names (`QKeyCode` of its `qapi/ui.json`).
-    ///
-    /// # Errors
-    /// When the VM has no such keys.
     fn press(&self, vm: &VmRecord, keys: &[&str]) -> anyhow::Result<()>;
 
     /// The fingerprints that the guest has shown since its power-on.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>>;
 
     /// The statement that the guest has shown since its power-on.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     fn statement(&self, vm: &VmRecord) -> anyhow::Result<Option<Statement>>;
 
     /// A program inside the guest as root, started through the program `by` outside if that is not empty. The caller
     /// starts it.
-    ///
-    /// # Errors
-    /// When the guest cannot be entered.
     fn command_inside(&self, vm: &VmRecord, by: &[&str], arguments: &[&str]) -> anyhow::Result<Command>;
 }

@@ -2,23 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The engine of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum EngineRecord {
-    /// A system container.
     Container,
-    /// A virtual machine.
     Qemu {
         /// Whether KVM runs guests here. Otherwise processors are emulated.
         kvm: bool,
-        /// Devices of the VM.
         hardware: Hardware,
     },
 }
 
 impl EngineRecord {
-    /// Whether processors are emulated.
     pub fn is_emulated(&self) -> bool {
         matches!(self, EngineRecord::Qemu { kvm: false, .. })
     }
@@ -32,13 +27,11 @@ impl EngineRecord {
         }
     }
 
-    /// Factor for all timeouts of the guest.
     pub fn timeout_factor(&self) -> u32 {
         if self.is_emulated() { 5 } else { 1 }
     }
 }
 
-/// The hardware of a lab's VMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hardware {

@@ -6,18 +6,14 @@ use super::engine_record::EngineRecord;
 use super::qemu::VirtualMachines;
 use super::records::VmRecord;
 
-/// The two engines of one lab.
 pub struct Engines {
     /// Engine of VMs whose record has none.
     pub usual: EngineRecord,
-    /// Runs the system containers.
     pub containers: Containers,
-    /// Runs the virtual machines.
     pub virtual_machines: VirtualMachines,
 }
 
 impl Engines {
-    /// The engine that runs a VM.
     pub fn of(&self, vm: &VmRecord) -> &dyn Engine {
         match vm.engine.unwrap_or(self.usual) {
             EngineRecord::Container => &self.containers,

@@ -23,10 +23,7 @@ pub struct ImportedProperties {
     pub unconfigured: Vec<String>,
 }
 
-/// Imports these properties for a VM with this MAC address.
-///
-/// # Errors
-/// When vCenter would refuse them. Nothing exists then.
+/// Imports these properties for a VM with this MAC address. If vCenter would refuse them, it fails and creates nothing.
 pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str) -> anyhow::Result<ImportedProperties> {
     let properties = Properties::import(&product(source)?, properties)?;
     let platform = Platform::vsphere("8.0.3", "vm-1");
@@ -36,9 +33,6 @@ pub fn import(source: &Source, properties: &BTreeMap<String, String>, mac: &str)
 }
 
 /// Whether the form has a property.
-///
-/// # Errors
-/// When the form cannot be read.
 pub fn asks_for(source: &Source, key: &str) -> anyhow::Result<bool> {
     let asked = product(source)?.groups.into_iter().flat_map(|group| group.properties);
     Ok(asked.into_iter().any(|property| property.key == key))

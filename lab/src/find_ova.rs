@@ -14,17 +14,11 @@ const CONTROL_PLANE: &str = "kaas-control-plane";
 
 /// The OVA of a control cluster's node: the file `path`, the only OVA in the directory, or the only one with the
 /// builder's name.
-///
-/// # Errors
-/// When no OVA fits, or more than one.
 pub fn find_ova(path: &Path) -> anyhow::Result<PathBuf> {
     find_ova_of(path, CONTROL_PLANE)
 }
 
 /// As [`find_ova`], for the appliance of this name: of several OVAs the one called `NAME-VERSION.ova`.
-///
-/// # Errors
-/// As [`find_ova`].
 pub fn find_ova_of(path: &Path, appliance: &str) -> anyhow::Result<PathBuf> {
     if path.is_file() {
         return Ok(path.to_owned());
@@ -52,9 +46,6 @@ pub fn find_ova_of(path: &Path, appliance: &str) -> anyhow::Result<PathBuf> {
 
 impl Lab {
     /// As [`find_ova_of`], for the appliance of this lab's VMs: a tenant's appliance is not its control cluster's.
-    ///
-    /// # Errors
-    /// As [`find_ova`], or when the image of the lab is not readable.
     pub fn find_ova(&self, path: &Path) -> anyhow::Result<PathBuf> {
         find_ova_of(path, &self.appliance()?)
     }

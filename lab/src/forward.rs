@@ -22,7 +22,6 @@ use super::{Lab, records};
 /// Interval of renewing the forwarded kubeconfig: credentials expire after a day.
 const RENEWAL: Duration = Duration::from_secs(60 * 60);
 
-/// The record of a running port forward.
 #[derive(Serialize, Deserialize)]
 struct PortForward {
     address: SocketAddr,
@@ -34,11 +33,9 @@ impl Lab {
         self.directory.path().join("door.json")
     }
 
-    /// Starts `command`, which must end in [`Lab::serve_port_forward`], and writes a kubeconfig for the forwarded
-    /// port. The command's arguments must contain [`Lab::door_argument`]: the lab's end finds the process by it.
-    ///
-    /// # Errors
-    /// When it does not listen after 20 seconds.
+    /// Starts `command`, which must end in [`Lab::serve_port_forward`], and writes a kubeconfig for the forwarded port.
+    /// The command's arguments must contain [`Lab::door_argument`]: the lab's end finds the process by it. Waits 20
+    /// seconds at most until it listens.
     pub fn open_port_forward(&self, command: &mut Command) -> anyhow::Result<PathBuf> {
         let log = File::create(self.directory.path().join("door.log"))?;
         let process = start(command, log).context("starting the door to the API")?;
@@ -73,9 +70,6 @@ impl Lab {
     }
 
     /// Runs the port forward: passes connections on forever, and renews the forwarded kubeconfig.
-    ///
-    /// # Errors
-    /// When it cannot listen, or the lab's network is gone.
     pub fn serve_port_forward(&self) -> anyhow::Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on loopback")?;
         let process = ProcessId::of(std::process::id() as i32).context("looking at this process")?;

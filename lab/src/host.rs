@@ -7,17 +7,13 @@ use anyhow::{Context, bail};
 /// How much of a failed program's output its error has, in bytes.
 const TAIL: usize = 2000;
 
-/// A program with arguments.
 pub fn program<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(name);
     command.args(arguments);
     command
 }
 
-/// Runs a program and returns its output.
-///
-/// # Errors
-/// When it does not start or fails. The error has the last lines of its output.
+/// Runs a program and returns its output. An error has the last lines of its output.
 pub fn run(command: &mut Command) -> anyhow::Result<String> {
     let line = line(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {line}"))?;

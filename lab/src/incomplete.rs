@@ -12,10 +12,8 @@ use super::plan::{LabSpec, plan};
 use super::{Lab, LeaseRequest};
 
 impl Lab {
-    /// As [`Lab::complete`], for a command that may want another lab than the incomplete one.
-    ///
-    /// # Errors
-    /// When the incomplete lab differs from `up`. Nothing has changed then. Otherwise as [`Lab::complete`].
+    /// As [`Lab::complete`], for a command that may want another lab than the incomplete one. If it differs from `up`,
+    /// the call fails and changes nothing.
     pub fn resume(self, up: &Up, asking: &LeaseRequest<'_>) -> anyhow::Result<Option<Self>> {
         self.completed(up.size, asking, |lab| {
             let others = lab.begun_otherwise(up)?;

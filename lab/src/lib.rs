@@ -85,14 +85,12 @@ pub use unpack::UnpackedOva;
 pub use vcenter::{MachineStatus, Running as RunningVCenter, USER as VCENTER_USER, VCenter};
 pub use wait::{obtain, until};
 
-/// A VM to create from the OVA.
 #[derive(Clone, Debug)]
 pub struct NewVm {
     /// Name in the inventory: a DNS label of at most 24 characters.
     pub name: String,
     /// Memory in MiB.
     pub memory: u32,
-    /// Number of virtual processors.
     pub processors: u32,
     /// Size in bytes of the VM's blank data disk, if it has one.
     pub data_disk: Option<u64>,
@@ -102,7 +100,6 @@ pub struct NewVm {
     pub properties: BTreeMap<String, String>,
     /// Its image. `None` for the lab's.
     pub source: Option<Source>,
-    /// Its engine.
     pub engine: EngineRecord,
     /// Its stamp. `None` for a VM that is imported by hand.
     pub stamp: Option<Stamp>,
@@ -126,7 +123,6 @@ struct Record {
     #[serde(default)]
     replacements: Option<EngineRecord>,
     source: Source,
-    /// Directory of the tools tree.
     tools: PathBuf,
     plan: LabPlan,
     /// Name of its namespaces and cgroups, unique on this machine for all users. `None` in labs of earlier versions,
@@ -185,11 +181,8 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Creates missing parts of the network of the lab's VMs, as after a reboot of this machine. For a tenant, this
-    /// is the network of its host lab. The caller holds the lab's lock.
-    ///
-    /// # Errors
-    /// When the host lab no longer exists, or the kernel refuses. A repeated call continues.
+    /// Creates missing parts of the network of the lab's VMs, as after a reboot of this machine. For a tenant, this is
+    /// the network of its host lab. The caller holds the lab's lock. After an error, a repeated call continues.
     pub(crate) fn make_network(&self) -> anyhow::Result<()> {
         let Some(HostLab { lab, network }) = &self.record.beside else {
             return self.network.create(&self.record.plan.bridge);
@@ -211,17 +204,11 @@ impl Lab {
     }
 
     /// Whether a lab of this name exists.
-    ///
-    /// # Errors
-    /// When the name is invalid.
     pub fn exists(state: &Path, name: &str) -> anyhow::Result<bool> {
         Ok(LabDirectory::of(state, name)?.record().exists())
     }
 
     /// Opens a lab that this or another command created.
-    ///
-    /// # Errors
-    /// When no lab of this name exists.
     pub fn open(state: &Path, name: &str) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, name)?;
         if !directory.record().exists() {
@@ -251,7 +238,6 @@ impl Lab {
         &self.name
     }
 
-    /// Directory of its disks and all its files.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -266,25 +252,19 @@ impl Lab {
         &self.record.plan
     }
 
-    /// Engine of its first VMs.
     pub fn engine(&self) -> EngineRecord {
         self.record.engine
     }
 
-    /// Engine of replacements.
     pub fn replacements(&self) -> EngineRecord {
         self.record.replacements.unwrap_or(self.record.engine)
     }
 
-    /// The tools tree that it uses.
     pub fn tools(&self) -> Tools {
         Tools::at(&self.record.tools)
     }
 
     /// The names of its VMs, sorted. A directory without a record, which a crash left, is no VM.
-    ///
-    /// # Errors
-    /// When its directory or a VM's record cannot be read.
     pub fn vms(&self) -> anyhow::Result<Vec<String>> {
         let names = self.directory.vms()?.into_iter();
         let there = names.map(|vm| Ok(self.directory.recall_vm(&vm)?.is_some().then_some(vm)));
@@ -307,9 +287,6 @@ impl Lab {
     }
 
     /// The network namespace of a VM of the container engine while it is on.
-    ///
-    /// # Errors
-    /// When the VM does not exist.
     pub fn namespace_of(&self, vm: &str) -> anyhow::Result<PathBuf> {
         Ok(self.network.container_namespace(self.directory.load_vm(vm)?.port()))
     }
@@ -325,10 +302,7 @@ impl Lab {
         self.directory.terminal(vm)
     }
 
-    /// A VM's console output since its last power-on.
-    ///
-    /// # Errors
-    /// When it was never on.
+    /// A VM's console output since its last power-on. Fails if it was never on.
     pub fn console_text(&self, vm: &str) -> anyhow::Result<String> {
         self.directory.console_text(vm)
     }
@@ -407,10 +381,7 @@ impl Lab {
         Ok(record.uuid)
     }
 
-    /// Removes a VM that is off and holds no data disk.
-    ///
-    /// # Errors
-    /// When it is on or holds a data disk: a VM's removal never removes a disk.
+    /// Removes a VM that is off. Fails if it holds a data disk: a VM's removal never removes a disk.
     pub fn destroy(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.destroy_locked(vm)
@@ -434,19 +405,13 @@ impl Lab {
         Ok(record)
     }
 
-    /// Runs a program inside a guest as root and returns its output.
-    ///
-    /// # Errors
-    /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
+    /// Runs a program inside a guest as root, at most `limit`, and returns its output.
     pub fn run_inside(&self, vm: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
         let limit = limit.as_secs().max(1).to_string();
         run(&mut self.begun_inside(vm, &["timeout", &limit], arguments)?)
     }
 
     /// A program inside a guest as root. The caller starts it.
-    ///
-    /// # Errors
-    /// When the guest cannot be entered.
     pub fn command_inside(&self, vm: &str, arguments: &[&str]) -> anyhow::Result<Command> {
         self.begun_inside(vm, &[], arguments)
     }
@@ -458,10 +423,7 @@ impl Lab {
     }
 
     /// Removes the lab: first the tenants on its network, then its VMs, their disks and everything else. Cuts every
-    /// VM's power.
-    ///
-    /// # Errors
-    /// When something cannot be removed. A retry continues.
+    /// VM's power. A retry after an error continues.
     pub fn remove(self) -> anyhow::Result<()> {
         for tenant in self.tenants()? {
             let name = tenant.name.clone();
@@ -531,10 +493,7 @@ fn removing(path: &Path) -> String {
     format!("removing {}", path.display())
 }
 
-/// The tools trees of this user's labs and vCenters.
-///
-/// # Errors
-/// When a lab's record cannot be read. Its tools tree is unknown then.
+/// The tools trees of this user's labs and vCenters. Fails on an unreadable record: its tools tree is unknown.
 pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
     #[derive(Deserialize)]
     struct Part {

@@ -15,9 +15,6 @@ const LOCK: &str = "/run/kaas-lab.lock";
 const HELD: Duration = Duration::from_secs(60);
 
 /// Locks the shared resources of this machine while the returned file is open.
-///
-/// # Errors
-/// When the file cannot be created, or another command does not release it.
 pub fn lock() -> anyhow::Result<File> {
     let open = || -> std::io::Result<File> {
         // Any process that can open the file can lock it.

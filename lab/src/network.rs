@@ -29,9 +29,7 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adapter {
     pub mac: String,
-    /// The bridge that it is connected to.
     pub bridge: String,
-    /// Whether its link is up.
     pub connected: bool,
 }
 
@@ -66,20 +64,15 @@ impl Network {
         format!("kaas.{}.{port}", self.lab)
     }
 
-    /// Creates missing parts of the namespace and the bridge. The bridge gets `address`, such as `192.168.77.1/24`:
-    /// VMs see the lab's operator there.
-    ///
-    /// # Errors
-    /// When the kernel refuses. A repeated call continues, and [`Network::remove`] removes the parts.
+    /// Creates missing parts of the namespace and the bridge. The bridge gets `address`, such as `192.168.77.1/24`: VMs
+    /// see the lab's operator there. After an error, a repeated call continues, and [`Network::remove`] removes the
+    /// parts.
     pub fn create(&self, address: &str) -> anyhow::Result<()> {
         self.create_without_bridge()?;
         self.ensure_bridge(BRIDGE, Some(address))
     }
 
     /// Creates the namespace if it is missing.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn create_without_bridge(&self) -> anyhow::Result<()> {
         let namespace = self.namespace();
         if !self.exists() {
@@ -95,9 +88,6 @@ impl Network {
     }
 
     /// Creates an additional bridge if it is missing. `address` is the operator's on the bridge, if it has one.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn ensure_bridge(&self, bridge: &str, address: Option<&str>) -> anyhow::Result<()> {
         let namespace = self.namespace();
         if !self.has_port(bridge) {
@@ -109,7 +99,6 @@ impl Network {
         ip(&format!("-n {namespace} link set {bridge} up")).map(drop)
     }
 
-    /// Whether the network's namespace exists.
     pub fn exists(&self) -> bool {
         statfs(&self.path()).is_ok_and(|file| file.filesystem_type() == NSFS_MAGIC)
     }
@@ -125,17 +114,11 @@ impl Network {
     }
 
     /// Removes a VM's port of either kind, and the namespace of a container.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn remove_port(&self, port: &str) -> anyhow::Result<()> {
         self.remove_ports(port, 1)
     }
 
     /// As [`Network::remove_port`], for a VM with this number of adapters.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn remove_ports(&self, port: &str, adapters: usize) -> anyhow::Result<()> {
         let container = self.container_namespace_name(port);
         if path(&container).exists() {
@@ -158,10 +141,8 @@ impl Network {
         self.exists() && ip(&format!("-n {} link show {port}", self.namespace())).is_ok()
     }
 
-    /// Creates a namespace for a system container, with its network interfaces: eth0 and so on.
-    ///
-    /// # Errors
-    /// When there are too many, or the kernel refuses. [`Network::remove_ports`] removes the parts.
+    /// Creates a namespace for a system container, with its network interfaces: eth0 and so on. After an error,
+    /// [`Network::remove_ports`] removes the parts.
     pub fn add_container_port(&self, port: &str, adapters: &[Adapter]) -> anyhow::Result<()> {
         if adapters.len() > MOST_ADAPTERS {
             bail!("a VM has at most {MOST_ADAPTERS} network adapters, not {}", adapters.len());
@@ -178,18 +159,12 @@ impl Network {
     }
 
     /// The IPv4 addresses of a system container's adapters, each adapter's first address first.
-    ///
-    /// # Errors
-    /// When the container does not exist, or the kernel refuses.
     pub fn container_addresses(&self, port: &str) -> anyhow::Result<Vec<String>> {
         let container = self.container_namespace_name(port);
         addresses(&ip(&format!("-n {container} -json -4 address show scope global"))?)
     }
 
     /// Creates a TAP interface for a virtual machine.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn add_tap_port(&self, port: &str, connected: bool) -> anyhow::Result<()> {
         ip(&format!("-n {} tuntap add {port} mode tap", self.namespace()))?;
         self.plug(port, BRIDGE, connected)
@@ -201,9 +176,6 @@ impl Network {
     }
 
     /// Connects or fences a VM's port. Does nothing while the VM is off.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn connect(&self, port: &str, connected: bool) -> anyhow::Result<()> {
         if self.has_port(port) {
             let state = if connected { "up" } else { "down" };
@@ -214,9 +186,6 @@ impl Network {
 
     /// Makes the bridge drop all packets from and to a VM's port, or forward them again. The VM does not notice: its
     /// carrier stays up. The next power-on ends this.
-    ///
-    /// # Errors
-    /// When the VM has no port, or the kernel refuses.
     pub fn partition(&self, port: &str, cut_off: bool) -> anyhow::Result<()> {
         // The states of a port without a spanning tree (`BR_STATE_DISABLED`, `BR_STATE_FORWARDING` of
         // linux/if_bridge.h).
@@ -232,9 +201,6 @@ impl Network {
     }
 
     /// Removes all namespaces of the lab.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn remove(&self) -> anyhow::Result<()> {
         let own = self.namespace();
         let containers = format!("{own}.");

@@ -28,7 +28,6 @@ const SERVICES: u8 = 15;
 /// The operator's choices for a lab.
 #[derive(Clone, Debug, Default)]
 pub struct LabSpec {
-    /// Name of the lab.
     pub name: String,
     /// Number of control-plane nodes: one or three.
     pub nodes: usize,
@@ -46,10 +45,8 @@ pub struct LabSpec {
     pub workers_by_dhcp: bool,
 }
 
-/// A lab to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabPlan {
-    /// Name of the lab.
     pub name: String,
     /// Address of the bridge, with prefix length.
     pub bridge: String,
@@ -61,16 +58,12 @@ pub struct LabPlan {
     pub tenant: Option<TenantNetwork>,
 }
 
-/// A tenant's part of its lab's network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantNetwork {
     /// Index of the tenant on the network, from 0.
     pub place: u8,
-    /// The first address for workers.
     pub first_worker: Ipv4Addr,
-    /// The last address for workers.
     pub last_worker: Ipv4Addr,
-    /// The prefix length of the network.
     pub prefix: u8,
     /// Whether a DHCP server of the lab leases the workers' addresses. Otherwise they are static, as in tenants of
     /// earlier versions.
@@ -80,21 +73,16 @@ pub struct TenantNetwork {
     pub services: String,
 }
 
-/// A control-plane node of a planned lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedNode {
     /// Name of the VM and of the node.
     pub name: String,
-    /// Address on the lab's network.
     pub address: Ipv4Addr,
     /// OVF properties as in vCenter's form.
     pub properties: BTreeMap<String, String>,
 }
 
 /// Plans a lab. `secret` is random: 32 hexadecimal digits or more.
-///
-/// # Errors
-/// When the spec is invalid.
 pub fn plan(wishes: &LabSpec, secret: &str) -> anyhow::Result<LabPlan> {
     check_name("the lab's name", &wishes.name, LONGEST_LAB)?;
     if !matches!(wishes.nodes, 1 | 3) {

@@ -12,10 +12,7 @@ use fleet::hypervisor::PowerState;
 use ova::ovf::environment::UnconfiguredProperties;
 
 impl VmRecord {
-    /// Checks that vCenter would power the VM on.
-    ///
-    /// # Errors
-    /// When required properties have no value. The error names them.
+    /// Checks that vCenter would power the VM on. The error names required properties that have no value.
     pub(crate) fn is_configured(&self) -> anyhow::Result<()> {
         if self.unconfigured.is_empty() {
             return Ok(());
@@ -26,11 +23,8 @@ impl VmRecord {
 }
 
 impl Lab {
-    /// Powers a VM on. Does nothing if it is already on.
-    ///
-    /// # Errors
-    /// When vCenter would refuse because of missing properties, the network cannot be created, or the VM does not
-    /// start. It is off then.
+    /// Powers a VM on. Does nothing if it is already on. Fails if required properties have no value. After an error, it
+    /// is off.
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.power_on_locked(vm)
@@ -78,11 +72,8 @@ impl Lab {
         if self.directory.is_noted_to_go()? && self.has_all_nodes()? { self.directory.cancel_removal() } else { Ok(()) }
     }
 
-    /// Asks the guest to shut down and waits until the VM is off, at most `limit`.
-    ///
-    /// # Errors
-    /// When nothing in the guest handles such a request, or the VM is still on after `limit`. It continues to run
-    /// then.
+    /// Asks the guest to shut down and waits until the VM is off, at most `limit`. Fails at once if nothing in the
+    /// guest handles such a request. After an error, the VM continues to run.
     pub fn shut_down(&self, vm: &str, limit: Duration) -> anyhow::Result<()> {
         let asked = {
             let _lock = self.directory.lock()?;
@@ -118,9 +109,6 @@ impl Lab {
     }
 
     /// Cuts the power. Data that the guest had not written to a disk is lost.
-    ///
-    /// # Errors
-    /// When the VM does not end.
     pub fn cut_power(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.cut_power_locked(vm)
@@ -141,9 +129,6 @@ impl Lab {
 
     /// The power state of a VM. Changes nothing. A VM whose power-on was interrupted is [`PowerState::Unknown`]. The
     /// next command that may change it ends it.
-    ///
-    /// # Errors
-    /// When the VM is unknown.
     pub fn power_state(&self, vm: &str) -> anyhow::Result<PowerState> {
         let record = self.directory.load_vm(vm)?;
         if !self.engines.of(&record).is_on(&record) {

@@ -46,15 +46,11 @@ impl ProcessId {
         self.number
     }
 
-    /// Whether this process still runs.
     pub fn is_running(&self) -> bool {
         Self::of(self.number).as_ref() == Some(self)
     }
 
     /// Sends a signal if the process still runs.
-    ///
-    /// # Errors
-    /// When the system refuses.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         if !self.is_running() {
             return Ok(());
@@ -74,10 +70,7 @@ impl ProcessId {
         masks.is_empty() || masks.iter().any(|mask| mask >> (signal - 1) & 1 == 1)
     }
 
-    /// Kills the process and waits until it has ended.
-    ///
-    /// # Errors
-    /// When it still exists after ten seconds.
+    /// Kills the process and waits until it has ended, at most ten seconds.
     pub fn kill(&self) -> anyhow::Result<()> {
         self.signal(Signal::SIGKILL)?;
         until(&format!("process {} to end", self.number), Duration::from_secs(10), || Ok(!self.is_running()))
@@ -92,7 +85,6 @@ impl ProcessId {
         numbers().into_iter().filter(has_it).filter_map(Self::of).collect()
     }
 
-    /// The children of the process.
     pub fn children(&self) -> Vec<ProcessId> {
         let parent = self.number.to_string();
         numbers()
@@ -115,9 +107,6 @@ fn numbers() -> Vec<i32> {
 
 /// Starts a program that continues after this command has ended, in a separate process group. Its output goes to
 /// `log`. A program that has already ended is no error: the returned process does not run, and `log` has the reason.
-///
-/// # Errors
-/// When it cannot be started.
 pub fn start(command: &mut Command, log: fs::File) -> io::Result<ProcessId> {
     use std::os::unix::process::CommandExt;
     let program = command.get_program().to_string_lossy().into_owned();

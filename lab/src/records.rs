@@ -22,7 +22,6 @@ pub const POWER_ON: &str = "\n======== power on ========\n";
 /// How long another command may hold the lab's lock before this one gives up.
 const AT_WORK: Duration = Duration::from_secs(60);
 
-/// The directory of one lab.
 #[derive(Clone, Debug)]
 pub struct LabDirectory {
     path: PathBuf,
@@ -33,7 +32,6 @@ pub struct LabDirectory {
 pub struct VmRecord {
     /// Name in the inventory.
     pub name: String,
-    /// Its image.
     pub source: Source,
     /// Its engine. `None` in labs of earlier versions, which use the lab's engine.
     #[serde(default)]
@@ -46,14 +44,12 @@ pub struct VmRecord {
     /// Its stamp. `None` if it was created by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<Stamp>,
-    /// MAC address of the network interface.
     pub mac: String,
     /// Name of its port on the lab's network. `None` in labs of earlier versions, which use the VM's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
     /// Static address of the guest, from its properties.
     pub address: Option<String>,
-    /// Whether it uses DHCP.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_dhcp: bool,
     /// Its reserved address in DHCP. `None` for any address of its tenant's range.
@@ -61,13 +57,10 @@ pub struct VmRecord {
     pub reserved: Option<Ipv4Addr>,
     /// Memory in MiB.
     pub memory: u32,
-    /// Number of virtual processors.
     pub processors: u32,
     /// Data disks in the order in which they were attached.
     pub disks: Vec<Uuid>,
-    /// Whether it has a network interface.
     pub has_nic: bool,
-    /// Whether the network interface is connected.
     pub nic_connected: bool,
     /// Whether the CD-ROM with the OVF environment is in the drive.
     pub cdrom_inserted: bool,
@@ -84,7 +77,6 @@ fn yes() -> bool {
 }
 
 impl VmRecord {
-    /// Name of its port on the lab's network.
     pub fn port(&self) -> &str {
         self.port.as_deref().unwrap_or(&self.name)
     }
@@ -99,9 +91,6 @@ struct Made {
 
 impl LabDirectory {
     /// The directory of the lab `name` below `state`. Creates nothing.
-    ///
-    /// # Errors
-    /// When the name is invalid.
     pub fn of(state: &Path, name: &str) -> anyhow::Result<Self> {
         check_name("the lab's name", name, LONGEST_LAB)?;
         Ok(Self { path: state.join(name) })
@@ -123,9 +112,6 @@ impl LabDirectory {
 
     /// Checks that no lab and no vCenter has this name. Two commands may create it at the same time, so the error's
     /// advice never removes it.
-    ///
-    /// # Errors
-    /// When a lab or a vCenter exists.
     pub fn is_free(&self) -> anyhow::Result<()> {
         let name = self.name();
         self.is_no_vcenter()?;
@@ -151,17 +137,10 @@ impl LabDirectory {
     }
 
     /// Whether the removal mark exists.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
     pub fn is_noted_to_go(&self) -> anyhow::Result<bool> {
         is_there(&self.removal_mark())
     }
 
-    /// Removes the removal mark.
-    ///
-    /// # Errors
-    /// When the mark cannot be removed.
     pub fn cancel_removal(&self) -> anyhow::Result<()> {
         let going = self.removal_mark();
         match fs::remove_file(&going) {
@@ -174,9 +153,6 @@ impl LabDirectory {
 
     /// Whether the lab's removal was interrupted: the removal mark exists, or, in an earlier version, disks exist
     /// without a VM.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
     pub fn is_left_over(&self) -> anyhow::Result<bool> {
         if self.is_noted_to_go()? {
             return Ok(!self.vms()?.is_empty() || self.has_disks()?);
@@ -189,18 +165,11 @@ impl LabDirectory {
         self.has_disks()
     }
 
-    /// Whether any data disk exists.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
     pub fn has_disks(&self) -> anyhow::Result<bool> {
         Ok(!self.disk_lengths()?.is_empty())
     }
 
     /// Lengths of its data disks, in bytes.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
     pub fn disk_lengths(&self) -> anyhow::Result<Vec<u64>> {
         let disks = self.path().join("disks");
         let entries = match fs::read_dir(&disks) {
@@ -210,10 +179,6 @@ impl LabDirectory {
         entries.map(|entry| Ok(entry?.metadata()?.len())).collect()
     }
 
-    /// Checks that no vCenter has this name.
-    ///
-    /// # Errors
-    /// When one exists.
     pub fn is_no_vcenter(&self) -> anyhow::Result<()> {
         let name = self.name();
         if is_there(&self.vcenter())? {
@@ -265,7 +230,6 @@ impl LabDirectory {
         self.vm(vm).join("ovf-env.xml")
     }
 
-    /// The file behind a data disk.
     pub fn disk(&self, disk: Uuid) -> PathBuf {
         self.path.join("disks").join(format!("{disk}.raw"))
     }
@@ -281,17 +245,11 @@ impl LabDirectory {
     }
 
     /// Writes the line of a power-on to a VM's console log.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn mark_power_on(&self, vm: &str) -> anyhow::Result<()> {
         self.open_console(vm)?.write_all(POWER_ON.as_bytes()).with_context(|| format!("writing {vm}'s console log"))
     }
 
-    /// A VM's console output since its last power-on.
-    ///
-    /// # Errors
-    /// When it was never on.
+    /// A VM's console output since its last power-on. Fails if it was never on.
     pub fn console_text(&self, vm: &str) -> anyhow::Result<String> {
         let path = self.console(vm);
         let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -307,34 +265,21 @@ impl LabDirectory {
     }
 
     /// Opens a VM's console log to append to it.
-    ///
-    /// # Errors
-    /// When it cannot be opened.
     pub fn open_console(&self, vm: &str) -> anyhow::Result<File> {
         let path = self.console(vm);
         File::options().create(true).append(true).open(&path).with_context(|| format!("opening {}", path.display()))
     }
 
-    /// Writes a VM's record.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn save_vm(&self, vm: &VmRecord) -> anyhow::Result<()> {
         save(&self.vm_record(&vm.name), vm)
     }
 
-    /// Reads a VM's record.
-    ///
-    /// # Errors
-    /// When the VM does not exist.
     pub fn load_vm(&self, vm: &str) -> anyhow::Result<VmRecord> {
         load(&self.vm_record(vm)).with_context(|| format!("this lab has no VM {vm}"))
     }
 
-    /// Reads a VM's record, if it exists. A crash can leave a directory without one.
-    ///
-    /// # Errors
-    /// When the record exists and cannot be read. The VM's disks are unknown then.
+    /// Reads a VM's record, if it exists. A crash can leave a directory without one. Fails on an unreadable record: the
+    /// VM's disks are unknown.
     pub fn recall_vm(&self, vm: &str) -> anyhow::Result<Option<VmRecord>> {
         let path = self.vm_record(vm);
         if path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
@@ -345,9 +290,6 @@ impl LabDirectory {
     }
 
     /// The names of all VMs' directories, sorted.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
     pub fn vms(&self) -> anyhow::Result<Vec<String>> {
         let entries = match fs::read_dir(self.path.join("vms")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -361,10 +303,6 @@ impl LabDirectory {
         Ok(names)
     }
 
-    /// The VM that holds a disk.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
     pub fn holder(&self, disk: Uuid) -> anyhow::Result<Option<String>> {
         for vm in self.vms()? {
             if self.recall_vm(&vm)?.is_some_and(|record| record.disks.contains(&disk)) {
@@ -375,9 +313,6 @@ impl LabDirectory {
     }
 
     /// The disks that no VM holds. The disks of removed VMs are kept.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
     pub fn unattached_disks(&self) -> anyhow::Result<Vec<Uuid>> {
         let mut disks: Vec<Uuid> = match fs::read_dir(self.path.join("disks")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -395,18 +330,12 @@ impl LabDirectory {
         Ok(disks)
     }
 
-    /// Locks the lab while the returned file is open. Waits for a command that holds the lock.
-    ///
-    /// # Errors
-    /// When it does not end within a minute.
+    /// Locks the lab while the returned file is open. Waits for a command that holds the lock, at most a minute.
     pub fn lock(&self) -> anyhow::Result<File> {
         self.lock_within(AT_WORK)
     }
 
     /// As [`LabDirectory::lock`], with another limit.
-    ///
-    /// # Errors
-    /// As [`LabDirectory::lock`].
     pub fn lock_within(&self, limit: Duration) -> anyhow::Result<File> {
         fs::create_dir_all(&self.path).with_context(|| format!("making {}", self.path.display()))?;
         let file = File::options().create(true).truncate(false).write(true).open(self.lock_file())?;
@@ -426,10 +355,7 @@ pub const LONGEST_VM: usize = 24;
 /// on this machine, that is still a valid name of a system container (64 characters).
 pub const LONGEST_REPLACEMENT: usize = LONGEST_VM + 8;
 
-/// Checks a name that becomes the name of a container, namespace, cgroup and file.
-///
-/// # Errors
-/// When `name` is no DNS label, or has more than `longest` characters.
+/// Checks a name of a container, namespace, cgroup and file: a DNS label of at most `longest` characters.
 pub fn check_name(what: &str, name: &str, longest: usize) -> anyhow::Result<()> {
     let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_label = name.chars().all(label) && !name.starts_with('-') && !name.ends_with('-');
@@ -440,17 +366,11 @@ pub fn check_name(what: &str, name: &str, longest: usize) -> anyhow::Result<()> 
 }
 
 /// Writes a record atomically.
-///
-/// # Errors
-/// When it cannot be written.
 pub fn save(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
     save_text(path, &serde_json::to_string_pretty(record)?)
 }
 
 /// Writes a text atomically, readable by its owner only.
-///
-/// # Errors
-/// When it cannot be written.
 pub fn save_text(path: &Path, text: &str) -> anyhow::Result<()> {
     fleet::files::write(path, text)
 }
@@ -459,10 +379,6 @@ fn is_there(path: &Path) -> anyhow::Result<bool> {
     path.try_exists().with_context(|| format!("looking for {}", path.display()))
 }
 
-/// Reads a record.
-///
-/// # Errors
-/// When it is missing or invalid.
 pub fn load<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))

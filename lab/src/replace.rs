@@ -30,7 +30,6 @@ pub struct BlankVm {
     pub data_disk: Option<u64>,
 }
 
-/// The result of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacedNode {
     /// The new VM, which is on.

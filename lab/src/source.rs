@@ -10,7 +10,6 @@ use super::unpack::UnpackedOva;
 /// How many digits of a digest messages have.
 const SHOWN: usize = 12;
 
-/// The image of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum Source {
@@ -61,10 +60,7 @@ impl Source {
         }
     }
 
-    /// The raw system disk. Never written to.
-    ///
-    /// # Errors
-    /// When the source is a root tree.
+    /// The raw system disk. Never written to. Fails for a root tree.
     pub fn system_disk(&self) -> Result<PathBuf> {
         match self {
             Self::Disk { disk, .. } => Ok(disk.clone()),
@@ -73,10 +69,7 @@ impl Source {
         }
     }
 
-    /// The unified kernel image, for firmware that cannot read the system disk.
-    ///
-    /// # Errors
-    /// When the source is a root tree.
+    /// The unified kernel image, for firmware that cannot read the system disk. Fails for a root tree.
     pub fn kernel_image(&self) -> Result<PathBuf> {
         match self {
             Self::Ova { unpacked } | Self::Disk { unpacked, .. } => Ok(unpacked.kernel_image()),

@@ -37,9 +37,6 @@ impl Partition {
     }
 
     /// SHA-256 of its content.
-    ///
-    /// # Errors
-    /// When the disk cannot be read, or ends within the partition.
     pub fn digest(&self, raw: &Path) -> anyhow::Result<Sha256> {
         let read = || -> io::Result<(u64, Sha256)> {
             let mut file = File::open(raw)?;
@@ -78,9 +75,6 @@ struct Sfdisk {
 }
 
 /// The partitions of a raw system disk.
-///
-/// # Errors
-/// When it has no readable partition table.
 pub fn partitions(raw: &Path, tools: &Tools) -> anyhow::Result<Vec<Partition>> {
     let directory = raw.parent().context("a disk without a directory")?;
     let text = run(tools.command("sfdisk", &[directory]).arg("--json").arg(raw))?;
@@ -88,26 +82,15 @@ pub fn partitions(raw: &Path, tools: &Tools) -> anyhow::Result<Vec<Partition>> {
     Ok(sfdisk.partitiontable.partitions)
 }
 
-/// The EFI system partition of a system disk.
-///
-/// # Errors
-/// When it is missing.
 pub fn efi_system(partitions: &[Partition]) -> anyhow::Result<&Partition> {
     find(partitions, EFI_SYSTEM).context("its system disk has no EFI system partition")
 }
 
-/// The root partition of a system disk.
-///
-/// # Errors
-/// When it is missing.
 pub fn root(partitions: &[Partition]) -> anyhow::Result<&Partition> {
     find(partitions, ROOT).context("its system disk has no root partition")
 }
 
 /// The root partition of any disk. `None` if it is blank or has other partitions.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn root_of_any(raw: &Path, tools: &Tools) -> anyhow::Result<Option<Partition>> {
     if !has_gpt(raw).with_context(|| format!("reading {}", raw.display()))? {
         return Ok(None);
@@ -129,10 +112,7 @@ fn find<'a>(partitions: &'a [Partition], kind: &str) -> Option<&'a Partition> {
     partitions.iter().find(|partition| partition.kind.eq_ignore_ascii_case(kind))
 }
 
-/// Extracts the tree of a root partition into a directory that does not exist yet.
-///
-/// # Errors
-/// When it has no erofs, or there is no space. Part of the tree can remain.
+/// Extracts the tree of a root partition into a directory that does not exist yet. An error can leave part of the tree.
 pub fn extract(raw: &Path, root: &Partition, tree: &Path, tools: &Tools) -> anyhow::Result<()> {
     let directories = [raw.parent(), tree.parent()].map(|parent| parent.context("a path without a directory"));
     let [from, to] = directories;

@@ -16,10 +16,7 @@ use super::plan::TENANTS;
 use super::{EngineRecord, HostLab, Lab, Source, records};
 
 impl Lab {
-    /// The tenants on this lab's network.
-    ///
-    /// # Errors
-    /// When the labs cannot be read. The tenants are unknown then.
+    /// The tenants on this lab's network. Fails on an unreadable lab, which may be one.
     pub fn tenants(&self) -> anyhow::Result<Vec<Self>> {
         let state = self.directory.path().parent().context("a lab without a directory above it")?.to_owned();
         let mut tenants = Vec::new();
@@ -40,10 +37,7 @@ impl Lab {
         Ok(tenants)
     }
 
-    /// Opens a tenant.
-    ///
-    /// # Errors
-    /// When the lab does not exist, or is a control cluster.
+    /// Opens a tenant. Fails for a control cluster.
     pub fn open_tenant(state: &Path, name: &str) -> anyhow::Result<Self> {
         let lab = Self::open(state, name)?;
         if lab.record.beside.is_none() {
@@ -73,9 +67,6 @@ impl Lab {
     }
 
     /// Settings that all workers of a tenant share.
-    ///
-    /// # Errors
-    /// When no kubeconfig is available.
     pub fn site(&self) -> anyhow::Result<Site> {
         let kubeconfig = self.kubeconfig()?;
         let text = fs::read_to_string(&kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
@@ -110,9 +101,6 @@ impl Lab {
     }
 
     /// Stores the chosen engine of the next workers. The caller must hold their lease.
-    ///
-    /// # Errors
-    /// When the record cannot be written.
     pub fn keep_worker_engine(&self) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         records::save(&self.directory.record(), &self.record)
@@ -127,9 +115,6 @@ impl Lab {
 
 impl Source {
     /// Additional properties of a tenant's control-plane nodes, as far as the image's form has them.
-    ///
-    /// # Errors
-    /// When the form cannot be read.
     pub(super) fn tenant_properties(&self, services: &str) -> anyhow::Result<BTreeMap<String, String>> {
         let role = Role::TenantControlPlane.to_string();
         let mut told = BTreeMap::new();

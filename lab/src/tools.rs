@@ -15,15 +15,11 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// The tree at `root`.
     pub fn at(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
     /// A data file of the tree, such as firmware, by its path in the tree.
-    ///
-    /// # Errors
-    /// When the tree has no such file.
     pub fn file(&self, path: &str) -> anyhow::Result<PathBuf> {
         let place = self.root.join(path);
         std::fs::metadata(&place).with_context(|| format!("the tools tree {} has no {path}", self.root.display()))?;

@@ -23,17 +23,14 @@ const NEW: &str = "new-";
 /// Name prefix of directories during their removal.
 const GONE: &str = "gone-";
 
-/// An unpacked OVA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnpackedOva {
     directory: PathBuf,
 }
 
 impl UnpackedOva {
-    /// Unpacks an OVA into a directory below `cache`, or finds it there. `say` is called with each step.
-    ///
-    /// # Errors
-    /// When the OVA is damaged or no appliance of this project, or there is no space. Nothing of it remains.
+    /// Unpacks an OVA into a directory below `cache`, or finds it there. `say` is called with each step. After an
+    /// error, nothing of it remains.
     pub fn ensure(ova: &Path, cache: &Path, tools: &Tools, say: &dyn Fn(&str)) -> anyhow::Result<Self> {
         let attempt = || format!("unpacking {}", ova.display());
         let archive = Archive::open(ova).with_context(attempt)?;
@@ -63,9 +60,6 @@ impl UnpackedOva {
     }
 
     /// The unpacked OVA with this digest below `cache`, marked as used now.
-    ///
-    /// # Errors
-    /// When the cache cannot be read.
     pub fn find(cache: &Path, digest: &str) -> anyhow::Result<Option<Self>> {
         if !cache.exists() {
             return Ok(None);
@@ -96,10 +90,6 @@ impl UnpackedOva {
         &self.directory
     }
 
-    /// The OVF descriptor.
-    ///
-    /// # Errors
-    /// When the cached file cannot be read.
     pub fn descriptor(&self) -> anyhow::Result<Descriptor> {
         let path = self.directory.join("descriptor.ovf");
         let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -121,7 +111,6 @@ impl UnpackedOva {
     }
 }
 
-/// Locks the cache.
 fn locked(cache: &Path) -> anyhow::Result<File> {
     let lock = File::options().create(true).truncate(false).write(true).open(cache.join("lock"))?;
     lock.lock().context("waiting for another command that unpacks an OVA")?;

@@ -33,9 +33,6 @@ pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> anyhow:
 }
 
 /// As [`until`], for a condition that yields a value.
-///
-/// # Errors
-/// As [`until`].
 pub fn obtain<T>(
     what: &str,
     limit: Duration,

@@ -70,10 +70,7 @@ impl Manifest {
         Manifest::default()
     }
 
-    /// Adds a file.
-    ///
-    /// # Errors
-    /// If the name is invalid, or already listed.
+    /// Adds a file. Fails if the name is invalid, or already listed.
     pub fn add(&mut self, name: &str, digest: Sha256) -> Result<(), Error> {
         name::check(name)?;
         if self.digest(name).is_some() {
@@ -94,9 +91,6 @@ impl Manifest {
     }
 
     /// Reads a manifest.
-    ///
-    /// # Errors
-    /// If a line does not have exactly the form; if there are no lines or too many; if a file is listed twice.
     pub fn parse(text: &str) -> Result<Manifest, Error> {
         let LenientManifest { entries, inexact } = LenientManifest::parse(text)?;
         let mut manifest = Manifest::new();
@@ -122,10 +116,6 @@ pub(crate) struct LenientManifest {
 }
 
 impl LenientManifest {
-    /// Reads a manifest.
-    ///
-    /// # Errors
-    /// If a line has no known form; if there are no lines or too many; if a file is listed twice.
     pub(crate) fn parse(text: &str) -> Result<LenientManifest, Error> {
         let mut manifest = LenientManifest { entries: Vec::new(), inexact: None };
         for (number, line) in (1..).zip(text.lines()) {
@@ -161,7 +151,6 @@ impl LenientManifest {
         self.entries.iter().find(|(listed, _)| listed == name).map(|(_, digest)| digest)
     }
 
-    /// The names of the listed files.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|(name, _)| name.as_str())
     }

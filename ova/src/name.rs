@@ -37,11 +37,8 @@ pub(crate) fn check(name: &str) -> Result<(), InvalidName> {
     Err(InvalidName { name: name.into(), reason })
 }
 
-/// Checks a name in another vendor's package: any relative path of printable characters (DSP0243 1.1 §5.3 and §7.1).
-/// The file is never created under it.
-///
-/// # Errors
-/// When it is empty, absolute, leaves its directory, or has a control character.
+/// Checks a name in another vendor's package: any relative path of printable characters (DSP0243 1.1 §5.3 and §7.1)
+/// that does not leave its directory. The file is never created under it.
 pub(crate) fn check_relative(name: &str) -> Result<(), InvalidName> {
     let reason = if name.is_empty() {
         "it is empty"

@@ -18,10 +18,7 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Opens an empty file that is to become `destination`.
-    ///
-    /// # Errors
-    /// If the directory is not writable, or another process writes the same destination.
+    /// Opens an empty file that is to become `destination`. Fails if another process writes the same destination.
     pub(crate) fn create(destination: &Path) -> io::Result<NewFile> {
         let name = destination
             .file_name()
@@ -54,10 +51,7 @@ impl NewFile {
         &mut self.file
     }
 
-    /// Writes the file through to its disk, then renames it to its name.
-    ///
-    /// # Errors
-    /// If the disk or the directory returns an error. The destination is then unchanged.
+    /// Writes the file through to its disk, then renames it to its name. An error leaves the destination unchanged.
     pub(crate) fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.rename()?;
@@ -66,10 +60,7 @@ impl NewFile {
     }
 
     /// Renames the file without waiting for its disk. A power cut may leave it empty, so this is for files that can be
-    /// created again.
-    ///
-    /// # Errors
-    /// If the directory returns an error. The destination is then unchanged.
+    /// created again. An error leaves the destination unchanged.
     pub(crate) fn commit_without_sync(mut self) -> io::Result<()> {
         self.rename()
     }

@@ -174,9 +174,6 @@ impl fmt::Debug for Signer {
 impl Signer {
     /// Reads a private key (PKCS #8, PKCS #1 or SEC 1) and its certificate, both in PEM. Certificates of CAs may
     /// follow.
-    ///
-    /// # Errors
-    /// If one of them cannot be used, or they do not belong together.
     pub fn from_pem(key: &str, certificates: &str) -> Result<Signer, Error> {
         const CERTIFICATE: &str = "certificate";
         let block = first_block(CERTIFICATE, certificates, &["CERTIFICATE"])?;
@@ -194,9 +191,6 @@ impl Signer {
     }
 
     /// Signs `manifest`, the content of the file `name`. Returns the content of the `.cert` file.
-    ///
-    /// # Errors
-    /// If the key does not sign.
     pub fn sign(&self, name: &str, manifest: &[u8]) -> Result<String, Error> {
         let signature = self.key.sign(manifest)?;
         // A damaged key is found here, not by the customer: verifying has to give the same result.
@@ -283,9 +277,6 @@ pub struct Signature {
 
 impl Signature {
     /// Reads a `.cert` file.
-    ///
-    /// # Errors
-    /// If it has another form, or its certificate has a key of another kind.
     pub fn parse(text: &str) -> Result<Signature, Error> {
         let wrong = || Error::Form("its first line is not \"SHA256(name.mf)= signature\"".into());
         let (line, certificates) = text.split_once('\n').ok_or_else(wrong)?;
@@ -306,9 +297,6 @@ impl Signature {
     }
 
     /// Checks that `trusted` signed `manifest`, the content of the file `name`.
-    ///
-    /// # Errors
-    /// If another key signed, other bytes were signed, or the signature is for another file name.
     pub fn verify(&self, name: &str, manifest: &[u8], trusted: &PublicKey) -> Result<(), Error> {
         if self.manifest != name {
             return Err(Error::Form(format!("it is of {:?}, the manifest is {name:?}", self.manifest)));

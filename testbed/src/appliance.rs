@@ -19,7 +19,6 @@ pub struct Appliance<'a> {
     pub name: &'a str,
     /// As in the description of an image: version, build identifier, and etcd's version.
     pub full_version: &'a str,
-    /// The OVF properties.
     pub properties: Vec<Property>,
     /// Entries of `extraConfig` that its VMs are created with.
     pub extra_config: Vec<(String, String)>,
@@ -29,9 +28,6 @@ pub struct Appliance<'a> {
 
 impl Appliance<'_> {
     /// Writes it as `appliance.ova` into a directory. The file of its disk is written there, too.
-    ///
-    /// # Panics
-    /// When the directory cannot be written.
     pub fn write(self, directory: &Path) -> PathBuf {
         static DISK: LazyLock<(vmdk::WrittenDisk, Vec<u8>)> = LazyLock::new(disk);
         let (written, bytes) = &*DISK;

@@ -38,7 +38,6 @@ struct Ready {
 /// A VM as the control endpoint shows it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Machine {
-    /// Its name.
     pub name: String,
     /// The value of its reference.
     pub object: String,
@@ -46,7 +45,6 @@ pub struct Machine {
     pub uuid: Uuid,
     /// `poweredOn` or `poweredOff`.
     pub power: String,
-    /// Whether it is a template.
     pub template: bool,
     /// The files of each disk, by its path on a datastore.
     pub disks: BTreeMap<String, Vec<String>>,
@@ -61,7 +59,6 @@ pub struct Machine {
 /// The sum of the calls of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Count {
-    /// The number of calls.
     pub calls: u64,
     /// Bytes of the requests.
     pub r#in: u64,
@@ -111,9 +108,6 @@ impl Drop for Bed {
 
 impl Bed {
     /// Starts it with further arguments. `-help` of the program lists them.
-    ///
-    /// # Panics
-    /// When the environment does not name the program, or it does not start.
     pub fn start(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut program = Command::new(Self::program())
@@ -148,9 +142,6 @@ impl Bed {
     }
 
     /// Starts it with three users: the administrator, one in the role for clusters, and one that may only read.
-    ///
-    /// # Panics
-    /// As [`Bed::start`].
     pub fn with_users(arguments: &[&str]) -> Self {
         let users = [
             json!({ "name": ADMINISTRATOR, "password": PASSWORD }),
@@ -161,9 +152,6 @@ impl Bed {
     }
 
     /// Starts it with these users, in the form of the program's `User` (`tests/vcenter/bed/privileges.go`).
-    ///
-    /// # Panics
-    /// As [`Bed::start`].
     pub fn of_users(users: &[Value], arguments: &[&str]) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), Value::from(users.to_vec()).to_string()).unwrap();
@@ -178,9 +166,6 @@ impl Bed {
     }
 
     /// The path of the program. Programs that are built with it have the same directory.
-    ///
-    /// # Panics
-    /// When the environment does not name it.
     pub fn program() -> PathBuf {
         let Some(program) = std::env::var_os(PROGRAM) else {
             panic!("{PROGRAM} does not name the vCenter to test against: make vcenter builds it as build/vcenter");
@@ -198,7 +183,6 @@ impl Bed {
         self.url.trim_start_matches("https://").split('/').next().unwrap_or_default()
     }
 
-    /// The thumbprint of its certificate.
     pub fn thumbprint(&self) -> Thumbprint {
         self.thumbprint
     }
@@ -214,18 +198,12 @@ impl Bed {
     }
 
     /// The path of a file on a datastore, from `[datastore] path`.
-    ///
-    /// # Panics
-    /// When the text has another form.
     pub fn file(&self, path: &str) -> PathBuf {
         let path: DatastorePath = path.parse().unwrap();
         self.directory.path().join(path.datastore).join(path.path)
     }
 
     /// A logged-in client.
-    ///
-    /// # Panics
-    /// When the login is rejected.
     pub async fn client_of(&self, user: &str, password: &str, settings: Settings) -> Client {
         let connect = Connect {
             address: self.address().to_owned(),
@@ -238,9 +216,6 @@ impl Bed {
     }
 
     /// Creates a folder for VMs, if it is missing.
-    ///
-    /// # Panics
-    /// When the request is rejected.
     pub async fn make_folder(&self, client: &Client, name: &str) {
         if !name.is_empty() && client.find(&format!("DC0/vm/{name}")).await.is_err() {
             let parent = client.find("DC0/vm").await.unwrap();
@@ -255,15 +230,11 @@ impl Bed {
         machines
     }
 
-    /// The VM with this name.
     pub async fn machine(&self, name: &str) -> Option<Machine> {
         self.machines().await.into_iter().find(|machine| machine.name == name)
     }
 
     /// Runs govmomi's command line, for actions of an operator. It is built into the program's directory.
-    ///
-    /// # Panics
-    /// When it fails.
     pub fn govc(&self, arguments: &[&str]) {
         let mut govc = Command::new(Self::program().with_file_name("govc"));
         govc.args(arguments).env("GOVC_URL", self.url()).env("GOVC_INSECURE", "true");
@@ -312,7 +283,6 @@ impl Bed {
         let _: Value = self.ask("DELETE", "rules", Value::Null).await;
     }
 
-    /// Ends all sessions.
     pub async fn end_sessions(&self) {
         let _: Value = self.ask("POST", "end", json!({})).await;
     }
@@ -333,9 +303,6 @@ impl Bed {
     }
 
     /// Sends a request to the control endpoint. `tests/vcenter/bed/control.go` lists the requests.
-    ///
-    /// # Panics
-    /// When the request is rejected, or its answer has another form.
     pub async fn ask<T: DeserializeOwned>(&self, method: &str, path: &str, body: Value) -> T {
         let request = self.http.request(method.parse().unwrap(), format!("{}/{path}", self.control));
         let request = if body.is_null() { request } else { request.json(&body) };

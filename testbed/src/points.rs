@@ -7,17 +7,11 @@ const USUAL: usize = 40;
 
 /// The points that are tried: one in the number of the variable `each` (1 means all). The number of the variable `seed`
 /// selects them. Without it, a random one does. The seed is printed.
-///
-/// # Panics
-/// When one of the variables is not a number.
 pub fn drawn<P>(what: &str, points: Vec<P>, each: &str, seed: &str) -> Vec<P> {
     drawn_seldom(what, points, each, seed, 1)
 }
 
 /// As [`drawn`], for points that take long. Without the variable `each`, their number is divided by `fewer`.
-///
-/// # Panics
-/// As [`drawn`].
 pub fn drawn_seldom<P>(what: &str, points: Vec<P>, each: &str, seed: &str, fewer: usize) -> Vec<P> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let one_in = number(each).map_or(USUAL * fewer, |each| usize::try_from(each.max(1)).expect("a number"));

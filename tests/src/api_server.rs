@@ -1,5 +1,5 @@
-//! An API server of the image under test with its etcd, and nothing else of a cluster: what it takes and what it refuses. Both
-//! run in a network namespace of their own, where nobody else is, and end with the value.
+//! An API server of the image under test with its etcd, and nothing else of a cluster. Both run in a separate network
+//! namespace, and end with the value.
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
@@ -16,10 +16,9 @@ use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long both may take to start, beside a scenario on a slow machine.
+/// How long both may take to start, next to a scenario on a slow machine.
 const STARTING: Duration = Duration::from_secs(240);
 
-/// A running API server.
 pub struct ApiServer {
     client: Client,
     kubectl: PathBuf,
@@ -37,7 +36,7 @@ struct Process {
 }
 
 impl Process {
-    /// Why it has ended, with the tail of what it had said.
+    /// Why it has ended, with the tail of its output.
     fn ended(&self, how: ExitStatus) -> anyhow::Error {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         let tail = said.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
@@ -60,7 +59,7 @@ impl Namespace {
     fn new(name: &str) -> anyhow::Result<Self> {
         let namespace = Self(format!("kaas-scenario-{name}"));
         if namespace.path().exists() {
-            // What an interrupted run has left: no other one is under way.
+            // An interrupted run has left it: no other one is under way.
             ip(&format!("netns delete {}", namespace.0))?;
         }
         ip(&format!("netns add {}", namespace.0))?;
@@ -89,10 +88,8 @@ impl Drop for Namespace {
 }
 
 impl ApiServer {
-    /// Starts those of a root tree, with the newest Kubernetes that it has. No other one has this name meanwhile.
-    ///
-    /// # Errors
-    /// The tree lacks one of them, or they do not come up; the tail of what they say is in the error.
+    /// Starts those of a root tree, with its newest Kubernetes. No other one has this name. An error has the tail of
+    /// their output.
     pub fn start(tree: &Path, name: &str) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let namespace = Namespace::new(name)?;
@@ -138,7 +135,7 @@ impl ApiServer {
 
     fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         let Self { client, server, etcd, .. } = self;
-        // Whoever has ended will never be ready.
+        // A process that has ended will never be ready.
         obtain("the API server to be ready", STARTING, || {
             for process in [&mut *etcd, &mut *server] {
                 if let Some(ended) = process.child.try_wait()? {
@@ -151,37 +148,24 @@ impl ApiServer {
         })?
     }
 
-    /// Whoever asks it, as an administrator.
+    /// A client with an administrator's rights.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Asks it, as an administrator. A part of an object is patched over what is there (RFC 7386).
-    ///
-    /// # Errors
-    /// It does not answer.
+    /// Sends a request as an administrator. A part of an object is patched over the existing object (RFC 7386).
     pub fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
         self.client.wait(self.client.ask_api(method, path, body)).with_context(|| format!("asking for {path}"))
     }
 
-    /// What it answers to a question that it must understand.
-    ///
-    /// # Errors
-    /// It does not, or it refuses.
+    /// The answer to a request. Fails if the server does not understand or refuses it.
     pub fn read(&self, path: &str) -> anyhow::Result<Value> {
         let answer = self.ask(Method::GET, path, None)?;
         ensure!(answer.status == 200, "{path}: {} {}", answer.status, answer.words());
         Ok(serde_json::from_slice(&answer.body)?)
     }
 
-    /// Does work from where it can be reached, with an administrator's kubeconfig: on a thread of its own, whose connections are in
-    /// the API server's network namespace.
-    ///
-    /// # Errors
-    /// The namespace cannot be entered.
-    ///
-    /// # Panics
-    /// The work does.
+    /// Does work in the API server's network namespace, on a separate thread, with an administrator's kubeconfig.
     pub fn inside<T: Send>(&self, work: impl FnOnce(&Path) -> T + Send) -> anyhow::Result<T> {
         let (namespace, admin) = (self.namespace.path(), self.directory.path().join("admin.conf"));
         let inside = || {
@@ -194,10 +178,7 @@ impl ApiServer {
         })
     }
 
-    /// What kubectl prints, which has this on its standard input.
-    ///
-    /// # Errors
-    /// It fails.
+    /// The output of kubectl, which has `input` on its standard input.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let file = self.directory.path().join("input");
         fs::write(&file, input)?;
@@ -223,7 +204,7 @@ impl Namespace {
     }
 }
 
-/// The directory of the newest minor that a tree has.
+/// The directory of the newest minor version in a tree.
 fn newest(minors: &Path) -> anyhow::Result<PathBuf> {
     let names = fs::read_dir(minors).with_context(|| format!("looking for Kubernetes in {}", minors.display()))?;
     let names: Vec<String> = names.filter_map(|name| name.ok()?.file_name().into_string().ok()).collect();

@@ -10,17 +10,11 @@ use serde_json::Value;
 use crate::places::{kaas, workspace};
 
 /// `kaas image build` of a version into a directory, with further arguments. Returns the OVA.
-///
-/// # Errors
-/// The build fails.
 pub fn build<A: AsRef<OsStr>>(version: &str, output: &Path, arguments: &[A]) -> anyhow::Result<PathBuf> {
     of_spec("control-plane", version, output, arguments)
 }
 
 /// The same of the tenants' spec.
-///
-/// # Errors
-/// As [`build`].
 pub fn build_tenant(version: &str, output: &Path) -> anyhow::Result<PathBuf> {
     of_spec::<&str>("tenant", version, output, &[])
 }
@@ -30,10 +24,7 @@ fn of_spec<A: AsRef<OsStr>>(spec: &str, version: &str, output: &Path, arguments:
     run(build.args(["image", "build", "--version", version]).args(arguments), spec, output)
 }
 
-/// The image that upgrades are tried from, as [`build`] does.
-///
-/// # Errors
-/// The build fails, or the sources of before are not to be had.
+/// The image that upgrades are tried from, as [`build`] does. Fails without the sources of the earlier commit.
 pub fn build_earlier(output: &Path) -> anyhow::Result<PathBuf> {
     let mut build = Command::new(workspace().join(".ci/earlier"));
     run(build.arg(kaas()).args(["image", "build"]), "control-plane", output)

@@ -1,6 +1,6 @@
-//! The image that upgrades are tried from: an earlier version than the one under test, with Kubernetes under
-//! the version of an earlier patch and the agent of an earlier commit. `.ci/earlier` says which. `make test` has built it before the
-//! scenarios; then the build cache has all of it.
+//! The image that upgrades are tried from: an earlier version, with Kubernetes under an earlier patch version and the
+//! agent of an earlier commit (`.ci/earlier`). `make test` builds it before the scenarios, so the build cache has all
+//! of it.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -11,13 +11,10 @@ use crate::built_ova;
 use crate::places::workspace;
 use crate::scenario::unpacked;
 
-/// Where `make test` puts it.
+/// The directory in which `make test` puts it.
 const DIRECTORY: &str = "build/earlier";
 
-/// What VMs of it are made from.
-///
-/// # Panics
-/// It cannot be built.
+/// The source of its VMs.
 pub fn source() -> Source {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let built = || {

@@ -1,5 +1,5 @@
-//! A cluster of three that the operator's command makes by one file, on a vCenter to test against whose machines have bodies; and
-//! what is seen of it from outside: on the vCenter, in its datastores, through the kubeconfig that the command has left.
+//! A cluster of three that the operator's command creates from one file, on a test vCenter whose machines have bodies.
+//! It is observed from outside: on the vCenter, in its datastores, through its kubeconfig.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,42 +22,32 @@ use crate::vcenter::Site;
 pub const CLUSTER: &str = "control";
 /// Where its nodes, its operator and its API are on the machines' network.
 pub const NETWORK: &str = "192.168.77";
-/// What its VMs are on.
+/// The datastore of its VMs.
 pub const DATASTORE: &str = "LocalDS_0";
 /// The names of templates begin with this.
 const TEMPLATE: &str = "kaas-image-";
 
-/// A cluster, its description, and what the operator has beside that: keys, kubeconfig, snapshots.
+/// A cluster, its description, and the operator's files: keys, kubeconfig, snapshots.
 pub struct FileCluster<'a> {
     site: &'a Site,
     directory: TempDir,
 }
 
-/// A VM of its folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Machine {
-    /// Its name in the inventory.
     pub name: String,
-    /// Whether it is on.
     pub is_on: bool,
-    /// Whether it is an image's template.
     pub is_template: bool,
 }
 
 impl<'a> FileCluster<'a> {
-    /// Describes three nodes from an OVA, as the command's own example has it, and makes the folder for them, as a person has
-    /// to. Nothing else is made.
-    ///
-    /// # Panics
-    /// The example is not as it was.
+    /// Describes three nodes from an OVA by the command's own example, and creates the folder for them. Nothing else is
+    /// created.
     pub fn three(site: &'a Site, ova: &Path) -> Self {
         Self::from_example(site, ova, |example| example)
     }
 
-    /// The same of the first of them alone.
-    ///
-    /// # Panics
-    /// As [`Self::three`].
+    /// The same with the first of them only.
     pub fn one(site: &'a Site, ova: &Path) -> Self {
         Self::from_example(site, ova, |example| {
             let [second, after] = ["\n[[node]]\nname = \"cp2\"", "\n# Properties of all nodes"]
@@ -109,12 +99,10 @@ impl<'a> FileCluster<'a> {
         fs::write(self.directory.path().join(name), text).unwrap_or_else(|error| panic!("writing {name}: {error}"));
     }
 
-    /// The description.
     fn file(&self) -> PathBuf {
         self.directory.path().join("cluster.toml")
     }
 
-    /// The kubeconfig that the command leaves.
     pub fn kubeconfig(&self) -> PathBuf {
         self.directory.path().join(format!("{CLUSTER}.kubeconfig"))
     }
@@ -128,10 +116,7 @@ impl<'a> FileCluster<'a> {
         self.command(arguments).output().unwrap_or_else(|error| panic!("starting kaas: {error}"))
     }
 
-    /// What `kaas` prints, given the file, on the machines' network, and how long it takes.
-    ///
-    /// # Panics
-    /// It fails.
+    /// Runs `kaas` with the file on the machines' network. Returns its output and duration.
     pub fn run(&self, arguments: &[&str]) -> (String, Duration) {
         let started = Instant::now();
         let (ended, took) = (self.of_file(arguments), started.elapsed());
@@ -142,9 +127,6 @@ impl<'a> FileCluster<'a> {
     }
 
     /// How it is refused, or what it says of its failure.
-    ///
-    /// # Panics
-    /// It succeeds.
     pub fn fails(&self, arguments: &[&str]) -> String {
         let ended = self.of_file(arguments);
         let (said, failed) = texts(&ended);
@@ -158,9 +140,6 @@ impl<'a> FileCluster<'a> {
     }
 
     /// Begins a command, given the file; what it says is collected.
-    ///
-    /// # Panics
-    /// It cannot be started.
     pub fn begin(&self, arguments: &[&str]) -> Child {
         let file = self.file();
         let mut command = self.command(&[arguments, &["--file", file.to_str().expect("a path of text")]].concat());
@@ -168,7 +147,6 @@ impl<'a> FileCluster<'a> {
         begun.unwrap_or_else(|error| panic!("starting kaas: {error}"))
     }
 
-    /// Where holds and journals are: on the datastore, and so on this machine's disk.
     fn journal(&self) -> PathBuf {
         self.site.opened().datastores().join(DATASTORE).join("kaas").join(CLUSTER)
     }
@@ -184,17 +162,11 @@ impl<'a> FileCluster<'a> {
     }
 
     /// The journals of upgrades, by the numbers of the holds.
-    ///
-    /// # Panics
-    /// They cannot be read.
     pub fn journals(&self) -> BTreeMap<String, String> {
         upgrade::journals(&self.journal())
     }
 
     /// A client with the kubeconfig that the command has left, on the machines' network.
-    ///
-    /// # Panics
-    /// There is none, or it leads elsewhere than to the API's own address.
     pub fn client(&self) -> Client {
         let kubeconfig = self.kubeconfig();
         let text = fs::read_to_string(&kubeconfig).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
@@ -204,17 +176,11 @@ impl<'a> FileCluster<'a> {
     }
 
     /// The version of each node's kubelet, by the nodes' names, as the API tells with that kubeconfig; of those that are Ready.
-    ///
-    /// # Panics
-    /// It does not answer.
     pub fn ready(&self) -> BTreeMap<String, String> {
         self.ready_now().unwrap_or_else(|error| panic!("{error:#}"))
     }
 
-    /// The same for whoever waits for it.
-    ///
-    /// # Errors
-    /// It does not answer.
+    /// As [`Self::ready`], but returns errors.
     pub fn ready_now(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let list = self.asked("/api/v1/nodes")?;
         let items = list["items"].as_array().context("a list of nodes")?.iter();
@@ -245,9 +211,6 @@ impl<'a> FileCluster<'a> {
     }
 
     /// The VMs and templates in its folder.
-    ///
-    /// # Panics
-    /// The vCenter does not tell.
     pub fn machines(&self) -> Vec<Machine> {
         let paths = ["name", "runtime.powerState", "config.template"];
         let listed = self.site.vsphere(async |client| {
@@ -272,9 +235,6 @@ impl<'a> FileCluster<'a> {
     }
 
     /// Rules of the compute cluster.
-    ///
-    /// # Panics
-    /// The vCenter does not tell.
     pub fn rules(&self) -> usize {
         let rules = self.site.vsphere(async |client| {
             let cluster = client.find("DC0/host/DC0_C0").await?;
@@ -284,9 +244,6 @@ impl<'a> FileCluster<'a> {
     }
 
     /// The VM that runs a node: a swap's new VM is named after the node, too.
-    ///
-    /// # Panics
-    /// None is on, or two are.
     pub fn vm_of(&self, node: &str) -> String {
         let of_node = |name: &str| name == node || name.starts_with(&format!("{node}-"));
         let on: Vec<String> =
@@ -295,10 +252,7 @@ impl<'a> FileCluster<'a> {
         vm.clone()
     }
 
-    /// What all nodes must keep through any swap.
-    ///
-    /// # Panics
-    /// One cannot be entered.
+    /// The data that all nodes must keep through any swap.
     pub fn kept(&self) -> BTreeMap<&'static str, (String, Vec<String>)> {
         let kept = |node: &'static str| {
             let vm = self.vm_of(node);
@@ -308,7 +262,7 @@ impl<'a> FileCluster<'a> {
         ALL.into_iter().map(kept).collect()
     }
 
-    /// Waits until every boot was found good: what an upgrade begins from.
+    /// Waits until every boot counts as healthy: an upgrade requires that.
     pub fn wait_until_healthy(&self) {
         for node in ALL {
             let vm = self.vm_of(node);
@@ -319,9 +273,6 @@ impl<'a> FileCluster<'a> {
     }
 
     /// `kaas destroy`, confirmed: the data disks that it says it has left, by their datastore paths.
-    ///
-    /// # Panics
-    /// It fails, or does not say that the cluster is gone.
     pub fn destroy(&self, further: &[&str]) -> Vec<String> {
         let words = [&["destroy", "--confirm", CLUSTER, "--output", "json"], further].concat();
         let said: Value = serde_json::from_str(&self.run(&words).0).expect("an outcome");
@@ -330,11 +281,8 @@ impl<'a> FileCluster<'a> {
         left.iter().map(|disk| disk["path"].as_str().expect("a path").to_owned()).collect()
     }
 
-    /// The files of all datastores, by their datastore paths, but for those of templates and of the cluster's journal: both
-    /// stay, and the documentation says so.
-    ///
-    /// # Panics
-    /// They cannot be listed.
+    /// The files of all datastores, by their datastore paths, without templates and the cluster's journal. Both stay,
+    /// as the documentation says.
     pub fn files(&self) -> Vec<String> {
         let stays = [TEMPLATE, &format!("kaas/{CLUSTER}/")].map(|begin| format!("[{DATASTORE}] {begin}"));
         let files = self.site.files().into_iter();
@@ -342,22 +290,19 @@ impl<'a> FileCluster<'a> {
     }
 }
 
-/// The files that a disk is: its descriptor, and beside it what is on it.
+/// The files of a disk: its descriptor and its content.
 pub fn files_of(disk: &str) -> [String; 2] {
     let begin = disk.strip_suffix(".vmdk").unwrap_or_else(|| panic!("{disk} is no disk"));
     [format!("{begin}-flat.vmdk"), disk.to_owned()]
 }
 
-/// What a command has printed: its standard output, and its standard error.
+/// The standard output and the standard error of a command.
 pub(crate) fn texts(ended: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&ended.stdout), text(&ended.stderr))
 }
 
-/// Somebody's public SSH key, drawn anew each time.
-///
-/// # Panics
-/// `ssh-keygen` is not there.
+/// A new public SSH key.
 pub fn drawn_key() -> String {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("key");

@@ -1,4 +1,4 @@
-//! Workers that a person makes by hand, whose form is filled in as no command of ours would do it.
+//! Workers that are created by hand. Their forms are filled in as no command of the project would do it.
 
 use std::net::Ipv4Addr;
 
@@ -15,17 +15,13 @@ use crate::scenario::{MOMENT, Scenario, with};
 /// A worker's VM, and the form by which it joins.
 pub struct ManualWorker<'a> {
     scenario: &'a Scenario,
-    /// The VM's name.
     pub vm: String,
     form: String,
 }
 
 impl<'a> ManualWorker<'a> {
-    /// Makes the VM of a node of a tenant in the container engine, powered off; from another source than the tenant's if one
-    /// is given. Its form is as it should be.
-    ///
-    /// # Panics
-    /// The lab cannot.
+    /// Creates the VM of a tenant's node in the container engine, powered off: from `source`, or else from the
+    /// tenant's. Its form is valid.
     pub fn import(
         scenario: &'a Scenario,
         vm: &str,
@@ -42,7 +38,7 @@ impl<'a> ManualWorker<'a> {
             (keys::ADDRESS.to_owned(), format!("{address}/{prefix}")),
             (keys::JOIN_TOKEN.to_owned(), token.joined().expose().to_owned()),
         ]);
-        // No command takes it for a control node, nor for a worker of its own.
+        // No command takes it for a control-plane node, or for one of its workers.
         let stamp = Stamp { deployment: Uuid::new_v4(), node: node.to_owned(), swap: None };
         let new = NewVm { data_disk: None, source, stamp: Some(stamp), ..scenario.vm(vm, properties) };
         lab.import(&new).unwrap_or_else(|error| panic!("{error:#}"));
@@ -50,19 +46,13 @@ impl<'a> ManualWorker<'a> {
         Self { scenario, vm: vm.to_owned(), form }
     }
 
-    /// Puts a form with these values in place of its own into its drive.
-    ///
-    /// # Panics
-    /// The lab cannot.
+    /// Replaces the form in its drive by one with these values.
     pub fn is_given(&self, values: &[(&str, &str)]) {
         let form = values.iter().fold(self.form.clone(), |form, (key, value)| with(&form, key, value));
         insert_cdrom(self.scenario, &self.vm, &form);
     }
 
-    /// Waits until it says on its console that it stands on an error with this code and in these words.
-    ///
-    /// # Panics
-    /// It does not.
+    /// Waits until its console shows an error with this code and these words.
     pub fn is_refused(&self, code: &str, words: &str) {
         let lab = self.scenario.lab();
         self.scenario.wait(&format!("{} to be refused with {code}: {words}", self.vm), MOMENT, || {

@@ -1,4 +1,4 @@
-//! `kaas lab`, given as a person gives it: in a process of its own, from this machine's own network.
+//! `kaas lab` as an operator runs it: in a separate process, on this machine's own network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,13 @@ use lab::{Lab, state_directory};
 
 use crate::places::{kaas, named_ova};
 
-/// The commands of one lab.
 pub struct LabCommand {
     lab: String,
 }
 
 impl LabCommand {
-    /// Makes a lab of one control node with this name and waits for it. Gives the path of the kubeconfig that the command
+    /// Creates a lab with one control-plane node and waits for it. Returns the path of the kubeconfig that the command
     /// names.
-    ///
-    /// # Errors
-    /// The command fails, or names none.
     pub fn up(lab: &str) -> anyhow::Result<(Self, PathBuf)> {
         let own = Self { lab: lab.to_owned() };
         let tree = std::env::var("KAAS_ROOT_TREE").ok();
@@ -29,10 +25,6 @@ impl LabCommand {
         Ok((own, path.ok_or_else(|| anyhow::anyhow!("`kaas lab up` names no kubeconfig: {said}"))?))
     }
 
-    /// What a command prints.
-    ///
-    /// # Panics
-    /// It fails.
     pub fn run(&self, verb: &str, arguments: &[&str]) -> String {
         self.try_run(verb, arguments).unwrap_or_else(|error| panic!("{error:#}"))
     }
@@ -45,10 +37,7 @@ impl LabCommand {
         Ok(said)
     }
 
-    /// Ends the lab, of which nothing is left then.
-    ///
-    /// # Panics
-    /// The command fails, or something is left.
+    /// Ends the lab, and checks that nothing of it is left.
     pub fn down(self, lab: Lab) {
         let (network, door) = (lab.network_namespace(), lab.door_argument());
         assert!(network.exists() && is_argument(&door), "what is looked for below is not there before");

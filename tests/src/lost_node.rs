@@ -1,4 +1,4 @@
-//! A control node that is lost for good, VM and data disk, and what an administrator does then.
+//! The loss of a control-plane node, its VM and its data disk, and the administrator's reaction.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,19 @@ use uuid::Uuid;
 
 use crate::scenario::{FORMING, Scenario};
 
-/// Gives a command to the agent in a VM and returns what it prints.
-///
-/// # Panics
-/// It fails.
+/// Runs a command of the agent in a VM and returns its output.
 pub fn agent(scenario: &Scenario, vm: &str, arguments: &[&str]) -> String {
     scenario.inside(vm, &[&["kaas-agent"], arguments].concat())
 }
 
-/// Takes the data disk out of a VM that is off.
-///
-/// # Panics
-/// It has none.
+/// Detaches the data disk of a VM that is off.
 pub fn take_out(scenario: &Scenario, node: &str) -> Uuid {
     let disk = scenario.lab().disks(node).unwrap()[0];
     scenario.lab().detach_disk(node, disk).unwrap();
     disk
 }
 
-/// Takes a VM and its data disk away. Gives the disk.
-///
-/// # Panics
-/// The lab cannot.
+/// Destroys a VM and its data disk. Returns the disk.
 pub fn lose(scenario: &Scenario, node: &str) -> Uuid {
     scenario.cut(node);
     let disk = take_out(scenario, node);
@@ -37,11 +28,8 @@ pub fn lose(scenario: &Scenario, node: &str) -> Uuid {
     disk
 }
 
-/// Replaces a lost node with a blank VM, as an administrator would: with a code from the node in the VM `from`, what the
-/// cluster agrees on by its word, and another image than the lab's own if one is given. Gives the code.
-///
-/// # Panics
-/// The node refuses.
+/// Replaces a lost node with a blank VM as an administrator does. The code and the common properties are from the node
+/// in the VM `from`. `source` replaces the lab's image. Returns the code.
 pub fn replace(scenario: &Scenario, node: &str, from: &str, source: Option<Source>) -> String {
     let answer = agent(scenario, from, &["replace-member", node, "--output", "json"]);
     let admitted: ReplacementGrant = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
@@ -51,10 +39,7 @@ pub fn replace(scenario: &Scenario, node: &str, from: &str, source: Option<Sourc
     admitted.code
 }
 
-/// Powers a blank VM of a node on that was given a code, and for the rest what the lost one had.
-///
-/// # Panics
-/// The lab cannot.
+/// Powers on a blank VM of a node with this code. All other properties are those of the lost VM.
 pub fn power_on_blank(scenario: &Scenario, node: &str, code: &str) {
     import_blank(scenario, node, scenario.properties(node), code, None);
 }
@@ -73,9 +58,6 @@ fn import_blank(
 }
 
 /// Waits until etcd has three members with a vote.
-///
-/// # Panics
-/// It has not.
 pub fn three_members(scenario: &Scenario, node: &str) {
     scenario.wait("three members with a vote", FORMING, || {
         let members = scenario.etcd_members(node);

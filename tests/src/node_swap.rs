@@ -21,7 +21,6 @@ const DRAIN: u64 = 60;
 /// A node, asked from outside.
 pub struct Node<'a> {
     scenario: &'a Scenario,
-    /// Its name.
     pub name: &'a str,
     address: Ipv4Addr,
     client: Client,
@@ -29,19 +28,13 @@ pub struct Node<'a> {
 
 impl<'a> Node<'a> {
     /// A node of a scenario's cluster.
-    ///
-    /// # Errors
-    /// There is no kubeconfig.
     pub fn of(scenario: &'a Scenario, name: &'a str) -> anyhow::Result<Self> {
         let lab = scenario.lab();
         let client = Client::from_inside(&lab.kubeconfig()?, lab.network_namespace())?;
         Ok(Self { scenario, name, address: endpoint::address(scenario, name), client })
     }
 
-    /// What it says of itself.
-    ///
-    /// # Errors
-    /// It does not answer.
+    /// Its facts, as it reports them.
     pub fn facts(&self) -> anyhow::Result<node::Node> {
         self.client.wait(self.client.facts(self.address))
     }
@@ -51,16 +44,13 @@ impl<'a> Node<'a> {
         self.facts().is_ok_and(|facts| facts.virtual_address.is_some_and(|address| address.held))
     }
 
-    /// Waits until its boot was found good and no swap is under way.
+    /// Waits until its boot counts as healthy and no swap is under way.
     pub fn wait_until_healthy(&self) {
         let good = || self.facts().map(|facts| facts.healthy.is_some() && facts.ready);
         self.scenario.wait(&format!("{} to be found good", self.name), LIMIT, good);
     }
 
-    /// Prepares a swap to its own image and returns what names it.
-    ///
-    /// # Errors
-    /// It refuses, or is not prepared in time.
+    /// Prepares a swap to its own image and returns the swap's identifier.
     pub fn prepare(&self) -> anyhow::Result<Uuid> {
         let to = self.facts()?.image.build();
         let request = swap::Request { id: Uuid::new_v4(), to, drain_seconds: DRAIN, downgrade: false, publisher: None };
@@ -69,17 +59,11 @@ impl<'a> Node<'a> {
     }
 
     /// Withdraws it.
-    ///
-    /// # Errors
-    /// It refuses, or does not in time.
     pub fn cancel(&self, swap: Uuid) -> anyhow::Result<()> {
         self.until_done("withdraw its swap", || self.client.wait(self.client.cancel_swap(self.address, swap)))
     }
 
     /// Makes it final, if one is open.
-    ///
-    /// # Errors
-    /// It refuses, or does not in time.
     pub fn commit(&self) -> anyhow::Result<()> {
         let Some(swap) = self.facts()?.swap.map(|swap| swap.id) else { return Ok(()) };
         self.until_done("commit", || self.client.wait(self.client.commit(self.address, swap)))

@@ -1,5 +1,5 @@
-//! A control cluster on a vCenter to test against, and in it the objects by which a person has tenant clusters: given with `kaas`, as
-//! people do, and looked at through the control cluster's API.
+//! The objects of tenant clusters in a control cluster on a test vCenter. They are created with `kaas`, as operators
+//! do, and read through the control cluster's API.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,15 +20,15 @@ use crate::vcenter::Site;
 
 /// The Provider, which is the vCenter that the control cluster itself is on.
 const PROVIDER: &str = "dc1";
-/// The folders of tenants' VMs and of templates, which a person makes.
+/// The folders of tenants' VMs and of templates, which the operator creates.
 const FOLDERS: [&str; 2] = ["tenants", "templates"];
-/// Who leads.
+/// The lease of the leader.
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kaas-system/leases/kaas-controller";
 const KINDS: &str = "/apis/kaas.local/v1alpha1";
 /// The kinds of what a cluster is made of, and is gone with it.
 const PARTS: [&str; 5] = ["tenantclusters", "nodepools", "machines", "pooladdresses", "operations"];
 
-/// What a person has to give objects with.
+/// The operator's means to create objects.
 pub struct Objects<'a> {
     site: &'a Site,
     control: &'a FileCluster<'a>,
@@ -37,9 +37,6 @@ pub struct Objects<'a> {
 
 impl<'a> Objects<'a> {
     /// Those of a control cluster, once its controller leads.
-    ///
-    /// # Panics
-    /// None does in a while.
     pub fn of(site: &'a Site, control: &'a FileCluster<'a>) -> Self {
         let objects = Self { site, control, directory: tempfile::tempdir().expect("a temporary directory") };
         site.wait("a controller to lead", MOMENT, || {
@@ -49,18 +46,12 @@ impl<'a> Objects<'a> {
         objects
     }
 
-    /// What `kaas` prints, given the control cluster's kubeconfig, on the machines' network; and how long it takes.
-    ///
-    /// # Panics
-    /// It fails.
+    /// Runs `kaas` with the control cluster's kubeconfig on the machines' network. Returns its output and duration.
     pub fn run(&self, arguments: &[&str]) -> (String, Duration) {
         self.begin(arguments).arrives()
     }
 
     /// Begins what [`Self::run`] does; what it says is collected.
-    ///
-    /// # Panics
-    /// It cannot be started.
     pub fn begin(&self, arguments: &[&str]) -> RunningCommand<'_> {
         let mut command = self.command(arguments);
         let begun = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -68,7 +59,7 @@ impl<'a> Objects<'a> {
         RunningCommand { site: self.site, what: format!("kaas {}", arguments.join(" ")), running }
     }
 
-    /// The control node whose controller leads, if one does.
+    /// The control-plane node whose controller leads, if one does.
     pub fn leader(&self) -> Option<String> {
         let lease = self.ask(LEASE).ok()?;
         // A controller is called by its node, and by something that no other one is.
@@ -84,9 +75,6 @@ impl<'a> Objects<'a> {
     }
 
     /// Writes a file for `kaas` or kubectl to read.
-    ///
-    /// # Panics
-    /// It cannot be written.
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let file = self.directory.path().join(name);
         fs::write(&file, text).unwrap_or_else(|error| panic!("writing {}: {error}", file.display()));
@@ -94,9 +82,6 @@ impl<'a> Objects<'a> {
     }
 
     /// Makes the vCenter a Provider, with addresses on `VM Network` and a class of workers, `small`.
-    ///
-    /// # Panics
-    /// It is not found ready.
     pub fn provide(&self) {
         let made = self.site.vsphere(async |client| {
             let parent = client.find("DC0/vm").await?;
@@ -148,10 +133,7 @@ spec: {{processors: 2, memoryMiB: 2048}}
         self.run(&[&["provider", "create"], &words[..]].concat());
     }
 
-    /// Lays an image that nobody has signed on the vCenter, and says what its NodeImage is called.
-    ///
-    /// # Panics
-    /// It is not found ready.
+    /// Imports an unsigned image to the vCenter, and returns the name of its NodeImage.
     pub fn push(&self, ova: &Path) -> String {
         let ova = ova.to_str().expect("a path of text");
         let words = ["image", "push", ova, "--provider", PROVIDER, "--development", "--output", "json"];
@@ -159,10 +141,7 @@ spec: {{processors: 2, memoryMiB: 2048}}
         said["image"]["metadata"]["name"].as_str().unwrap_or_else(|| panic!("no image in {said}")).to_owned()
     }
 
-    /// What the control cluster's API has at a path.
-    ///
-    /// # Errors
-    /// It does not answer, or with another status than 200.
+    /// The object or the list at a path of the control cluster's API.
     pub fn ask(&self, path: &str) -> anyhow::Result<Value> {
         let client = self.control.client();
         let answer = client.wait(client.ask_api(Method::GET, path, None))?;
@@ -171,9 +150,6 @@ spec: {{processors: 2, memoryMiB: 2048}}
     }
 
     /// Changes an object of the control cluster, as an administrator does.
-    ///
-    /// # Panics
-    /// It is not taken in a while.
     pub fn change(&self, path: &str, change: &Value) {
         let client = self.control.client();
         self.site.wait(&format!("{path} to be changed"), MOMENT, || {
@@ -183,16 +159,13 @@ spec: {{processors: 2, memoryMiB: 2048}}
         });
     }
 
-    /// What is in a list, once it is told: a control node that goes takes its connections along.
+    /// The items of a list. Repeats failed requests: a control-plane node that ends takes its connections along.
     fn items(&self, path: &str) -> Vec<Value> {
         let list = self.site.obtain(&format!("{path} to be told"), MOMENT, || self.ask(path).map(Some));
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
     /// The names of what there is of clusters.
-    ///
-    /// # Panics
-    /// The API does not answer in a while.
     pub fn parts(&self) -> Vec<String> {
         let of = |plural: &str| {
             let name = |item: &Value| format!("{plural}/{}", item["metadata"]["name"].as_str().unwrap_or_default());
@@ -202,9 +175,6 @@ spec: {{processors: 2, memoryMiB: 2048}}
     }
 
     /// Which VM each Machine is to be, by BIOS UUID.
-    ///
-    /// # Panics
-    /// The API does not answer in a while.
     pub fn machines(&self) -> BTreeMap<String, String> {
         let items = self.items(&format!("{KINDS}/machines"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -212,18 +182,12 @@ spec: {{processors: 2, memoryMiB: 2048}}
     }
 
     /// The Secrets of the tenants' namespace.
-    ///
-    /// # Panics
-    /// The API does not answer in a while.
     pub fn secrets(&self) -> Vec<String> {
         let items = self.items("/api/v1/namespaces/default/secrets");
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
     /// The VMs of tenants, which are no templates, and whether each is on.
-    ///
-    /// # Panics
-    /// The vCenter does not tell.
     pub fn vms(&self) -> Vec<(String, bool)> {
         let mut vms = self.seen(|seen| (seen.text("name").to_owned(), seen.text("runtime.powerState") == "poweredOn"));
         vms.sort();
@@ -231,9 +195,6 @@ spec: {{processors: 2, memoryMiB: 2048}}
     }
 
     /// Their BIOS UUIDs.
-    ///
-    /// # Panics
-    /// The vCenter does not tell, or two have one name.
     pub fn made(&self) -> BTreeMap<String, String> {
         let vms = self.seen(|seen| (seen.text("name").to_owned(), seen.text("config.uuid").to_owned()));
         let (count, made) = (vms.len(), vms.into_iter().collect::<BTreeMap<_, _>>());
@@ -252,9 +213,6 @@ spec: {{processors: 2, memoryMiB: 2048}}
     }
 
     /// The files of all datastores but those of the control cluster, by their datastore paths.
-    ///
-    /// # Panics
-    /// They cannot be listed.
     pub fn files(&self) -> Vec<String> {
         let control: Vec<String> = self.control.vms().into_iter().map(|(vm, _)| vm).collect();
         let is_of_control = |file: &str| {
@@ -264,9 +222,6 @@ spec: {{processors: 2, memoryMiB: 2048}}
     }
 
     /// A client of a tenant's API, by the kubeconfig that its administrator has.
-    ///
-    /// # Panics
-    /// There is none.
     pub fn client(&self, cluster: &str) -> Client {
         let file = self.directory.path().join(format!("{cluster}.kubeconfig"));
         if !file.exists() {
@@ -278,9 +233,6 @@ spec: {{processors: 2, memoryMiB: 2048}}
     }
 
     /// Cuts off or powers on each VM of the control cluster.
-    ///
-    /// # Panics
-    /// The vCenter refuses.
     pub fn control_is(&self, power: &str) {
         for (vm, _) in self.control.vms() {
             self.site.govc(&["vm.power", power, &format!("/DC0/vm/{CLUSTER}/{vm}")]);
@@ -297,14 +249,11 @@ pub struct RunningCommand<'a> {
 
 impl RunningCommand<'_> {
     /// Waits for its end.
-    ///
-    /// # Panics
-    /// It does not end well.
     pub fn ends(self) {
         self.arrives();
     }
 
-    /// What it has printed, and how long it took.
+    /// Its output and its duration.
     fn arrives(self) -> (String, Duration) {
         let (output, took) = self.running.ends();
         let (said, failed) = texts(&output);
@@ -314,7 +263,7 @@ impl RunningCommand<'_> {
     }
 }
 
-/// A cluster of one control node, with a pool of workers and addresses for services, all of them small.
+/// A cluster of one control-plane node, with a pool of workers and addresses for services, all of them small.
 pub fn small_cluster(name: &str, image: &str, workers: usize) -> String {
     format!(
         "apiVersion: kaas.local/v1alpha1

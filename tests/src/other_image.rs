@@ -10,30 +10,21 @@ use serde_json::{Value, json};
 use crate::places::named_ova;
 use crate::scenario::{image_under_test, unpacked};
 
-/// A root tree like that of the image under test, whose image calls itself by this version and has a build of its own.
+/// A root tree like that of the image under test, with this version and another build identifier in its description.
 pub struct OtherImage {
     directory: tempfile::TempDir,
-    /// The image's version.
     pub version: String,
-    /// Its build identifier.
     pub build: String,
 }
 
 impl OtherImage {
-    /// Makes it beside the one under test: files are shared by hard links. It must outlive the
-    /// scenario that it is used in.
-    ///
-    /// # Panics
-    /// The tree cannot be made.
+    /// Creates it next to the tree under test: files are shared by hard links. It must outlive the scenario.
     pub fn make(version: &str) -> Self {
         let made = image_under_test().and_then(|source| Self::try_make(&source, version, |_| {}));
         made.unwrap_or_else(|error| panic!("making an image {version}: {error:#}"))
     }
 
-    /// The same of the tenants' image, which says that it carries this version of Kubernetes alone.
-    ///
-    /// # Panics
-    /// The tree cannot be made.
+    /// The same of the tenants' image, with this version of Kubernetes only.
     pub fn of_tenants(version: &str, kubernetes: &str) -> Self {
         let minor = kubernetes.rsplit_once('.').map_or(kubernetes, |(minor, _)| minor);
         let carries = |image: &mut Value| image["kubernetes"] = json!([{"minor": minor, "version": kubernetes}]);
@@ -61,7 +52,7 @@ impl OtherImage {
         Ok(Self { directory, version: version.to_owned(), build })
     }
 
-    /// What VMs of it are made from.
+    /// The source of its VMs.
     pub fn source(&self) -> Source {
         Source::Tree { tree: self.directory.path().join("root") }
     }

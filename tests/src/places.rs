@@ -1,24 +1,20 @@
-//! Where what the scenarios drive is: this project, its OVA and its command.
+//! Paths of the project, of its OVA and of its command.
 
 use std::path::{Path, PathBuf};
 
-/// The directory of this project.
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The OVA that is to be tried, or the directory with it.
+/// The OVA under test, or the directory with it.
 pub fn named_ova() -> PathBuf {
     let named = std::env::var_os("KAAS_OVA").map_or_else(|| PathBuf::from("build"), PathBuf::from);
     // Cargo runs tests in their package's directory.
     workspace().join(named)
 }
 
-/// The operator's command: the one that `KAAS_COMMAND` names, as `make` does, since another clone may put its own in the
-/// place of the one that Cargo has built beside the scenarios.
-///
-/// # Panics
-/// It is not there.
+/// The operator's command. `KAAS_COMMAND` names it, as `make` does: another clone may replace the one that Cargo has
+/// built.
 pub fn kaas() -> String {
     if let Ok(named) = std::env::var("KAAS_COMMAND") {
         assert!(Path::new(&named).is_file(), "`make ova` builds kaas; there is no {named}");

@@ -1,4 +1,4 @@
-//! Somebody who signs releases.
+//! A publisher of releases.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,6 @@ use tempfile::TempDir;
 
 use crate::built_ova;
 
-/// A publisher with a key of its own, and the OVAs that it has signed.
 pub struct Publisher {
     directory: TempDir,
     /// Fingerprint of the key.
@@ -17,10 +16,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// One with a new key.
-    ///
-    /// # Panics
-    /// There is no room for it.
+    /// A publisher with a new key.
     #[must_use]
     pub fn new() -> Self {
         Self::try_new().unwrap_or_else(|error| panic!("making a publisher: {error:#}"))
@@ -38,9 +34,6 @@ impl Publisher {
     }
 
     /// Builds an OVA of a version and signs it.
-    ///
-    /// # Panics
-    /// The build fails.
     #[must_use]
     pub fn ova(&self, version: &str) -> PathBuf {
         let key = format!("--sign-key={}", self.key().display());
@@ -49,7 +42,6 @@ impl Publisher {
         built.unwrap_or_else(|error| panic!("building a signed OVA {version}: {error:#}"))
     }
 
-    /// The file with the certificate.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.directory.path().join("certificate.pem")

@@ -19,24 +19,21 @@ use crate::scenario::Scenario;
 const PACE: Duration = Duration::from_millis(200);
 /// How long one may take.
 const LIMIT: Duration = Duration::from_secs(2);
-/// So many answers in a row show that the page is there.
+/// This number of answers in a row shows that the page is served.
 const STEADY: usize = 5;
 /// How long it may take to come.
 const COMING: Duration = Duration::from_secs(240);
 const REQUEST: &[u8] = b"GET /health HTTP/1.0\r\n\r\n";
 
-/// A client that goes on requesting.
 pub struct Requests {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<RequestStats>,
 }
 
-/// What became of its requests.
+/// The results of its requests.
 #[derive(Clone, Debug, Default)]
 pub struct RequestStats {
-    /// Those that were answered.
     pub answered: usize,
-    /// Those that were not.
     pub failed: usize,
     /// The longest time without an answer.
     pub longest_gap: Duration,
@@ -44,7 +41,7 @@ pub struct RequestStats {
     pub events: Vec<String>,
 }
 
-/// The most events that are told.
+/// The most events that are listed.
 const EVENTS: usize = 40;
 
 impl RequestStats {
@@ -70,9 +67,6 @@ impl fmt::Display for RequestStats {
 
 impl Requests {
     /// Begins, from inside a network namespace: the page has answered [`STEADY`] times in a row before this returns.
-    ///
-    /// # Panics
-    /// It has not within [`COMING`].
     pub fn start(namespace: PathBuf, page: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -120,9 +114,6 @@ impl Requests {
     }
 
     /// Ends, and says what became of the requests.
-    ///
-    /// # Panics
-    /// None was answered.
     pub fn end(self) -> RequestStats {
         self.stop.store(true, Ordering::Relaxed);
         let figures = self.thread.join().expect("the client's thread");
@@ -132,9 +123,6 @@ impl Requests {
 }
 
 /// Requests a page from inside a network namespace while something is done, and says what became of the requests by `reached`.
-///
-/// # Panics
-/// As [`Requests::start`] and [`Requests::end`], or what is done does.
 pub fn while_requested_in(
     namespace: PathBuf,
     page: SocketAddr,
@@ -151,9 +139,6 @@ pub fn while_requested_in(
 }
 
 /// The same in a scenario's lab.
-///
-/// # Panics
-/// As there.
 pub fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: impl FnOnce()) -> RequestStats {
     while_requested_in(scenario.lab().network_namespace(), page, what, |said| scenario.reached(said), act)
 }
@@ -167,7 +152,7 @@ fn device_of(page: SocketAddr) -> String {
     own.and_then(|line| line.get(3).map(|mac| (*mac).to_owned())).unwrap_or_else(|| "no device".to_owned())
 }
 
-/// Whether the page says that all is well. An error says how far the request came.
+/// Whether the page answers with status 200. An error says how far the request came.
 fn requested(page: SocketAddr) -> anyhow::Result<bool> {
     let mut stream = TcpStream::connect_timeout(&page, LIMIT).context("connecting")?;
     stream.set_read_timeout(Some(LIMIT))?;

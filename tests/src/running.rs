@@ -1,4 +1,4 @@
-//! A command that goes on beside a scenario, and ends with it at the latest.
+//! A command that runs during a scenario, and ends with it at the latest.
 
 use std::process::{Child, Output};
 use std::time::{Duration, Instant};
@@ -15,9 +15,6 @@ impl Running {
     }
 
     /// Waits for its end: what it has printed, and how long it took.
-    ///
-    /// # Panics
-    /// It cannot be waited for.
     pub(crate) fn ends(mut self) -> (Output, Duration) {
         let child = self.child.take().expect("a command that goes on");
         let output = child.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));

@@ -28,15 +28,12 @@ pub fn members(listed: &str) -> Vec<String> {
     members
 }
 
-/// What etcdctl prints in a VM, asking the member there.
-///
-/// # Panics
-/// It fails.
+/// The output of etcdctl in a VM, from the member there.
 pub fn etcdctl(scenario: &Scenario, vm: &str, arguments: &[&str]) -> String {
     scenario.inside(vm, &[&ETCDCTL, arguments].concat())
 }
 
-/// What a node's own member says of itself: its identity, and the leader's.
+/// The status of a node's member: its identity, and the leader's.
 fn status(scenario: &Scenario, node: &str) -> anyhow::Result<(u64, u64)> {
     let asked = [&ETCDCTL[..], &["endpoint", "status", "--write-out=json"]].concat();
     let said: Value = serde_json::from_str(&scenario.lab().run_inside(node, &asked, MOMENT)?)?;
@@ -54,9 +51,6 @@ pub fn leader(scenario: &Scenario) -> &'static str {
 }
 
 /// Makes a node's member the leader.
-///
-/// # Panics
-/// It does not become it.
 pub fn lead(scenario: &Scenario, node: &str) {
     scenario.wait(&format!("{node} to lead etcd"), MOMENT, || {
         let (own, leader_now) = status(scenario, node)?;
@@ -74,7 +68,7 @@ impl Scenario {
         members(&etcdctl(self, vm, &["member", "list"]))
     }
 
-    /// What a VM's node must keep through any swap: machine ID, certificates, host keys, etcd's members.
+    /// The data that a VM's node must keep through any swap: machine ID, certificates, host keys, etcd's members.
     pub fn kept(&self, vm: &str) -> (String, Vec<String>) {
         (self.inside(vm, &["sh", "-ec", KEPT]), self.etcd_members(vm))
     }

@@ -1,5 +1,5 @@
-//! A tenant beside a scenario's control cluster, driven by the operator's command, and a workload that is requested from
-//! outside while its workers come and go.
+//! A tenant of a scenario's control cluster, driven by the operator's command. A workload is requested from outside
+//! while the tenant's workers come and go.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::scenario::{FORMING, MOMENT, Scenario, Setting};
 use crate::server::{self, SERVICE};
 use crate::tenant_command::{begin, command};
 
-/// A control cluster of one node, which tenants are made beside.
+/// A control cluster of one node, for tenants.
 pub fn control(setting: &Setting) -> Scenario {
     let scenario = Scenario::prepare(setting);
     scenario.power_on(&["cp1"]);
@@ -25,7 +25,6 @@ pub fn control(setting: &Setting) -> Scenario {
     scenario
 }
 
-/// A tenant's commands.
 pub struct Tenant<'a> {
     scenario: &'a Scenario,
 }
@@ -36,10 +35,7 @@ impl<'a> Tenant<'a> {
         Self { scenario }
     }
 
-    /// `kaas lab tenant VERB`, and what it prints: one JSON object.
-    ///
-    /// # Panics
-    /// It ends with another status than `expected`, or prints something else.
+    /// Runs `kaas lab tenant VERB` and returns its output, one JSON object. Its exit status must be `expected`.
     pub fn gives(&self, arguments: &[&str], expected: i32) -> Value {
         let started = Instant::now();
         let output = command(arguments, self.scenario.lab().name());
@@ -57,9 +53,6 @@ impl<'a> Tenant<'a> {
     }
 
     /// The same of one that ends well.
-    ///
-    /// # Panics
-    /// It does not.
     pub fn run(&self, arguments: &[&str]) -> Value {
         self.gives(arguments, 0)
     }
@@ -71,17 +64,11 @@ impl<'a> Tenant<'a> {
     }
 
     /// A new join token of the cluster, for a node of this name.
-    ///
-    /// # Panics
-    /// The API does not take it.
     pub fn token(&self, node: &str) -> Token {
         self.token_until(node, |token| token)
     }
 
     /// The same of one whose time is over.
-    ///
-    /// # Panics
-    /// The API does not take it.
     pub fn expired_token(&self, node: &str) -> Token {
         self.token_until(node, |token| Token { expires: now() - 60, ..token })
     }
@@ -93,9 +80,6 @@ impl<'a> Tenant<'a> {
     }
 
     /// Why it is refused.
-    ///
-    /// # Panics
-    /// It is not.
     pub fn refuses(&self, arguments: &[&str]) -> String {
         let output = command(arguments, self.scenario.lab().name());
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -104,9 +88,6 @@ impl<'a> Tenant<'a> {
     }
 
     /// The versions of the kubelets by node, as the cluster knows them.
-    ///
-    /// # Panics
-    /// The API does not answer.
     pub fn kubelets(&self) -> BTreeMap<String, String> {
         let both = "{.metadata.name} {.status.nodeInfo.kubeletVersion}";
         let said = self.scenario.kubectl(&[
@@ -121,9 +102,6 @@ impl<'a> Tenant<'a> {
     }
 
     /// The names of the workers that do their part.
-    ///
-    /// # Panics
-    /// The command fails.
     pub fn workers(&self) -> Vec<String> {
         let status = self.run(&["status"]);
         let workers = status["workers"].as_array().expect("a list of workers").iter();
@@ -132,18 +110,12 @@ impl<'a> Tenant<'a> {
     }
 
     /// How long a worker took to join, in seconds from its power-on.
-    ///
-    /// # Panics
-    /// It has not joined.
     pub fn joined_after(&self, worker: &str) -> u64 {
         let found = self.of_worker(worker);
         found["joined_seconds"].as_u64().unwrap_or_else(|| panic!("{worker} has not joined: {found}"))
     }
 
     /// The address that a worker is known by.
-    ///
-    /// # Panics
-    /// It has none.
     pub fn address(&self, worker: &str) -> Ipv4Addr {
         let found = self.of_worker(worker);
         let address = found["address"].as_str().and_then(|address| address.parse().ok());
@@ -151,9 +123,6 @@ impl<'a> Tenant<'a> {
     }
 
     /// The BIOS UUID of a worker's VM.
-    ///
-    /// # Panics
-    /// It has none.
     pub fn vm(&self, worker: &str) -> String {
         let found = self.of_worker(worker);
         found["vm"].as_str().unwrap_or_else(|| panic!("{worker} has no VM: {found}")).to_owned()
@@ -165,11 +134,8 @@ impl<'a> Tenant<'a> {
         workers.find(|one| one["name"] == worker).unwrap_or_else(|| panic!("no {worker} in {status}")).clone()
     }
 
-    /// What all processes of a worker, its pods' included, have in its memory (RSS), in MiB; pages that several share are
-    /// counted for each.
-    ///
-    /// # Panics
-    /// It cannot be entered.
+    /// The memory (RSS) of all processes of a worker, its pods' included, in MiB. Pages that several share are counted
+    /// for each.
     pub fn memory(&self, worker: &str) -> u64 {
         let said = self.scenario.inside(worker, &["sh", "-c", "grep -h ^VmRSS: /proc/[0-9]*/status || true"]);
         let kib = said.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
@@ -178,12 +144,9 @@ impl<'a> Tenant<'a> {
         mib
     }
 
-    /// Starts a server with two pods on two workers, which a budget keeps one of at least, and a service for it. Gives
-    /// where it is requested from outside: the service's own address where the image gives services any, or else a port of
-    /// the control node.
-    ///
-    /// # Panics
-    /// It does not come up.
+    /// Starts a server with two pods on two workers, one of which a budget keeps, and a service for it. Returns the
+    /// address for requests from outside: the service's own one if the image gives services any, or else a port of the
+    /// control-plane node.
     pub fn serves(&self) -> SocketAddr {
         let lab = self.scenario.lab();
         let control = &lab.plan().nodes[0];
@@ -210,9 +173,6 @@ impl<'a> Tenant<'a> {
     }
 
     /// Starts a pod with a local volume, and waits until it runs.
-    ///
-    /// # Panics
-    /// It does not come up.
     pub fn keeps(&self) {
         let lab = self.scenario.lab();
         let claim = json!({
@@ -238,9 +198,6 @@ impl<'a> Tenant<'a> {
     }
 
     /// The workers that pods of the server run on.
-    ///
-    /// # Errors
-    /// The API does not answer.
     pub fn served_by(&self) -> anyhow::Result<Vec<String>> {
         let said = self.scenario.lab().kubectl(&["get", "pods", "--selector=app=web", "--output=json"])?;
         let list: Value = serde_json::from_str(&said)?;
@@ -251,9 +208,6 @@ impl<'a> Tenant<'a> {
     }
 
     /// How many join tokens the cluster has.
-    ///
-    /// # Panics
-    /// The API does not answer.
     pub fn tokens(&self) -> usize {
         let client = self.client();
         let path = "/api/v1/namespaces/kube-system/secrets?fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken";
@@ -284,9 +238,6 @@ pub struct TenantCommand<'a> {
 
 impl TenantCommand<'_> {
     /// Waits for its end, and gives what it prints.
-    ///
-    /// # Panics
-    /// It does not end well.
     pub fn ends(self) -> Value {
         let (output, took) = self.running.ends();
         let said = told(&self.arguments, &output, 0);

@@ -7,10 +7,7 @@ use serde_json::Value;
 
 use crate::places::{kaas, named_ova};
 
-/// `kaas lab tenant up` beside a scenario's lab. Gives the tenant's lab, and what the command prints.
-///
-/// # Errors
-/// The command fails.
+/// `kaas lab tenant up` on a scenario's lab. Returns the tenant's lab, and the output.
 pub fn up(host: &Lab, name: &str, arguments: &[&str]) -> anyhow::Result<(Lab, Value)> {
     let ova = named_ova().display().to_string();
     let all = [&["up", "--beside", host.name(), "--ova", &ova], arguments].concat();
@@ -20,17 +17,11 @@ pub fn up(host: &Lab, name: &str, arguments: &[&str]) -> anyhow::Result<(Lab, Va
 }
 
 /// `kaas lab tenant VERB` on the tenant of this name.
-///
-/// # Panics
-/// It cannot be started.
 pub fn command(arguments: &[&str], name: &str) -> Output {
     given(arguments, name).output().unwrap_or_else(|error| panic!("starting kaas: {error}"))
 }
 
 /// The same, which goes on while something else is done.
-///
-/// # Panics
-/// It cannot be started.
 pub fn begin(arguments: &[&str], name: &str) -> Child {
     let mut command = given(arguments, name);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());

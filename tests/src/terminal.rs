@@ -1,5 +1,5 @@
-//! A scripted terminal: on a virtual machine's second serial port, or of a console in a system container. What a person
-//! sees there, and the keys that they press.
+//! A scripted terminal: on a virtual machine's second serial port, or of a console in a system container. It has the
+//! operator's view of the screen, and presses keys.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -22,9 +22,7 @@ const FIRST: usize = 2;
 
 /// Keys, as a VT220 sends them.
 pub mod key {
-    /// Enter.
     pub const ENTER: &str = "\r";
-    /// Escape.
     pub const ESCAPE: &str = "\x1b";
     /// The cursor one line down.
     pub const DOWN: &str = "\x1b[B";
@@ -34,7 +32,7 @@ pub mod key {
     pub const CLEAR: &str = "\x15";
     /// Saves a form.
     pub const SAVE: &str = "\x13";
-    /// Draws everything anew.
+    /// Draws everything again.
     pub const REDRAW: &str = "\x0c";
 }
 
@@ -50,19 +48,13 @@ pub struct Terminal<'a> {
 
 impl<'a> Terminal<'a> {
     /// Connects to the port of a VM that is on.
-    ///
-    /// # Panics
-    /// The port cannot be reached.
     pub fn connect(scenario: &'a Scenario, vm: &str) -> Self {
         let path = scenario.lab().terminal(vm);
         let stream = UnixStream::connect(&path).with_context(|| format!("connecting to {}", path.display())).unwrap();
         Self::of(scenario, stream, None)
     }
 
-    /// Starts a console in a system container that is on: it has no terminal of its own.
-    ///
-    /// # Panics
-    /// It cannot be started.
+    /// Starts a console in a system container that is on, which has no terminal.
     pub fn inside(scenario: &'a Scenario, vm: &str) -> Self {
         let pty = openpty(&Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 }, None).unwrap();
         let slave = || Stdio::from(pty.slave.try_clone().unwrap());
@@ -85,7 +77,7 @@ impl<'a> Terminal<'a> {
     pub fn press(&mut self, keys: &[&str]) {
         for key in keys {
             self.stream.write_all(key.as_bytes()).unwrap();
-            // An escape is a key of its own only if nothing follows at once.
+            // An escape is a separate key only if nothing follows at once.
             self.listen();
         }
     }
@@ -118,9 +110,6 @@ impl<'a> Terminal<'a> {
     }
 
     /// Opens the menu's entry with this title; the menu must be shown.
-    ///
-    /// # Panics
-    /// The menu has none.
     pub fn choose(&mut self, title: &str) {
         let text = self.text();
         let place = text.lines().skip(FIRST).position(|line| line.trim() == title);
@@ -130,10 +119,7 @@ impl<'a> Terminal<'a> {
         self.press(&[key::ENTER]);
     }
 
-    /// Opens the node's form by its menu, which nothing protects; words of the form are shown then.
-    ///
-    /// # Panics
-    /// It does not come up in time.
+    /// Opens the node's form from its menu, which has no protection, and waits for these words of the form.
     pub fn opens_the_form(&mut self, words: &str, limit: Duration) {
         self.press(&[key::ENTER]);
         self.shows("Enter: open", limit);
@@ -142,13 +128,13 @@ impl<'a> Terminal<'a> {
         self.print("the form");
     }
 
-    /// What is on the screen, line by line, without blanks at the ends.
+    /// The lines on the screen, without blanks at the ends.
     pub fn text(&self) -> String {
         let lines: Vec<String> = self.screen.screen().rows(0, COLUMNS).map(|line| line.trim_end().to_owned()).collect();
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// Prints the screen for whoever reads the scenario's output.
+    /// Prints the screen for readers of the scenario's output.
     pub fn print(&self, what: &str) {
         println!("--- {what}\n{}\n---", self.text());
     }

@@ -16,39 +16,33 @@ use crate::scenario::{MOMENT, Scenario};
 /// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
 pub const SWAPPING: Duration = Duration::from_secs(1200);
 
-/// How long an emulated node may take to be found good, in seconds. The node takes 330 s if it has two processors alone. While
-/// another scenario ran, it took longer than the default of 900 s.
+/// How long an emulated node may take to become healthy, in seconds. The node takes 330 s if it has two processors
+/// alone. While another scenario ran, it took longer than the default of 900 s.
 const EMULATED_GATE: &str = "2400";
 
-/// The exit status of a command that waits for something or somebody (docs/upgrade.md).
+/// The exit status of a command that waits (docs/upgrade.md).
 const PAUSED: i32 = 3;
 
-/// An upgrade of the control nodes of a scenario's cluster to an OVA.
+/// An upgrade of the control-plane nodes of a scenario's cluster to an OVA.
 pub struct Upgrade<'a> {
     scenario: &'a Scenario,
     ova: PathBuf,
 }
 
 impl<'a> Upgrade<'a> {
-    /// Waits until every node was found good: what an upgrade begins from.
-    ///
-    /// # Panics
-    /// They are not, or there is no OVA.
+    /// As [`Self::to`], for the OVA under test.
     pub fn of(scenario: &'a Scenario) -> Self {
         Self::to(scenario, scenario.lab().find_ova(&named_ova()).unwrap_or_else(|error| panic!("{error:#}")))
     }
 
-    /// The same to another OVA.
-    ///
-    /// # Panics
-    /// The nodes are not found good.
+    /// An upgrade to this OVA, once every node is healthy.
     pub fn to(scenario: &'a Scenario, ova: PathBuf) -> Self {
         let upgrade = Self { scenario, ova };
         upgrade.wait_until_healthy();
         upgrade
     }
 
-    /// Waits until every boot was found good.
+    /// Waits until every boot counts as healthy.
     pub fn wait_until_healthy(&self) {
         let limit = self.patiently(MOMENT);
         for node in self.nodes() {
@@ -59,7 +53,7 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// `kaas upgrade VERB`; plan and apply are told the OVA.
+    /// `kaas upgrade VERB`. Plan and apply get the OVA.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(kaas());
         command.arg("upgrade").args(arguments).args(["--lab", self.scenario.lab().name()]);
@@ -72,10 +66,6 @@ impl<'a> Upgrade<'a> {
         command
     }
 
-    /// What it prints.
-    ///
-    /// # Panics
-    /// It fails.
     pub fn run(&self, arguments: &[&str]) -> String {
         let started = Instant::now();
         let (said, failed, success) = self.ended(arguments);
@@ -85,9 +75,6 @@ impl<'a> Upgrade<'a> {
     }
 
     /// How it is refused, or what it says of its failure.
-    ///
-    /// # Panics
-    /// It succeeds.
     pub fn fails(&self, arguments: &[&str]) -> String {
         let (said, failed, success) = self.ended(arguments);
         assert!(!success, "kaas upgrade {} did not fail: {said}", arguments.join(" "));
@@ -95,9 +82,6 @@ impl<'a> Upgrade<'a> {
     }
 
     /// For what it waits.
-    ///
-    /// # Panics
-    /// It does not end with the status of an upgrade that is paused.
     pub fn pauses(&self, arguments: &[&str]) -> String {
         let (said, why, status) = self.ended_with(arguments);
         assert_eq!(status, Some(PAUSED), "kaas upgrade {}: {why}\n{said}", arguments.join(" "));
@@ -116,9 +100,6 @@ impl<'a> Upgrade<'a> {
     }
 
     /// Begins it; what it says is collected.
-    ///
-    /// # Panics
-    /// It cannot be started.
     pub fn begin(&self, arguments: &[&str]) -> Child {
         let begun = self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         begun.unwrap_or_else(|error| panic!("starting kaas: {error}"))
@@ -126,9 +107,6 @@ impl<'a> Upgrade<'a> {
 
     /// Gives a command and kills it after so many further entries of its journal. Says whether it was
     /// still at work then.
-    ///
-    /// # Panics
-    /// It fails before.
     pub fn killed(&self, arguments: &[&str], further: usize) -> bool {
         let journal = self.scenario.lab().upgrades();
         let before = entries(&journal);
@@ -153,9 +131,6 @@ impl<'a> Upgrade<'a> {
     }
 
     /// Waits until the commands until now have written so many entries of the journal.
-    ///
-    /// # Panics
-    /// They do not.
     pub fn has_written(&self, count: usize) {
         let journal = self.scenario.lab().upgrades();
         let written = until("entries of the journal", self.patiently(SWAPPING), || Ok(entries(&journal) >= count));
@@ -163,17 +138,11 @@ impl<'a> Upgrade<'a> {
     }
 
     /// The journals of all holds, by the numbers of the holds.
-    ///
-    /// # Panics
-    /// They cannot be read.
     pub fn journals(&self) -> BTreeMap<String, String> {
         journals(&self.scenario.lab().upgrades())
     }
 
     /// The nodes in the order in which they are swapped.
-    ///
-    /// # Panics
-    /// There is no upgrade.
     pub fn order(&self) -> Vec<String> {
         let status: Value = serde_json::from_str(&self.run(&["status", "--output", "json"])).expect("a status");
         let nodes = status["plan"]["nodes"].as_array().expect("a plan with nodes");
@@ -181,9 +150,6 @@ impl<'a> Upgrade<'a> {
     }
 
     /// `kaas adopt`, confirmed.
-    ///
-    /// # Panics
-    /// It fails.
     pub fn adopt(&self) {
         let mut adopt = Command::new(kaas());
         adopt.args(["adopt", "--yes", "--lab", self.scenario.lab().name()]);
@@ -193,7 +159,7 @@ impl<'a> Upgrade<'a> {
         self.scenario.reached(said.trim());
     }
 
-    /// What all nodes must keep through any swap.
+    /// The data that all nodes must keep through any swap.
     pub fn kept(&self) -> BTreeMap<String, (String, Vec<String>)> {
         let of = |node: &str| (node.to_owned(), self.scenario.kept(&self.scenario.vm_of(node)));
         self.nodes().into_iter().map(of).collect()
@@ -235,9 +201,6 @@ impl<'a> Upgrade<'a> {
 }
 
 /// The journals of all holds below a directory, by the numbers of the holds.
-///
-/// # Panics
-/// They cannot be read.
 pub fn journals(upgrades: &Path) -> BTreeMap<String, String> {
     let holds = fs::read_dir(upgrades).expect("the directory of the holds").flatten();
     let read = |hold: fs::DirEntry| {
@@ -262,8 +225,8 @@ fn is_journal(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("journal-"))
 }
 
-/// Entries of the journal of the last command that has one: the numbers of holds have leading zeros. Its first file
-/// has a line of its own before the entries.
+/// The number of entries in the journal of the last command that has one: the numbers of leases have leading zeros. The
+/// first file has a separate line before the entries.
 pub fn entries(upgrades: &Path) -> usize {
     let holds = fs::read_dir(upgrades).into_iter().flatten().flatten();
     let last = holds.map(|hold| hold.path()).filter(|hold| hold.join("journal.jsonl").exists()).max();

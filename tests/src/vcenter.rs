@@ -1,4 +1,4 @@
-//! A vCenter to test against whose machines have bodies, as a person has one: `kaas lab vcenter`, and govc beside it.
+//! A vCenter for scenarios, whose machines have bodies: `kaas lab vcenter`, and govc.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,10 +23,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts it. What an interrupted run left behind is removed first.
-    ///
-    /// # Panics
-    /// It does not start.
+    /// Starts it. First removes the rest of an interrupted run.
     pub fn up(name: &'static str) -> Self {
         let vcenter = lab_names::begin_vcenter(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
         let site = Self { name, vcenter, started: Instant::now() };
@@ -35,7 +32,6 @@ impl Site {
         site
     }
 
-    /// What it is.
     pub fn opened(&self) -> VCenter {
         let opened = state_directory().and_then(|state| VCenter::open(&state, &self.vcenter));
         opened.unwrap_or_else(|error| panic!("{error:#}"))
@@ -46,10 +42,7 @@ impl Site {
         println!("{} {:>4} s  {what}", self.name, self.started.elapsed().as_secs());
     }
 
-    /// What `kaas lab vcenter VERB` prints.
-    ///
-    /// # Panics
-    /// It fails.
+    /// Runs `kaas lab vcenter VERB` and returns its output.
     pub fn kaas(&self, verb: &str, arguments: &[&str]) -> String {
         self.try_kaas(verb, arguments).unwrap_or_else(|error| panic!("{error:#}"))
     }
@@ -60,9 +53,6 @@ impl Site {
     }
 
     /// Host and port of its API, on this machine's loopback interface and on that of the machines' network.
-    ///
-    /// # Panics
-    /// It does not run.
     pub fn address(&self) -> String {
         let running = self.opened().running().ok().flatten().expect("the vCenter runs");
         let rest = running.url.trim_start_matches("https://");
@@ -70,9 +60,6 @@ impl Site {
     }
 
     /// Host and port of its API for its machines, and the thumbprint that they trust it by.
-    ///
-    /// # Panics
-    /// It does not run.
     pub fn address_for_machines(&self) -> (String, String) {
         let running = self.opened().running().ok().flatten().expect("the vCenter runs");
         let url = running.url_for_machines();
@@ -80,10 +67,7 @@ impl Site {
         (address, running.thumbprint)
     }
 
-    /// What somebody else does or sees there, who may do everything.
-    ///
-    /// # Errors
-    /// What they are refused.
+    /// Runs an action of another client there, with all privileges.
     pub fn vsphere<T>(&self, act: impl AsyncFnOnce(&vsphere::Client) -> vsphere::Result<T>) -> vsphere::Result<T> {
         let opened = self.opened();
         let password = fs::read_to_string(opened.password_file()).expect("the vCenter's password");
@@ -104,9 +88,6 @@ impl Site {
     }
 
     /// Asks something of its control endpoint (`tests/vcenter/bed/control.go` has what there is), in JSON.
-    ///
-    /// # Panics
-    /// It does not answer, or refuses.
     pub fn control(&self, asked: &str, body: &Value) {
         let running = self.opened().running().ok().flatten().expect("the vCenter runs");
         let (address, body) = (running.control.trim_start_matches("http://"), body.to_string());
@@ -125,9 +106,6 @@ impl Site {
     }
 
     /// The files of all datastores, by their datastore paths, in order.
-    ///
-    /// # Panics
-    /// They cannot be listed.
     pub fn files(&self) -> Vec<String> {
         let datastores = self.opened().datastores();
         let listed = WalkDir::new(&datastores).sort_by_file_name().into_iter();
@@ -141,10 +119,7 @@ impl Site {
         files.map(|entry| named(entry).expect("a file of a datastore is below one")).collect()
     }
 
-    /// What govc prints, from this machine's own network.
-    ///
-    /// # Panics
-    /// It fails.
+    /// The output of govc, from this machine's own network.
     pub fn govc(&self, arguments: &[&str]) -> String {
         let opened = self.opened();
         let running = opened.running().ok().flatten().expect("the vCenter runs");
@@ -156,9 +131,6 @@ impl Site {
     }
 
     /// Imports an OVA as `govc import.ova` does, with these properties and its only network on this one.
-    ///
-    /// # Panics
-    /// It is refused.
     pub fn import(&self, name: &str, ova: &Path, (own, network): (&str, &str), properties: &[(&str, String)]) {
         let properties = properties.iter().map(|(key, value)| json!({"Key": key, "Value": value}));
         let options = json!({
@@ -179,14 +151,14 @@ impl Site {
         self.reached(&format!("{name} is imported"));
     }
 
-    /// What the inventory says of a machine.
+    /// The facts about a machine in the inventory.
     pub fn machine(&self, name: &str) -> Value {
         let said = self.govc(&["vm.info", "-json", "-e", name]);
         let all: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{said}: {error}"));
         all["virtualMachines"][0].clone()
     }
 
-    /// What a machine's guest has set in guestinfo, by the key with `guestinfo.`.
+    /// A value of guestinfo that a machine's guest has set, by the key with `guestinfo.`.
     pub fn guestinfo(&self, name: &str, key: &str) -> Option<String> {
         let machine = self.machine(name);
         let options = machine["config"]["extraConfig"].as_array()?.iter();
@@ -194,18 +166,12 @@ impl Site {
         Some(found["value"].as_str()?.to_owned())
     }
 
-    /// What a program inside a machine prints.
-    ///
-    /// # Panics
-    /// It fails.
+    /// The output of a program inside a machine.
     pub fn inside(&self, machine: &str, arguments: &[&str]) -> String {
         self.kaas("exec", &[&[machine, "--"], arguments].concat())
     }
 
     /// The same, where failing means "not yet".
-    ///
-    /// # Errors
-    /// It fails.
     pub fn try_inside(&self, machine: &str, arguments: &[&str]) -> anyhow::Result<String> {
         self.try_kaas("exec", &[&[machine, "--"], arguments].concat())
     }
@@ -216,7 +182,7 @@ impl Site {
         self.reached(what);
     }
 
-    /// Waits for something to be had.
+    /// Waits until `look` returns something.
     pub fn obtain<T>(&self, what: &str, limit: Duration, look: impl FnMut() -> anyhow::Result<Option<T>>) -> T {
         let had = obtain(what, limit, look).unwrap_or_else(|error| panic!("{error:#}"));
         self.reached(what);
@@ -231,18 +197,12 @@ impl Site {
     }
 
     /// Ends it by `kaas lab vcenter down` while a machine runs there, of which nothing is left then.
-    ///
-    /// # Panics
-    /// Something is, or no machine runs.
     pub fn down(self) {
         assert!(!loop_devices_below(self.opened().directory()).is_empty(), "no machine is there that could be left");
         self.down_empty();
     }
 
     /// The same of one without machines.
-    ///
-    /// # Panics
-    /// Something is left.
     pub fn down_empty(self) {
         let opened = self.opened();
         let (network, directory, marks) = (opened.network_namespace(), opened.directory().to_owned(), opened.marks());

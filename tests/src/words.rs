@@ -124,10 +124,7 @@ fn stale(parts: &[Part], locked: &BTreeMap<&str, &str>) -> String {
     }
 }
 
-/// The lock for these parts. Without an old one, it has all parts with hits.
-///
-/// # Errors
-/// The hits of parts that the old lock does not have.
+/// The lock for these parts. Without an old one, it has all parts with hits. The error has the hits of other parts.
 fn renewed(parts: &[Part], lock: Option<&str>) -> Result<String, String> {
     let refused = lock.map(|lock| new_hits(parts, &locked(lock))).unwrap_or_default();
     if !refused.is_empty() {

@@ -74,7 +74,6 @@ impl<'a> Workload<'a> {
         self.scenario.kubectl(&pod)
     }
 
-    /// The node that the server's pod is on.
     pub fn node(&self) -> String {
         let pod = ["get", "pod", "--selector=app=web", "--output=jsonpath={.items[0].spec.nodeName}"];
         self.scenario.kubectl(&pod)

@@ -19,7 +19,6 @@ const PACE: Duration = Duration::from_millis(200);
 const HASTY_LIMIT: Duration = Duration::from_secs(3);
 const OBJECTS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A client that writes.
 pub struct Writer {
     client: Client,
     stop: Arc<AtomicBool>,
@@ -27,7 +26,7 @@ pub struct Writer {
     thread: JoinHandle<Figures>,
 }
 
-/// What became of its writes.
+/// The results of its writes.
 #[derive(Debug, Default)]
 pub struct Figures {
     /// Writes that were acknowledged.
@@ -57,9 +56,6 @@ impl Figures {
 
 impl Writer {
     /// Begins to write.
-    ///
-    /// # Panics
-    /// There is no kubeconfig.
     pub fn start(scenario: &Scenario) -> Self {
         let lab = scenario.lab();
         let kubeconfig = lab.kubeconfig().unwrap_or_else(|error| panic!("{error:#}"));
@@ -82,10 +78,7 @@ impl Writer {
         self.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// Ends it and checks that nothing acknowledged was lost.
-    ///
-    /// # Panics
-    /// Something was, or no write was acknowledged at all: that would prove nothing.
+    /// Ends it, and checks that nothing acknowledged was lost, and that anything was: no write would prove nothing.
     pub fn end(self) -> Figures {
         self.stop.store(true, Ordering::SeqCst);
         let figures = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

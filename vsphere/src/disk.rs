@@ -25,10 +25,7 @@ pub fn normal_uuid(text: &str) -> Option<String> {
 }
 
 impl Client {
-    /// The UUID in a disk's file, in the form of [`normal_uuid`].
-    ///
-    /// # Errors
-    /// When the file does not exist, or is locked.
+    /// The UUID in a disk's file, in the form of [`normal_uuid`]. Fails if the file is locked.
     pub async fn disk_uuid(&self, disk: DiskFile<'_>) -> Result<String> {
         let manager = self.service().manager("virtualDiskManager")?;
         let arguments = vec![Element::text("name", disk.path), Element::reference("datacenter", disk.datacenter)];

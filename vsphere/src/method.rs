@@ -51,7 +51,6 @@ pub struct Method {
     pub name: &'static str,
     /// Its effect.
     pub effect: Effect,
-    /// Its endpoint.
     pub(crate) endpoint: Endpoint,
 }
 

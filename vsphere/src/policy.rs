@@ -20,10 +20,7 @@ pub struct StoragePolicy {
 
 impl Client {
     /// All storage policies for VMs and disks that the account can see: those of the category `REQUIREMENT`. The others
-    /// belong to the storage itself.
-    ///
-    /// # Errors
-    /// When they cannot be read, which requires `StorageProfile.View` at the root of the inventory.
+    /// belong to the storage itself. Reading them requires `StorageProfile.View` at the root of the inventory.
     pub async fn storage_policies(&self) -> Result<Vec<StoragePolicy>> {
         // The only object of this endpoint with a fixed identifier.
         let instance = MoRef::new("PbmServiceInstance", "ServiceInstance");

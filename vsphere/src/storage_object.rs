@@ -51,19 +51,13 @@ impl Client {
         self.service().manager("vStorageObjectManager")
     }
 
-    /// A First Class Disk of a datastore.
-    ///
-    /// # Errors
-    /// `NotFound` if the datastore's catalogue does not have the identifier.
+    /// A First Class Disk of a datastore. `NotFound` if the datastore's catalogue does not have the identifier.
     pub async fn storage_object(&self, object: &str, datastore: &MoRef) -> Result<StorageObject> {
         let found = self.call(RETRIEVE_STORAGE_OBJECT, &self.objects()?, named(object, datastore, None)).await?;
         read(found.need("returnval")?)
     }
 
     /// A First Class Disk of this name. Reads the disks of the datastore one by one, and skips those that vCenter cannot read.
-    ///
-    /// # Errors
-    /// The catalogue cannot be read, or vCenter cannot answer now.
     pub async fn storage_object_named(&self, name: &str, datastore: &MoRef) -> Result<Option<StorageObject>> {
         let of = vec![Element::reference("datastore", datastore)];
         let listed = self.call(LIST_STORAGE_OBJECTS, &self.objects()?, of).await?;
@@ -99,27 +93,20 @@ impl Changes<'_> {
         read(&made.ok_or_else(|| Error::in_doubt(format!("making the disk {name}"), "vCenter does not name it"))?)
     }
 
-    /// Deletes a First Class Disk with its file.
-    ///
-    /// # Errors
-    /// `InvalidState` while it is attached to a VM; `NotFound`.
+    /// Deletes a First Class Disk with its file. `InvalidState` while it is attached to a VM; `NotFound`.
     pub async fn delete_storage_object(&self, object: &str, datastore: &MoRef) -> Result<()> {
         self.run(DELETE_STORAGE_OBJECT, &self.client.objects()?, named(object, datastore, None)).await.map(drop)
     }
 
-    /// Extends a First Class Disk to `mib` MiB.
-    ///
-    /// # Errors
-    /// `InvalidState` if its VM does not permit it; `InvalidArgument` if it is larger.
+    /// Extends a First Class Disk to `mib` MiB. `InvalidState` if its VM does not permit it; `InvalidArgument` if it is
+    /// larger.
     pub async fn extend_storage_object(&self, object: &str, datastore: &MoRef, mib: u64) -> Result<()> {
         let size = Some(Element::text("newCapacityInMB", mib));
         self.run(EXTEND_DISK, &self.client.objects()?, named(object, datastore, size)).await.map(drop)
     }
 
-    /// Creates a snapshot of a First Class Disk, and deletes it.
-    ///
-    /// # Errors
-    /// `InvalidState` if the disk allows no snapshot as it is attached now.
+    /// Creates a snapshot of a First Class Disk, and deletes it. `InvalidState` if the disk allows no snapshot as it is
+    /// attached now.
     pub async fn try_disk_snapshot(&self, object: &str, datastore: &MoRef) -> Result<()> {
         let (manager, words) = (self.client.objects()?, Some(Element::text("description", "deleted at once")));
         let made = self.run(SNAPSHOT_DISK, &manager, named(object, datastore, words)).await?;

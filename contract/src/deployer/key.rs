@@ -118,18 +118,12 @@ pub struct PrivateKey {
 
 impl PrivateKey {
     /// Draws a key.
-    ///
-    /// # Errors
-    /// [`Error::Random`].
     pub fn draw() -> Result<Self, Error> {
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new());
         Self::of_der(Zeroizing::new(document.map_err(|_| Error::Random)?.as_ref().to_vec()))
     }
 
     /// Reads a PKCS #8 key in PEM.
-    ///
-    /// # Errors
-    /// [`Error::NotPrivate`].
     pub fn of_pem(text: &str) -> Result<Self, Error> {
         let inside = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).ok_or(Error::NotPrivate)?.0;
         Self::of_der(base64(inside).map(Zeroizing::new).ok_or(Error::NotPrivate)?)
@@ -152,27 +146,17 @@ impl PrivateKey {
     }
 
     /// The public half.
-    ///
-    /// # Errors
-    /// [`Error::NotPrivate`] if the library gives none.
     pub fn public(&self) -> Result<PublicKey, Error> {
         PublicKey::of_point(self.pair.public_key().as_ref()).ok_or(Error::NotPrivate)
     }
 
     /// Makes digests. Without this key a guess cannot be checked against them.
-    ///
-    /// # Errors
-    /// [`Error::NotPrivate`] if the library does not give the key's number.
     pub fn digests(&self) -> Result<Digests, Error> {
         // The number is unique; the encoding of a key is not.
         let number: EcPrivateKeyBin<'_> = self.pair.private_key().as_be_bytes().map_err(|_| Error::NotPrivate)?;
         Ok(Digests::of(number.as_ref()))
     }
 
-    /// Signs a message.
-    ///
-    /// # Errors
-    /// [`Error::Random`].
     pub(super) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let signature = self.pair.sign(&SystemRandom::new(), message).map_err(|_| Error::Random)?;
         Ok(signature.as_ref().to_vec())

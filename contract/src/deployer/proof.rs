@@ -26,17 +26,11 @@ pub struct Session(Zeroizing<[u8; 32]>);
 
 impl Session {
     /// The session of either end.
-    ///
-    /// # Errors
-    /// As [`session::exporter`].
     pub fn of<D>(connection: &ConnectionCommon<D>) -> Result<Self, rustls::Error> {
         session::exporter(connection, LABEL).map(Self)
     }
 
     /// A deployer's request to a node of the cluster with this CA.
-    ///
-    /// # Errors
-    /// As [`PrivateKey::public`], and if there is no randomness.
     pub fn request(&self, key: &PrivateKey, authority: &Fingerprint) -> Result<Request, Error> {
         let fingerprint = key.public()?.fingerprint();
         let proof = key.sign(&self.transcript(authority, &fingerprint))?;

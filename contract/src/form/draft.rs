@@ -64,7 +64,6 @@ impl Draft {
     }
 }
 
-/// A field of [`Draft`].
 trait Field {
     fn read(form: &mut Form<'_>, key: &'static str) -> Self;
 }

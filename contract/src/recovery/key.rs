@@ -69,18 +69,12 @@ impl FromStr for PublicKey {
 
 impl PrivateKey {
     /// Draws a key.
-    ///
-    /// # Errors
-    /// [`Error::Seal`] if the random source fails.
     pub fn draw() -> Result<Self, Error> {
         let (_, private) = DH_KEM_X25519_HKDF_SHA256_AES_256.generate_key_pair().map_err(|_| Error::Seal)?;
         <[u8; 32]>::try_from(private.secret_bytes()).map(|key| Self(Zeroizing::new(key))).map_err(|_| Error::Seal)
     }
 
     /// Reads a PKCS #8 key in PEM.
-    ///
-    /// # Errors
-    /// [`Error::NotPrivate`].
     pub fn of_pem(text: &str) -> Result<Self, Error> {
         let inside = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).ok_or(Error::NotPrivate)?.0;
         let der = base64(inside).map(Zeroizing::new).ok_or(Error::NotPrivate)?;
@@ -96,9 +90,6 @@ impl PrivateKey {
     }
 
     /// The public half.
-    ///
-    /// # Errors
-    /// [`Error::NotPrivate`] if the library refuses it.
     pub fn public(&self) -> Result<PublicKey, Error> {
         let key = agreement::PrivateKey::from_private_key(&X25519, &self.0[..]).map_err(|_| Error::NotPrivate)?;
         let public = key.compute_public_key().map_err(|_| Error::NotPrivate)?;

@@ -25,9 +25,6 @@ pub struct Sealed {
 
 impl Sealed {
     /// Seals keys.
-    ///
-    /// # Errors
-    /// [`Error::Seal`].
     pub fn new(to: &PublicKey, keys: &Keys) -> Result<Self, Error> {
         let text = Zeroizing::new(serde_json::to_vec(keys).map_err(|_| Error::Seal)?);
         let recipient = HpkePublicKey(to.bytes().to_vec());
@@ -42,9 +39,6 @@ impl Sealed {
     }
 
     /// Opens the keys.
-    ///
-    /// # Errors
-    /// [`Error::OtherKey`], or [`Error::Damaged`].
     pub fn open(&self, key: &PrivateKey) -> Result<Keys, Error> {
         if self.to != key.public()?.fingerprint() {
             return Err(Error::OtherKey);

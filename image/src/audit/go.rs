@@ -15,7 +15,6 @@ use crate::component::toolchain::Toolchain;
 use crate::go_program::{GoProgram, Module};
 use crate::progress::Progress;
 
-/// The module of the database.
 const DATABASE: &str = "golang.org/x/vulndb";
 /// The age from which a database counts as old.
 const OLD_DAYS: u64 = 45;

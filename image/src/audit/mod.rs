@@ -21,16 +21,12 @@ use crate::progress::Progress;
 use crate::{go_program, spec, tools};
 use judged::Judgement;
 
-/// Whether an advisory is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Status {
-    /// It concerns the image, and no judgement accepts that.
     #[default]
     Unjudged,
-    /// The judgement that accepted it has expired.
     Expired,
-    /// A judgement accepts it.
     Judged,
 }
 
@@ -52,7 +48,6 @@ pub struct Row {
     pub text: String,
 }
 
-/// The result of an audit.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// Parts that were checked, each with the state of its source.
@@ -76,7 +71,6 @@ impl Report {
         self.rows.sort();
     }
 
-    /// How many rows have this status.
     pub fn count(&self, status: Status) -> usize {
         self.rows.iter().filter(|row| row.status == status).count()
     }

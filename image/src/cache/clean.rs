@@ -53,7 +53,6 @@ fn is_machine(name: &str) -> bool {
     name.split('-').count() == 3 && process.parse::<u32>().is_ok()
 }
 
-/// The result of [`Cache::clean`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Number of removed results by stage, and of removed entries by directory.
@@ -85,10 +84,8 @@ impl Cleaned {
 
 impl Cache {
     /// Removes every result, every package and every other growing entry that no build has used for `unused`. Entries
-    /// in use stay, and so do all other files in the cache, such as Cargo's builds and the lab's unpacked OVAs.
-    ///
-    /// # Errors
-    /// When the entries in use are unknown, the cache is not readable, or an entry cannot be removed.
+    /// in use stay, and so do all other files in the cache, such as Cargo's builds and the lab's unpacked OVAs. Fails
+    /// if the entries in use are unknown.
     pub fn clean(&self, unused: Duration) -> Result<Cleaned> {
         let spared = self.spared()?;
         let mut cleaned = Cleaned::default();

@@ -13,7 +13,6 @@ use anyhow::{Context, Result};
 use super::{Cache, Discarded, age, failed, is_directory, touch};
 use crate::caller;
 
-/// Its directory in the cache.
 pub(super) const GO: &str = "go-build";
 
 /// ID of this boot (random(4)). Each boot has another one.
@@ -84,7 +83,6 @@ impl Cache {
         }
     }
 
-    /// The lock file next to a compiler's directory.
     pub(super) fn lock_beside(&self, name: &str) -> Result<File> {
         let path = self.root.join(format!("{name}.lock"));
         let lock = File::options().create(true).read(true).append(true).open(&path);

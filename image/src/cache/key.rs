@@ -71,9 +71,6 @@ impl Key {
     }
 
     /// Checks that the input files and directories have not changed.
-    ///
-    /// # Errors
-    /// When an input has changed, is missing, or cannot be read.
     pub fn check(&self) -> Result<()> {
         for input in &self.inputs {
             let now = Input::read(&input.path, input.is_directory);
@@ -117,7 +114,6 @@ impl KeyBuilder {
         Self { parts: self.parts.text(name, value), ..self }
     }
 
-    /// Adds the key of a stage whose result is an input.
     pub fn key(self, name: &str, key: &Key) -> Self {
         self.text(name, &key.digest)
     }

@@ -24,11 +24,9 @@ pub use compiled::Compiled;
 pub use key::{Key, KeyBuilder, Parts, file_digest, hex, is_executable};
 pub use stages::Stage;
 
-/// Directory of the distribution's packages.
 const PACKAGES: &str = "packages";
 /// Up to this number of files, each is synced alone.
 const FEW: usize = 200;
-/// The lock file of a directory.
 const LOCK: &str = ".lock";
 
 /// Lists results, or directories in them, that are in use outside builds.
@@ -38,7 +36,6 @@ pub type Used = fn() -> Result<Vec<PathBuf>>;
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
-    /// Lists further results in use.
     used: Used,
     /// Shared locks on the results in use.
     in_use: Arc<Mutex<Vec<File>>>,
@@ -46,10 +43,7 @@ pub struct Cache {
 
 impl Cache {
     /// The user's cache: `kaas` in `$XDG_CACHE_HOME` or `~/.cache`. Removes temporary files of interrupted builds.
-    /// Never removes what `used` lists: labs use tools trees outside builds.
-    ///
-    /// # Errors
-    /// When neither variable is set, or the directory cannot be created.
+    /// Never removes what `used` lists: labs use tools trees outside builds. Fails if neither variable is set.
     pub fn of_user(used: Used) -> Result<Self> {
         let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
             Some(base) => PathBuf::from(base),
@@ -160,7 +154,6 @@ impl Cache {
         })
     }
 
-    /// Whether the cache has a result for `key`.
     pub fn has(&self, key: &Key) -> bool {
         self.root.join(key.stage().name).join(key.as_str()).is_dir()
     }
@@ -384,13 +377,10 @@ impl Drop for Work {
     }
 }
 
-/// The result of a removal.
 enum Discarded {
-    /// It was moved away.
     Out(PendingRemoval),
     /// It is missing: another process has removed it.
     Vanished,
-    /// It is in use.
     InUse,
 }
 

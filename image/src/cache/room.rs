@@ -13,10 +13,7 @@ const IMAGE: u64 = 4 << 30;
 const COMPONENT: u64 = 1280 << 20;
 
 impl Cache {
-    /// Checks the free space for a build that compiles this number of components with Go.
-    ///
-    /// # Errors
-    /// When the space is too small or unknown.
+    /// Checks the free space for a build that compiles this number of components with Go. Fails if it is unknown.
     pub fn ask_for_room(&self, components: usize) -> Result<()> {
         if components == 0 {
             return Ok(());

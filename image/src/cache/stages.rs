@@ -1,7 +1,6 @@
 //! The list of the build's stages. The type [`Stage`] has no others. A key begins with the listed sources, so that no
 //! source is forgotten. Cleaning and pruning touch the directories of this list only.
 
-/// A stage of the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Name of the stage and of its directory.

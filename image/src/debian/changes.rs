@@ -10,9 +10,7 @@ use super::lock::{Lock, Package};
 /// The differences between two locks of a package set, each list sorted by name. The kernel counts as a package.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
-    /// Packages that are only in the new lock.
     pub added: Vec<PackageVersion>,
-    /// Packages that are only in the former lock.
     pub removed: Vec<PackageVersion>,
     /// Packages with another version, or the same version with another content.
     pub changed: Vec<ChangedPackage>,
@@ -24,13 +22,10 @@ pub struct PackageVersion {
     pub version: String,
 }
 
-/// A package that has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangedPackage {
     pub name: String,
-    /// The former version.
     pub from: String,
-    /// The new version.
     pub to: String,
 }
 

@@ -15,7 +15,6 @@ use crate::progress::Progress;
 /// Number of files in one call of apt's downloader.
 const BATCH: usize = 40;
 
-/// Path of a downloaded package in the cache.
 pub fn cached(cache: &Cache, package: &Package) -> PathBuf {
     cache.packages().join(format!("{}.deb", package.sha256))
 }

@@ -36,7 +36,6 @@ impl Pocket {
 pub struct Package {
     pub name: String,
     pub version: String,
-    /// The part of the archive.
     pub pocket: Pocket,
     /// Path below the pocket's place on a mirror.
     pub path: String,
@@ -57,7 +56,6 @@ pub struct Index {
     pub sha256: String,
 }
 
-/// A locked package set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
@@ -65,7 +63,6 @@ pub struct Lock {
     pub suite: String,
     /// SHA-256 of the package set's request. It shows whether the lock fits its spec.
     pub request: String,
-    /// The state of the archive.
     pub indexes: Vec<Index>,
     pub packages: Vec<Package>,
     /// The kernel's package, which is unpacked but not installed.
@@ -79,10 +76,7 @@ impl Lock {
         spec.with_extension("lock")
     }
 
-    /// Reads the lock of a package set.
-    ///
-    /// # Errors
-    /// When the lock is missing, damaged, or for another `request`. The error names `kaas image lock` as the remedy.
+    /// Reads the lock of a package set. An error, also for another `request`, names `kaas image lock` as the remedy.
     pub fn read(path: &Path, request: &str, spec: &Path) -> Result<Self> {
         let text = fs::read_to_string(path);
         let text = text.with_context(|| format!("reading {}: {}", path.display(), advice(spec)))?;
@@ -99,9 +93,6 @@ impl Lock {
     }
 
     /// Reads the lock to renew, whatever its request. `None` if it does not exist.
-    ///
-    /// # Errors
-    /// When it is not readable or invalid.
     pub fn read_former(path: &Path) -> Result<Option<Self>> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -116,9 +107,6 @@ impl Lock {
 
     /// Refuses a renewed lock from an index of the archive that is older than this lock's. Signatures of old indexes
     /// stay valid, so an attacker could withhold fixes with them. `path` is this lock's.
-    ///
-    /// # Errors
-    /// When one of the indexes is older.
     pub fn refuse_older(&self, renewed: &Self, path: &Path) -> Result<()> {
         if self.suite != renewed.suite {
             return Ok(());
@@ -190,7 +178,6 @@ fn pocket_name(pocket: Pocket) -> &'static str {
     }
 }
 
-/// The remedy for a lock that does not fit.
 pub fn advice(spec: &Path) -> String {
     format!("run `kaas image lock {}`, with sudo if builds run with it", spec.display())
 }

@@ -30,10 +30,7 @@ struct Mirror {
 
 impl Mirrors {
     /// The mirrors of a source's address: the address itself, or those of the list that it names. `root` is the root
-    /// directory of the host.
-    ///
-    /// # Errors
-    /// When the list cannot be read, has no mirror, or is not on this host.
+    /// directory of the host. Fails if the list has no mirror, or is not on this host.
     pub fn of(address: &str, root: &Path) -> Result<Self> {
         let (transport, rest) = address.split_once(':').unwrap_or_default();
         let mirrors = match transport {

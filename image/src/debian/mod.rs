@@ -36,9 +36,6 @@ impl PackageSet {
     }
 
     /// Reads a document that has only a table `[debian]`.
-    ///
-    /// # Errors
-    /// [`Mistakes`] with all errors.
     pub fn read_bare(file: &Path, text: &str) -> Result<Self, Mistakes> {
         Document::new(file, text).read(|top| top.table("debian", Self::read))
     }

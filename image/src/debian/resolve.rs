@@ -15,10 +15,7 @@ use crate::cache::{Cache, Work, file_digest};
 use crate::process::Tool;
 use crate::progress::Progress;
 
-/// Resolves a package set against the current archive.
-///
-/// # Errors
-/// When apt cannot reach or trust the archive, or a package is missing.
+/// Resolves a package set against the current archive. Fails if apt cannot trust it, or a package is missing.
 pub fn resolve(set: &PackageSet, sources: &Sources, cache: &Cache, progress: &Progress) -> Result<Lock> {
     let archive = Archive::open(&set.suite, &Pocket::ALL, sources, cache, progress)?;
     archive.resolve(set, set.request(), None, progress)
@@ -66,10 +63,8 @@ impl Archive {
         self.indexed.kernel(name)
     }
 
-    /// Resolves a package set, or the packages that it adds to those in `below`, which keep their versions.
-    ///
-    /// # Errors
-    /// When a package is missing, or one of those below.
+    /// Resolves a package set, or the packages that it adds to those in `below`, which keep their versions. Fails if
+    /// one is missing.
     pub fn resolve(
         &self,
         set: &PackageSet,
@@ -240,11 +235,9 @@ struct Indexed {
     essential: BTreeSet<String>,
 }
 
-/// A package of the archive.
 struct Entry {
     package: Package,
     depends: String,
-    /// The name of its source package.
     source: String,
 }
 

@@ -14,9 +14,7 @@ use super::mirrors::{FileQuery, Mirrors};
 pub struct Settings {
     /// Mirror of the release and its updates.
     pub mirror: Option<String>,
-    /// Mirror of the security updates.
     pub security_mirror: Option<String>,
-    /// Keyring that verifies the archive's indexes.
     pub keyring: Option<PathBuf>,
 }
 
@@ -34,14 +32,11 @@ impl Settings {
     }
 }
 
-/// Mirrors and keyring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
     /// Mirrors of the release and its updates.
     pub main: Mirrors,
-    /// Mirrors of the security updates.
     pub security: Mirrors,
-    /// Keyring that verifies the archive's indexes.
     pub keyring: PathBuf,
 }
 
@@ -105,10 +100,8 @@ impl Sources {
         mirrors.map(|mirror| format!("{}/{}", copied(mirror).unwrap_or(mirror.to_owned()), package.path)).collect()
     }
 
-    /// Lines for a sources.list with pockets of `suite`, in the order of their use. Each has another mirror.
-    ///
-    /// # Errors
-    /// When no mirror has the indexes.
+    /// Lines for a sources.list with pockets of `suite`, in the order of their use. Each has another mirror. Fails if
+    /// none has the indexes.
     pub fn lists(&self, suite: &str, pockets: &[Pocket]) -> Result<Vec<String>> {
         let keyring = self.keyring.display();
         let mut of_pockets = Vec::new();

@@ -12,10 +12,7 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// The archive of a tree. `epoch` is the time of all files, in seconds since 1970.
-///
-/// # Errors
-/// When a file cannot be read or is too large.
+/// The archive of a tree. `epoch` is the time of all files, in seconds since 1970. Fails if a file is too large.
 pub fn archive(tree: &Tree, epoch: u64) -> Result<Vec<u8>> {
     let mut archive = Vec::new();
     let time = u32::try_from(epoch).context("a time after 2106")?;

@@ -20,7 +20,6 @@ pub use sources::{has, name};
 /// The package of the agent, which is in all images.
 const AGENT: &str = "agent";
 
-/// Our programs, built.
 #[derive(Clone, Debug)]
 pub struct OwnPrograms {
     place: PathBuf,
@@ -117,7 +116,6 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<OwnPrograms> {
     Ok(OwnPrograms { place, rust, cc })
 }
 
-/// The parts of a workspace to build.
 struct BuildTargets {
     /// The existing packages, which decide Cargo's features.
     packages: Vec<&'static str>,

@@ -1,5 +1,5 @@
-//! Cargo's settings. Cargo reads the settings of its working directory and of all directories above, of any owner,
-//! and runs programs that they name. So it starts in the root directory: only root's and the user's own settings
+//! Cargo's settings. Cargo reads the settings of its working directory and of all directories above, of any owner, and
+//! runs programs that they name. It therefore starts in the root directory: only root's and the user's own settings
 //! remain. Their meaning does not matter here.
 
 use std::collections::BTreeSet;
@@ -19,9 +19,6 @@ const TOOLCHAIN: &str = "RUSTUP_TOOLCHAIN";
 
 /// Makes a program start in the root directory, with the compiler version of the workspace, unless the user has set
 /// another.
-///
-/// # Errors
-/// When the workspace's file with the compiler's version cannot be read.
 pub fn start(program: Tool, workspace: &Path) -> Result<Tool> {
     let program = program.current_dir(START);
     let wanted = if std::env::var_os(TOOLCHAIN).is_some() { None } else { sources::toolchain(workspace)? };

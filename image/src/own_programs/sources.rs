@@ -19,10 +19,7 @@ pub fn name(package: &str) -> String {
 /// The file with rustup's choice of the compiler.
 const TOOLCHAIN: &str = "rust-toolchain.toml";
 
-/// Makes `place` an exact copy of the workspace's manifests and members.
-///
-/// # Errors
-/// When the workspace is not readable or the directory is not writable. Some files may already be new then.
+/// Makes `place` an exact copy of the workspace's manifests and members. After an error, some files may already be new.
 pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
     let mut wanted = BTreeSet::new();
     for file in ["Cargo.toml", "Cargo.lock"] {
@@ -57,9 +54,6 @@ pub fn lay_out(workspace: &Path, place: &Path) -> Result<()> {
 }
 
 /// The workspace's version of Rust, if it sets one.
-///
-/// # Errors
-/// When its file cannot be read or parsed.
 pub fn toolchain(workspace: &Path) -> Result<Option<String>> {
     let path = workspace.join(TOOLCHAIN);
     let text = match fs::read_to_string(&path) {
@@ -83,9 +77,6 @@ fn members(workspace: &Path) -> Result<Vec<String>> {
 
 /// The directories of the workspace's packages that `package` is built from: its own, and those of its dependencies,
 /// by name.
-///
-/// # Errors
-/// When a manifest cannot be read or parsed.
 pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
     let own = directories(workspace)?;
     let directory = |name: &str| own.get(name).map(String::as_str);
@@ -106,17 +97,11 @@ pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
 }
 
 /// Whether the workspace has one of [`PACKAGES`].
-///
-/// # Errors
-/// When the workspace's manifest cannot be read or parsed.
 pub fn is_there(workspace: &Path, package: &str) -> Result<bool> {
     Ok(PACKAGES.contains(&package) && directories(workspace)?.contains_key(package))
 }
 
 /// Whether the workspace has one of [`PACKAGES`], with the program of its [`name`].
-///
-/// # Errors
-/// When a manifest cannot be read or parsed.
 pub fn has(workspace: &Path, package: &str) -> Result<bool> {
     if !is_there(workspace, package)? {
         return Ok(false);

@@ -48,7 +48,6 @@ pub(super) fn upgrades_from(text: &str) -> Result<VersionReq, String> {
     VersionReq::parse(text).map_err(|_| format!("`{text}` names no versions: give them such as >=0.1.0, <1.0.0"))
 }
 
-/// One of several words.
 pub(super) fn one_of(text: &str, choices: &[&str]) -> Result<String, String> {
     if !choices.contains(&text) {
         return Err(none_of(text, choices));
@@ -56,7 +55,6 @@ pub(super) fn one_of(text: &str, choices: &[&str]) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A role for VMs of the image.
 pub(super) fn role(text: &str) -> Result<Role, String> {
     text.parse().map_err(|UnknownRole| none_of(text, &Role::ALL.map(Role::name)))
 }

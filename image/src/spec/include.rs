@@ -13,7 +13,6 @@ use anyhow::{Context, Result};
 use super::check;
 use crate::document::{Document, Mistakes};
 
-/// The texts of a spec.
 #[derive(Debug, Default)]
 pub struct Texts {
     texts: Vec<Text>,
@@ -78,7 +77,6 @@ impl Texts {
         Document::joined(self.texts.iter().map(|text| (text.file.as_path(), text.text.as_str())).collect())
     }
 
-    /// The files that are layers, the spec last.
     pub fn layers(&self) -> &[PathBuf] {
         &self.layers
     }

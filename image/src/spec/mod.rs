@@ -18,13 +18,10 @@ pub use variant::Variant;
 /// The definition of an image: a spec and its included files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// The file that it was read from.
     pub path: PathBuf,
     pub identity: Identity,
-    /// The packages of its root tree.
     pub packages: Packages,
     pub kernel: Kernel,
-    /// Its upstream components.
     pub components: Components,
     pub files: Files,
     pub disk: Disk,
@@ -54,19 +51,16 @@ pub struct Identity {
     pub description: String,
 }
 
-/// The packages of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packages {
     /// Debian's release, by code name.
     pub suite: String,
-    /// The package of the kernel, if there is one.
     pub kernel: Option<String>,
     /// The additional packages of each layer, the spec last. The lock of each is next to its file. Layers without
     /// packages are left out.
     pub layers: Vec<Layer>,
 }
 
-/// The kernel and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// Parameters in addition to those that find the root.
@@ -79,7 +73,6 @@ pub struct Kernel {
     pub leave_out: Vec<String>,
 }
 
-/// The upstream components and their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Components {
     /// The description of the components.
@@ -125,7 +118,6 @@ pub struct Files {
     pub set_id: Vec<String>,
     /// Programs that lose these bits: only root needs them, and root has the rights.
     pub clear_set_id: Vec<String>,
-    /// Directories that become mount points.
     pub mount_points: Vec<String>,
     /// Symbolic links, by path.
     pub links: Vec<(String, String)>,
@@ -162,15 +154,12 @@ pub struct Hardware {
     pub profiles: Vec<Profile>,
 }
 
-/// A size to choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     pub id: String,
     /// Its name in the import dialog.
     pub label: String,
-    /// Its intended use.
     pub description: String,
-    /// Virtual processors.
     pub cpus: u32,
     pub memory_mib: u64,
     /// Capacity of the data disk in bytes. `None` for VMs without a data disk.

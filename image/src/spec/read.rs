@@ -25,10 +25,7 @@ const LEAST_DATA: u64 = 4 * GIB;
 /// The largest disk of vSphere.
 const MOST_CAPACITY: u64 = 62 * 1024 * GIB;
 
-/// Reads a spec and the components it uses.
-///
-/// # Errors
-/// [`Mistakes`] with all errors in the files. Another error when one cannot be read.
+/// Reads a spec and the components it uses. All mistakes in the files are one error, [`Mistakes`].
 pub fn read(path: &Path) -> Result<(Spec, Vec<Component>)> {
     let texts = Texts::load(path)?;
     let mut components = Ok(Vec::new());
@@ -42,10 +39,7 @@ pub fn read(path: &Path) -> Result<(Spec, Vec<Component>)> {
     }
 }
 
-/// The packages of a spec, or of a file that specs include.
-///
-/// # Errors
-/// [`Mistakes`] in the parts about packages. Another error when a file cannot be read.
+/// The packages of a spec, or of a file that specs include. Mistakes in the parts about packages are [`Mistakes`].
 pub fn packages(path: &Path) -> Result<Packages> {
     let texts = Texts::load(path)?;
     let packages = texts.document().read(|top| {
@@ -212,7 +206,6 @@ fn files(table: &Table<'_, '_>) -> Option<Files> {
     })
 }
 
-/// The capacity of a disk.
 fn capacity(what: &str, least: u64, text: &str) -> Result<u64, String> {
     let size = check::size(text)?;
     if !(least..=MOST_CAPACITY).contains(&size) {

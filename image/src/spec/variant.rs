@@ -23,11 +23,8 @@ pub struct Variant {
 const AGENT_SOURCE: [&str; 4] = ["Cargo.toml", "Cargo.lock", "agent/Cargo.toml", "systemd/system"];
 
 impl Variant {
-    /// Changes the spec. `described` are the available components.
-    ///
-    /// # Errors
-    /// When the version is invalid, a Kubernetes component does not exist, or the tree has no agent. The spec is
-    /// unchanged then.
+    /// Changes the spec. `described` are the available components. It is unchanged after an error: an invalid version,
+    /// an unknown Kubernetes component, a tree without an agent.
     pub fn apply(&self, spec: &mut Spec, described: &[Component]) -> Result<()> {
         if let Some(version) = &self.version {
             check::version(version).map_err(Error::msg)?;

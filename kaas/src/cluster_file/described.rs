@@ -27,7 +27,6 @@ impl NodeTable {
     }
 }
 
-/// The text of the file.
 pub struct Text {
     path: PathBuf,
     text: String,
@@ -38,7 +37,6 @@ impl Text {
         Self { path: path.to_owned(), text }
     }
 
-    /// A mistake at a value of the file.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
         Document::new(&self.path, &self.text).mistake(at, message)
     }

@@ -34,7 +34,6 @@ pub fn is_filled_in(property: &str) -> bool {
     FILLED_IN.iter().any(|(filled_in, _)| *filled_in == property)
 }
 
-/// A cluster as its file describes it.
 pub struct ClusterFile {
     text: Text,
     pub name: Located<String>,
@@ -44,13 +43,11 @@ pub struct ClusterFile {
     pub publisher: Option<Located<PathBuf>>,
     /// The file of the deployer's private key. It may not exist yet.
     pub deployer_key: PathBuf,
-    /// The file for the kubeconfig.
     pub kubeconfig: PathBuf,
     /// The directory of etcd's snapshots, if the provider has no place for them.
     pub snapshots: PathBuf,
     /// The source of the deployment secret. A missing file is created.
     pub deployment_secret: Source,
-    /// The size of each VM.
     pub size: Size,
     pub nodes: Vec<NodeTable>,
     /// The properties of all nodes, by their keys.
@@ -59,19 +56,13 @@ pub struct ClusterFile {
 }
 
 impl ClusterFile {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// [`Mistakes`] with all mistakes of the file; another error if it cannot be read.
+    /// Reads a file. All its mistakes are one error, [`Mistakes`].
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         Ok(Self::parse(path, text)?)
     }
 
     /// Parses the text of a file. `path` is for messages and relative paths.
-    ///
-    /// # Errors
-    /// [`Mistakes`] with all mistakes of the file.
     pub fn parse(path: &Path, text: String) -> Result<Self, Mistakes> {
         let read = text.clone();
         Document::new(path, &read).read(|top| described(path, top, Text::of(path, text)))
@@ -81,7 +72,6 @@ impl ClusterFile {
         FileContext { text: &self.text, nodes: &self.nodes }
     }
 
-    /// A mistake at a value of the file.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
         self.text.mistake(at, message)
     }

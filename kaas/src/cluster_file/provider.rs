@@ -39,9 +39,6 @@ pub trait Provider {
 
     /// Contacts the provider for a cluster of this name. Its connections live in the runtime. `snapshots` is a directory of
     /// this machine for etcd's snapshots, if the provider has no place for them.
-    ///
-    /// # Errors
-    /// The provider cannot be reached, or differs from its description.
     fn open(&self, cluster: &str, snapshots: &Path, runtime: &Rc<Runtime>) -> anyhow::Result<Box<dyn Site>>;
 }
 
@@ -58,10 +55,7 @@ pub trait Site {
     /// The place, created if it is missing. If a run is killed while it creates the place, the next run creates it again.
     fn make(&self, wanted: &DesiredState, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<ClusterBackend>;
 
-    /// Checks that a cluster may be destroyed: no other cluster depends on its place.
-    ///
-    /// # Errors
-    /// The names of those clusters.
+    /// Checks that a cluster may be destroyed: no other cluster depends on its place. The error names these.
     fn may_destroy(&self) -> anyhow::Result<()>;
 
     /// The part of the journal that is removed with the cluster, as text.
@@ -78,9 +72,6 @@ pub trait Site {
     fn complaints(&self, node: &str) -> Vec<String>;
 
     /// The OVA at a path, or in a directory, for VMs of this site.
-    ///
-    /// # Errors
-    /// There is no OVA, or more than one.
     fn ova(&self, path: &Path) -> anyhow::Result<PathBuf>;
 
     /// The name of the tenant cluster in this site. `None` if it is a control cluster.
@@ -133,7 +124,6 @@ impl ClusterBackend {
 /// The provider of the VMs, as the file describes it.
 #[derive(Clone, Debug)]
 pub enum DescribedProvider {
-    /// A lab of this machine.
     Lab(LabProvider),
     Vcenter(Box<VcenterProvider>),
 }
@@ -157,10 +147,7 @@ impl DescribedProvider {
         }
     }
 
-    /// Runs the probe of the vCenter's folder.
-    ///
-    /// # Errors
-    /// The file names no vCenter; and as `fleet::vcenter::probe::run`.
+    /// Runs the probe of the vCenter's folder. Fails if the file names no vCenter.
     pub fn probe(&self, cluster: &str, ova: &Path, guest: Duration, over: TakeOver) -> anyhow::Result<Report> {
         match self {
             Self::Lab(_) => anyhow::bail!("the file names no vCenter: give one with [provider.vsphere]"),

@@ -18,26 +18,17 @@ pub struct SiteSession {
 
 impl SiteSession {
     /// Contacts the provider of a described cluster.
-    ///
-    /// # Errors
-    /// The provider cannot be reached, or differs from its description.
     pub fn of(file: &ClusterFile) -> anyhow::Result<Self> {
         Self::with(|runtime| file.provider.open(&file.name.value, &file.snapshots, runtime))
     }
 
     /// Opens a site that needs no description.
-    ///
-    /// # Errors
-    /// The runtime cannot be started, or `open` fails.
     pub fn with(open: impl FnOnce(&Rc<Runtime>) -> anyhow::Result<Box<dyn Site>>) -> anyhow::Result<Self> {
         let runtime = Rc::new(Builder::new_current_thread().enable_all().build().context("starting a runtime")?);
         Ok(Self { site: open(&runtime)?, runtime })
     }
 
     /// Runs `act`, and ends as signals demand. Then this does not return.
-    ///
-    /// # Errors
-    /// As `act`; or the signal handlers cannot be installed.
     pub fn run<T>(
         &self,
         ending: SignalPolicy,

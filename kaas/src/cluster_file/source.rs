@@ -45,10 +45,7 @@ impl Source {
         })?
     }
 
-    /// The value. Line breaks in it are escaped as a VM's form requires.
-    ///
-    /// # Errors
-    /// The value cannot be read, or is empty.
+    /// The value. Line breaks in it are escaped as a VM's form requires. Fails if it is empty.
     pub fn value(&self) -> anyhow::Result<Zeroizing<String>> {
         let text = match self {
             Self::Text(text) => return Ok(Zeroizing::new(text.clone())),

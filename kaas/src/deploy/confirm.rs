@@ -47,10 +47,7 @@ impl DestroyConfirmation {
         self.also.iter().chain(disks).chain(&self.tenants)
     }
 
-    /// Asks for the cluster's name, unless it was given.
-    ///
-    /// # Errors
-    /// Another name was given or typed, or standard input is closed. Nothing was changed.
+    /// Asks for the cluster's name, unless it was given. Fails if it is another one.
     pub fn confirmed(&self, given: Option<&str>) -> anyhow::Result<()> {
         self.confirmed_by(given, |question| ask(question, "give the cluster's name with --confirm"))
     }

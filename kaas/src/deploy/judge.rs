@@ -95,10 +95,7 @@ pub(super) fn another_key(key: Option<Fingerprint>, kept: &DeploymentRecord) -> 
     })
 }
 
-/// Judges all of a description, and its OVA.
-///
-/// # Errors
-/// [`Mistakes`] with all mistakes; another error if a file cannot be read.
+/// Judges all of a description, and its OVA. All mistakes are one error, [`Mistakes`].
 pub fn judge(file: &ClusterFile, resolve: Resolve) -> anyhow::Result<ResolvedFile> {
     let ova = lab::find_ova(&file.ova)?;
     let target = Target::read(&ova)?;

@@ -45,9 +45,6 @@ const THREE: &str = include_str!("examples/three.toml");
 const VSPHERE: &str = include_str!("examples/vsphere.toml");
 
 /// `kaas deploy`. Exit statuses: 0 if the cluster runs, 3 if it waits for something, 4 if the operator must act.
-///
-/// # Errors
-/// The run was refused or could not continue. Mistakes of the description are reported all at once.
 pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     match arguments.example {
         Some(Example::One) => return result(ONE).map(|()| ExitCode::SUCCESS),
@@ -91,9 +88,6 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
 }
 
 /// `kaas destroy`. Exit statuses as of `deploy`.
-///
-/// # Errors
-/// The cluster's name was not confirmed, or the run could not continue.
 pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let site = SiteSession::of(&file)?;
@@ -151,9 +145,6 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
 }
 
 /// `kaas status`. Exit statuses: 0 if the cluster has its wanted state, 3 if not.
-///
-/// # Errors
-/// The cluster does not exist, or its state cannot be read.
 pub fn status(arguments: &ClusterFileArgs) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let name = &file.name.value;
@@ -204,11 +195,8 @@ impl<'a> Run<'a> {
         Self { file, site, what, output: work.output, pause_limit, ending: SignalPolicy::WhereItCanBeContinued }
     }
 
-    /// Reads what an earlier run has begun, before a key is drawn or the operator is asked. Changes nothing. Returns which
-    /// values to resolve, and warnings.
-    ///
-    /// # Errors
-    /// As [`Run::go`], with the same messages.
+    /// Reads what an earlier run has begun, before a key is drawn or the operator is asked. Changes nothing. Returns
+    /// which values to resolve, and warnings. Errors have the messages of [`Run::go`].
     fn begun(&self, judged: &ResolvedFile, over: TakeOver) -> anyhow::Result<FormerRun> {
         let Some(place) = self.site.find()? else {
             return Ok(FormerRun { resolve: Resolve::All, another_key: None, untold: None });
@@ -372,11 +360,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Writes the kubeconfig of the result, or the last one that a node issued during the run. An operator needs it for a formed
-/// cluster that waits for a node. Returns its path. `None` if there is no kubeconfig.
-///
-/// # Errors
-/// The cluster runs, and its kubeconfig cannot be written.
+/// Writes the kubeconfig of the result, or the last one that a node issued during the run. An operator needs it for a
+/// formed cluster that waits for a node. Returns its path. `None` if there is no kubeconfig. A failed write is an error
+/// if the cluster runs.
 fn handed_over<'p>(path: &'p Path, arrived: &RunOutcome, renewed: Option<&str>) -> anyhow::Result<Option<&'p Path>> {
     match arrived {
         RunOutcome::Up(given) => fleet::files::write(path, given).map(|()| Some(path)),

@@ -32,9 +32,6 @@ pub async fn told(
 }
 
 /// Whether the cluster may have tenant clusters, by its journal. If the journal is missing, the cluster itself must be asked.
-///
-/// # Errors
-/// The journal has no answer.
 fn may_have(kept: Option<&DeploymentRecord>) -> anyhow::Result<bool> {
     match kept {
         Some(kept) if kept.lifecycle == Lifecycle::Deleted => Ok(false),

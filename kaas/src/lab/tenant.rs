@@ -26,9 +26,6 @@ use crate::upgrade::advised;
 
 /// Runs one of the commands. Exit statuses: 0 if it is done, 3 if it waits for something or for the operator, 4 if workers did
 /// not join.
-///
-/// # Errors
-/// The run was refused or could not continue.
 pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
     let what = command.what();
     let open = |at: &TenantArgs| OpenLab::open_tenant(state, &at.name);

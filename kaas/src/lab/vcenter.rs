@@ -89,10 +89,6 @@ pub struct UpArguments {
     options: Vec<String>,
 }
 
-/// Runs one command.
-///
-/// # Errors
-/// As the vCenter.
 pub fn run(state: &Path, command: VCenter) -> anyhow::Result<()> {
     let open = |vcenter: &VcenterArgs| OpenVCenter::open(state, &vcenter.name);
     match command {

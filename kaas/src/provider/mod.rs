@@ -73,9 +73,6 @@ pub struct Get {
 
 /// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
 /// if the operator must act.
-///
-/// # Errors
-/// The request was rejected, the control cluster does not answer, or the result cannot be written.
 pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {

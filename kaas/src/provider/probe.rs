@@ -35,9 +35,6 @@ pub struct Probe {
 }
 
 /// Runs the command. Exit statuses: 0 if no row differs, 3 if the operator ended the run, 4 if a row differs.
-///
-/// # Errors
-/// The vCenter does not answer, something is missing, or something could not be removed.
 pub fn probe(Probe { file, to_file, guest_limit, yes, over }: &Probe) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(file)?;
     let question = format!(

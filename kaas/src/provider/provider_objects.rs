@@ -37,10 +37,7 @@ impl Password {
 }
 
 impl ProviderObjects {
-    /// Reads the objects of a file.
-    ///
-    /// # Errors
-    /// The file cannot be read, does not have exactly one Provider, or has an object of another kind.
+    /// Reads the objects of a file. Fails if it does not have exactly one Provider, or has an object of another kind.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let others = "apply others with `kubectl apply --server-side`";
         Self::of(read(path, &["Provider", "IPPool", "VMClass"], others)?)

@@ -19,10 +19,8 @@ pub struct NodeImage {
 }
 
 impl NodeImage {
-    /// Builds the NodeImage of an OVA. Its name is `named`, or appliance and version.
-    ///
-    /// # Errors
-    /// The name is not valid for an object.
+    /// Builds the NodeImage of an OVA. Its name is `named`, or appliance and version. Fails if that is no name of an
+    /// object.
     pub fn of(target: &Target, named: Option<&str>) -> anyhow::Result<Self> {
         let own = || format!("{}-{}", target.name, target.image.version);
         let name = named.map_or_else(own, str::to_owned);
@@ -56,9 +54,6 @@ impl NodeImage {
     }
 
     /// Checks that an existing object of this name is of the same image.
-    ///
-    /// # Errors
-    /// It is of another image.
     pub fn may_take_the_place_of(&self, there: &Value) -> anyhow::Result<()> {
         for field in ["/spec/digest", "/spec/publisher"] {
             let (is, own) = (text(there, field), text(&self.object, field));

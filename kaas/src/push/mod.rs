@@ -58,10 +58,6 @@ pub struct Push {
 
 /// Verifies the OVA, imports it, and waits until the NodeImage is ready. After an error, an incomplete template may be left,
 /// which the next run removes. Templates without a NodeImage may be left too. The next run uses them.
-///
-/// # Errors
-/// The OVA is damaged, is of another publisher, or is not one of tenant nodes. Or the control cluster or the vCenter refuses or
-/// does not answer.
 pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     let Push { ova, provider, publisher, over, at, until, .. } = arguments;
     let ova = lab::find_ova_of(ova, TENANT)?;

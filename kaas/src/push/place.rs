@@ -16,9 +16,6 @@ use zeroize::Zeroizing;
 use crate::control::text;
 
 /// The settings of a session: the Provider's server, with user and password of its Secret.
-///
-/// # Errors
-/// The Secret has no user or no password, or the thumbprint is not valid.
 pub fn connect(described: &VSphere, secret: &Value) -> anyhow::Result<Connect> {
     let value = |key: &str| -> anyhow::Result<Zeroizing<String>> {
         let name = text(secret, "/metadata/name");
@@ -48,11 +45,8 @@ pub fn connect(described: &VSphere, secret: &Value) -> anyhow::Result<Connect> {
     })
 }
 
-/// The library of images that the clusters of a Provider share, and the site of their templates. The library's records are on
-/// the datastore of the first zone.
-///
-/// # Errors
-/// The Provider has no zone, or the first zone names no datastore.
+/// The library of images that the clusters of a Provider share, and the site of their templates. The library's records
+/// are on the datastore of the first zone. Fails if the Provider has no zone, or the first one names no datastore.
 pub fn images(described: &VSphere, about: &About) -> anyhow::Result<(Library, Site)> {
     let zone = described.zones.first().context("the Provider has no zone")?;
     let datastore = zone.datastore.clone().context("the Provider's first zone names no datastore")?;

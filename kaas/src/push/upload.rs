@@ -20,9 +20,7 @@ use crate::signals::{SignalPolicy, until_ended};
 const LOG_OUT: Duration = Duration::from_secs(5);
 
 /// Imports the image to each datastore of the Provider that does not have it yet. A lease keeps other imports out.
-///
-/// # Errors
-/// The Provider or its vCenter does not answer, or refuses. An incomplete template may be left. The next run removes it.
+/// After an error, an incomplete template may be left. The next run removes it.
 pub fn upload(
     control: &Control,
     provider: &Provider,

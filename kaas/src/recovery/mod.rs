@@ -38,10 +38,7 @@ pub enum Recovery {
     },
 }
 
-/// Creates a key pair, or opens the sealed keys of a snapshot.
-///
-/// # Errors
-/// A file cannot be read or written, or the key opens nothing of the snapshot.
+/// Creates a key pair, or opens the sealed keys of a snapshot. Fails if the key opens none of them.
 pub fn run(command: &Recovery) -> anyhow::Result<()> {
     match command {
         Recovery::New { output } => {
@@ -68,9 +65,6 @@ pub fn run(command: &Recovery) -> anyhow::Result<()> {
 }
 
 /// Reads the nodes' sealed copies from a snapshot.
-///
-/// # Errors
-/// The file cannot be read, or is not a snapshot.
 pub fn kept_in(snapshot: &Path) -> anyhow::Result<SealedCopies> {
     let read = || snapshot::look(&File::open(snapshot)?);
     read().with_context(|| format!("reading {}", snapshot.display()))

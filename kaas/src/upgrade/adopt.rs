@@ -9,11 +9,8 @@ use fleet::upgrade::{Adoption, Deployment};
 
 use crate::confirm::ask;
 
-/// Shows the VMs to adopt, and asks for a confirmation. Returns the confirmed ones. `None` without VMs to adopt. The checks run
-/// with `yes` too.
-///
-/// # Errors
-/// As [`Deployment::adoptable`], or the operator does not confirm.
+/// Shows the VMs to adopt, and asks for a confirmation. Returns the confirmed ones. `None` without VMs to adopt. The
+/// checks run with `yes` too. Fails if the operator does not confirm.
 pub async fn confirm(deployment: &Deployment<'_>, yes: bool) -> anyhow::Result<Option<Vec<Adoption>>> {
     let adoptions = deployment.adoptable().await?;
     let shown = adoptions.clone();
@@ -24,10 +21,8 @@ pub async fn confirm(deployment: &Deployment<'_>, yes: bool) -> anyhow::Result<O
     Ok(asked.await.context("asking")??.then_some(adoptions))
 }
 
-/// Shows the VMs to adopt, and asks unless `yes` is set. False without VMs to adopt.
-///
-/// # Errors
-/// The VMs cannot be shown, or the operator does not confirm.
+/// Shows the VMs to adopt, and asks unless `yes` is set. False without VMs to adopt. Fails if the operator does not
+/// confirm.
 fn confirmed(
     adoptions: &[Adoption],
     yes: bool,

@@ -244,9 +244,6 @@ impl Upgrade {
 impl TargetArgs {
     /// The options of the library. `description` is the file that describes the cluster. Without `--publisher`, the OVA must be
     /// signed by the publisher that this file names.
-    ///
-    /// # Errors
-    /// The publisher's file or the description cannot be read, or the former holds no key.
     pub(super) fn options(&self, description: Option<&Path>) -> anyhow::Result<Options> {
         let publisher = self.publisher.as_deref().map(publisher::fingerprint).transpose()?;
         let named = description.filter(|_| publisher.is_none());

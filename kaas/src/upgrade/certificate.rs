@@ -37,10 +37,6 @@ pub enum Certificate {
     },
 }
 
-/// Renews certificates.
-///
-/// # Errors
-/// Why not all nodes were renewed.
 pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
     let Certificate::Renew { at, limit, over, output } = command;
     let at = DeploymentArgs { output, ..at };

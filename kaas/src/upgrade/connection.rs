@@ -282,9 +282,6 @@ struct TrustedCas {
 
 impl TrustedCas {
     /// Checks the CA that a node shows.
-    ///
-    /// # Errors
-    /// The CA is another one.
     fn has(&self, shown: Fingerprint) -> anyhow::Result<()> {
         if self.authorities.contains(&shown) {
             return Ok(());
@@ -306,10 +303,8 @@ impl KnownCas {
         Self { given: Vec::new(), kept }
     }
 
-    /// The CAs that a node may belong to. `noted` is the CA that the cluster formed with, if it was recorded.
-    ///
-    /// # Errors
-    /// No CA is known, or the given kubeconfig is of another cluster.
+    /// The CAs that a node may belong to. `noted` is the CA that the cluster formed with, if it was recorded. Fails if
+    /// no CA is known, or the given kubeconfig is of another cluster.
     fn believed(&self, noted: Option<Fingerprint>) -> anyhow::Result<TrustedCas> {
         match noted {
             Some(noted) if !self.given.is_empty() && !self.given.contains(&noted) => {
@@ -329,9 +324,6 @@ impl KnownCas {
 /// A client with credentials that a node issues for the deployer's key, valid for a day. `limit` is shared: each node may take
 /// an equal part, and one part is left for the caller. The cluster's CA is the recorded one, or that of the kubeconfig at the
 /// path that the description names.
-///
-/// # Errors
-/// Why no node issues credentials.
 pub async fn client_by_key(
     deployer: &Deployer,
     place: &ClusterBackend,
@@ -350,9 +342,6 @@ fn share(limit: Duration, asked: usize) -> Duration {
 }
 
 /// Awaits `asking` for at most `limit`.
-///
-/// # Errors
-/// As `asking`; or there was no answer in time.
 pub async fn within<T>(limit: Duration, asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let late = || anyhow::anyhow!("there was no answer within {:.1} s", limit.as_secs_f32());
     tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| Err(late()))

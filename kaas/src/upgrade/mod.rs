@@ -23,9 +23,6 @@ use crate::signals::SignalPolicy;
 
 /// Runs one of the commands. Exit statuses: 0 if it is done, 3 if it waits for something or for the operator, 4 if nodes were
 /// rolled back.
-///
-/// # Errors
-/// The run was refused or could not continue.
 pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     let what = command.what();
     match command {
@@ -110,9 +107,6 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
 }
 
 /// `kaas adopt`: adopts VMs that were imported by hand.
-///
-/// # Errors
-/// As [`fleet::upgrade::Deployment::adoptable`] and [`fleet::upgrade::Deployment::adopt`], or the operator does not confirm.
 pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     let over = arguments.over.take();
     arguments.at.confirming(

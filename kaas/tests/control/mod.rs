@@ -1,7 +1,7 @@
-//! A control cluster's API server in memory, for the program itself: it is asked over TLS with a kubeconfig, and keeps objects as
-//! an API server does as far as the commands go by that: generations, UIDs, server-side apply, merge patches, dry runs, the policy
-//! that a deletion is confirmed, and finalizers. What it takes has to be understood by the kinds' types. A controller is what a
-//! test has it do before it answers a look at a cluster, a Provider or a NodeImage.
+//! A control cluster's API server in memory, for the program itself: over TLS, with a kubeconfig. It has an API
+//! server's generations, UIDs, server-side apply, merge patches, dry runs and finalizers, and the policy that a
+//! deletion is confirmed. It accepts only objects that the kinds' types can read. A test's controller runs before it
+//! answers a look at a cluster, a Provider or a NodeImage.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,30 +23,26 @@ use tempfile::TempDir;
 /// Lists come in pages of so many, whatever was asked for.
 const PAGE: usize = 2;
 
-/// What was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Method, a space, and the path with its query.
     pub line: String,
-    /// What the body is.
+    /// The media type of the body.
     pub form: String,
-    /// The body.
     pub body: Value,
 }
 
 /// Plural, namespace and name.
 pub type Key = (String, String, String);
 
-/// What the API server keeps.
 #[derive(Default)]
 pub struct Kept {
-    /// The objects.
     pub objects: BTreeMap<Key, Value>,
-    /// What was asked, in its order.
+    /// The requests, in their order.
     pub asked: Vec<Asked>,
-    /// What is refused: a part of method and path, and why.
+    /// A refused request: a part of method and path, and the reason.
     pub refuses: Option<(&'static str, &'static str)>,
-    /// Who has set a field of a spec otherwise than by applying it.
+    /// The manager that has set a field of a spec other than by applying it.
     pub owners: BTreeMap<(Key, String), &'static str>,
     /// Whether the next answer is broken off before it has begun.
     pub breaks: bool,
@@ -56,18 +52,16 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// An object that has to be there.
+    /// An existing object.
     pub fn object(&mut self, plural: &str, name: &str) -> &mut Value {
         let found = self.objects.iter_mut().find(|((of, _, is), _)| (of.as_str(), is.as_str()) == (plural, name));
         found.unwrap_or_else(|| panic!("{name} of {plural} is not there")).1
     }
 
-    /// Whether an object is there.
     pub fn has(&self, plural: &str, name: &str) -> bool {
         self.objects.keys().any(|(of, _, is)| (of.as_str(), is.as_str()) == (plural, name))
     }
 
-    /// Puts an object in, as whoever made it.
     pub fn put(&mut self, plural: &str, namespace: &str, name: &str, mut object: Value) {
         self.uids += 1;
         let metadata = json!({"name": name, "namespace": namespace, "uid": format!("uid-{}", self.uids), "generation": 1,
@@ -89,7 +83,7 @@ impl Kept {
         object["status"]["conditions"] = conditions.into();
     }
 
-    /// What was written, as method and path without the query.
+    /// The writing requests, as method and path without the query.
     pub fn written(&self) -> Vec<String> {
         let written = self.asked.iter().filter(|asked| !asked.line.starts_with("GET "));
         written.map(|asked| asked.line.split('?').next().unwrap().to_owned()).collect()
@@ -160,7 +154,7 @@ impl Kept {
         (200, json!({"kind": "List", "metadata": {"continue": next}, "items": all[from..end]}))
     }
 
-    /// What is in the way of applying an object: fields that another one has set to something else, or the same one in another way.
+    /// Why an object cannot be applied: another manager has set one of its fields to another value.
     fn conflict(&self, key: &Key, object: &Value) -> Option<(u16, Value)> {
         let there = self.objects.get(key)?;
         let is_other = |(of, field): &(Key, String)| {
@@ -251,7 +245,7 @@ fn missing(name: &str) -> (u16, Value) {
     (404, json!({"kind": "Status", "message": message, "reason": "NotFound", "details": {"name": name}}))
 }
 
-/// A part over what is there (RFC 7386).
+/// Merges a part into an object (RFC 7386).
 fn merge(into: &mut Value, part: &Value) {
     let Value::Object(members) = part else {
         *into = part.clone();
@@ -280,7 +274,7 @@ fn understood(plural: &str, object: &Value) -> Result<(), serde_json::Error> {
     }
 }
 
-/// What a controller does at each look at a cluster or a Provider, which are counted from 1.
+/// A controller's action at each look at a cluster or a Provider. Looks are counted from 1.
 type Acts = Box<dyn FnMut(&mut Kept, usize) + Send>;
 
 /// The API server, a kubeconfig that leads to it, and a directory for files.
@@ -315,14 +309,13 @@ impl Bed {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let connection = ServerConnection::new(Arc::clone(&tls)).unwrap();
-                // Who asks may have gone.
+                // The client may have gone.
                 let _ = serve(StreamOwned::new(connection, stream.unwrap()), &kept, &acts);
             }
         });
         bed
     }
 
-    /// What is kept, as it is now.
     pub fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap()
     }
@@ -351,7 +344,7 @@ impl Bed {
         command.env("KUBECONFIG", self.path("control.kubeconfig")).output().expect("running kaas")
     }
 
-    /// What it says on standard output and on standard error, with the exit status that is expected.
+    /// Standard output and standard error of a command with this exit status.
     #[track_caller]
     pub fn says(&self, status: i32, arguments: &str) -> (String, String) {
         let output = self.kaas(arguments);
@@ -360,7 +353,7 @@ impl Bed {
         (out, err)
     }
 
-    /// What it says to programs.
+    /// The JSON output of a command with this exit status.
     #[track_caller]
     pub fn json(&self, status: i32, arguments: &str) -> Value {
         let (out, _) = self.says(status, &format!("{arguments} --output json"));

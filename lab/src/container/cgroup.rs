@@ -36,18 +36,12 @@ pub fn is_legacy() -> bool {
 const TOP: &str = "kaas-lab";
 
 /// Whether any VM of any lab of this host has a cgroup.
-///
-/// # Errors
-/// When the host's mounts cannot be read.
 pub fn any_is_there() -> anyhow::Result<bool> {
     Ok(Cgroup::of(TOP)?.directories().any(|directory| directory.exists()))
 }
 
 impl Cgroup {
     /// The cgroup of a VM. Creates nothing.
-    ///
-    /// # Errors
-    /// When the host's mounts cannot be read.
     pub fn of_vm(lab: &str, vm: &str) -> anyhow::Result<Self> {
         Self::of(&format!("{TOP}/{lab}/{vm}"))
     }
@@ -63,9 +57,6 @@ impl Cgroup {
     }
 
     /// Creates the cgroup. A failure can leave parts of it.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn create(&self) -> anyhow::Result<()> {
         for hierarchy in &self.hierarchies {
             let mut directory = hierarchy.clone();
@@ -113,10 +104,7 @@ impl Cgroup {
         }
     }
 
-    /// Removes the cgroup, its descendants, and ancestors that become empty.
-    ///
-    /// # Errors
-    /// When processes remain in it.
+    /// Removes the cgroup, its descendants, and ancestors that become empty. Fails while a process is in it.
     pub fn remove(&self) -> anyhow::Result<()> {
         for hierarchy in &self.hierarchies {
             let directory = hierarchy.join(&self.name);

@@ -17,10 +17,7 @@ pub const POWER_OFF: u32 = 38;
 /// Kernel settings that kubelet changes. A container gets copies: a lab must not change its host.
 const KERNEL_SETTINGS: [&str; 4] = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
 
-/// The guest's first process, after it has executed the image's own program.
-///
-/// # Errors
-/// When the supervisor ends first, or after a minute.
+/// The guest's first process, after it has executed the image's own program. Waits a minute at most.
 pub fn leader(supervisor: &ProcessId) -> anyhow::Result<ProcessId> {
     let mut ended = false;
     let mut found = None;
@@ -51,9 +48,6 @@ pub fn leader_now(supervisor: &ProcessId) -> Option<ProcessId> {
 }
 
 /// Copies the host's kernel settings to a directory that the guest sees.
-///
-/// # Errors
-/// When they cannot be written.
 pub fn copy_kernel_settings(shared: &Path) -> anyhow::Result<()> {
     let copies = shared.join("kernel");
     fs::create_dir_all(&copies)?;
@@ -66,9 +60,6 @@ pub fn copy_kernel_settings(shared: &Path) -> anyhow::Result<()> {
 
 /// Makes the guest's cgroups writable (v1: nspawn mounts them read-only) and gives it its copies of the kernel
 /// settings.
-///
-/// # Errors
-/// When the mounts cannot be made.
 pub fn give_kernel_interfaces(leader: &ProcessId, shared: &str) -> anyhow::Result<()> {
     let mountinfo = fs::read_to_string(format!("/proc/{}/mountinfo", leader.number()))?;
     let mount = |arguments: &[&str]| {
@@ -88,9 +79,6 @@ pub fn give_kernel_interfaces(leader: &ProcessId, shared: &str) -> anyhow::Resul
 
 /// Discards unwritten data of the guest's data file systems, as a power cut does. If only its processes were killed,
 /// the kernel would flush all data.
-///
-/// # Errors
-/// When a data file system exists and cannot be shut down.
 pub fn lose_unwritten(leader: &ProcessId) -> anyhow::Result<()> {
     // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH (linux/fs/ext4/ext4.h). perl is on every Debian host and can
     // make this call.
@@ -114,9 +102,6 @@ pub fn lose_unwritten(leader: &ProcessId) -> anyhow::Result<()> {
 }
 
 /// The guest's host name, read with a program of the host.
-///
-/// # Errors
-/// When the guest has ended.
 pub fn host_name(leader: &ProcessId) -> anyhow::Result<String> {
     let target = format!("--target={}", leader.number());
     Ok(run_program(&mut program("nsenter", [&target, "--uts", "--", "uname", "-n"]))?.trim().to_owned())

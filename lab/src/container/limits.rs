@@ -34,9 +34,6 @@ impl Limit {
     }
 
     /// Raises the limit if it is lower.
-    ///
-    /// # Errors
-    /// When it cannot be read, recorded or written.
     pub fn raise(&self) -> anyhow::Result<()> {
         let value = self.value.display();
         let before = self.read()?;
@@ -60,9 +57,6 @@ impl Limit {
     }
 
     /// Restores the limit, unless it is locked or was changed. No container that needed it runs.
-    ///
-    /// # Errors
-    /// When it cannot be read or written.
     pub fn put_back(&self) -> anyhow::Result<()> {
         let before = match fs::read_to_string(&self.before) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -105,10 +99,7 @@ impl Drop for LimitLock {
 pub struct RaisedLimit(Option<LimitLock>);
 
 impl RaisedLimit {
-    /// Raises the limit if it is lower.
-    ///
-    /// # Errors
-    /// When it cannot be read, written or recorded, or another lab's command holds the lock.
+    /// Raises the limit if it is lower. Fails if another lab's command holds the lock.
     pub fn raised() -> anyhow::Result<Self> {
         let _host = machine::lock()?;
         Ok(Self(Some(Limit::of_host().hold()?)))

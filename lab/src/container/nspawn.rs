@@ -8,15 +8,12 @@ use uuid::Uuid;
 use super::super::host::program;
 use super::cgroup::Cgroup;
 
-/// A container to start.
 pub struct Container<'a> {
     /// Name, unique on the host.
     pub name: &'a str,
-    /// Machine UUID.
     pub uuid: Uuid,
     /// Root tree, read-only.
     pub tree: &'a Path,
-    /// Network namespace of the container.
     pub namespace: &'a Path,
     /// File system image of its /var …
     pub scratch: &'a Path,
@@ -36,7 +33,6 @@ pub struct Container<'a> {
 const BEGIN: &str = r#"set -e; mount -t ext4 -o loop,nodev,nosuid,errors=remount-ro "$1" "$2"; shift 2
 while [ "$1" != -- ]; do echo $$ > "$1"; shift; done; shift; exec "$@""#;
 
-/// The command that starts the container's supervisor.
 pub fn command(container: &Container<'_>) -> Command {
     let mut command = program("unshare", ["--mount", "--propagation", "slave", "/bin/sh", "-c", BEGIN, "sh"]);
     command.arg(container.scratch).arg(container.scratch_place);

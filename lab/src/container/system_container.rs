@@ -32,7 +32,6 @@ const FINGERPRINTS: &str = "fingerprints.json";
 const STATEMENT: &str = "statement.json";
 const CDROM: &str = "/run/host/kaas/cdrom.iso";
 
-/// A VM as a system container.
 pub struct SystemContainer {
     /// Name in its lab, a DNS label: its directory and its cgroup have this name.
     pub name: String,
@@ -134,10 +133,8 @@ impl Containers {
         Ok(())
     }
 
-    /// Powers a container on that is off. Returns the supervisor's process.
-    ///
-    /// # Errors
-    /// When it does not start; [`Containers::give_back`] then cleans up.
+    /// Powers a container on that is off. Returns the supervisor's process. [`Containers::give_back`] cleans up after
+    /// errors.
     pub fn power_on(&self, container: &SystemContainer) -> anyhow::Result<ProcessId> {
         let name = &container.name;
         let cgroup = self.cgroup(container)?;
@@ -170,9 +167,6 @@ impl Containers {
     }
 
     /// Asks the guest to shut down. `false` if nothing in it handles such a request, perhaps not yet.
-    ///
-    /// # Errors
-    /// When the request cannot be made.
     pub fn press_power_button(&self, container: &SystemContainer) -> anyhow::Result<bool> {
         let Some(supervisor) = &container.process else { return Ok(true) };
         // The kernel discards a signal that a container's first process does not handle.
@@ -184,10 +178,7 @@ impl Containers {
         Ok(true)
     }
 
-    /// Ends a container as a power cut does and waits until it is off.
-    ///
-    /// # Errors
-    /// When a part of it still runs after 30 seconds.
+    /// Ends a container as a power cut does and waits until it is off, at most 30 seconds.
     pub fn cut_off(&self, container: &SystemContainer) -> anyhow::Result<()> {
         if let Some(supervisor) = &container.process {
             if let Some(leader) = guest::leader_now(supervisor) {
@@ -211,9 +202,6 @@ impl Containers {
 
     /// Releases what a container that is off used on the host. Can be called at any time while it is off, also after
     /// a crash of this command.
-    ///
-    /// # Errors
-    /// When the host does not release it.
     pub fn give_back(&self, container: &SystemContainer) -> anyhow::Result<()> {
         self.network.remove_ports(&container.port, container.adapters.len().max(1))?;
         for disk in &container.disks {
@@ -240,9 +228,6 @@ impl Containers {
     }
 
     /// Removes the CD-ROM from the drive of the guest of this name, on or off.
-    ///
-    /// # Errors
-    /// When its directory is not writable.
     pub fn take_cdrom_out(&self, name: &str) -> anyhow::Result<()> {
         let cdrom = self.cdrom(name);
         if cdrom.exists() {
@@ -252,9 +237,6 @@ impl Containers {
     }
 
     /// Inserts a CD-ROM into the drive of the guest of this name. Replaces one that is in the drive.
-    ///
-    /// # Errors
-    /// When the image is not readable, or the directory is not writable.
     pub fn put_cdrom_in(&self, name: &str, image: &Path) -> anyhow::Result<()> {
         let cdrom = self.cdrom(name);
         let new = cdrom.with_extension("new");
@@ -265,9 +247,6 @@ impl Containers {
 
     /// A program inside a container as root, started through the program `by` outside if that is not empty. The
     /// caller starts it.
-    ///
-    /// # Errors
-    /// When it is off.
     pub fn command_in(&self, container: &SystemContainer, by: &[&str], arguments: &[&str]) -> anyhow::Result<Command> {
         Ok(guest::command(&container.leader()?, by, arguments))
     }
@@ -287,10 +266,6 @@ impl SystemContainer {
         self.leader().is_ok_and(|leader| leader.takes(guest::POWER_OFF))
     }
 
-    /// Its guest's host name.
-    ///
-    /// # Errors
-    /// When it is off.
     pub fn host_name(&self) -> anyhow::Result<String> {
         guest::host_name(&self.leader()?)
     }

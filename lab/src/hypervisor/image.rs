@@ -18,7 +18,6 @@ pub(super) struct ReplacementRequest {
 }
 
 impl Lab {
-    /// The unpacked OVA with this digest, if it exists.
     pub(super) fn find_unpacked(&self, digest: String) -> Result<Option<ImageTemplate>> {
         let cache = cache_directory().map_err(Error::transient)?;
         let found = UnpackedOva::find(&cache, &digest).map_err(Error::transient)?;
@@ -36,7 +35,6 @@ impl Lab {
         Ok(as_staged(&unpacked, digest))
     }
 
-    /// The replacement VM.
     pub(super) fn replacement(&self, wanted: &ReplacementRequest) -> Result<NewVm> {
         let ReplacementRequest { name, image, like, size, stamp } = wanted;
         let Some(node) = self.plan().nodes.iter().find(|planned| planned.name == stamp.node) else {
@@ -83,7 +81,6 @@ impl Lab {
     }
 }
 
-/// The unpacked OVA of a template.
 fn image_of(image: &ImageTemplate) -> Result<Source> {
     let Some(unpacked) = UnpackedOva::at(Path::new(&image.reference)) else {
         return Err(Error::not_found(format!("the image {} is no longer unpacked", image.reference)));

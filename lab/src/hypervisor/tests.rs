@@ -67,7 +67,6 @@ fn vm(name: &str, stamp: Option<Stamp>) -> NewVm {
     }
 }
 
-/// All records of the lab's VMs.
 fn records(lab: &LabHypervisor) -> Vec<VmRecord> {
     lab.0.vm_records().unwrap()
 }

@@ -7,15 +7,12 @@ use uuid::Uuid;
 
 use super::super::engine_record::Hardware;
 
-/// A virtual machine to start.
 pub struct Machine<'a> {
-    /// Name of the VM.
     pub name: &'a str,
     /// The SMBIOS strings that the guest reads.
     pub dmi: &'a Dmi,
     /// KVM, or emulation.
     pub kvm: bool,
-    /// Virtual processors.
     pub processors: u32,
     /// Memory in MiB.
     pub memory: u32,
@@ -55,7 +52,6 @@ pub fn control_argument(socket: &Path) -> String {
     format!("unix:{},server=on,wait=off", socket.display())
 }
 
-/// The arguments of `qemu-system-x86_64`.
 pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| all.extend([format!("-{option}"), value]);

@@ -38,7 +38,6 @@ const HELD: u32 = 10;
 const QEMU: &str = "qemu-system-x86_64";
 
 pub struct VirtualMachines {
-    /// The lab's directory.
     pub directory: LabDirectory,
     pub network: Network,
     /// The tools tree, with QEMU and firmware.

@@ -22,7 +22,6 @@ const SECOND_LIMIT: Duration = Duration::from_secs(60);
 /// Some broken KVM ran one guest and hung the next.
 const GUESTS: usize = 3;
 
-/// The state of KVM on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kvm {
     /// /dev/kvm is missing, or closed to this user.
@@ -34,9 +33,6 @@ pub enum Kvm {
 
 impl Kvm {
     /// Tests whether guests run under KVM here.
-    ///
-    /// # Errors
-    /// When QEMU cannot be started.
     pub fn probe(tools: &Tools) -> anyhow::Result<Self> {
         if fs::File::options().read(true).write(true).open("/dev/kvm").is_err() {
             return Ok(Self::Absent);
@@ -63,9 +59,6 @@ fn run(guests: usize, mut runs: impl FnMut(Duration) -> anyhow::Result<bool>) ->
 }
 
 /// Whether a guest runs within `limit` with emulated processors. It does on any host, so this tests the probe itself.
-///
-/// # Errors
-/// When QEMU cannot be started.
 pub fn emulation_runs_guests(tools: &Tools, limit: Duration) -> anyhow::Result<bool> {
     runs_guest(tools, "tcg", "max", limit).context("probing emulation")
 }

@@ -8,17 +8,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-/// A connection to one VM.
 pub struct Qmp {
     writer: UnixStream,
     reader: BufReader<UnixStream>,
 }
 
 impl Qmp {
-    /// Connects and leaves the negotiation mode.
-    ///
-    /// # Errors
-    /// When no process listens, or another client is connected.
+    /// Connects and leaves the negotiation mode. Fails if another client is connected.
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let open = || -> anyhow::Result<Self> {
             let writer = UnixStream::connect(socket)?;
@@ -31,10 +27,7 @@ impl Qmp {
         open().with_context(|| format!("talking to the VM through {}", socket.display()))
     }
 
-    /// Runs a command and returns its result. Skips events before the answer.
-    ///
-    /// # Errors
-    /// When QEMU refuses the command or does not answer in half a minute.
+    /// Runs a command and returns its result, within half a minute. Skips events before the answer.
     pub fn execute(&mut self, command: &str, arguments: Value) -> anyhow::Result<Value> {
         let request = json!({ "execute": command, "arguments": arguments });
         writeln!(self.writer, "{request}").with_context(|| format!("sending {command}"))?;

@@ -55,14 +55,11 @@ struct Live {
     said: GuestState,
 }
 
-/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// Run it.
     Do,
     /// Nothing: the state is already as requested.
     Nothing,
-    /// Refuse it, with a reason.
     Refuse(&'static str),
 }
 
@@ -96,9 +93,6 @@ impl<W: Write + Send> ContainerRunner<W> {
     }
 
     /// Runs requests until the input ends, then ends all bodies.
-    ///
-    /// # Errors
-    /// When the input cannot be read, or a body cannot be ended.
     pub fn carry(&self, input: impl BufRead) -> anyhow::Result<()> {
         thread::scope(|scope| {
             let mut heard = Ok(());

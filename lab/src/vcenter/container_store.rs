@@ -22,18 +22,11 @@ impl ContainerStore {
         self.directory.vm(key).join("body.json")
     }
 
-    /// Writes a body's record.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn save(&self, body: &VmContainer) -> anyhow::Result<()> {
         records::save(&self.record(&body.key), body)
     }
 
-    /// Reads a body's record, if it exists.
-    ///
-    /// # Errors
-    /// When the record exists and cannot be read. The resources of the body are unknown then.
+    /// Reads a body's record, if it exists. Fails on an unreadable one: the resources of the body are unknown.
     pub fn recall(&self, key: &str) -> anyhow::Result<Option<VmContainer>> {
         let path = self.record(key);
         let there = path.try_exists().with_context(|| format!("looking for {}", path.display()))?;
@@ -41,9 +34,6 @@ impl ContainerStore {
     }
 
     /// All bodies, on and off.
-    ///
-    /// # Errors
-    /// When the directory or a record cannot be read.
     pub fn all(&self) -> anyhow::Result<Vec<VmContainer>> {
         let keys = self.directory.vms()?;
         keys.iter().filter_map(|key| self.recall(key).transpose()).collect()
@@ -55,17 +45,11 @@ impl ContainerStore {
     }
 
     /// Writes the line of a power-on to the console log.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn mark_power_on(&self, key: &str) -> anyhow::Result<()> {
         self.directory.mark_power_on(key)
     }
 
     /// Removes all files of a body that is off.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
     pub fn forget(&self, key: &str) -> anyhow::Result<()> {
         let path = self.directory.vm(key);
         fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))

@@ -46,12 +46,10 @@ struct Record {
     name: String,
     /// Name of its namespaces, cgroups and processes, unique on this machine.
     name_on_host: String,
-    /// The program of the vCenter.
     program: PathBuf,
     /// Options of the program, such as the number of hosts.
     #[serde(default)]
     options: Vec<String>,
-    /// Directory of the tools tree.
     tools: PathBuf,
 }
 
@@ -66,9 +64,7 @@ pub struct VCenter {
 pub struct MachineStatus {
     /// Its name in the inventory at its last power-on.
     pub name: String,
-    /// Whether it is on.
     pub is_on: bool,
-    /// Its console log.
     pub console: PathBuf,
 }
 
@@ -114,9 +110,6 @@ impl VCenter {
     }
 
     /// Opens a vCenter that this or another command created.
-    ///
-    /// # Errors
-    /// When none of this name exists.
     pub fn open(state: &Path, name: &str) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, name)?;
         if !directory.vcenter().exists() {
@@ -174,10 +167,7 @@ impl VCenter {
         ["keeps", "carries"].map(|what| format!("{}.{what}", self.record.name_on_host))
     }
 
-    /// Starts `keeper`, which must end in [`VCenter::keep`], and waits until the API is served.
-    ///
-    /// # Errors
-    /// When it is not after two minutes.
+    /// Starts `keeper`, which must end in [`VCenter::keep`], and waits until the API is served, at most two minutes.
     pub fn start(&self, keeper: &mut Command) -> anyhow::Result<Running> {
         let process = start(keeper, File::create(self.log())?).context("starting the vCenter")?;
         obtain("the vCenter to start", MOMENT, || {
@@ -198,9 +188,6 @@ impl VCenter {
     }
 
     /// The running vCenter. `None` if it has not started, or has ended.
-    ///
-    /// # Errors
-    /// When its record cannot be read.
     pub fn running(&self) -> anyhow::Result<Option<Running>> {
         let path = Running::file(self.directory());
         if !path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
@@ -211,9 +198,6 @@ impl VCenter {
 
     /// Runs the vCenter. `carrier` is a command that must end in [`VCenter::carry`] and runs its machines. The API
     /// has the same address on this machine's loopback interface and on that of the machines' network.
-    ///
-    /// # Errors
-    /// When it does not start, or ends.
     pub fn keep(&self, carrier: &[String]) -> anyhow::Result<()> {
         supervisor::Supervisor {
             program: &self.record.program,
@@ -228,9 +212,6 @@ impl VCenter {
     }
 
     /// Runs its machines: reads requests from standard input and writes replies and events to standard output.
-    ///
-    /// # Errors
-    /// When the input cannot be read, or a body cannot be ended.
     pub fn carry(&self) -> anyhow::Result<()> {
         let tools = Tools::at(&self.record.tools);
         let carrier =
@@ -243,9 +224,6 @@ impl VCenter {
     }
 
     /// The machines that have had bodies, by their names.
-    ///
-    /// # Errors
-    /// When their records cannot be read.
     pub fn machines(&self) -> anyhow::Result<Vec<MachineStatus>> {
         let engine = self.engine();
         let carried = |body: vm_container::VmContainer| MachineStatus {
@@ -258,10 +236,7 @@ impl VCenter {
         Ok(machines)
     }
 
-    /// A program inside a machine's guest as root. The caller starts it.
-    ///
-    /// # Errors
-    /// When several machines have this name, or none with it is on.
+    /// A program inside a machine's guest as root. The caller starts it. Fails if several machines have this name.
     pub fn command_inside(&self, machine: &str, arguments: &[&str]) -> anyhow::Result<Command> {
         let engine = self.engine();
         let mut found = ContainerStore::of(self.directory.clone()).all()?;
@@ -279,10 +254,7 @@ impl VCenter {
         self.network.command(name, arguments)
     }
 
-    /// Ends the vCenter and all its bodies, and removes all files.
-    ///
-    /// # Errors
-    /// When something cannot be removed. A retry continues.
+    /// Ends the vCenter and all its bodies, and removes all files. A retry after an error continues.
     pub fn remove(self) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.remove_locked()

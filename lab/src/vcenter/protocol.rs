@@ -31,14 +31,12 @@ pub enum Act {
     Cut {
         /// BIOS UUID.
         vm: String,
-        /// The power-on.
         run: String,
     },
     /// Connect or disconnect one of its adapters.
     Nic {
         /// BIOS UUID.
         vm: String,
-        /// The power-on.
         run: String,
         /// The adapter's key.
         key: i32,
@@ -63,14 +61,12 @@ impl Act {
 pub struct Machine {
     /// BIOS UUID.
     pub vm: String,
-    /// The power-on.
     pub run: String,
     /// Name in the inventory: any text.
     pub name: String,
     /// Its disks, in no order.
     #[serde(default)]
     pub disks: Vec<Disk>,
-    /// Its network adapters.
     #[serde(default)]
     pub nics: Vec<Nic>,
     /// Images of its connected CD-ROMs.
@@ -84,7 +80,6 @@ pub struct Machine {
     pub in_order_uuid: bool,
 }
 
-/// A virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Disk {
     /// Size in bytes.
@@ -99,36 +94,30 @@ pub struct Disk {
     pub unit: i32,
 }
 
-/// A network adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Nic {
     /// Key of the adapter in requests.
     pub key: i32,
-    /// MAC address.
     pub mac: String,
     /// The port group's name: any text.
     #[serde(default)]
     pub network: String,
-    /// Whether it is connected.
     #[serde(default)]
     pub connected: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Reply {
-    /// Number of the request.
     pub id: i64,
     /// Why the request failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A change of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// BIOS UUID.
     pub vm: String,
-    /// The power-on.
     pub run: String,
     #[serde(flatten)]
     pub said: EventKind,
@@ -137,13 +126,11 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "event")]
 pub enum EventKind {
-    /// It is off.
     Ended,
     /// The guest handles a request to shut down, as if VMware Tools ran.
     Tools {
         /// Always `true`.
         running: bool,
-        /// The guest's host name.
         hostname: String,
         /// Its addresses, each adapter's first address first.
         addresses: Vec<String>,
@@ -157,10 +144,7 @@ pub enum EventKind {
     },
 }
 
-/// Reads a line. A line with a number and an unknown request gets a refusal with its number.
-///
-/// # Errors
-/// The reply to send. `None` if the line has no number.
+/// Reads a line. The error is the reply to send: a refusal with the line's number. `None` if the line has no number.
 pub fn read(line: &str) -> Result<Request, Option<Reply>> {
     #[derive(Deserialize)]
     struct Named {

@@ -17,7 +17,6 @@ use super::super::process::ProcessId;
 use super::super::records;
 use super::networks;
 
-/// A running vCenter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// URL of its API, on this machine's loopback interface and on that of the machines' network.
@@ -76,7 +75,6 @@ pub struct Supervisor<'a> {
     pub options: &'a [String],
     /// Directory of the record of its run.
     pub directory: &'a Path,
-    /// Directory of its datastores.
     pub datastores: &'a Path,
     pub users: &'a Path,
     /// File to write its certificate to.
@@ -87,9 +85,6 @@ pub struct Supervisor<'a> {
 
 impl Supervisor<'_> {
     /// Starts the vCenter and waits until it ends.
-    ///
-    /// # Errors
-    /// When it does not start, or ends.
     pub fn keep(&self, carrier: &[String]) -> anyhow::Result<()> {
         let mut vcenter = self.start(carrier)?;
         let kept = self.serve(&mut vcenter);

@@ -26,15 +26,11 @@ pub struct Trees {
 type Version = (FileId, u64, i64, i64);
 
 impl Trees {
-    /// Stores trees in a directory.
     pub fn at(directory: PathBuf, tools: Tools) -> Self {
         Self { directory, tools, known: Mutex::default() }
     }
 
-    /// The root tree of a raw disk. `None` if it is no system disk.
-    ///
-    /// # Errors
-    /// When the disk cannot be read, or its root cannot be extracted. No tree remains under its final name.
+    /// The root tree of a raw disk. `None` if it is no system disk. An error leaves no tree under its final name.
     pub fn of(&self, raw: &Path) -> anyhow::Result<Option<PathBuf>> {
         let metadata = fs::metadata(raw).with_context(|| format!("looking at {}", raw.display()))?;
         let version = (FileId::of(raw)?, metadata.len(), metadata.mtime(), metadata.mtime_nsec());

@@ -36,25 +36,20 @@ pub struct VmContainer {
     pub process: Option<ProcessId>,
 }
 
-/// An adapter of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmNic {
     /// The machine's key of the adapter.
     pub key: i32,
-    /// MAC address.
     pub mac: String,
-    /// The bridge that it is connected to.
     pub bridge: String,
     /// Whether it is connected at power-on.
     pub connected: bool,
 }
 
-/// A data disk of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmDisk {
     /// Path at power-on.
     pub path: PathBuf,
-    /// Identity of the file.
     pub file: FileId,
 }
 
@@ -84,9 +79,6 @@ impl VmContainer {
 }
 
 /// The UUID of a machine, from its text, and its body's name.
-///
-/// # Errors
-/// When the text is no UUID.
 pub fn identity(machine: &str) -> anyhow::Result<(Uuid, String)> {
     let uuid = Uuid::parse_str(machine).with_context(|| format!("the BIOS UUID {machine:?}"))?;
     Ok((uuid, port(uuid)))
@@ -101,9 +93,6 @@ pub fn in_order(disks: &[Disk]) -> Vec<&Disk> {
 
 /// The file with the content of a disk: its own, or if that is empty the nearest parent that is not. `length` returns
 /// a file's length in bytes.
-///
-/// # Errors
-/// When a file cannot be read, or all of them are empty.
 pub fn content(disk: &Disk, length: impl Fn(&Path) -> anyhow::Result<u64>) -> anyhow::Result<&Path> {
     for file in &disk.files {
         if length(file)? > 0 {
@@ -133,9 +122,6 @@ pub fn form(machine: &Machine) -> Form<'_> {
 }
 
 /// The adapters of a machine, in their order.
-///
-/// # Errors
-/// When a MAC address is invalid.
 pub fn adapters(nics: &[Nic]) -> anyhow::Result<Vec<VmNic>> {
     let adapter = |nic: &Nic| {
         let pairs: Vec<&str> = nic.mac.split(':').collect();

@@ -35,9 +35,6 @@ pub(super) fn encode(name: &str, size: u64, modified: u64) -> Header {
 }
 
 /// A member's name and size.
-///
-/// # Errors
-/// The reason when the block is not the header of a plain file, or `check` refuses the name.
 pub(super) fn decode(block: &[u8; BLOCK as usize], check: CheckName) -> Result<(String, u64), String> {
     let header = Header::from_byte_slice(block);
     let sum: u32 = block[..148].iter().chain(&block[156..]).map(|&byte| u32::from(byte)).sum::<u32>() + 8 * 32;

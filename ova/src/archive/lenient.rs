@@ -30,10 +30,7 @@ pub struct Report {
 }
 
 impl LenientArchive {
-    /// Opens an OVA and lists its members.
-    ///
-    /// # Errors
-    /// As [`Archive::open`], except for names: each relative path is accepted.
+    /// Opens an OVA and lists its members. As [`Archive::open`], but each relative path is accepted as a name.
     pub fn open(path: &Path) -> Result<LenientArchive, Error> {
         Archive::open_with(path, name::check_relative).map(LenientArchive)
     }
@@ -44,9 +41,6 @@ impl LenientArchive {
     }
 
     /// Reads descriptor, manifest and signature, and verifies none of them. Returns the resulting warnings.
-    ///
-    /// # Errors
-    /// When the descriptor cannot be read or used.
     pub fn inspect(&self) -> Result<Report, Error> {
         self.report(&self.manifest())
     }
@@ -72,9 +66,6 @@ impl LenientArchive {
     }
 
     /// Checks that `trusted` signed the manifest.
-    ///
-    /// # Errors
-    /// As [`Archive::verify_signature`].
     pub fn verify_signature(&self, trusted: &PublicKey) -> Result<(), Error> {
         self.0.verify_signature(trusted)
     }

@@ -86,50 +86,32 @@ impl Archive {
     }
 
     /// The member `name` and its bytes.
-    ///
-    /// # Errors
-    /// When there is no such member.
     pub fn member(&self, name: &str) -> Result<(&Member, MemberReader<'_>), Error> {
         let member = self.find(name).ok_or_else(|| self.damaged(0, format!("it has no member {name:?}")))?;
         Ok((member, self.reader(member)))
     }
 
     /// The descriptor.
-    ///
-    /// # Errors
-    /// When it cannot be read or used.
     pub fn descriptor(&self) -> Result<Descriptor, Error> {
         Ok(Descriptor::parse(&self.descriptor_xml()?)?)
     }
 
     /// The descriptor's text in the archive.
-    ///
-    /// # Errors
-    /// When it cannot be read or is not text.
     pub fn descriptor_xml(&self) -> Result<String, Error> {
         self.text(&self.members[0])
     }
 
     /// The manifest, if there is one.
-    ///
-    /// # Errors
-    /// When it cannot be read or used.
     pub fn manifest(&self) -> Result<Option<Manifest>, Error> {
         self.companion("mf").map(|member| Ok(Manifest::parse(&self.text(member)?)?)).transpose()
     }
 
     /// The signature, if there is one.
-    ///
-    /// # Errors
-    /// When it cannot be read or used.
     pub fn signature(&self) -> Result<Option<Signature>, Error> {
         self.companion("cert").map(|member| Ok(Signature::parse(&self.text(member)?)?)).transpose()
     }
 
     /// Checks that `trusted` signed the manifest. [`Archive::verify`] compares the other files with the manifest.
-    ///
-    /// # Errors
-    /// When the archive is not signed, or not by `trusted`, or its manifest was changed.
     pub fn verify_signature(&self, trusted: &PublicKey) -> Result<(), Error> {
         let (Some(signature), Some(manifest)) = (self.signature()?, self.companion("mf")) else {
             return Err(Error::Unsigned { path: self.path.clone() });

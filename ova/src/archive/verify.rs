@@ -30,10 +30,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// The warnings.
-    ///
-    /// # Errors
-    /// The problems, if there are any.
+    /// The warnings. The problems, if there are any, are an error.
     pub(super) fn accepted(self, archive: &Archive) -> Result<Vec<Warning>, Error> {
         let Findings { damaged, problems, warnings } = self;
         if problems.is_empty() {
@@ -86,10 +83,7 @@ impl Archive {
         Ok((descriptor, manifest))
     }
 
-    /// Reads the descriptor with `read`.
-    ///
-    /// # Errors
-    /// Those of `read`. If the descriptor's digest is not that of the manifest, that error instead.
+    /// Reads the descriptor with `read`. If that fails and the descriptor is not the manifest's, the error says this.
     pub(super) fn read_descriptor<T>(
         &self,
         manifest: Option<&LenientManifest>,
@@ -107,9 +101,6 @@ impl Archive {
     }
 
     /// Compares the members with descriptor and manifest, and reads all of them.
-    ///
-    /// # Errors
-    /// When the archive cannot be read.
     pub(super) fn examine(
         &self,
         references: &References,

@@ -127,10 +127,8 @@ impl Properties {
     }
 }
 
-/// Makes the environment document of a VM. `adapters` have the order of the VM's network adapters.
-///
-/// # Errors
-/// Texts with characters that XML does not allow.
+/// Makes the environment document of a VM. `adapters` have the order of the VM's network adapters. Fails if XML does
+/// not allow a character.
 pub fn document(
     properties: &Properties,
     platform: &Platform,

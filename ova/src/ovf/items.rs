@@ -56,9 +56,6 @@ pub(super) struct Items<'a> {
 
 impl<'a> Items<'a> {
     /// Sorts the `Item`s by their InstanceID. An `Item` without one is a device by itself.
-    ///
-    /// # Errors
-    /// If there are too many, or a bound is not known.
     pub(super) fn read(hardware: Node<'a, 'a>) -> Result<Items<'a>, ParseError> {
         let mut devices: Vec<Vec<_>> = Vec::new();
         let mut by_id = BTreeMap::new();

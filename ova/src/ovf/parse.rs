@@ -87,7 +87,6 @@ fn product<'a>(system: Node<'a, 'a>) -> Result<Product, ParseError> {
     }
 }
 
-/// Reads a ProductSection.
 pub(super) fn product_of<'a>(section: Node<'a, 'a>) -> Result<Product, ParseError> {
     let text = |name| section.child_text(OVF, name);
     let key_part = |name: &str| {

@@ -207,9 +207,6 @@ const LONGEST_STRING: u64 = 65535;
 
 impl Property {
     /// Checks a value and returns it in the form of the environment: booleans become `True` and `False`.
-    ///
-    /// # Errors
-    /// The first reason why the value does not suit the type or a qualifier.
     pub fn admit(&self, value: &str) -> Result<String, Unsuitable> {
         let value = self.kind.admit(value)?;
         for qualifier in &self.qualifiers {

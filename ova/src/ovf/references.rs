@@ -52,9 +52,6 @@ pub struct DiskContent {
 
 impl References {
     /// Reads a descriptor's References, and the data about files in its DiskSection.
-    ///
-    /// # Errors
-    /// If it is not XML, or its data about files is invalid.
     pub fn parse(xml: &str) -> Result<References, ParseError> {
         envelope(xml, |envelope| {
             let mut references = References::read(envelope)?;
@@ -125,10 +122,7 @@ fn chunk_size<'a>(file: Node<'a, 'a>) -> Result<Option<u64>, ParseError> {
     Ok(size)
 }
 
-/// The `Disk`s of a package.
-///
-/// # Errors
-/// If there are too many, or one is a difference disk, which neither vSphere imports nor this crate reads.
+/// The `Disk`s of a package. Fails on a difference disk, which neither vSphere imports nor this crate reads.
 pub(super) fn disk_nodes<'a>(envelope: Node<'a, 'a>) -> Result<Vec<Node<'a, 'a>>, ParseError> {
     let section = envelope.child("DiskSection");
     let nodes: Vec<_> = section.into_iter().flat_map(|section| section.children_named("Disk")).collect();

@@ -23,10 +23,7 @@ const NAMESPACES: [(&str, &str); 6] = [
 ];
 
 impl Descriptor {
-    /// Checks the descriptor and writes it as XML. Equal descriptors give equal bytes.
-    ///
-    /// # Errors
-    /// All problems of the descriptor, at once.
+    /// Checks the descriptor and writes it as XML. Equal descriptors give equal bytes. The error has all problems.
     pub fn to_xml(&self) -> Result<String, InvalidDescriptor> {
         self.check()?;
         let mut xml = Xml::new();

@@ -3,7 +3,6 @@
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 
-/// A document that is being written.
 pub(super) struct Xml {
     writer: Writer<Vec<u8>>,
     forbidden: Option<ForbiddenCharacter>,
@@ -22,7 +21,6 @@ pub struct ForbiddenCharacter {
 const INFALLIBLE: &str = "writing to memory does not fail";
 
 impl Xml {
-    /// Begins a document.
     pub(super) fn new() -> Xml {
         let mut xml = Xml { writer: Writer::new_with_indent(Vec::new(), b' ', 2), forbidden: None };
         xml.event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
@@ -56,10 +54,7 @@ impl Xml {
         self.event(Event::Empty(start));
     }
 
-    /// Returns the document, with a newline at its end.
-    ///
-    /// # Errors
-    /// The first character that XML does not allow.
+    /// Returns the document, with a newline at its end. The error is the first character that XML does not allow.
     pub(super) fn finish(self) -> Result<String, ForbiddenCharacter> {
         match self.forbidden {
             Some(forbidden) => Err(forbidden),

@@ -39,7 +39,6 @@ impl AdapterType {
     }
 }
 
-/// The values of the descriptor.
 pub struct Descriptor<'a> {
     /// Sectors of the disk.
     pub capacity: u64,
@@ -106,10 +105,7 @@ pub fn content_id(digest: &crate::Sha256) -> [u8; 16] {
     id
 }
 
-/// Checks a descriptor from a file against the file's header.
-///
-/// # Errors
-/// The reason why it is not the descriptor of one streamOptimized extent of `capacity` sectors without a parent.
+/// Checks that a descriptor is that of one streamOptimized extent of `capacity` sectors without a parent.
 pub fn check(bytes: &[u8], capacity: u64) -> Result<(), String> {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "its descriptor is not text")?;

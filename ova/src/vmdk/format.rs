@@ -100,9 +100,6 @@ impl Header {
     }
 
     /// Reads a header or footer.
-    ///
-    /// # Errors
-    /// The reason why the bytes are not a header of a streamOptimized extent that this module reads.
     pub fn decode(bytes: &[u8; SECTOR_BYTES]) -> Result<Header, String> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| le_u32(&bytes[at..]);
@@ -192,11 +189,8 @@ pub fn grain_marker(lba: u64, compressed: u32) -> [u8; GRAIN_MARKER_BYTES] {
 pub enum Metadata {
     /// Nothing follows: the file ends.
     EndOfStream = 0,
-    /// A grain table.
     Table = 1,
-    /// The grain directory.
     Directory = 2,
-    /// The footer.
     Footer = 3,
 }
 
@@ -220,9 +214,6 @@ pub enum Marker {
 
 impl Marker {
     /// Reads the marker at the beginning of a sector.
-    ///
-    /// # Errors
-    /// The reason, if the kind of metadata does not exist.
     pub fn decode(sector: &[u8; SECTOR_BYTES]) -> Result<Marker, String> {
         let value = le_u64(sector);
         let size = le_u32(&sector[8..]);

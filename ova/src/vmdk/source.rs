@@ -19,10 +19,7 @@ pub struct RawDisk {
 }
 
 impl RawDisk {
-    /// Opens a raw image.
-    ///
-    /// # Errors
-    /// If it cannot be opened, is not a regular file, is empty or too large, or is not a multiple of 64 KiB.
+    /// Opens a raw image. Fails if it is not a regular file, is empty or too large, or is not a multiple of 64 KiB.
     pub fn open(path: &Path) -> Result<RawDisk, Error> {
         let refused = |reason: String| Error::Source { path: path.into(), reason };
         let file = File::open(path).map_err(Error::file("opening", path))?;
@@ -48,9 +45,6 @@ impl RawDisk {
     }
 
     /// The grains that may have data, in order; the rest are holes.
-    ///
-    /// # Errors
-    /// If the file cannot be searched.
     pub fn data(&self) -> Result<Vec<Range<u64>>, Error> {
         let mut grains: Vec<Range<u64>> = Vec::new();
         let mut at = 0;
@@ -87,9 +81,6 @@ impl RawDisk {
     }
 
     /// Reads one grain into `buffer`, which has the size of a grain.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or was shortened meanwhile.
     pub fn read_grain(&self, grain: u64, buffer: &mut [u8]) -> Result<(), Error> {
         self.file.read_exact_at(buffer, grain * GRAIN_BYTES).map_err(Error::file("reading", &self.path))
     }

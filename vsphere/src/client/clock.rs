@@ -59,9 +59,6 @@ impl Until {
 
     /// Polls a request until its deadline, which is checked at each poll. A connection that completes later sends no
     /// request.
-    ///
-    /// # Errors
-    /// [`Over`], or the request's error.
     pub async fn ends<T, E: From<Over>>(&self, request: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let mut request = pin!(request);
         poll_fn(|context| {

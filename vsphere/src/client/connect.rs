@@ -25,10 +25,7 @@ fn service_instance() -> MoRef {
 }
 
 impl Client {
-    /// Connects and logs in. Called within a Tokio runtime.
-    ///
-    /// # Errors
-    /// When the server cannot be reached or trusted, is not a vCenter of 7.0 or later, or rejects the login.
+    /// Connects and logs in. Called within a Tokio runtime. Fails if the server is not a vCenter of 7.0 or later.
     pub async fn connect(connect: Connect) -> Result<Self> {
         let client = Self::connect_within(connect, &Limits::default()).await?;
         client.set_limits();
@@ -39,9 +36,6 @@ impl Client {
     /// because the server may be another one than intended. Limits that were never set allow no request. A guard has to
     /// use the client of the change that it permits. Another client of the same limits would wait for a slot while the
     /// change holds one.
-    ///
-    /// # Errors
-    /// As [`Client::connect`].
     pub async fn connect_within(connect: Connect, limits: &Limits) -> Result<Self> {
         Self::connect_by(connect, limits, Clock::default()).await
     }
@@ -73,10 +67,8 @@ impl Client {
     /// Ends the session. First waits for cleanup that needs it, such as the lease of an import whose caller was
     /// dropped, at most [`crate::Settings::returns`]. After that, vCenter completes the requests that were sent, and
     /// ends the rest itself. Later calls are rejected. A login that is under way is awaited first. A caller that does
-    /// not await this function leaves the session to vCenter.
-    ///
-    /// # Errors
-    /// When vCenter does not answer. It ends the session itself, half an hour after the last call.
+    /// not await this function leaves the session to vCenter. If vCenter does not answer, it ends the session itself,
+    /// half an hour after the last call.
     pub async fn log_out(&self) -> Result<()> {
         if tokio::time::timeout(self.settings().returns, self.inner.returns.done()).await.is_err() {
             log::debug!("the session ends before all is given back");

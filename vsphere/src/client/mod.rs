@@ -95,7 +95,6 @@ impl Client {
         &self.inner.files_test
     }
 
-    /// The server's address.
     pub(crate) fn server(&self) -> &Url {
         self.inner.wire.transport.server()
     }

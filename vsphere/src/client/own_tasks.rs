@@ -22,7 +22,6 @@ impl Pending {
 /// Tasks of managers.
 #[derive(Default)]
 pub(crate) struct OwnTasks {
-    /// Tasks whose end was not seen.
     pub(crate) pending: Vec<Pending>,
     /// The last task whose end was seen.
     pub(crate) ended: Option<MoRef>,

@@ -26,10 +26,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Reads `ServiceContent`.
-    ///
-    /// # Errors
-    /// When it is not a vCenter of version 7.0 or later.
+    /// Reads `ServiceContent`. Fails if it is not that of a vCenter of version 7.0 or later.
     pub(super) fn read(content: &Element, server: &str) -> Result<Self> {
         let said = content.need("about")?;
         let text = |name: &str| said.text_of(name).unwrap_or_default().to_owned();
@@ -61,9 +58,6 @@ impl Service {
     }
 
     /// The root of the inventory.
-    ///
-    /// # Errors
-    /// When the server has none.
     pub fn root_folder(&self) -> Result<MoRef> {
         self.manager("rootFolder")
     }

@@ -45,7 +45,6 @@ struct State {
     failed: Option<Failure>,
 }
 
-/// The reason why a login failed.
 #[derive(Clone)]
 enum Failure {
     Fault(Fault),
@@ -93,10 +92,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for a login that is under way.
-    ///
-    /// # Errors
-    /// The error of that login, if it failed.
+    /// Waits for a login that is under way. Returns its error if it failed.
     async fn entered(&self, wire: &Wire) -> Result<OwnedMutexGuard<State>> {
         let failures = self.failures.load(Ordering::Relaxed);
         let state = self.state.clone().lock_owned().await;
@@ -111,7 +107,6 @@ impl Session {
         was_open.then(|| Ticket { logins: state.logins, cookie: state.cookie.take() })
     }
 
-    /// The name of the logged-in user, as vCenter writes it.
     pub(super) async fn user_name(&self) -> String {
         self.state.lock().await.user_name.clone()
     }

@@ -75,7 +75,6 @@ pub(super) struct Wire {
     pub(super) limits: Limits,
 }
 
-/// The result of a request.
 #[derive(Debug)]
 pub(super) enum Exchange {
     /// The response and its cookie.

@@ -33,9 +33,6 @@ impl Client {
     /// Whether DRS of a cluster only recommends hosts for VMs (`ClusterDrsConfigInfo.defaultVmBehavior`). vCenter may
     /// then reject a new VM without a host ("DRS-enabled cluster in manual mode, an InvalidArgument exception is
     /// thrown", `VAppCloneSpec.host`).
-    ///
-    /// # Errors
-    /// As [`Client::lacks_drs`].
     pub async fn only_recommends(&self, cluster: &MoRef) -> Result<bool> {
         let look = self.look(cluster, &["configurationEx"]).await?;
         let configuration = look.need_readable("configurationEx", &format!("the cluster {cluster}"))?;

@@ -98,9 +98,6 @@ impl Client {
 
     /// HA's priority of a VM, if it overrides the cluster's. `None` if the VM has no override, or one that this client
     /// does not set.
-    ///
-    /// # Errors
-    /// When it is not a cluster, or cannot be read.
     pub async fn restart_priority(&self, cluster: &MoRef, vm: &MoRef) -> Result<Option<RestartPriority>> {
         let present = self.overrides(cluster).await?.into_iter().find(|present| present.vm == *vm);
         let known = |said: &str| RestartPriority::ALL.iter().find(|(_, name)| *name == said).map(|(known, _)| *known);
@@ -108,9 +105,6 @@ impl Client {
     }
 
     /// The value of a setting of `ClusterDasVmSettings` in a VM's override.
-    ///
-    /// # Errors
-    /// As [`Client::restart_priority`].
     pub async fn override_setting(&self, cluster: &MoRef, vm: &MoRef, setting: &str) -> Result<Option<String>> {
         let present = self.overrides(cluster).await?.into_iter().find(|present| present.vm == *vm);
         let value = present.and_then(|present| Some(present.info.at(&["dasSettings", setting])?.value().to_owned()));
@@ -121,9 +115,6 @@ impl Client {
 impl Changes<'_> {
     /// Sets HA's priority of a VM. `None` means the cluster's. Other overrides of the VM are unchanged. Returns whether
     /// a setting changed.
-    ///
-    /// # Errors
-    /// When the cluster cannot be read, or vCenter rejects the change.
     pub async fn set_restart_priority(
         &self,
         cluster: &MoRef,

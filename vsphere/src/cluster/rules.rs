@@ -23,9 +23,6 @@ pub struct AntiAffinity {
 
 impl Client {
     /// The rules of a cluster that keep VMs apart.
-    ///
-    /// # Errors
-    /// When it is not a cluster, or cannot be read.
     pub async fn anti_affinity_rules(&self, cluster: &MoRef) -> Result<Vec<AntiAffinity>> {
         let configuration = self.cluster_configuration(cluster).await?;
         let rules = configuration.all("rule").filter(|rule| rule.kind() == Some("ClusterAntiAffinityRuleSpec"));
@@ -45,9 +42,6 @@ impl Client {
 impl Changes<'_> {
     /// Creates or changes the rule `name` so that it keeps these VMs apart if the hosts allow it. Returns whether the
     /// rule changed.
-    ///
-    /// # Errors
-    /// When the cluster cannot be read, or vCenter rejects the change.
     pub async fn keep_apart(&self, cluster: &MoRef, name: &str, vms: &[MoRef]) -> Result<bool> {
         let present = self.client.anti_affinity_rules(cluster).await?.into_iter().find(|rule| rule.name == name);
         let sorted = |vms: &[MoRef]| {
@@ -72,9 +66,6 @@ impl Changes<'_> {
     }
 
     /// Removes the rule `name`. Returns whether it existed.
-    ///
-    /// # Errors
-    /// When the cluster cannot be read, or vCenter rejects the change.
     pub async fn remove_rule(&self, cluster: &MoRef, name: &str) -> Result<bool> {
         let rules = self.client.anti_affinity_rules(cluster).await?;
         let Some(rule) = rules.into_iter().find(|rule| rule.name == name) else { return Ok(false) };

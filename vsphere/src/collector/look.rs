@@ -15,9 +15,6 @@ const TRIES: usize = 3;
 
 impl Client {
     /// Reads properties of an object.
-    ///
-    /// # Errors
-    /// When the object does not exist, or cannot be read.
     pub async fn look(&self, object: &MoRef, paths: &[&str]) -> Result<Object> {
         let mut found = self.look_at(std::slice::from_ref(object), paths).await?;
         let not_there = || Error::not_found(format!("looking at {object}"), "vCenter shows no such object");
@@ -25,10 +22,7 @@ impl Client {
     }
 
     /// Reads properties of several objects. The answer has any order. The objects may have different kinds if all have
-    /// the properties.
-    ///
-    /// # Errors
-    /// When one of them does not exist, or cannot be read.
+    /// the properties. Fails if one of them does not exist.
     pub async fn look_at(&self, objects: &[MoRef], paths: &[&str]) -> Result<Vec<Object>> {
         if objects.is_empty() {
             return Ok(Vec::new());
@@ -47,9 +41,6 @@ impl Client {
 
     /// Reads properties of all objects of some kinds in a folder, a resource pool or a compute resource. With `deep`,
     /// also of objects further below.
-    ///
-    /// # Errors
-    /// When the container does not exist, or cannot be read.
     pub async fn list(&self, container: &MoRef, kinds: &[&str], deep: bool, paths: &[&str]) -> Result<Vec<Object>> {
         let manager = self.service().manager("viewManager")?;
         for _ in 0..TRIES {

@@ -79,10 +79,7 @@ impl Object {
         self.get(path).map(Element::references).unwrap_or_default()
     }
 
-    /// A property that the object must have.
-    ///
-    /// # Errors
-    /// When it is unset or unreadable, with vCenter's reason, such as a missing privilege.
+    /// A property that the object must have. The error has vCenter's reason, such as a missing privilege.
     pub fn need(&self, path: &str) -> Result<&Element> {
         self.get(path).ok_or_else(|| {
             let attempt = format!("reading {path} of {}", self.reference);
@@ -93,10 +90,8 @@ impl Object {
         })
     }
 
-    /// A property that is always set: if it is missing, the account may not read the object.
-    ///
-    /// # Errors
-    /// [`Error::Unreadable`] with `on`, the users' name of the object on which `System.Read` is missing.
+    /// A property that is always set: if it is missing, the account may not read the object. The error is then
+    /// [`Error::Unreadable`], with `on` as the users' name of the object.
     pub(crate) fn need_readable(&self, path: &str, on: &str) -> Result<&Element> {
         match self.missing.get(path) {
             Some(fault) if !fault.is("NoPermission") => self.need(path),

@@ -32,10 +32,7 @@ impl Watch {
     }
 
     /// Waits for a change, at most `limit`, and returns the object's properties. At first, and after lost updates, it
-    /// returns at once.
-    ///
-    /// # Errors
-    /// When the object is missing or cannot be read now. The next call starts again.
+    /// returns at once. After an error, the next call starts again.
     pub(crate) async fn next(&mut self, limit: Duration) -> Result<&Object> {
         // A lost update is not in a later one. After a wait without updates, and after an error, the properties are
         // read.

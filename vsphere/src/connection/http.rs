@@ -47,7 +47,6 @@ pub(crate) struct Transport {
     server: Url,
 }
 
-/// The answer of a server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -76,7 +75,6 @@ impl Transport {
         Ok(Self { http, uploads, server })
     }
 
-    /// The server.
     pub(crate) fn server(&self) -> &Url {
         &self.server
     }

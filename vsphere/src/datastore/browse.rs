@@ -94,10 +94,7 @@ fn file(info: &Element) -> File {
 }
 
 impl Changes<'_> {
-    /// Creates a directory, one level. Of two callers at once, one gets the error.
-    ///
-    /// # Errors
-    /// `FileAlreadyExists` if it exists.
+    /// Creates a directory, one level. `FileAlreadyExists` if it exists, also for one of two callers at once.
     pub async fn make_directory(&self, directory: &DatastorePath, datacenter: &MoRef) -> Result<()> {
         let manager = self.client.service().manager("fileManager")?;
         let arguments = vec![

@@ -48,17 +48,11 @@ const PATHS: &[&str] = &[
 
 impl Client {
     /// Reads a datastore.
-    ///
-    /// # Errors
-    /// When it does not exist, or cannot be read.
     pub async fn datastore(&self, datastore: &MoRef) -> Result<Datastore> {
         read(&self.look(datastore, PATHS).await?)
     }
 
     /// The datastores in a folder, with those in its datastore clusters.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub async fn datastores_in(&self, folder: &MoRef) -> Result<Vec<Datastore>> {
         self.list(folder, &["Datastore"], true, PATHS).await?.iter().map(read).collect()
     }

@@ -20,7 +20,6 @@ use crate::connection::{Thumbprint, Trust};
 use crate::guard::Fence;
 use crate::secret::Secret;
 
-/// The reply to a request.
 #[derive(Clone)]
 pub(crate) enum Reply {
     /// The content of the response.
@@ -35,7 +34,6 @@ pub(crate) enum Reply {
     When(Arc<Notify>, Box<Reply>),
 }
 
-/// A request that arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     /// The SOAP method. For other requests, the HTTP method and the path.
@@ -135,7 +133,6 @@ impl Fake {
         self.script.lock().unwrap().replies.insert(method.to_owned(), replies.into_iter().collect());
     }
 
-    /// The requests for a method.
     pub(crate) fn asked(&self, method: &str) -> Vec<Asked> {
         self.script.lock().unwrap().asked.iter().filter(|asked| asked.method == method).cloned().collect()
     }
@@ -145,7 +142,6 @@ impl Fake {
         self.script.lock().unwrap().asked.iter().map(|asked| asked.method.clone()).collect()
     }
 
-    /// The number of requests for a method.
     pub(crate) fn count(&self, method: &str) -> usize {
         self.asked(method).len()
     }

@@ -26,7 +26,6 @@ pub(crate) fn reference(name: &str, kind: &str, id: &str) -> String {
     format!("<{name} type=\"{kind}\">{id}</{name}>")
 }
 
-/// A SOAP fault.
 pub(crate) fn fault(kind: &str, fields: &str) -> String {
     format!(
         "<s:Fault><faultcode>ServerFaultCode</faultcode><faultstring>Said of {kind}.</faultstring><detail>\

@@ -25,7 +25,6 @@ pub(super) struct Ready {
     pub(super) targets: Vec<Target>,
 }
 
-/// The target of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) url: String,

@@ -103,9 +103,6 @@ impl Changes<'_> {
 
     /// Starts an import and aborts it: vCenter removes the VM. Returns the VM with `config.uuid`, and the
     /// `HttpNfcLeaseInfo`.
-    ///
-    /// # Errors
-    /// As [`Changes::import`].
     pub async fn offer(&self, import: &Import<'_>) -> Result<(Object, Element)> {
         let package = Package::open(import.ova).await?;
         let plan = self.client.plan(import, &package).await?;

@@ -23,7 +23,6 @@ pub(super) struct Wanted {
     pub(super) is_made: bool,
 }
 
-/// The import, and its files.
 pub(super) struct Plan {
     /// vCenter's `ImportSpec`, with the settings that differ.
     pub(super) spec: Element,
@@ -69,10 +68,8 @@ impl Client {
 }
 
 /// Removes the disks without a file. vCenter names a file's device by its controller's type, bus and unit, such as
-/// `/name/ParaVirtualSCSIController0:1` (`OvfFileItem.deviceId`). Ignores files that fill no disk.
-///
-/// # Errors
-/// When no disk is left. Then the names of the devices have another form.
+/// `/name/ParaVirtualSCSIController0:1` (`OvfFileItem.deviceId`). Ignores files that fill no disk. Fails if no disk is
+/// left: then the names of the devices have another form.
 fn leave_out_blank(config: &mut Element, filled: &[&str]) -> std::result::Result<(), String> {
     let devices: Vec<&Element> = config.all("deviceChange").filter_map(|change| change.child("device")).collect();
     let place = |disk: &Element| {

@@ -7,10 +7,7 @@ use crate::reference::MoRef;
 use crate::soap::Element;
 
 impl Changes<'_> {
-    /// Creates a folder in another one.
-    ///
-    /// # Errors
-    /// `DuplicateName` if an object with this name exists.
+    /// Creates a folder in another one. `DuplicateName` if an object with this name exists.
     pub async fn create_folder(&self, parent: &MoRef, name: &str) -> Result<MoRef> {
         let response = self.change(CREATE_FOLDER, parent, vec![Element::text("name", name)]).await?;
         let unnamed = || Error::in_doubt(format!("making the folder {name} in {parent}"), "vCenter does not name it");

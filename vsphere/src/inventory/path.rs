@@ -23,10 +23,7 @@ impl Client {
         response.reference_of("returnval").ok_or_else(unseen)
     }
 
-    /// The inventory path of an object.
-    ///
-    /// # Errors
-    /// When the object does not exist, or the account cannot see all its ancestors.
+    /// The inventory path of an object. Fails if the account cannot see all its ancestors.
     pub async fn path_of(&self, object: &MoRef) -> Result<String> {
         let root = self.service().root_folder()?;
         let (mut names, mut at) = (Vec::new(), object.clone());

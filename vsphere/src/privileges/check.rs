@@ -37,10 +37,8 @@ impl fmt::Display for Missing {
 }
 
 impl Client {
-    /// All privileges of the table that the account lacks on these objects.
-    ///
-    /// # Errors
-    /// When vCenter does not answer. A privilege that is not in the answer counts as missing.
+    /// All privileges of the table that the account lacks on these objects. One that is not in vCenter's answer counts
+    /// as missing.
     pub async fn missing_privileges(&self, needs: &[Need]) -> Result<Vec<Missing>> {
         let manager = self.service().manager("authorizationManager")?;
         let user = self.user_name().await;

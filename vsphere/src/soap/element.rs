@@ -148,25 +148,16 @@ impl Element {
     }
 
     /// The child with this name.
-    ///
-    /// # Errors
-    /// When it is missing.
     pub fn need(&self, name: &str) -> Result<&Element, Malformed> {
         self.child(name).ok_or_else(|| self.lacks(name))
     }
 
     /// The parsed text of the child with this name.
-    ///
-    /// # Errors
-    /// When the child is missing or has another form.
     pub fn need_parsed<T: FromStr>(&self, name: &str) -> Result<T, Malformed> {
         self.parsed(name).ok_or_else(|| self.lacks(name))
     }
 
     /// The object that the child with this name refers to.
-    ///
-    /// # Errors
-    /// When it is missing.
     pub fn need_reference(&self, name: &str) -> Result<MoRef, Malformed> {
         self.reference_of(name).ok_or_else(|| self.lacks(name))
     }
@@ -190,12 +181,10 @@ impl Element {
         self
     }
 
-    /// The child with this name, for changes.
     pub(crate) fn child_mut(&mut self, name: &str) -> Option<&mut Element> {
         self.children.iter_mut().find(|child| child.name == name)
     }
 
-    /// Adds a child at the end.
     pub(crate) fn push(&mut self, child: Element) {
         self.children.push(child);
     }

@@ -61,9 +61,7 @@ fn envelope(
 /// The content of an envelope.
 #[derive(Debug)]
 pub(crate) enum Answered {
-    /// The method's response.
     Response(Element),
-    /// A fault.
     Fault(Element),
 }
 

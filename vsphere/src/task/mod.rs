@@ -62,9 +62,6 @@ impl fmt::Display for Running {
 
 impl Client {
     /// Those of these tasks that have not ended. A task that vCenter no longer knows has ended.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub async fn running(&self, tasks: &[MoRef]) -> Result<Vec<Running>> {
         let running = |info: &Object| Running {
             task: info.reference.clone(),
@@ -79,9 +76,6 @@ impl Client {
     /// The tasks without an end in vCenter's list of all that the account can see (`TaskManager.recentTask`, at most
     /// 200). Also the tasks on files that this client started. [`Client::sees_tasks_on_files`] tells whether the list
     /// has such tasks.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub async fn running_anywhere(&self) -> Result<Vec<Running>> {
         let mut recent = self.recent_tasks().await?;
         let own = self.own_tasks().pending.clone();
@@ -129,10 +123,7 @@ impl Client {
         Ok(seen)
     }
 
-    /// Waits until a task of another account has succeeded or failed.
-    ///
-    /// # Errors
-    /// [`Error::Late`] if it has not ended at the limit.
+    /// Waits until a task of another account has succeeded or failed. [`Error::Late`] if it has not at the limit.
     pub async fn ended(&self, task: &MoRef, limit: Duration) -> Result<()> {
         match self.end_of(task, limit, None).await {
             TaskEnd::Done(_) | TaskEnd::Failed(_) => Ok(()),

@@ -36,9 +36,6 @@ impl Client {
     /// Whether vCenter lists tasks on files to this account. If this client has found none of its tasks in the list, it
     /// starts one without effect: it moves a file that does not exist. It does so once. A later task of the client
     /// corrects the answer.
-    ///
-    /// # Errors
-    /// When that task cannot be started, or the list cannot be read.
     pub async fn sees_tasks_on_files(&self, directory: &DatastorePath, datacenter: &MoRef) -> Result<bool> {
         if self.own_tasks().are_listed {
             return Ok(true);

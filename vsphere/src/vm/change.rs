@@ -20,8 +20,6 @@ impl Changes<'_> {
     }
 
     /// Converts a VM that is off to a template. The call has no task: if it gets no answer, the VM shows the result.
-    ///
-    /// # Errors
     /// `InvalidPowerState` ([`crate::Outcome::Changed`]) if it is on.
     pub async fn mark_as_template(&self, vm: &MoRef) -> Result<()> {
         let marked = self.change(MARK_AS_TEMPLATE, vm, Vec::new()).await.map(drop);
@@ -34,18 +32,14 @@ impl Changes<'_> {
         marked
     }
 
-    /// Destroys a VM that is off with all its files, **including those of all attached disks**.
-    ///
-    /// # Errors
-    /// `InvalidPowerState` ([`crate::Outcome::Changed`]) if it is on.
+    /// Destroys a VM that is off with all its files, **including those of all attached disks**. `InvalidPowerState`
+    /// ([`crate::Outcome::Changed`]) if it is on.
     pub async fn destroy(&self, vm: &MoRef) -> Result<()> {
         self.run(DESTROY, vm, Vec::new()).await.map(drop)
     }
 
-    /// Removes a VM that is off from the inventory. Its files stay.
-    ///
-    /// # Errors
-    /// `InvalidPowerState` ([`crate::Outcome::Changed`]) if it is on.
+    /// Removes a VM that is off from the inventory. Its files stay. `InvalidPowerState` ([`crate::Outcome::Changed`])
+    /// if it is on.
     pub async fn unregister(&self, vm: &MoRef) -> Result<()> {
         self.change(UNREGISTER_VM, vm, Vec::new()).await.map(drop)
     }

@@ -91,10 +91,8 @@ impl CloneVm<'_> {
 
 impl Changes<'_> {
     /// Creates a VM from another one, powered off, and returns its reference. vCenter removes what a failure leaves
-    /// behind. If the call is in doubt, the clone may exist, with these settings.
-    ///
-    /// # Errors
-    /// `DuplicateName` if the name is in use.
+    /// behind. If the call is in doubt, the clone may exist, with these settings. `DuplicateName` if the name is in
+    /// use.
     pub async fn clone_vm(&self, source: &MoRef, clone: &CloneVm<'_>) -> Result<MoRef> {
         let head = vec![Element::reference("folder", clone.folder), Element::text("name", clone.name), clone.spec()];
         let made = self.run(CLONE_VM, source, head).await?;

@@ -143,10 +143,7 @@ impl ConfigSpec {
         self.with(profile("vmProfile", id))
     }
 
-    /// Sets OVF properties of a VM by their names in the guest.
-    ///
-    /// # Errors
-    /// When the VM's form does not have a property.
+    /// Sets OVF properties of a VM by their names in the guest. Fails if the VM's form does not have one.
     pub fn properties<'a>(
         mut self,
         form: &[Property],
@@ -184,10 +181,7 @@ impl ConfigSpec {
         self.change("add", device)
     }
 
-    /// Attaches a disk with an existing file.
-    ///
-    /// # Errors
-    /// When the controller is full.
+    /// Attaches a disk with an existing file. Fails if the controller is full.
     pub fn attach(self, disk: &ExistingDisk<'_>) -> Result<Self> {
         let backing = backing(disk.path, disk.mode);
         let place = self.place(disk.controller)?;
@@ -196,10 +190,7 @@ impl ConfigSpec {
         Ok(self.change_of_new("add", None, device, backing, None))
     }
 
-    /// Creates a blank disk and attaches it.
-    ///
-    /// # Errors
-    /// When the controller is full.
+    /// Creates a blank disk and attaches it. Fails if the controller is full.
     pub fn new_disk(self, disk: &NewDisk<'_>) -> Result<Self> {
         // vCenter selects the name of the file: in the VM's directory, or on the given datastore.
         let file = disk.datastore.map(|name| format!("[{name}]")).unwrap_or_default();

@@ -62,9 +62,6 @@ const SETTINGS: &str = "config.changeVersion";
 
 impl Client {
     /// The VMs and templates in a folder, with these entries. With `deep`, also those further below.
-    ///
-    /// # Errors
-    /// When the folder cannot be listed.
     pub async fn entries_in(&self, container: &MoRef, deep: bool, keys: &[&str]) -> Result<Listed<Entries>> {
         let keyed = keyed(keys);
         let mut paths = vec!["name", "config.template", SETTINGS];
@@ -73,9 +70,6 @@ impl Client {
     }
 
     /// The data that vCenter shows about a VM with unreadable settings. Each part may be missing.
-    ///
-    /// # Errors
-    /// When the VM does not exist.
     pub async fn traces(&self, vm: &MoRef) -> Result<Traces> {
         const PATH: &str = "summary.config.vmPathName";
         let seen = self.look(vm, &["datastore", "layoutEx.file", PATH, "recentTask"]).await?;
@@ -89,9 +83,6 @@ impl Client {
     }
 
     /// One entry of a VM, if the VM has it.
-    ///
-    /// # Errors
-    /// When the VM does not exist, or its settings cannot be read.
     pub async fn entry(&self, vm: &MoRef, key: &str) -> Result<Option<String>> {
         let seen = self.look(vm, &["name", "config.template", SETTINGS, &path(key)]).await?;
         Ok(read(&seen, &[key])?.extra.get(key).map(str::to_owned))

@@ -9,12 +9,10 @@ use std::fmt;
 use crate::collector::Object;
 use crate::soap::Element;
 
-/// The path of one entry.
 pub(super) fn path(key: &str) -> String {
     format!("config.extraConfig[\"{key}\"]")
 }
 
-/// The paths of entries.
 pub(super) fn keyed(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| path(key)).collect()
 }
@@ -44,14 +42,12 @@ impl Extra {
         self.found.keys().map(String::as_str)
     }
 
-    /// The entries with these keys.
     pub(super) fn of(vm: &Object, keys: &[&str]) -> Self {
         let entry = |key: &&str| Some(((*key).to_owned(), vm.get(&path(key))?.text_of("value")?.to_owned()));
         let asked = keys.iter().map(|key| (*key).to_owned()).collect();
         Self { found: keys.iter().filter_map(entry).collect(), asked: Some(asked) }
     }
 
-    /// All entries.
     pub(super) fn all(vm: &Object) -> Self {
         let entry = |option: &Element| Some((option.text_of("key")?.to_owned(), option.text_of("value")?.to_owned()));
         let options = vm.get(ALL).map(Element::children).unwrap_or_default();

@@ -9,9 +9,6 @@ use crate::soap::Element;
 
 impl Client {
     /// All VMs with a BIOS UUID. Copies may have the same one.
-    ///
-    /// # Errors
-    /// When the inventory cannot be searched.
     pub async fn vms_of_bios_uuid(&self, uuid: &str) -> Result<Vec<MoRef>> {
         let index = self.service().manager("searchIndex")?;
         let arguments =
@@ -22,9 +19,6 @@ impl Client {
 
     /// All VMs whose VMware Tools report this address of the guest. If the Tools of a VM do not run, the last report
     /// counts.
-    ///
-    /// # Errors
-    /// When the inventory cannot be searched.
     pub async fn vms_of_address(&self, address: std::net::IpAddr) -> Result<Vec<MoRef>> {
         let index = self.service().manager("searchIndex")?;
         let arguments = vec![Element::text("ip", address), Element::text("vmSearch", true)];
@@ -34,9 +28,6 @@ impl Client {
 
     /// The VM with this settings file, such as `[datastore] vm/vm.vmx`. `None` if no VM of the data center uses it, or
     /// the account cannot see the VM.
-    ///
-    /// # Errors
-    /// When the inventory cannot be searched.
     pub async fn vm_of_settings(&self, settings: &DatastorePath, datacenter: &MoRef) -> Result<Option<MoRef>> {
         let index = self.service().manager("searchIndex")?;
         let arguments = vec![Element::reference("datacenter", datacenter), Element::text("path", settings)];

@@ -9,10 +9,7 @@ impl Adapter {
     /// The backing of another adapter on this adapter's network ([`crate::ConfigSpec::network`]). A port of a
     /// distributed switch is not shared: vCenter gives the other adapter a separate port. The port group is not read,
     /// because adapters refer to it by its key. The key differs from the managed object's identifier if the switch was
-    /// imported with its identifiers.
-    ///
-    /// # Errors
-    /// When the network is unknown.
+    /// imported with its identifiers. Fails if the network is unknown.
     pub fn backing_like(&self) -> Result<Element> {
         match &self.network {
             AdapterNetwork::Distributed(_) => {

@@ -63,10 +63,8 @@ pub enum ShutDown {
 const PATHS: &[&str] = &["runtime.powerState", "runtime.connectionState"];
 
 impl Client {
-    /// Waits until a VM has a power state, at most `limit`. Returns the state after the wait.
-    ///
-    /// # Errors
-    /// When the VM does not exist, or cannot be watched at the limit.
+    /// Waits until a VM has a power state, at most `limit`. Returns the state after the wait. Fails if that is
+    /// unreadable.
     pub async fn wait_for_power(&self, vm: &MoRef, wanted: Power, limit: Duration) -> Result<Power> {
         let mut watch = Watch::new(self, vm.clone(), PATHS);
         let begin = Instant::now();
@@ -93,18 +91,12 @@ impl Client {
 }
 
 impl Changes<'_> {
-    /// Powers a VM on.
-    ///
-    /// # Errors
-    /// `InvalidPowerState` ([`Outcome::Changed`]) if it is on.
+    /// Powers a VM on. `InvalidPowerState` ([`Outcome::Changed`]) if it is on.
     pub async fn power_on(&self, vm: &MoRef) -> Result<()> {
         self.run(POWER_ON_VM, vm, Vec::new()).await.map(drop)
     }
 
-    /// Powers a VM off, without its guest.
-    ///
-    /// # Errors
-    /// `InvalidPowerState` ([`Outcome::Changed`]) if it is off.
+    /// Powers a VM off, without its guest. `InvalidPowerState` ([`Outcome::Changed`]) if it is off.
     pub async fn power_off(&self, vm: &MoRef) -> Result<()> {
         self.run(POWER_OFF_VM, vm, Vec::new()).await.map(drop)
     }

@@ -114,18 +114,12 @@ pub struct Vm {
 }
 
 impl Client {
-    /// Reads a VM, without entries of its `extraConfig`.
-    ///
-    /// # Errors
-    /// When it does not exist, or its settings cannot be read, such as on a lost datastore.
+    /// Reads a VM, without entries of its `extraConfig`. Fails if its settings are unreadable, as on a lost datastore.
     pub async fn vm(&self, vm: &MoRef) -> Result<Vm> {
         self.vm_with(vm, &[]).await
     }
 
     /// Reads a VM, with these entries of its `extraConfig`.
-    ///
-    /// # Errors
-    /// As [`Client::vm`].
     pub async fn vm_with(&self, vm: &MoRef, keys: &[&str]) -> Result<Vm> {
         let seen = self.look(vm, &with(&keyed(keys))).await?;
         read(&seen, Extra::of(&seen, keys))
@@ -133,18 +127,13 @@ impl Client {
 
     /// Reads a VM, with all entries of its `extraConfig`. For VMs that have never run: otherwise the guest decides the
     /// length of the answer.
-    ///
-    /// # Errors
-    /// As [`Client::vm`].
     pub async fn whole_vm(&self, vm: &MoRef) -> Result<Vm> {
         let seen = self.look(vm, &with(&[ALL.to_owned()])).await?;
         read(&seen, Extra::all(&seen))
     }
 
-    /// Reads VMs, with these entries of their `extraConfig`. The answer has any order.
-    ///
-    /// # Errors
-    /// When one of them does not exist, or its settings cannot be read.
+    /// Reads VMs, with these entries of their `extraConfig`. The answer has any order. Fails if one of them is missing
+    /// or unreadable.
     pub async fn vms_with(&self, vms: &[MoRef], keys: &[&str]) -> Result<Vec<Vm>> {
         let seen = self.look_at(vms, &with(&keyed(keys))).await?;
         seen.iter().map(|vm| read(vm, Extra::of(vm, keys))).collect()
@@ -152,9 +141,6 @@ impl Client {
 
     /// The VMs and templates in a folder or a resource pool, without entries of their `extraConfig`. With `deep`, also
     /// those further below.
-    ///
-    /// # Errors
-    /// When the container cannot be listed.
     pub async fn vms_in(&self, container: &MoRef, deep: bool) -> Result<Listed<Vm>> {
         listed(&self.list(container, &["VirtualMachine"], deep, PATHS).await?, |vm| read(vm, Extra::of(vm, &[])))
     }
@@ -203,7 +189,6 @@ fn read(vm: &Object, extra: Extra) -> Result<Vm> {
     })
 }
 
-/// The kinds of boot devices, in order.
 fn order(options: &Element) -> Vec<String> {
     let devices = options.children().iter().filter(|part| part.name() == "bootOrder");
     devices.map(|device| device.kind().unwrap_or_default().to_owned()).collect()

@@ -30,9 +30,6 @@ impl Snapshot {
 
 impl Changes<'_> {
     /// Creates a snapshot of a VM's disks without its memory, as linked clones need it.
-    ///
-    /// # Errors
-    /// As [`crate::Error::outcome`] tells.
     pub async fn create_snapshot(&self, vm: &MoRef, name: &str, description: &str) -> Result<MoRef> {
         let arguments = vec![
             Element::text("name", name),

@@ -31,7 +31,6 @@ pub struct WorkerArgs {
 }
 
 impl WorkerArgs {
-    /// The changes for the library.
     pub(super) fn changes(&self) -> Changes {
         Changes {
             memory: self.worker_memory,
@@ -96,7 +95,6 @@ enum DiscardPolicy {
 }
 
 impl DiscardArgs {
-    /// The options for the library.
     pub(super) fn discards(&self) -> Discards {
         Discards {
             delete_local_volumes: self.local_volumes == DiscardPolicy::Discard,
@@ -106,7 +104,6 @@ impl DiscardArgs {
 }
 
 impl WorkerChangeArgs {
-    /// The changes for the library.
     pub(super) fn changes(&self) -> Changes {
         let (made, rollout) = (self.made.changes(), &self.rollout);
         Changes {

@@ -99,7 +99,6 @@ impl<'a> WorkerPool<'a> {
         self.with("lab tenant status", SignalPolicy::AtOnce, async |workers| workers.status().await)
     }
 
-    /// Prints the state.
     pub(super) fn status(&self) -> anyhow::Result<ExitCode> {
         let status = self.looked()?.with_context(|| words::none_yet(&self.at.name))?;
         let disks = self.lab.kept_disks()?.into_iter();

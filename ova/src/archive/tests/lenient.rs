@@ -62,7 +62,6 @@ impl Ova {
         self.seal();
     }
 
-    /// Splits the first disk.
     fn split(&mut self, chunk: usize) {
         let place = self.place(SYSTEM);
         let (_, content) = self.members.remove(place);

@@ -40,7 +40,6 @@ impl Batch {
         self.grains.clear();
     }
 
-    /// Whether the batch has no grains.
     pub fn is_empty(&self) -> bool {
         self.grains.is_empty()
     }
@@ -50,10 +49,8 @@ impl Batch {
         self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Adds a grain. `append` appends `size` bytes of compressed data, and the filling of their last sector.
-    ///
-    /// # Errors
-    /// The error of `append`. The grain is then not added.
+    /// Adds a grain. `append` appends `size` bytes of compressed data, and the filling of their last sector. If it
+    /// fails, the grain is not added.
     pub fn push(
         &mut self,
         number: u64,
@@ -67,10 +64,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Decodes the grains of a disk of `capacity` sectors on all processors.
-    ///
-    /// # Errors
-    /// The first error in the order of the file: of a grain, or of `sink`.
+    /// Decodes the grains of a disk of `capacity` sectors on all processors. The error is the first one in the order of
+    /// the file.
     pub fn decode(&self, capacity: u64, sink: Sink<'_>) -> Result<(), Error> {
         self.grains
             .par_iter()

@@ -67,10 +67,8 @@ impl GrainMap {
         self.grains.len() as u64
     }
 
-    /// Adds a grain whose marker is at `offset`. Its number is one of the disk's.
-    ///
-    /// # Errors
-    /// If an earlier grain has a higher number, or the table that would list it was already read.
+    /// Adds a grain whose marker is at `offset`. Its number is one of the disk's. Fails if a grain with a higher
+    /// number, or the table that would list it, came before.
     pub fn add_grain(&mut self, number: u64, offset: u64) -> Result<(), Error> {
         let beyond = |_| Error::damaged(offset, "no table can list what lies beyond 2 TiB");
         let sector = u32::try_from(offset / SECTOR).map_err(beyond)?;
@@ -88,9 +86,6 @@ impl GrainMap {
     }
 
     /// Compares the grain table that begins at `sector` with the grains before it.
-    ///
-    /// # Errors
-    /// If it does not list exactly its grains.
     pub fn add_table(&mut self, sector: u32, table: &[u32]) -> Result<(), Error> {
         let offset = u64::from(sector) * SECTOR;
         if self.tables.len() as u64 == self.most_tables {
@@ -109,10 +104,7 @@ impl GrainMap {
         Ok(())
     }
 
-    /// Adds the grain directory that begins at `sector`.
-    ///
-    /// # Errors
-    /// If there already is one.
+    /// Adds the grain directory that begins at `sector`. Fails if there already is one.
     pub fn add_directory(&mut self, sector: u32, mut directory: Vec<u32>) -> Result<(), Error> {
         if self.directory.is_some() {
             return Err(Error::damaged(u64::from(sector) * SECTOR, "this is a second grain directory"));
@@ -129,9 +121,6 @@ impl GrainMap {
 
     /// Checks that the directory at `sector` has a table for each grain that was found. Calls `compare` for each entry
     /// that points to a table, with the table's grains.
-    ///
-    /// # Errors
-    /// The first missing table, and the error of `compare`.
     pub fn compare(
         &self,
         sector: u64,
@@ -152,9 +141,6 @@ impl GrainMap {
     }
 
     /// Checks that an entry points to the right table between the grains.
-    ///
-    /// # Errors
-    /// If there is no table at this sector, or another one.
     pub fn expect_table(&self, entry: Entry, grains: &[GrainLocation]) -> Result<(), Error> {
         let Entry { number, sector, offset } = entry;
         let reason = match self.tables.get(&sector) {
@@ -185,9 +171,6 @@ impl GrainMap {
 }
 
 /// Checks that the grain table `number`, which begins at `sector`, lists exactly `grains`.
-///
-/// # Errors
-/// The first entry that differs.
 pub fn compare_table(number: u32, sector: u32, table: &[u32], grains: &[GrainLocation]) -> Result<(), Error> {
     let first = u64::from(number) * TABLE_ENTRIES as u64;
     let mut expected = [0; TABLE_ENTRIES];

@@ -23,24 +23,17 @@ impl<R: Read> Input<R> {
         self.offset
     }
 
-    /// The position as an entry of a table.
-    ///
-    /// # Errors
-    /// If it is beyond 2 TiB.
+    /// The position as an entry of a table. Fails beyond 2 TiB.
     pub fn sector_number(&self) -> Result<u32, Error> {
         u32::try_from(self.offset / SECTOR)
             .map_err(|_| Error::damaged(self.offset, "no directory can list what lies beyond 2 TiB"))
     }
 
-    /// Whether all bytes have been read.
     pub fn is_at_end(&self) -> bool {
         self.offset >= self.size
     }
 
     /// The next sector.
-    ///
-    /// # Errors
-    /// If the stream ends before, or fails.
     pub fn sector(&mut self) -> Result<[u8; SECTOR_BYTES], Error> {
         let mut sector = [0; SECTOR_BYTES];
         self.inner.read_exact(&mut sector).map_err(|error| self.failed(error))?;
@@ -49,9 +42,6 @@ impl<R: Read> Input<R> {
     }
 
     /// Appends the next `count` bytes to `bytes`, which grows only as they are read.
-    ///
-    /// # Errors
-    /// If the stream ends before, or fails.
     pub fn append(&mut self, bytes: &mut Vec<u8>, count: u64) -> Result<(), Error> {
         let read = self.inner.by_ref().take(count).read_to_end(bytes).map_err(|error| self.failed(error))? as u64;
         if read < count {
@@ -63,9 +53,6 @@ impl<R: Read> Input<R> {
     }
 
     /// Checks that at most `padding` bytes are left, all zeros. Returns their number.
-    ///
-    /// # Errors
-    /// If other bytes follow, the stream was shorter than expected, or it fails.
     pub fn expect_end(&mut self, padding: u64) -> Result<u64, Error> {
         let end = self.offset;
         let mut rest = Vec::new();

@@ -44,9 +44,6 @@ pub const IMPORTED_VERSION: u32 = VERSION;
 /// Converts the streamOptimized VMDK `vmdk` to the sparse raw image `raw`.
 ///
 /// On failure, `raw` is unchanged. The function does not wait until `raw` is on its disk.
-///
-/// # Errors
-/// As [`read_stream`], and if a file cannot be opened or created.
 pub fn to_raw(vmdk: &Path, raw: &Path) -> Result<Contents, Error> {
     let input = File::open(vmdk).map_err(Error::file("opening", vmdk))?;
     let size = input.metadata().map_err(Error::file("looking at", vmdk))?.len();

@@ -44,9 +44,6 @@ enum End {
 
 impl<R: Read> Scan<R> {
     /// Reads the part before the grains: header, descriptor, and perhaps the tables.
-    ///
-    /// # Errors
-    /// If the file has another kind, or the header breaks the format's rules.
     pub fn begin(input: R, size: u64) -> Result<Scan<R>, Error> {
         let mut input = Input::new(input, size);
         let first = input.sector()?;
@@ -67,15 +64,11 @@ impl<R: Read> Scan<R> {
         Ok(Scan { input, header, front, places, end: None })
     }
 
-    /// The header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
     /// Puts the next grains into `batch`. It stays empty at the end of the file.
-    ///
-    /// # Errors
-    /// If the file ends too early, or a part contradicts an earlier one.
     pub fn fill(&mut self, batch: &mut Batch) -> Result<(), Error> {
         batch.clear();
         while self.end.is_none() && !batch.is_full() {
@@ -86,9 +79,6 @@ impl<R: Read> Scan<R> {
 
     /// Compares the tables with the grains that were found, at the end of the file. Returns the number of grains, and
     /// whether the file ends with an end-of-stream marker.
-    ///
-    /// # Errors
-    /// If they differ, or other bytes follow the end.
     pub fn finish(&mut self) -> Result<(u64, bool), Error> {
         // Writers that put the tables in front also fill up the last grain.
         let padding = self.input.expect_end(if self.is_streamed() { 0 } else { GRAIN_BYTES })?;

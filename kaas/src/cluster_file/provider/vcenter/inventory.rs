@@ -95,7 +95,6 @@ pub struct VcenterInventory {
 /// The named objects in the data center.
 #[derive(Clone, Debug, Default)]
 pub struct DatacenterInventory {
-    /// The folder of the VMs.
     pub folder: Object,
     /// The other folders, in the order of the file.
     pub other_folders: Vec<Object>,
