@@ -13,7 +13,6 @@ pub(super) const CONNECTIONS: usize = 64;
 /// … and how many from one address, in the cluster or not.
 pub(super) const PER_ADDRESS: usize = 16;
 
-/// The connections of one endpoint.
 #[derive(Default)]
 pub(super) struct ConnectionSlots(Mutex<Occupancy>);
 
@@ -109,7 +108,6 @@ impl ConnectionSlot {
         }
     }
 
-    /// Waits until the slot is needed for another caller.
     pub(super) async fn is_taken_away(&self) {
         self.end.notified().await;
     }
