@@ -44,10 +44,7 @@ pub(super) fn wait(platform: &Platform) -> u64 {
     load(platform).not_before.saturating_sub(uptime(platform))
 }
 
-/// Tries a password.
-///
-/// # Errors
-/// The helper cannot be run, or the count of guesses cannot be saved. The console stays locked then.
+/// Tries a password. After an error the console stays locked.
 pub(super) fn try_password(platform: &Platform, runner: &dyn Runner, password: &str) -> anyhow::Result<Answer> {
     let before = wait(platform);
     if before > 0 {
