@@ -46,7 +46,6 @@ const WITHIN: [Caller; 2] = [Caller::NodesAndPods, Caller::AdministratorsAndNode
 const OF_NODES: [Caller; 3] = [Caller::NodesAndPods, Caller::AdministratorsAndNodes, Caller::Nodes];
 
 impl Rules {
-    /// The rules of a node.
     pub fn of(config: &Config) -> Self {
         let network = config.network();
         let (peers, control_nodes, virtual_address) = match config {

@@ -30,7 +30,6 @@ impl PublishedCluster {
         Self { cluster: cluster.name.clone(), network: cluster.network(), control_nodes: cluster.control_nodes.clone() }
     }
 
-    /// The ConfigMap.
     pub fn object(&self) -> Value {
         json!({
             "apiVersion": "v1",
@@ -40,7 +39,6 @@ impl PublishedCluster {
         })
     }
 
-    /// Reads the ConfigMap.
     pub(super) fn read(answer: &Answer) -> anyhow::Result<Self> {
         let object: Value = serde_json::from_slice(&answer.body).context("understanding what the cluster says")?;
         let text = object["data"][KEY].as_str().with_context(|| format!("the ConfigMap {NAME} has no {KEY}"))?;

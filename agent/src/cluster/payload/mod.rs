@@ -27,7 +27,6 @@ pub const DIRECTORY: &str = "usr/lib/kaas/payload";
 /// (containerd `internal/cri/labels`).
 const PINNED: &str = "io.cri-containerd.pinned=pinned";
 
-/// The reason why images could not be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of the payload is missing, unreadable or not what it should be.
@@ -38,13 +37,10 @@ pub enum Error {
     NotHeld {
         /// The wanted image.
         name: String,
-        /// The images of the payload.
         held: String,
     },
-    /// containerd did not accept them.
     #[error("bringing images into containerd: {0}")]
     Import(#[from] command::Error),
-    /// containerd accepted them and does not have them.
     #[error("containerd does not hold {0} after its import")]
     NotThere(String),
 }
@@ -77,11 +73,8 @@ impl Containerd {
 }
 
 /// Ensures that containerd holds the `wanted` images of the payload, complete, unpacked and safe from garbage
-/// collection. Returns the names of those that were imported.
-///
-/// # Errors
-/// [`Error::NotHeld`] and [`Error::Damaged`] before containerd is changed, or while a layer is assembled. Data that
-/// containerd has by then stay, and another call completes them.
+/// collection. Returns the names of those that were imported. After an error, data that containerd has by then stay,
+/// and another call completes them.
 pub fn ensure(
     payload: &Payload,
     containerd: &Containerd,

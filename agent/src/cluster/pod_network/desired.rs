@@ -43,12 +43,10 @@ pub struct Underlay {
 /// The settings of a VXLAN device that can change only if the device is created again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vxlan {
-    /// The VXLAN network identifier.
     pub vni: u32,
     pub port: u16,
     /// The source address of its packets.
     pub local: Ipv4Addr,
-    /// The device that sends its packets.
     pub underlay: String,
     /// Whether it learns addresses from received packets. It must not.
     pub learning: bool,
@@ -68,7 +66,6 @@ pub struct Desired {
     pub remotes: BTreeMap<Ipv4Net, Remote>,
 }
 
-/// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The end of its tunnel.

@@ -27,7 +27,6 @@ pub type Answer = Result<(), String>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reachability {
-    /// The default gateway, if there is one.
     pub gateway: Option<(Ipv4Addr, Answer)>,
     pub dns: Vec<(Ipv4Addr, Answer)>,
     /// Time servers, by name or address.
