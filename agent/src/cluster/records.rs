@@ -88,8 +88,8 @@ impl Records {
         Self { directory: files::below(root, paths::RECORDS) }
     }
 
-    /// Waits for the lock on the entries. So no other process or thread changes an entry after this one has read it.
-    /// Others wait until the returned file is dropped.
+    /// Waits for the lock on the entries. Therefore no other process or thread changes an entry after this one has read
+    /// it. Others wait until the returned file is dropped.
     pub fn lock(&self) -> anyhow::Result<File> {
         let lock = || {
             fs::create_dir_all(&self.directory)?;
@@ -323,8 +323,8 @@ impl Drop for Wiped {
     }
 }
 
-/// ext4 overwrites the present blocks of a file in place. So the old text is gone from the disk itself, if the storage
-/// below does the same.
+/// ext4 overwrites the present blocks of a file in place. Therefore the old text is gone from the disk itself, if the
+/// storage below does the same.
 fn overwrite_and_remove(path: &Path) -> io::Result<bool> {
     let mut file = match OpenOptions::new().write(true).open(path) {
         Ok(file) => file,

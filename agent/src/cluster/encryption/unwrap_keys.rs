@@ -55,7 +55,7 @@ pub fn find(root: &Path, store: &Store<'_>, now: SystemTime) -> anyhow::Result<K
         let Some(wrapped) = rewrapped(&seen.set, &given, &wrapping)? else {
             return Ok(KeyLookup::Unreadable(seen.set.keys.into_iter().map(|key| key.id).collect()));
         };
-        // Another node may have done the same, or more. So the record is read again.
+        // Another node may have done the same, or more. Therefore the record is read again.
         if store.change(&seen, &seen.set.rewrapped(wrapping.ca(), wrapped, now))? {
             log::info!("the recovered encryption keys are in the store, wrapped by this cluster's CA");
         }

@@ -1,5 +1,6 @@
 //! The settings that a tenant cluster's control-plane nodes publish for workers: a ConfigMap. Holders of a bootstrap
-//! token may read it, and nodes that have joined. So workers are not configured with the cluster's settings again.
+//! token may read it, and nodes that have joined. Therefore workers are not configured with the cluster's settings
+//! again.
 
 use anyhow::Context as _;
 use contract::properties::ControlNode;

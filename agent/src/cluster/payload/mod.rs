@@ -1,9 +1,9 @@
 //! The container images that the appliance carries, and their import into containerd.
 //!
 //! The image holds an OCI image layout whose big layers are not stored as blobs. The files of such a layer are in the
-//! root already. So the layer is described as segments ([`AssembledLayer`]) and assembled while it is read. An archive
-//! of the wanted images is streamed into `ctr`. No data of the size of a layer is ever held in memory or written to a
-//! temporary file.
+//! root already. Therefore the layer is described as segments ([`AssembledLayer`]) and assembled while it is read. An
+//! archive of the wanted images is streamed into `ctr`. No data of the size of a layer is ever held in memory or
+//! written to a temporary file.
 //!
 //! This module knows nothing of Kubernetes, of which images are wanted and when.
 

@@ -53,8 +53,8 @@ impl Leaf {
         Ok(self.params(begins, now + validity).map_err(make)?.signed_by(key, &issuer).map_err(make)?.pem())
     }
 
-    /// The validity of a certificate starts with its CA's, whatever the clock is now. So a clock that is ahead makes no
-    /// certificate that is not valid yet.
+    /// The validity of a certificate starts with its CA's, whatever the clock is now. Therefore a clock that is ahead
+    /// makes no certificate that is not valid yet.
     fn params(&self, begins: SystemTime, ends: SystemTime) -> Result<CertificateParams, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.not_before = begins.into();

@@ -59,8 +59,8 @@ pub struct Desired {
     pub mac: String,
     /// The device's MTU, and that of pods, in bytes.
     pub mtu: u32,
-    /// This node's pod CIDR. Its first address is the device's own. So the node's packets to remote pods come from an
-    /// address that is routed back the same way.
+    /// This node's pod CIDR. Its first address is the device's own. Therefore the node's packets to remote pods come
+    /// from an address that is routed back the same way.
     pub pod_cidr: Ipv4Net,
     /// The other nodes, by their pod CIDR.
     pub remotes: BTreeMap<Ipv4Net, Remote>,

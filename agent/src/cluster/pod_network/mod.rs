@@ -1,7 +1,7 @@
 //! The pod network: pods of all nodes reach each other over VXLAN.
 //!
-//! It is a separate process (`kaas-agent pod-network`). So a restart or failure of the agent does not affect the pods'
-//! traffic, and the other way round. When it stops, its settings in the kernel stay and continue to work.
+//! It is a separate process (`kaas-agent pod-network`). Therefore a restart or failure of the agent does not affect the
+//! pods' traffic, and the other way round. When it stops, its settings in the kernel stay and continue to work.
 //!
 //! ```text
 //! nodes of the cluster → desired → compared with what is observed → commands

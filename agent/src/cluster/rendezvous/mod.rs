@@ -19,8 +19,8 @@
 //! ```
 //!
 //! No node reports its join to another node, or concludes it from an open port. The caller of the rendezvous reads the
-//! cluster's store, which a majority of the nodes keep. So no node waits for a lost one, except the first, which works
-//! meanwhile.
+//! cluster's store, which a majority of the nodes keep. Therefore no node waits for a lost one, except the first, which
+//! works meanwhile.
 //!
 //! - Only the first of the list decides and gives out bundles. Two nodes
 //!   with equal rights would need an agreement that only a cluster gives.

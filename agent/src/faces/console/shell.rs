@@ -149,8 +149,8 @@ impl Shell {
 }
 
 impl Drop for Shell {
-    /// The kernel sends SIGHUP to programs on a terminal when its other side is closed. The reading thread keeps that side open
-    /// until the process ends. So a shell that is dropped earlier gets the signal here.
+    /// The kernel sends SIGHUP to programs on a terminal when its other side is closed. The reading thread keeps that
+    /// side open until the process ends. Therefore a shell that is dropped earlier gets the signal here.
     fn drop(&mut self) {
         if let (Ok(None), Ok(process)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGHUP);

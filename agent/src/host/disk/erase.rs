@@ -47,7 +47,7 @@ pub fn erase(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(u64)) ->
     }
     zero(&disk.path, 0..layout::IDENTITY_A, runner)?;
     // Slot B is erased while slot A has the mark, and then slot A. A preparation record of one sector, which says that
-    // the disk has no data, replaces the mark first. So there is never an incomplete identity.
+    // the disk has no data, replaces the mark first. Therefore there is never an incomplete identity.
     if !holds_mark(&slots.a) {
         slots::write(&disk.path, &identity)?;
     }

@@ -1,6 +1,6 @@
-//! Slots for connections. A caller who has proved to be an administrator or monitoring keeps its slot. Of all others, the one
-//! that has waited longest gives way to a new caller. So idle or silent callers cannot block others. The cluster's own nodes,
-//! by their addresses, have slots that no other address can take.
+//! Slots for connections. A caller who has proved to be an administrator or monitoring keeps its slot. Of all others,
+//! the one that has waited longest gives way to a new caller. Therefore idle or silent callers cannot block others. The
+//! cluster's own nodes, by their addresses, have slots that no other address can take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

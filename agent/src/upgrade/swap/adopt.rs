@@ -1,5 +1,6 @@
-//! Takes the data disk for this VM. Holder and generation in the identity change only here, once per boot. It runs right before
-//! etcd starts, after the peers were asked about the disk. So a disk that is refused stays as it was found.
+//! Takes the data disk for this VM. Holder and generation in the identity change only here, once per boot. It runs
+//! right before etcd starts, after the peers were asked about the disk. Therefore a disk that is refused stays as it
+//! was found.
 
 use std::path::Path;
 use std::time::SystemTime;

@@ -32,8 +32,9 @@ pub struct SwapContext {
     pub announcement_lock: AnnouncementLock,
 }
 
-/// A lock for changes of the announcement of a node that leaves its work. A caller holds it from reading the state until the
-/// cluster has the announcement. So maintenance cannot undo a swap that has just begun. Clones share the lock.
+/// A lock for changes of the announcement of a node that leaves its work. A caller holds it from reading the state
+/// until the cluster has the announcement. Therefore maintenance cannot undo a swap that has just begun. Clones share
+/// the lock.
 #[derive(Clone, Default)]
 pub struct AnnouncementLock(Arc<Mutex<()>>);
 

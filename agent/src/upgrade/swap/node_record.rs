@@ -4,8 +4,8 @@
 //!
 //! The record of a node is also the proof that it has joined. It is written in the last step of forming, and again each minute.
 //!
-//! A counter is raised on the disk first and in the cluster after that. So the cluster's counter is never higher than that of
-//! the true disk.
+//! A counter is raised on the disk first and in the cluster after that. Therefore the cluster's counter is never higher
+//! than that of the true disk.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

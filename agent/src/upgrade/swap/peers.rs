@@ -1,9 +1,9 @@
 //! Asks the other control-plane nodes about this node's data disk, before etcd starts.
 //!
-//! A peer's member of etcd knows best. If it does not run, as when all nodes start together, the peer's agent returns the
-//! records that it keeps on its data disk. So an old copy is recognized before any etcd runs. This node's etcd starts once one
-//! other node has answered, because alone it can only mislead another one. If no peer answers for minutes, for example behind a
-//! firewall, etcd starts without an answer.
+//! A peer's member of etcd knows best. If it does not run, as when all nodes start together, the peer's agent returns
+//! the records that it keeps on its data disk. Therefore an old copy is recognized before any etcd runs. This node's
+//! etcd starts once one other node has answered, because alone it can only mislead another one. If no peer answers for
+//! minutes, for example behind a firewall, etcd starts without an answer.
 //!
 //! A single control-plane node, and one that was restored alone, has no peers. An old copy of its disk is the whole cluster at
 //! an earlier time. It is consistent, and later changes are lost, as with a restore. Nothing on the disk could tell it from the

@@ -1,5 +1,5 @@
-//! The purpose for which a node leaves its work, and its stage. The record is in memory while this VM runs. So a restart of the
-//! agent continues the preparation, and a restart of the VM ends it.
+//! The purpose for which a node leaves its work, and its stage. The record is in memory while this VM runs. Therefore a
+//! restart of the agent continues the preparation, and a restart of the VM ends it.
 
 use std::fmt;
 use std::path::Path;
