@@ -17,7 +17,6 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// How many inputs a parser gets in an ordinary run of the tests.
 const CASES: u32 = 2000;
 /// How many inputs come from one seed.
 const ROUND: u32 = 500;
@@ -28,14 +27,12 @@ const HANGS: Duration = Duration::from_secs(60);
 /// Changed inputs are at most this factor of the longest example, plus 1 KiB.
 const GROWTH: usize = 2;
 
-/// A valid input.
 pub(crate) struct Example {
     bytes: Vec<u8>,
     changed: Range<usize>,
 }
 
 impl Example {
-    /// An example that is changed anywhere.
     pub(crate) fn new(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
         Self { changed: 0..bytes.len(), bytes }
@@ -86,7 +83,6 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 0..8)
 }
 
-/// The example with the changes made, one after the other.
 fn changed(examples: &[Example], example: &Example, changes: &[Change]) -> Vec<u8> {
     let longest = examples.iter().map(|example| example.bytes.len()).max().unwrap_or_default() * GROWTH + 1024;
     let mut bytes = example.bytes.clone();

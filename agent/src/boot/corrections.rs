@@ -23,7 +23,6 @@ use crate::intake::environment::{Document, Outcome, source};
 /// Pause between two reads of the OVF environment.
 pub const AGAIN: Duration = Duration::from_secs(5);
 
-/// The result of a valid OVF environment.
 pub struct EnvironmentConfig {
     pub config: Config,
     /// The role's one-time secret.
@@ -35,9 +34,6 @@ pub struct EnvironmentConfig {
 }
 
 /// Reads and validates the OVF environment, with the changes made on the console.
-///
-/// # Errors
-/// All findings, if one of them is an error.
 pub fn from_environment(platform: &Platform, image: &ImageFacts) -> Result<EnvironmentConfig, Findings> {
     from_source(platform, image, || source::from_platform(platform))
 }
@@ -67,7 +63,6 @@ pub fn is_untouched(findings: &Findings, roles: &Roles) -> bool {
         && asked.iter().map(|finding| finding.subject.as_str()).eq(required)
 }
 
-/// The state of the OVF environment on a node that already has a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvironmentCheck {
     /// Whether there is an environment other than the configuration's, and it may be used.
@@ -78,9 +73,6 @@ pub struct EnvironmentCheck {
 
 /// The configuration from properties that were corrected after it had been saved, or the errors in them. `None` if
 /// there are no such properties, or if they may no longer be used. Also returns the warnings of an ignored environment.
-///
-/// # Errors
-/// The records on the data disk cannot be read.
 pub fn corrected(
     platform: &Platform,
     image: &ImageFacts,
@@ -157,9 +149,6 @@ pub fn asked_elsewhere(saved: &Config, platform: &Platform) -> Findings {
 
 /// Looks for an OVF environment other than the configuration's. `taken` is the fingerprint of the one that was read at
 /// this boot, which may not be saved yet.
-///
-/// # Errors
-/// The records on the data disk cannot be read.
 pub fn look(platform: &Platform, taken: Option<&str>) -> anyhow::Result<EnvironmentCheck> {
     look_at(platform, taken, || source::from_platform(platform))
 }
@@ -190,7 +179,6 @@ fn look_at(
     Ok(EnvironmentCheck { another: there.is_some() && there != taken, passed_over })
 }
 
-/// Looks for corrected properties at most once per [`AGAIN`].
 #[derive(Default)]
 pub struct Throttle {
     looked: RefCell<Option<(Instant, EnvironmentCheck)>>,

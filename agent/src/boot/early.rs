@@ -46,7 +46,6 @@ pub struct Options {
     pub exec: Option<PathBuf>,
 }
 
-/// The outcome of this stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub machine_id: MachineId,
@@ -58,9 +57,6 @@ pub struct Report {
 }
 
 /// Runs the stage. Errors are written to standard error, and the boot continues.
-///
-/// # Errors
-/// The program of `--exec` cannot be started.
 pub fn command(options: &Options) -> anyhow::Result<()> {
     let report = run(Path::new("/"), &options.root);
     for finding in report.findings.iter() {

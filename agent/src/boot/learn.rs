@@ -35,16 +35,13 @@ use crate::system::clock;
 /// The pause before the disks are examined again. The check that a disk is blank reads all of it.
 const DISKS_AGAIN: Duration = Duration::from_secs(30);
 
-/// The input of the plan.
 pub(super) struct BootInputs {
-    /// The valid configuration, saved or from the OVF environment.
     pub(super) config: Config,
     /// The role's one-time secret, while it exists.
     pub(super) secret: Option<Secret>,
     /// The fingerprint of the OVF environment, if `config` is from there.
     pub(super) environment: Option<String>,
     pub(super) data_disk: DataDisk,
-    /// Storage that survives a reboot.
     pub(super) storage: NodeStorage,
     /// Progress of earlier boots.
     pub(super) progress: Progress,
@@ -52,7 +49,6 @@ pub(super) struct BootInputs {
     pub(super) rendezvous_closed: bool,
     /// The Kubernetes minor version of an unfinished upgrade.
     pub(super) upgrading: Option<String>,
-    /// The disk for a worker's local volumes, if there is one.
     pub(super) volumes: Option<plan::Disk>,
     /// Findings that are no errors.
     pub(super) warnings: Findings,

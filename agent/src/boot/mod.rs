@@ -1,7 +1,5 @@
 //! The boot: from power-on to a working node. It contains the plan, its steps, and configuration changes and resets
 //! that start it again.
-//!
-//! Uses all rooms but the faces.
 
 pub mod corrections;
 pub mod early;

@@ -51,7 +51,6 @@ pub struct Options {
     confirm_end_of: Option<String>,
 }
 
-/// The effect on the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterImpact {
     /// This node is not part of a cluster yet.
@@ -67,44 +66,34 @@ pub enum ClusterImpact {
     Ends(String),
 }
 
-/// The effect of a reset of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResetPreview {
     what: EraseTarget,
     pub node: String,
     /// The cluster's name. Empty if a worker's configuration cannot be read.
     pub cluster_name: String,
-    /// The effect on the cluster.
     pub cluster: ClusterImpact,
 }
 
-/// The state that is erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum EraseTarget {
-    /// A data disk.
     DataDisk {
         disk: Disk,
-        /// The identity on the disk.
         identity: Box<Identity>,
     },
     /// A worker's state on scratch, and its disk for local volumes if there is one.
     Worker {
-        /// The state of that disk.
         volumes: Volumes,
     },
 }
 
-/// The disk for a worker's local volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Volumes {
-    /// The worker has no such disk.
     None,
     /// The worker has a disk, but it is not attached or cannot be read.
     Missing,
-    /// The disk is attached.
     There {
         disk: Disk,
-        /// The identity on the disk.
         identity: Box<Identity>,
     },
 }
@@ -128,7 +117,6 @@ impl Volumes {
         })
     }
 
-    /// The effect on the disk, for the operator.
     fn words(&self) -> String {
         match self {
             Self::None => String::new(),
@@ -170,9 +158,6 @@ impl ResetPreview {
     }
 
     /// Checks the confirmation: the node's name, and the cluster's name if the cluster ends.
-    ///
-    /// # Errors
-    /// Why nothing was changed, for the operator.
     pub fn confirmed(&self, node: &str, cluster: Option<&str>) -> Result<(), String> {
         if node != self.node {
             return Err(format!("this node is {}, not {node:?}: nothing was changed", self.node));
@@ -190,10 +175,7 @@ impl ResetPreview {
     }
 }
 
-/// Determines the effect of a reset. Changes nothing.
-///
-/// # Errors
-/// There is no data disk that certainly belongs to this node.
+/// Determines the effect of a reset. Changes nothing. An error if no data disk certainly belongs to this node.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<ResetPreview> {
     if worker_state::has_config(platform) {
         // Unreadable records are a worker's as well: no other role stores anything there.
@@ -262,10 +244,7 @@ fn judge(members: usize, healthy: usize) -> ClusterImpact {
 }
 
 /// Marks the state to be erased and restarts the system. The operator must have confirmed it with
-/// [`ResetPreview::confirmed`].
-///
-/// # Errors
-/// The disk cannot be marked, or the system does not restart. A marked disk is erased at the next start.
+/// [`ResetPreview::confirmed`]. A marked disk is erased at the next start, also after an error.
 pub fn begin(outlook: &ResetPreview, platform: &Platform, runner: &dyn Runner) -> anyhow::Result<()> {
     let mark = || {
         let what = match &outlook.what {
@@ -288,10 +267,6 @@ pub fn begin(outlook: &ResetPreview, platform: &Platform, runner: &dyn Runner) -
     services::write_and_reboot(runner, mark, "it is erased at the next start")
 }
 
-/// Runs `kaas-agent reset`.
-///
-/// # Errors
-/// The confirmation is wrong, or the reset fails.
 pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
     let platform = Platform::detect(root)?;
     let outlook = look(&platform, runner)?;
@@ -301,10 +276,8 @@ pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::R
 }
 
 /// Finishes a reset after the restart. It erases the marked data disk, this VM's scratch partition, and the
-/// hypervisor's copy of the OVF environment. `progress` receives the share that is done.
-///
-/// # Errors
-/// A finding with the failure. Another call continues.
+/// hypervisor's copy of the OVF environment. `progress` receives the share that is done. After an error another call
+/// continues.
 pub fn finish(
     disk: &Disk,
     platform: &Platform,
@@ -316,9 +289,6 @@ pub fn finish(
 
 /// As [`finish`], for a worker. Its state is on scratch, and the mark there is removed last. A marked disk of local
 /// volumes is erased before that.
-///
-/// # Errors
-/// A finding with the failure. Another call continues.
 pub fn finish_worker(
     platform: &Platform,
     runner: &dyn Runner,
@@ -374,7 +344,6 @@ fn not_erased(disk: &Disk, what: &str, error: io::Error) -> Finding {
     )
 }
 
-/// Erases a marked disk.
 fn erase_disk(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(Finding)) -> Result<(), Finding> {
     let name = disk.path.display().to_string();
     let mut tell = |share: u64| {
@@ -568,7 +537,6 @@ mod tests {
     /// The size of a disk that is erased with zeros. A build host may keep temporary files in little memory.
     const SMALL: u64 = 16 << 20;
 
-    /// Passes requests to a hypervisor that outlives the client.
     struct Line<'a>(&'a mut Hypervisor);
 
     impl Port for Line<'_> {

@@ -67,7 +67,6 @@ fn watch_storage(root: &Path, reporter: &Reporter) -> bool {
     begun.inspect_err(|error| log::error!("watching the storage: {error:#}")).is_ok()
 }
 
-/// Reports that the agent has made no plan.
 fn failed(reporter: &Reporter, error: &anyhow::Error) {
     reporter.update(|status| {
         status.phase = Phase::Refused;

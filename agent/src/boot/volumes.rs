@@ -19,7 +19,6 @@ impl Entry for VolumesDisk {
     const WHAT: &'static str = "the disk for local volumes";
 }
 
-/// The worker as the owner of such a disk, with or without a recorded one.
 pub fn owner(worker: &Worker, remembered: Option<VolumesDisk>) -> VolumesOwner {
     let expected = match (remembered, &worker.cluster.learned) {
         (Some(VolumesDisk { disk: Some(disk) }), _) => Expected::Disk(disk),

@@ -9,9 +9,6 @@ use crate::host::command::{Command, Runner};
 
 /// Ends the controller's container on this node, if one runs. Waits until it has ended, at most for the grace period of
 /// its pod. The kubelet is stopped by then, so nothing starts it again.
-///
-/// # Errors
-/// The container runtime does not answer, or refuses.
 pub fn command(runner: &dyn Runner) -> anyhow::Result<()> {
     // These are the labels that the kubelet sets on each container (`k8s.io/kubelet/pkg/types/labels.go`).
     let labels = [("namespace", NAMESPACE), ("name", NAME)];
@@ -35,7 +32,6 @@ mod tests {
     use super::*;
     use crate::host::command::Error;
 
-    /// A container runtime with this running container.
     struct Runtime {
         running: &'static str,
         asked: Mutex<Vec<String>>,

@@ -39,9 +39,6 @@ impl Entry for JoinWindows {
 
 impl JoinWindows {
     /// Begins the hour of these nodes, unless it has begun before. `uptime` comes from [`uptime`].
-    ///
-    /// # Errors
-    /// An error of the file system.
     pub fn begin(records: &Records, nodes: &[&str], uptime: u64) -> anyhow::Result<()> {
         if nodes.is_empty() || matches!(records.entry::<Self>(), Ok(Some(_))) {
             return Ok(());
@@ -50,10 +47,8 @@ impl JoinWindows {
         records.begin_entry(&Self { left, counted: uptime }).map(drop)
     }
 
-    /// Begins an hour for a node. A damaged entry is created again. Then the hours of other nodes are over.
-    ///
-    /// # Errors
-    /// An error of the file system. Nothing has changed then.
+    /// Begins an hour for a node. A damaged entry is created again. Then the hours of other nodes are over. After an
+    /// error nothing has changed.
     pub fn begin_again(records: &Records, node: &str, uptime: u64) -> anyhow::Result<()> {
         let _lock = records.lock()?;
         let known = records.entry::<Self>().unwrap_or_else(|error| {
@@ -65,10 +60,6 @@ impl JoinWindows {
         records.begin_entry(&awaited).map(drop)
     }
 
-    /// Saves and returns the time that is left now.
-    ///
-    /// # Errors
-    /// The entry cannot be read or understood, or an error of the file system.
     pub fn count(records: &Records, uptime: u64) -> anyhow::Result<Self> {
         let _lock = records.lock()?;
         let known = records.entry::<Self>()?.unwrap_or_default();
@@ -95,18 +86,11 @@ impl JoinWindows {
 }
 
 /// Seconds since power-on.
-///
-/// # Errors
-/// An error of the kernel.
 pub fn uptime() -> anyhow::Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).context("reading the time since power-on")?;
     Ok(Duration::from(now).as_secs())
 }
 
-/// Whether a node may get the CAs' keys now.
-///
-/// # Errors
-/// The entry cannot be read, understood or saved.
 pub fn is_open(records: &Records, node: &str, uptime: u64) -> anyhow::Result<bool> {
     // There is no limit before the cluster works. If the first node has an earlier image, no hour has begun: it is
     // over.
@@ -123,10 +107,7 @@ pub struct Options {
     output: Output,
 }
 
-/// Allows a node that has not joined to fetch its keys for another hour.
-///
-/// # Errors
-/// This node gives no keys to that node, or an error of the file system. Nothing has changed then.
+/// Allows a node that has not joined to fetch its keys for another hour. After an error nothing has changed.
 pub fn command(
     root: &Path,
     options: &Options,
@@ -175,7 +156,6 @@ mod tests {
     use crate::intake::config::fixture::three_nodes;
     use contract::secret::Secret;
 
-    /// The output of `kaas-agent await` at a time.
     fn asked(root: &Path, node: &str, uptime: u64) -> Result<String, String> {
         let mut out = Vec::new();
         let options = Options { node: node.to_owned(), output: Output::Text };

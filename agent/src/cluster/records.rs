@@ -29,7 +29,6 @@ const PLAN: &str = "plan.json";
 const DISK_COUNTER: &str = "disk-counter.json";
 const SWAPS: &str = "swaps.log";
 
-/// A record in a separate file.
 pub trait Entry: Serialize + DeserializeOwned {
     /// The file's name. No other entry has it.
     const FILE: &'static str;
@@ -89,11 +88,8 @@ impl Records {
         Self { directory: files::below(root, paths::RECORDS) }
     }
 
-    /// Waits for the lock on the entries. So no other process or thread changes an entry after this one has read it.
-    /// Others wait until the returned file is dropped.
-    ///
-    /// # Errors
-    /// An error of the file system.
+    /// Waits for the lock on the entries. Therefore no other process or thread changes an entry after this one has read
+    /// it. Others wait until the returned file is dropped.
     pub fn lock(&self) -> anyhow::Result<File> {
         let lock = || {
             fs::create_dir_all(&self.directory)?;
@@ -110,9 +106,6 @@ impl Records {
     }
 
     /// The saved configuration, or its copy if it is damaged or missing. `None` if neither file exists.
-    ///
-    /// # Errors
-    /// Neither can be read and understood.
     pub fn config(&self) -> anyhow::Result<Option<Config>> {
         match self.load(CONFIG) {
             Ok(Some(config)) => Ok(Some(config)),
@@ -126,11 +119,7 @@ impl Records {
 
     /// Saves the configuration of a form and the deployment secret, which comes first: a configuration without it could
     /// not meet its peers. The configuration of another form replaces the saved one, including the fields of a newer
-    /// version. Returns whether anything changed.
-    ///
-    /// # Errors
-    /// The saved configuration cannot be read or understood, or an error of the file system. The configuration is then
-    /// not saved.
+    /// version. Returns whether anything changed. After an error the configuration is not saved.
     pub fn save_config(&self, config: &Config, secret: &Secret) -> anyhow::Result<bool> {
         let changed = self.save_secret(secret)?;
         // A boot with the same form saves the configuration that it has read.
@@ -141,11 +130,7 @@ impl Records {
     }
 
     /// Saves changes of the node's configuration, after the deployment secret, if there is one. Fields of a newer
-    /// version stay. Returns whether anything changed.
-    ///
-    /// # Errors
-    /// The saved configuration cannot be read or understood, or an error of the file system. The old configuration then
-    /// remains.
+    /// version stay. Returns whether anything changed. After an error the old configuration remains.
     pub fn update_config(&self, config: &Config, secret: Option<&Secret>) -> anyhow::Result<bool> {
         let changed = secret.map(|secret| self.save_secret(secret)).transpose()?.unwrap_or_default();
         let changed = self.update(CONFIG, config)? || changed;
@@ -154,9 +139,6 @@ impl Records {
     }
 
     /// As [`Records::config`]. If the configuration is damaged or missing, its copy replaces it, with a finding.
-    ///
-    /// # Errors
-    /// Neither the configuration nor its copy can be read and understood, or an error of the file system.
     pub fn recover_config(&self) -> anyhow::Result<(Option<Config>, Findings)> {
         let damaged = match self.load::<Config>(CONFIG) {
             Ok(Some(config)) => {
@@ -193,7 +175,6 @@ impl Records {
         files::ensure_content(&self.path(SECRET), &text, 0o600).context("saving the deployment secret")
     }
 
-    /// The deployment secret, until it is erased.
     pub fn secret(&self) -> anyhow::Result<Option<Secret>> {
         match fs::read_to_string(self.path(SECRET)) {
             Ok(text) => Ok(Some(Secret::new(text))),
@@ -202,11 +183,7 @@ impl Records {
         }
     }
 
-    /// Erases the deployment secret, and the record of the OVF environment that it came with. Returns whether it
-    /// existed.
-    ///
-    /// # Errors
-    /// An error of the file system.
+    /// Also erases the record of the OVF environment that it came with. Returns whether the secret existed.
     pub fn erase_secret(&self) -> anyhow::Result<bool> {
         let _ = fs::remove_file(self.path(ENVIRONMENT));
         overwrite_and_remove(&self.path(SECRET)).context("erasing the deployment secret")
@@ -215,9 +192,6 @@ impl Records {
     /// Erases a worker's join token, which is of no use once it has joined. The record of its OVF environment remains:
     /// the hypervisor may show the same one again at each power-on, and it is not new. Returns whether there was a
     /// token.
-    ///
-    /// # Errors
-    /// An error of the file system.
     pub fn erase_token(&self) -> anyhow::Result<bool> {
         overwrite_and_remove(&self.path(SECRET)).context("erasing the join token")
     }
@@ -227,73 +201,49 @@ impl Records {
         self.load(ENVIRONMENT)
     }
 
-    /// Saves the fingerprint of an OVF environment that was applied. Returns whether it is new.
-    ///
-    /// # Errors
-    /// An error of the file system.
+    /// Returns whether the fingerprint is new.
     pub fn save_environment(&self, fingerprint: &str) -> anyhow::Result<bool> {
         self.put(ENVIRONMENT, &fingerprint)
     }
 
-    /// An entry, if it exists.
     pub fn entry<T: Entry>(&self) -> anyhow::Result<Option<T>> {
         self.load(T::FILE)
     }
 
     /// Saves an entry of something that begins. It replaces a former entry completely. Returns whether it changed.
-    ///
-    /// # Errors
-    /// An error of the file system. The old entry then remains.
+    /// After an error the old entry remains.
     pub fn begin_entry<T: Entry>(&self, entry: &T) -> anyhow::Result<bool> {
         self.put(T::FILE, entry)
     }
 
-    /// Saves an entry of something that continues. Fields of a newer version stay. Returns whether it changed.
-    ///
-    /// # Errors
-    /// The old entry cannot be read or understood, or an error of the file system. The old entry then remains.
+    /// Saves an entry of something that continues. Fields of a newer version stay. Returns whether it changed. After an
+    /// error the old entry remains.
     pub fn update_entry<T: Entry>(&self, entry: &T) -> anyhow::Result<bool> {
         self.update(T::FILE, entry)
     }
 
-    /// Removes an entry if it exists.
-    ///
-    /// # Errors
-    /// An error of the file system.
     pub fn forget<T: Entry>(&self) -> anyhow::Result<()> {
         files::remove(&self.path(T::FILE)).map(drop).with_context(|| format!("forgetting {}", T::WHAT))
     }
 
-    /// The node's record of the rendezvous.
     pub fn rendezvous(&self) -> anyhow::Result<RendezvousRecord> {
         Ok(self.load(RENDEZVOUS)?.unwrap_or_default())
     }
 
-    /// Saves the node's record of the rendezvous, keys included.
-    ///
-    /// # Errors
-    /// An error of the file system. The old record then remains.
+    /// Saves the keys too. After an error the old record remains.
     pub fn save_rendezvous(&self, record: &RendezvousRecord) -> anyhow::Result<()> {
         self.put(RENDEZVOUS, record).map(drop)
     }
 
-    /// How often the disk was taken into use.
     pub fn disk_counter(&self) -> anyhow::Result<DiskCounter> {
         Ok(self.load(DISK_COUNTER)?.unwrap_or_default())
     }
 
-    /// Saves how often the disk was taken into use.
-    ///
-    /// # Errors
-    /// The old record cannot be read or understood, or an error of the file system. The old record then remains.
+    /// After an error the old record remains.
     pub fn save_disk_counter(&self, counted: DiskCounter) -> anyhow::Result<bool> {
         self.update(DISK_COUNTER, &counted)
     }
 
-    /// Adds a line about the disk to the data disk's log of swaps.
-    ///
-    /// # Errors
-    /// An error of the file system.
     pub fn note_swap(&self, now: std::time::SystemTime, what: &str) -> anyhow::Result<()> {
         let line = format!("{} {what}\n", humantime::format_rfc3339_seconds(now));
         let mut options = OpenOptions::new();
@@ -307,20 +257,15 @@ impl Records {
         fs::read_to_string(self.path(SWAPS)).is_ok_and(|log| log.contains(what))
     }
 
-    /// The progress of the node.
     pub fn progress(&self) -> anyhow::Result<Progress> {
         Ok(self.load(PROGRESS)?.unwrap_or_default())
     }
 
-    /// Saves the progress of the node. Returns whether it changed.
-    ///
-    /// # Errors
-    /// The old record cannot be read or understood, or an error of the file system. The old record then remains.
+    /// Returns whether it changed. After an error the old record remains.
     pub fn save_progress(&self, progress: Progress) -> anyhow::Result<bool> {
         self.update(PROGRESS, &progress)
     }
 
-    /// The file of the plan on the data disk.
     pub fn plan(&self) -> PathBuf {
         self.path(PLAN)
     }
@@ -378,8 +323,8 @@ impl Drop for Wiped {
     }
 }
 
-/// ext4 overwrites the present blocks of a file in place. So the old text is gone from the disk itself, if the storage
-/// below does the same.
+/// ext4 overwrites the present blocks of a file in place. Therefore the old text is gone from the disk itself, if the
+/// storage below does the same.
 fn overwrite_and_remove(path: &Path) -> io::Result<bool> {
     let mut file = match OpenOptions::new().write(true).open(path) {
         Ok(file) => file,

@@ -138,7 +138,6 @@ fn every_program_uses_the_current_settings() {
     }
 }
 
-/// An add-on of a node with these DNS servers.
 fn add_on(name: &str, servers: &[&str]) -> AddOn {
     let (mut config, mut image) = (three_nodes(), image());
     config.node.dns_servers = servers.iter().map(|server| server.parse().unwrap()).collect();

@@ -18,9 +18,6 @@ pub const USER: u32 = 65534;
 const MODE: u32 = 0o700;
 
 /// Creates the directory, and gives it to the controller's user. Returns whether anything changed.
-///
-/// # Errors
-/// Any error of the file system.
 pub fn ensure(root: &Path) -> anyhow::Result<bool> {
     let directory = files::below(root, paths::TENANTS);
     lay(&directory).with_context(|| format!("laying {}", directory.display()))

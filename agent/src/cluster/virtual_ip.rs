@@ -91,26 +91,17 @@ fn router_id(address: Ipv4Addr) -> u8 {
 const HELD_BACK: &str = "/run/kaas/virtual-address-held-back";
 
 /// Releases the address until [`enable`] or a restart of the VM.
-///
-/// # Errors
-/// An error of the file system.
 pub fn disable(root: &Path, address: Ipv4Addr) -> io::Result<()> {
     files::ensure_content(&files::below(root, HELD_BACK), b"", 0o644)?;
     set_health(root, address, false).map(drop)
 }
 
 /// Reverts [`disable`]. The watch over the API then lets this node hold the address again.
-///
-/// # Errors
-/// An error of the file system.
 pub fn enable(root: &Path) -> io::Result<()> {
     files::remove(&files::below(root, HELD_BACK)).map(drop)
 }
 
 /// Reports to keepalived whether this node may hold the address. Returns whether that changed.
-///
-/// # Errors
-/// An error of the file system.
 pub fn set_health(root: &Path, address: Ipv4Addr, healthy: bool) -> io::Result<bool> {
     let path = files::below(root, HEALTH);
     let healthy = healthy && !files::below(root, HELD_BACK).exists();
@@ -143,9 +134,6 @@ fn reset_connections(address: Ipv4Addr, runner: &dyn Runner) {
 
 /// Releases the address for another node, before the API here stops. The other node keeps it (`nopreempt`), so this
 /// node need not be disabled afterwards. Returns whether this node has released it within `timeout`.
-///
-/// # Errors
-/// An error of the file system.
 pub fn release(root: &Path, address: Ipv4Addr, timeout: Duration) -> io::Result<bool> {
     let until = Instant::now() + timeout;
     while !is_released(address) {
@@ -159,7 +147,6 @@ pub fn release(root: &Path, address: Ipv4Addr, timeout: Duration) -> io::Result<
     Ok(true)
 }
 
-/// Whether this node holds the address now.
 pub fn held(address: Ipv4Addr) -> bool {
     address::device(address).is_ok()
 }

@@ -181,7 +181,6 @@ const FAILED: u8 = 1;
 const NOT_READY: u8 = 3;
 const NOTHING_YET: u8 = 4;
 
-/// Parses the arguments of this process and runs the command.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_journal_or_stderr();

@@ -1,12 +1,10 @@
-//! The system bus for blocking callers: systemd's daemons are called over D-Bus. This module does not depend on any
-//! service.
+//! The system bus for blocking callers: systemd's daemons are called over D-Bus.
 
 use std::future::Future;
 use std::time::Duration;
 
 use anyhow::Context;
 
-/// Timeout of one call.
 const CALL_LIMIT: Duration = Duration::from_secs(90);
 
 /// A connection to the system bus, and the runtime that drives it.
@@ -15,10 +13,7 @@ pub struct Bus {
     runtime: tokio::runtime::Runtime,
 }
 
-/// Connects to the system bus.
-///
-/// # Errors
-/// The bus does not answer: it has not started yet, or the system has none.
+/// Fails if the bus has not started yet, or the system has none.
 pub fn system() -> anyhow::Result<Bus> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let connection = runtime
@@ -28,7 +23,6 @@ pub fn system() -> anyhow::Result<Bus> {
     Ok(Bus { connection, runtime })
 }
 
-/// A connection to the other end of the stream.
 #[cfg(test)]
 pub(crate) fn over(stream: std::os::unix::net::UnixStream) -> Bus {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -40,7 +34,6 @@ pub(crate) fn over(stream: std::os::unix::net::UnixStream) -> Bus {
 }
 
 impl Bus {
-    /// The connection, for creating proxies inside [`Bus::block_on`].
     pub fn connection(&self) -> &zbus::Connection {
         &self.connection
     }
@@ -50,10 +43,7 @@ impl Bus {
         self.runtime.block_on(conversation)
     }
 
-    /// Calls one method and waits for its answer, at most 90 seconds.
-    ///
-    /// # Errors
-    /// The service does not answer, answers with an error, or with another type.
+    /// Waits for the answer, at most 90 seconds.
     pub fn call<A, R>(
         &self,
         service: &str,
@@ -76,7 +66,6 @@ impl Bus {
         })
     }
 
-    /// Reads one property.
     pub fn property<R>(&self, service: &str, path: &str, interface: &str, name: &str) -> anyhow::Result<R>
     where
         R: TryFrom<zbus::OwnedVariant>,

@@ -33,7 +33,6 @@ pub struct Command {
 }
 
 impl Command {
-    /// A program without arguments.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self { program: program.into(), arguments: Vec::new(), environment: Vec::new(), input: None, limit: USUAL }
     }
@@ -48,7 +47,6 @@ impl Command {
         self
     }
 
-    /// Sets an environment variable.
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
@@ -88,7 +86,6 @@ impl fmt::Display for Command {
     }
 }
 
-/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The program could not be started, or its pipes broke.
@@ -110,23 +107,14 @@ pub enum Error {
     Feed { command: String, source: io::Error },
 }
 
-/// Writes a program's standard input.
 pub type Feed<'a> = &'a mut (dyn FnMut(&mut dyn Write) -> io::Result<()> + Send);
 
-/// Runs commands.
 pub trait Runner: Send + Sync {
-    /// Runs a program to its end and returns its standard output.
-    ///
-    /// # Errors
-    /// [`Error`], if the program cannot be started, ends with a failure or does not end in time. Changes that it made
-    /// remain.
+    /// Returns the standard output. After an error, changes that the program made remain.
     fn run(&self, command: &Command) -> Result<Vec<u8>, Error>;
 
-    /// As [`Runner::run`], with input that is written while the program reads. For input that does not fit into memory.
-    ///
-    /// # Errors
-    /// As [`Runner::run`], and [`Error::Feed`] if `feed` fails. The program has then seen the end of its input too
-    /// early, and has ended.
+    /// As [`Runner::run`], for input that does not fit into memory. After [`Error::Feed`] the program has seen the end
+    /// of its input too early, and has ended.
     fn run_fed(&self, command: &Command, feed: Feed<'_>) -> Result<Vec<u8>, Error> {
         let mut input = Vec::new();
         feed(&mut input).map_err(|source| Error::Feed { command: command.to_string(), source })?;
@@ -134,7 +122,6 @@ pub trait Runner: Send + Sync {
     }
 }
 
-/// The host itself.
 pub struct Host;
 
 impl Runner for Host {

@@ -36,7 +36,6 @@ fn serve_with(address: SocketAddr, base: &Path, authority: Option<PathBuf>, answ
             // Without keys no client is served.
             let Some(tls) = configuration(&certificate, &key, authority.as_deref()) else { continue };
             let session = rustls::ServerConnection::new(Arc::new(tls)).unwrap();
-            // If a client disconnects, only its connection ends.
             let _ = exchange(&answer, rustls::StreamOwned::new(session, stream));
         }
     });

@@ -32,7 +32,6 @@ pub(crate) struct FakeSystemd {
     link: Arc<Mutex<Described>>,
 }
 
-/// The network devices.
 struct Described {
     description: String,
     failed: bool,
@@ -57,7 +56,6 @@ struct Ending {
     cause: PathBuf,
     /// Whether systemd starts it again.
     tries: bool,
-    /// Number of restarts.
     restarts: u32,
 }
 
@@ -68,7 +66,6 @@ impl Ending {
 }
 
 impl FakeSystemd {
-    /// The system below `root` after power-on.
     pub(crate) fn new(root: &Path) -> Self {
         let link = Described { description: "{}".to_owned(), failed: false, reconfigured: 0 };
         Self { root: root.to_owned(), units: Arc::default(), link: Arc::new(Mutex::new(link)) }
@@ -79,7 +76,6 @@ impl FakeSystemd {
         self.link.lock().unwrap().description = description.to_string();
     }
 
-    /// Makes networkd fail on all devices.
     pub(crate) fn fail_links(&self) {
         self.link.lock().unwrap().failed = true;
     }
@@ -89,7 +85,6 @@ impl FakeSystemd {
         self.link.lock().unwrap().reconfigured
     }
 
-    /// Makes a service end at each start while this file exists.
     pub(crate) fn end_at_each_start(&self, service: &str, cause: &Path) {
         let mut units = self.units.lock().unwrap();
         units.active.remove(service);
@@ -149,7 +144,6 @@ impl FakeSystemd {
         }
     }
 
-    /// Starts a process.
     fn begin(&self, units: &mut Units, unit: &str) {
         if unit == ETCD {
             // A started etcd has a log.

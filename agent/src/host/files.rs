@@ -12,11 +12,8 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-/// Writes `content` to `path` with the permission bits `mode`, and creates missing directories. After a crash the file
-/// has the old content or the new one, never a mix.
-///
-/// # Errors
-/// Any error of the file system. The old content then still exists, possibly with a temporary file next to it.
+/// Creates missing directories. After a crash the file has the old content or the new one, never a mix. After an error
+/// the old content still exists, possibly with a temporary file next to it.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let temporary = beside(path)?;
     fs::create_dir_all(directory_of(path))?;
@@ -28,9 +25,6 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
 }
 
 /// The temporary file for `path`: `.NAME.new` in the same directory.
-///
-/// # Errors
-/// The path does not end in a name.
 pub fn beside(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::other("a path without a file name"))?;
     let mut temporary = std::ffi::OsString::from(".");
@@ -39,10 +33,8 @@ pub fn beside(path: &Path) -> io::Result<PathBuf> {
     Ok(directory_of(path).join(temporary))
 }
 
-/// Renames the flushed file `temporary` to `path`, in the same directory, and flushes the directory.
-///
-/// # Errors
-/// Any error of the file system. The old content may still exist.
+/// Renames the flushed file `temporary` to `path`, in the same directory, and flushes the directory. After an error the
+/// old content may still exist.
 pub fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
     power::step()?;
     fs::rename(temporary, path)?;
@@ -62,10 +54,7 @@ pub fn ensure_content(path: &Path, content: &[u8], mode: u32) -> io::Result<bool
     }
 }
 
-/// The record in a JSON file, if the file exists. The text is erased from memory.
-///
-/// # Errors
-/// The file exists, but cannot be read or parsed. The error names it.
+/// The record in a JSON file, if the file exists. The text is erased from memory. Errors name the file.
 pub fn read_record<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Option<T>> {
     match fs::read(path).map(Zeroizing::new) {
         Ok(text) => {
@@ -76,16 +65,12 @@ pub fn read_record<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Option<T>
     }
 }
 
-/// The place of the absolute `path` in a system with this `root`.
 pub fn below(root: &Path, path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Removes a file. True if it existed.
-///
-/// # Errors
-/// Any error of the file system, except that the file is missing.
+/// True if the file existed.
 pub fn remove(path: &Path) -> io::Result<bool> {
     power::step()?;
     match fs::remove_file(path) {
@@ -95,10 +80,7 @@ pub fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes a directory with its content, if it exists.
-///
-/// # Errors
-/// Any error of the file system, except that the directory is missing. A part of it may remain.
+/// After an error a part of the directory may remain.
 pub fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -106,7 +88,6 @@ pub fn remove_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// SHA-256 of a file's content, of any size.
 pub fn sha256(path: &Path) -> io::Result<[u8; 32]> {
     let (mut file, mut sum, mut part) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
     loop {
@@ -147,7 +128,6 @@ pub(crate) mod power {
         (result, LEFT.take() == Some(0))
     }
 
-    /// Another change is about to reach the disk.
     pub(crate) fn step() -> io::Result<()> {
         match LEFT.get() {
             None => Ok(()),

@@ -32,12 +32,10 @@ impl Namespace {
         })
     }
 
-    /// Runs `work` in the namespace, to its end.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Runs `ip` with these words as arguments.
     pub fn ip(&self, arguments: &str) {
         let arguments: Vec<_> = arguments.split(' ').map(str::to_owned).collect();
         self.run(move || Host.run(&Command::new("ip").args(arguments)).unwrap());
@@ -60,7 +58,6 @@ impl Drop for SmallFileSystem {
     }
 }
 
-/// Mounts a small file system.
 pub fn small_file_system(point: &Path) -> SmallFileSystem {
     unshare(CloneFlags::CLONE_NEWNS).expect("this test needs root");
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;

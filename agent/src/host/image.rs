@@ -8,10 +8,7 @@ use contract::image::{ImageFacts, PATH};
 
 use crate::host::files;
 
-/// Reads the description below `root` (`/` outside of tests).
-///
-/// # Errors
-/// It is missing or cannot be parsed: this is no appliance image.
+/// Fails if this is no appliance image.
 pub fn read(root: &Path) -> anyhow::Result<ImageFacts> {
     let path = files::below(root, PATH);
     let text = fs::read(&path).with_context(|| format!("reading the image's description {}", path.display()))?;

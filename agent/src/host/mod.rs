@@ -1,7 +1,6 @@
 //! The base of the node: programs, files, disks, the system bus, and the platform.
 //!
-//! This room does not depend on clusters, the configuration or other nodes. All rooms may use it, and it uses none of
-//! them.
+//! This room does not depend on clusters, the configuration or other nodes.
 
 pub mod at_once;
 pub mod bus;

@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use crate::host::command::{self, Command, Runner};
 
-/// A table and its owner's memory of it.
 #[derive(Debug)]
 pub struct Table {
     family: &'static str,
@@ -14,15 +13,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of this name and family (nft(8), "Address families").
     pub const fn new(family: &'static str, name: &'static str) -> Self {
         Self { family, name, laid: None }
     }
 
-    /// Makes the table contain these sets and chains and nothing else. True if it had to be written.
-    ///
-    /// # Errors
-    /// `nft` fails. The table has not changed then, because the change is one transaction.
+    /// Makes the table contain these sets and chains and nothing else. True if it had to be written. After an error the
+    /// table has not changed, because the change is one transaction.
     pub fn ensure(&mut self, runner: &dyn Runner, content: &str) -> Result<bool, command::Error> {
         if let Some((wanted, listing)) = &self.laid
             && wanted == content

@@ -31,10 +31,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Detects the platform of the system whose `/sys`, `/dev` and `/run` are below `root` (`/` outside of tests).
-    ///
-    /// # Errors
-    /// The container engine's file exists but cannot be read or understood.
+    /// Detects the platform of the system whose `/sys`, `/dev` and `/run` are below `root`.
     pub fn detect(root: &Path) -> anyhow::Result<Self> {
         let path = files::below(root, CONTAINER_FILE);
         let (carrier, dmi) = match fs::read(&path) {
@@ -72,7 +69,6 @@ impl Platform {
         &self.root
     }
 
-    /// An absolute `path` of the running system.
     pub fn path(&self, path: &str) -> PathBuf {
         files::below(&self.root, path)
     }
@@ -100,9 +96,6 @@ impl Platform {
 
     /// Devices that may have an ISO with the OVF environment: the optical drives in the kernel's order, or the
     /// container engine's image.
-    ///
-    /// # Errors
-    /// `/sys` cannot be listed.
     pub fn environment_media(&self) -> io::Result<Vec<PathBuf>> {
         match &self.carrier {
             Carrier::Container(container) => {
@@ -122,20 +115,12 @@ impl Platform {
     }
 
     /// The ejectable ones of [`Platform::environment_media`]. A container has no drive.
-    ///
-    /// # Errors
-    /// `/sys` cannot be listed.
     pub fn ejectable_media(&self) -> io::Result<Vec<PathBuf>> {
         if self.is_container() { Ok(Vec::new()) } else { self.environment_media() }
     }
 
-    /// Disks that may be the data disk, in name order. They appear some time after the kernel has started.
-    ///
-    /// The disk with `system_root`, the disk that the kernel was loaded from, optical drives, removable media and
-    /// software devices are left out.
-    ///
-    /// # Errors
-    /// `/sys` cannot be listed.
+    /// Disks that may be the data disk, in name order. They appear some time after the kernel has started. Left out are
+    /// the disks with `system_root` and with the kernel, optical drives, removable media and software devices.
     pub fn data_disk_candidates(&self, system_root: &Path) -> io::Result<Vec<PathBuf>> {
         match &self.carrier {
             Carrier::Container(container) => Ok(container.data_disks.iter().map(|path| self.device(path)).collect()),
@@ -165,7 +150,6 @@ impl Platform {
         Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
     }
 
-    /// The kubelet's `failCgroupV1`.
     pub fn fail_cgroup_v1(&self) -> bool {
         match &self.carrier {
             Carrier::Container(container) => container.fail_cgroup_v1,
@@ -173,7 +157,6 @@ impl Platform {
         }
     }
 
-    /// containerd's `restrict_oom_score_adj`.
     pub fn restrict_oom_score_adj(&self) -> bool {
         match &self.carrier {
             Carrier::Container(container) => container.restrict_oom_score_adj,
@@ -181,7 +164,6 @@ impl Platform {
         }
     }
 
-    /// The directory of a block device in `/sys`, by its device node.
     pub fn sys_block(&self, device: &Path) -> PathBuf {
         // By-id links are followed, because sysfs has kernel names only.
         let device = device.canonicalize().unwrap_or_else(|_| device.to_owned());

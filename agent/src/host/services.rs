@@ -25,24 +25,17 @@ pub const AGENT: &str = "kaas-agent.service";
 /// The context of a failed [`restart_agent`].
 pub const NOT_TAKEN_UP: &str = "the change is saved, but the agent could not be restarted to take it up";
 
-/// Restarts the agent, so that it reads the saved changes.
 pub fn restart_agent() -> anyhow::Result<()> {
     restart(AGENT)
 }
 
-/// Restarts a unit, or starts it if it is stopped.
-///
-/// # Errors
-/// systemd does not know the unit or does not answer.
+/// Also starts a stopped unit.
 pub fn restart(unit: &str) -> anyhow::Result<()> {
     Services::new(&bus::system()?).restart(unit)
 }
 
-/// Stops the agent, which may write to the data disk too, and runs `write`. Then it restarts the system. `then`
-/// describes the effect of that start.
-///
-/// # Errors
-/// The error of `write`, after the agent was started again; or the system does not restart.
+/// Stops the agent, which may write to the data disk too, runs `write`, and restarts the system. `then` describes the
+/// effect of that start. If `write` fails, the agent is started again.
 pub fn write_and_reboot(
     runner: &dyn Runner,
     write: impl FnOnce() -> anyhow::Result<()>,
@@ -60,22 +53,17 @@ pub fn write_and_reboot(
     Ok(())
 }
 
-/// systemd's manager.
 pub struct Services<'a> {
     bus: &'a Bus,
 }
 
 impl<'a> Services<'a> {
-    /// The manager on this bus.
     pub fn new(bus: &'a Bus) -> Self {
         Self { bus }
     }
 
-    /// Starts a unit. True if it was not running. Does not wait for it: a service that restarts until a peer exists has
-    /// not failed.
-    ///
-    /// # Errors
-    /// systemd does not know the unit or does not answer.
+    /// True if the unit was not running. Does not wait for it: a service that restarts until a peer exists has not
+    /// failed.
     pub fn start(&self, unit: &str) -> anyhow::Result<bool> {
         if matches!(self.state(unit)?.as_str(), "active" | "activating" | "reloading") {
             return Ok(false);
@@ -84,7 +72,6 @@ impl<'a> Services<'a> {
         Ok(true)
     }
 
-    /// Restarts a unit, or starts it if it is stopped.
     pub fn restart(&self, unit: &str) -> anyhow::Result<()> {
         self.job("RestartUnit", unit)
     }
@@ -100,10 +87,7 @@ impl<'a> Services<'a> {
         Ok(changed)
     }
 
-    /// Stops a unit and waits until it has stopped, at most `timeout`.
-    ///
-    /// # Errors
-    /// systemd does not answer, or the unit still runs after `timeout`.
+    /// Waits until the unit has stopped, at most `timeout`.
     pub fn stop(&self, unit: &str, timeout: Duration) -> anyhow::Result<()> {
         if matches!(self.state(unit)?.as_str(), "inactive" | "failed") {
             return Ok(());
@@ -127,9 +111,6 @@ impl<'a> Services<'a> {
     /// Whether a service seems to end at each start: systemd has restarted it [`FAILED_STARTS`] times, and less than
     /// five minutes ago. The count is since the last manual start, not in succession: a working service may have failed
     /// months ago.
-    ///
-    /// # Errors
-    /// systemd does not know the service or does not answer.
     pub fn ends_at_each_start(&self, service: &str) -> anyhow::Result<bool> {
         let path = self.path(service)?;
         let restarts: u32 = self.bus.property(SERVICE, path.as_str(), UNIT_OF_SERVICE, "NRestarts")?;
@@ -141,17 +122,11 @@ impl<'a> Services<'a> {
     }
 
     /// Resets systemd's restart counter of a unit.
-    ///
-    /// # Errors
-    /// systemd does not know the unit or does not answer.
     pub fn forget_failures(&self, unit: &str) -> anyhow::Result<()> {
         self.bus.call(SERVICE, PATH, MANAGER, "ResetFailedUnit", &(unit,)).with_context(|| format!("resetting {unit}"))
     }
 
-    /// Restarts the system. Only systemd is involved, because programs may be unreadable.
-    ///
-    /// # Errors
-    /// systemd does not answer, or the system shuts down already.
+    /// Only systemd is involved, because programs may be unreadable.
     pub fn reboot(&self) -> anyhow::Result<()> {
         self.job_in("StartUnit", "reboot.target", "replace-irreversibly")
     }

@@ -11,17 +11,11 @@ pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
 }
 
 /// The first private key of a text: PKCS #8, PKCS #1 or SEC 1.
-///
-/// # Errors
-/// The text has no key, or the key cannot be parsed.
 pub fn key(pem: &str) -> Result<PrivateKeyDer<'static>, Error> {
     PrivateKeyDer::from_pem_slice(pem.as_bytes())
 }
 
 /// Trusts exactly the CAs of a text.
-///
-/// # Errors
-/// One of them cannot be parsed, or is no CA.
 pub fn trust_in(authorities: &str) -> anyhow::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(authorities).context("reading the CA")? {

@@ -31,9 +31,6 @@ pub fn has_config(platform: &Platform) -> bool {
 
 /// Marks the state to be erased at the next start, because it is in use until then. If there is no space for a file,
 /// the configuration becomes the mark. It is erased with the rest.
-///
-/// # Errors
-/// The error of the file system.
 pub fn mark(platform: &Platform) -> io::Result<()> {
     let kept = platform.path(paths::KEPT);
     let mark = kept.join(ERASED);
@@ -49,10 +46,7 @@ pub fn is_marked(platform: &Platform) -> bool {
     platform.path(paths::KEPT).join(ERASED).exists()
 }
 
-/// Erases the state, and the mark last. None of it may be mounted.
-///
-/// # Errors
-/// The error of the file system. Another call continues.
+/// Erases the state, and the mark last. None of it may be mounted. After an error another call continues.
 pub fn erase(platform: &Platform) -> io::Result<()> {
     let kept = platform.path(paths::KEPT);
     for entry in fs::read_dir(&kept)? {
@@ -64,10 +58,7 @@ pub fn erase(platform: &Platform) -> io::Result<()> {
     files::remove(&kept.join(ERASED)).map(drop)
 }
 
-/// Mounts the state. Existing mounts stay. True if anything was mounted.
-///
-/// # Errors
-/// A finding with the failure. Earlier mounts remain.
+/// Existing mounts stay. True if anything was mounted. After an error earlier mounts remain.
 pub fn mount(platform: &Platform) -> Result<bool, Finding> {
     let (kept, data) = (platform.path(paths::KEPT), platform.path(paths::DATA));
     let failed = |attempt: String, error: io::Error| {
@@ -147,7 +138,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_owned();
         fs::create_dir_all(path.join("var/lib/kaas")).unwrap();
-        // A separate mount namespace, which requires root.
         let full = std::thread::spawn(move || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
             nix::mount::mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)

@@ -130,11 +130,8 @@ struct AddOnReconciler<'a> {
 }
 
 impl AddOnReconciler<'_> {
-    /// Applies everything once for this boot and these settings; after that, only what is missing. Returns the findings, or the
-    /// reason why the objects cannot be looked up.
-    ///
-    /// # Errors
-    /// Something cannot be applied. The next look tries again.
+    /// Applies everything once for this boot and these settings; after that, only what is missing. Returns the
+    /// findings, or the reason why the objects cannot be looked up. After an error the next look tries again.
     fn take(&self, wanted: &[AddOn]) -> anyhow::Result<anyhow::Result<Findings>> {
         let parts = Part::all(self.context, wanted)?;
         let (done, now) = (fs::read_to_string(files::below(&self.context.root, SEEN)), seen(self.context, self.now)?);
@@ -200,7 +197,6 @@ impl AddOnReconciler<'_> {
         Ok(Ok(findings))
     }
 
-    /// Applies a part, with the certificate that it needs.
     fn bring(&self, part: &Part) -> anyhow::Result<()> {
         self.certify(part)?;
         part.apply(self.runner, self.context.config.address())

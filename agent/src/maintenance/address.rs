@@ -1,6 +1,7 @@
-//! The address of a worker by DHCP. The cluster knows the node by the address that it joined with. The Node object, the other
-//! nodes' tunnels of the pod network and the serving certificate contain it. With another address the node would look healthy,
-//! but its pod network would be cut off. So the kubelet is stopped until the node has its address again.
+//! The address of a worker by DHCP. The cluster knows the node by the address that it joined with. The Node object, the
+//! other nodes' tunnels of the pod network and the serving certificate contain it. With another address the node would
+//! look healthy, but its pod network would be cut off. Therefore the kubelet is stopped until the node has its address
+//! again.
 
 use contract::finding::Findings;
 

@@ -25,7 +25,6 @@ use crate::node::context::NodeContext;
 /// How long etcd may take to answer, times the timeout factor.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// The pause between two tries to promote a learner.
 const PACE: Duration = Duration::from_secs(2);
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {

@@ -49,7 +49,6 @@ struct FormingJob {
 }
 
 impl FormingJob {
-    /// Returns when all have joined.
     fn for_joins(&self, open: &Rendezvous, out: &SharedFindings) -> anyhow::Result<Findings> {
         let records = Records::new(&self.root);
         let mut watch = |report: &Report| {

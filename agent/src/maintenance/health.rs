@@ -54,14 +54,11 @@ const CALM: Duration = Duration::from_secs(30);
 const EAGER: Duration = Duration::from_secs(3);
 
 pub enum Watch {
-    /// Of a node with a control plane.
     ControlPlane(HealthWatch),
-    /// Of a worker.
     Worker(Box<WorkerWatch>),
 }
 
 impl Watch {
-    /// Looks at the node's health, unless that was done a short while ago.
     pub fn look_if_due(&self) {
         match self {
             Self::ControlPlane(watch) => watch.look_if_due(),
@@ -85,9 +82,6 @@ struct Shared {
 
 impl HealthWatch {
     /// Starts to watch. The API need not be up yet, but its credentials must exist.
-    ///
-    /// # Errors
-    /// The credentials cannot be read, or no thread can be made.
     pub fn start(config: &ControlPlane, root: &Path, reporter: Reporter) -> anyhow::Result<Self> {
         let kubeconfig = files::below(root, api::KUBECONFIG);
         let api = ReloadingApi::new(config, kubeconfig)?;
@@ -160,7 +154,6 @@ pub(super) fn yield_virtual_address(config: &ControlPlane, root: &Path, reporter
 struct ApiProbe {
     api: ReloadingApi,
     judgement: ApiHealth,
-    /// When the API itself was asked last.
     asked: Option<Instant>,
 }
 
@@ -227,7 +220,6 @@ fn rest(root: &Path, pause: Duration) {
     }
 }
 
-/// Whether an answer did not come in time.
 fn is_late(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<reqwest::Error>()).any(reqwest::Error::is_timeout)
 }

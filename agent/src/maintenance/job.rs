@@ -20,7 +20,6 @@ struct FindingsState {
 }
 
 impl SharedFindings {
-    /// Replaces the former findings.
     pub(super) fn set(&self, findings: Findings) {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         reported.news |= reported.findings != findings;
@@ -37,7 +36,6 @@ impl SharedFindings {
     }
 }
 
-/// The finding that a task failed.
 pub(super) fn failed(what: &str, error: &anyhow::Error) -> Findings {
     let action = "It is tried again; if it stays, look at the journal of kaas-agent";
     codes::MAINTENANCE_FAILED.finding(what, format!("looking after it failed: {error:#}"), action).into()

@@ -171,7 +171,6 @@ impl Maintenance {
         news
     }
 
-    /// Whether this task has begun.
     #[cfg(test)]
     pub(crate) fn has_begun(&self, what: &str) -> bool {
         self.0.iter().any(|scheduled| scheduled.task.what == what)

@@ -10,7 +10,6 @@ use contract::finding::{Finding, Findings};
 use super::job::{Job, SharedFindings, failed};
 use crate::node::context::NodeContext;
 
-/// A recurring task.
 pub(super) struct Task {
     /// The subject of the task, as in `looking after the container runtime`.
     pub what: &'static str,
@@ -35,7 +34,6 @@ pub(super) enum Work {
 const PACES: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-/// A task and its state.
 pub(super) struct Scheduled {
     pub task: &'static Task,
     pub due: Instant,
@@ -48,7 +46,6 @@ pub(super) struct Scheduled {
     stuck: Option<Finding>,
 }
 
-/// A job that has begun.
 struct Running {
     thread: JoinHandle<anyhow::Result<Findings>>,
     since: Instant,
@@ -131,7 +128,6 @@ impl Scheduled {
     }
 }
 
-/// The finding that a job does not end.
 fn stuck(what: &str, limit: Duration) -> Finding {
     let seen = format!("its maintenance job has run for more than {} minutes and does not end", limit.as_secs() / 60);
     let action = "Restart the agent: `sudo systemctl restart kaas-agent`. If this returns, make a support bundle";

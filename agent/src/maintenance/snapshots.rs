@@ -1,8 +1,8 @@
 //! Takes snapshots of the store on the node of etcd's leader, at the configured pace. Copies them off the node if a target is
 //! configured.
 //!
-//! Each node considers only the snapshots on its own disk. A node that becomes the leader takes a snapshot within a minute if
-//! its own newest is old. So there may be more than one per period, but never fewer.
+//! Each node considers only the snapshots on its own disk. A node that becomes the leader takes a snapshot within a
+//! minute if its own newest is old. Therefore there may be more than one per period, but never fewer.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

@@ -36,7 +36,6 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many of the largest users a finding names.
 const NAMED: usize = 4;
 
-/// A file system that is written.
 pub(super) struct Place {
     pub(super) point: &'static str,
     pub(super) name: &'static str,

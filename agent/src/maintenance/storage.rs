@@ -31,7 +31,6 @@ const BOUND: u64 = 10 * 60;
 /// File systems that a node writes. If two are on one file system, only the first is checked.
 const PLACES: [&Place; 3] = [&SCRATCH, &DATA, &VOLUMES];
 
-/// The next action for file systems that refuse writes.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Wait,
@@ -40,9 +39,6 @@ enum Next {
 }
 
 /// Starts the thread. It runs as long as the agent.
-///
-/// # Errors
-/// The thread cannot be started.
 pub fn watch(platform: Platform, reporter: Reporter) -> io::Result<()> {
     let name = "storage".to_owned();
     thread::Builder::new().name(name).spawn(move || look_for_good(&platform, &reporter)).map(drop)
@@ -103,7 +99,6 @@ fn restart() {
     }
 }
 
-/// The mounted places that refuse writes.
 fn refusing(root: &Path) -> Vec<&'static Place> {
     let mut seen = BTreeSet::new();
     let mut another = |point: &Path| point.metadata().is_ok_and(|point| seen.insert(point.dev()));

@@ -29,7 +29,6 @@ impl WorkerWatch {
         Self { worker: worker.clone(), root: root.to_owned(), reporter, due: Mutex::new(None) }
     }
 
-    /// Looks, unless that was done a short while ago.
     pub fn look_if_due(&self) {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         if due.is_none_or(|due| Instant::now() >= due) {

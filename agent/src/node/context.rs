@@ -38,7 +38,6 @@ pub struct RegistrationState {
     pub missing: u32,
     /// Whether the kubelet must still restart for a new object.
     pub restart: bool,
-    /// When that was last tried.
     pub restarted: Option<Instant>,
     /// The range that all sandboxes were checked against.
     pub range: Option<Ipv4Net>,
@@ -49,7 +48,6 @@ pub struct RegistrationState {
 pub struct Replacement {
     /// Whether the kubelet must still restart without them.
     pub restart: bool,
-    /// When one was replaced last.
     pub last: Option<SystemTime>,
 }
 
@@ -57,13 +55,9 @@ pub struct NodeContext {
     pub platform: Platform,
     pub image: ImageFacts,
     pub config: Config,
-    /// The data disk as it was found at boot.
     pub data_disk: DataDisk,
-    /// The records on the data disk.
     pub records: Records,
-    /// Reports the status.
     pub reporter: Reporter,
-    /// The HTTPS server, once it is opened.
     pub endpoint: Endpoint,
     pub firewall: Arc<Firewall>,
     pub registration: Arc<Mutex<RegistrationState>>,
@@ -102,24 +96,18 @@ impl NodeContext {
     }
 
     /// A client of the Kubernetes API: of the server on this node, or of a worker's cluster.
-    ///
-    /// # Errors
-    /// The agent has no credentials yet.
     pub fn api(&self) -> anyhow::Result<Api> {
         Api::new(self.config.api_address(), &self.path(api::KUBECONFIG), self.config.timeout(REQUEST))
     }
 
-    /// The root directory of the system: `/` outside of tests.
     pub fn root(&self) -> &Path {
         self.platform.root()
     }
 
-    /// A path of the running system.
     pub fn path(&self, path: &str) -> PathBuf {
         self.platform.path(path)
     }
 
-    /// The directory of keys and certificates.
     pub fn pki(&self) -> PathBuf {
         self.path(kubernetes::PKI)
     }
@@ -128,47 +116,29 @@ impl NodeContext {
         &self.bus
     }
 
-    /// The host's units.
     pub fn services(&self) -> Services<'_> {
         Services::new(&self.bus)
     }
 
-    /// The configuration of a node with a control plane.
-    ///
-    /// # Errors
-    /// The node has none.
     pub fn control_plane(&self) -> anyhow::Result<&ControlPlane> {
         Ok(self.config.control_plane()?)
     }
 
-    /// The networks of this node's cluster.
-    ///
-    /// # Errors
-    /// It is a worker that has not joined.
+    /// An error on a worker that has not joined.
     pub fn network(&self) -> anyhow::Result<ClusterNetwork> {
         self.config.network().context(NOT_JOINED)
     }
 
-    /// This node's entry in the list of control-plane nodes.
-    ///
-    /// # Errors
-    /// The list does not contain it.
     pub fn control_node(&self) -> anyhow::Result<&ControlNode> {
         Ok(self.control_plane()?.control_node()?)
     }
 
-    /// This node's address on the primary network.
-    ///
-    /// # Errors
-    /// No DHCP server has leased one yet.
+    /// This node's address on the primary network. An error until a DHCP server has leased one.
     pub fn address(&self) -> anyhow::Result<Ipv4Addr> {
         self.config.address().context("this node has no address yet")
     }
 
     /// The full version of this node's Kubernetes in this image.
-    ///
-    /// # Errors
-    /// The image does not contain it, or it is not known yet.
     pub fn kubernetes_version(&self) -> anyhow::Result<&str> {
         let minor = self.config.kubernetes_minor().context(NOT_JOINED)?;
         let release = self.image.kubernetes(minor).with_context(|| format!("this image has no Kubernetes {minor}"))?;
@@ -182,15 +152,11 @@ impl NodeContext {
         format!("{} {} with Kubernetes {version}", self.image.name, self.image.version)
     }
 
-    /// Runs the host's programs.
     pub fn runner(&self) -> &dyn Runner {
         &*self.runner
     }
 
     /// Opens the rendezvous of the forming with the state of `record`.
-    ///
-    /// # Errors
-    /// The node does not form a cluster, or as [`Rendezvous::open`].
     pub fn open_rendezvous(&self, secret: &Secret, record: RendezvousRecord) -> anyhow::Result<Rendezvous> {
         let records = Records::new(self.root());
         let keep = Box::new(move |record: &RendezvousRecord| records.save_rendezvous(record));
@@ -205,7 +171,6 @@ impl NodeContext {
         *self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner) = open;
     }
 
-    /// Takes the open rendezvous that was left.
     pub fn take_rendezvous(&self) -> Option<Rendezvous> {
         self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -46,7 +46,6 @@ impl Consoles {
             (self.summary, self.findings, self.fingerprints) = (summary, findings, fingerprints);
             return;
         }
-        // The last lines are the node's status here too.
         if let Some((told, line)) = statement
             && told != self.announced
         {

@@ -12,7 +12,6 @@ use crate::host::files;
 use crate::host::vmware::backdoor::Port;
 use crate::intake::environment::guestinfo::GuestInfo;
 
-/// The places where they are shown, and the last ones shown.
 pub(super) struct FingerprintPublisher<P> {
     guestinfo: Option<GuestInfo<P>>,
     file: Option<PathBuf>,

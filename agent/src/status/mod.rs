@@ -39,9 +39,7 @@ pub const PATH: &str = "/run/kaas/status.json";
 pub struct Work {
     /// The step under way, counted from 1.
     pub number: usize,
-    /// The number of steps.
     pub total: usize,
-    /// The step in words.
     pub step: String,
     /// The event that the step waits for, or the failure after which it will be tried again.
     pub waiting: Option<String>,
@@ -57,7 +55,6 @@ pub struct Health {
     pub nodes: Option<Vec<Node>>,
     /// The etcd members, in list order.
     pub etcd: Vec<Member>,
-    /// The virtual IP, if the cluster has one.
     pub virtual_address: Option<VirtualAddress>,
 }
 
@@ -84,21 +81,16 @@ pub struct Times {
     pub done: Option<u64>,
 }
 
-/// The status document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The image's name, version and publisher.
     pub image: String,
-    /// This node's role, once known.
+    /// This and the next three are set once they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// This node's name, once known.
     pub node: Option<String>,
-    /// This node's address, once known.
     pub address: Option<std::net::Ipv4Addr>,
-    /// The cluster's name, once known.
     pub cluster: Option<String>,
-    /// The phase of this boot.
     pub phase: Phase,
     /// How many times in succession the current step was refused in this process.
     #[serde(skip)]
@@ -110,13 +102,10 @@ pub struct Status {
     /// start.
     #[serde(skip)]
     pub key: Option<String>,
-    /// The plan's progress, once there is a plan.
     pub work: Option<Work>,
-    /// The present findings.
     pub findings: Findings,
     /// The health of the services, after they have started.
     pub health: Option<Health>,
-    /// The node's certificates, once it has some.
     #[serde(default)]
     pub certificates: Vec<Certificate>,
     /// The fingerprints of the cluster's CA and of this node's endpoint, once they exist.
@@ -128,15 +117,11 @@ pub struct Status {
     /// The evacuation that was requested since power-on.
     #[serde(default)]
     pub evacuation: Option<EvacuationState>,
-    /// When the boot reached certain states.
     pub times: Times,
 }
 
 impl Status {
-    /// Reads the document below `root` (`/` outside of tests).
-    ///
-    /// # Errors
-    /// The document is missing (`NotFound`), because the agent has not run since power-on, or it is damaged.
+    /// Reads the document below `root`. `NotFound` if the agent has not run since power-on.
     pub fn read(root: &Path) -> io::Result<Self> {
         serde_json::from_slice(&fs::read(files::below(root, PATH))?).map_err(io::Error::from)
     }
@@ -156,7 +141,6 @@ impl Status {
         }
     }
 
-    /// The status as a page of plain text.
     pub fn page(&self) -> String {
         page::page(self)
     }

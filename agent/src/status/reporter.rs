@@ -30,7 +30,6 @@ struct Inner {
     summary: String,
     file: PathBuf,
     consoles: Consoles,
-    /// The interface to the hypervisor.
     shown: FingerprintPublisher<Hardware>,
     statement_writer: StatementWriter,
     /// Findings that every change of the status keeps.
@@ -44,7 +43,6 @@ const GUESTINFO: &str = "guestinfo.kaas.status";
 const GUESTINFO_LIMIT: usize = 16 << 10;
 
 impl Reporter {
-    /// A reporter for the system below `root` (`/` outside of tests).
     pub fn new(root: &Path, status: Status) -> Self {
         let file = Platform::detect(root).ok().and_then(|platform| platform.fingerprints_file());
         let inner = Inner {
@@ -59,7 +57,6 @@ impl Reporter {
         Self { inner: Arc::new(Mutex::new(inner)), watchdog: Watchdog::default() }
     }
 
-    /// Begins to notify systemd's watchdog.
     pub fn start_watchdog(&self) {
         self.watchdog.start();
     }
@@ -101,9 +98,6 @@ impl Reporter {
 
     /// Makes the hypervisor show this node's fingerprints, if it has some. True if another program has overwritten them
     /// since the agent has started.
-    ///
-    /// # Errors
-    /// They cannot be read or written there.
     pub fn show_fingerprints(&self) -> anyhow::Result<bool> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let fingerprints = inner.status.fingerprints;

@@ -26,7 +26,6 @@ pub(super) struct AnnouncedStatement {
     is_done: bool,
 }
 
-/// The place of the statement, and the last one.
 #[derive(Default)]
 pub(super) struct StatementWriter {
     file: Option<PathBuf>,
@@ -35,17 +34,13 @@ pub(super) struct StatementWriter {
 }
 
 impl StatementWriter {
-    /// For the system below `root`.
     pub(super) fn new(root: &Path) -> Self {
         let platform = Platform::detect(root).ok();
         let file = platform.as_ref().and_then(Platform::statement_file);
         Self { file, machine: platform.and_then(|platform| platform.bios_uuid()), last: None }
     }
 
-    /// Writes the statement if it differs from the last one.
-    ///
-    /// # Errors
-    /// It cannot be written. The next change tries again.
+    /// Writes the statement if it differs from the last one. After a failure the next change tries again.
     pub(super) fn say<P: Port>(
         &mut self,
         status: &Status,

@@ -1,5 +1,3 @@
-//! The texts of the status.
-
 use contract::codes;
 use contract::deployer::Fingerprint;
 use contract::statement::Statement;

@@ -1,8 +1,6 @@
 //! Notifies systemd's watchdog (sd_notify(3), `WATCHDOG=1`). Each essential part sets a time until which it will report
 //! again, and systemd is notified only while no part is overdue. If a part hangs, systemd therefore kills the agent,
 //! which starts again with its plan.
-//!
-//! This module does not depend on what the parts do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;

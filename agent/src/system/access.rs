@@ -30,9 +30,6 @@ const LOCKED: &str = "!*";
 
 /// Opens or closes SSH and console access as configured. The data disk must be mounted, because it contains the host
 /// keys.
-///
-/// # Errors
-/// A file cannot be written, a program fails, or systemd does not answer.
 pub fn ensure(platform: &Platform, runner: &dyn Runner, services: &Services<'_>, node: &Node) -> anyhow::Result<bool> {
     let mut changed = lay_rights(platform)?;
     changed |= set_password(platform, runner, node.console_password_hash.as_deref())?;

@@ -1,12 +1,7 @@
-//! The network device that has an address.
-
 use std::io;
 use std::net::Ipv4Addr;
 
 /// The network device that has `address`.
-///
-/// # Errors
-/// No device has it, or the devices cannot be listed.
 pub fn device(address: Ipv4Addr) -> io::Result<String> {
     nix::ifaddrs::getifaddrs()?
         .find(|interface| {

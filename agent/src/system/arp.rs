@@ -19,7 +19,6 @@ const ANNOUNCEMENTS: u32 = 2;
 /// The wait between two probes, and after the last one. RFC 5227 has 1 to 2 seconds.
 const INTERVAL: Duration = Duration::from_millis(350);
 
-/// An Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mac(pub(super) [u8; 6]);
 
@@ -32,9 +31,6 @@ impl fmt::Display for Mac {
 
 /// Another host that has or claims `address` on the network of `device`. `None` if there is no answer within a second.
 /// `own` are the addresses of this host.
-///
-/// # Errors
-/// The device does not exist or is not up.
 pub(super) fn probe(device: &str, address: Ipv4Addr, own: &[Mac]) -> io::Result<Option<Mac>> {
     ask(device, Ipv4Addr::UNSPECIFIED, address, |frame| conflict(frame, address).filter(|other| !own.contains(other)))
 }
@@ -81,7 +77,6 @@ fn ask(
     Ok(None)
 }
 
-/// Announces to the neighbours of `device` that this host has `address`.
 pub(super) fn announce(device: &str, address: Ipv4Addr) -> io::Result<()> {
     let (socket, mac, _) = open(device)?;
     for _ in 0..ANNOUNCEMENTS {

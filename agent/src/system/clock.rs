@@ -1,5 +1,5 @@
-//! The last known time, saved on the data disk. An earlier time than this floor cannot be right. So a VM with a lost
-//! hardware clock does not start in the past, where its own certificates are not valid yet.
+//! The last known time, saved on the data disk. An earlier time than this floor cannot be right. Therefore a VM with a
+//! lost hardware clock does not start in the past, where its own certificates are not valid yet.
 
 use std::fs;
 use std::io;

@@ -10,7 +10,6 @@ use super::arp::Mac;
 use crate::host::platform::Platform;
 use crate::intake::config::Interface;
 
-/// A network adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Device {
     /// The kernel's name.
@@ -18,10 +17,7 @@ pub(super) struct Device {
     pub(super) mac: Mac,
 }
 
-/// The adapters in slot order: hardware devices, and in a container the one of the container engine.
-///
-/// # Errors
-/// `/sys` cannot be read.
+/// In slot order: hardware devices, and in a container the one of the container engine.
 pub(super) fn list(platform: &Platform) -> io::Result<Vec<Device>> {
     let mut found = Vec::new();
     let class = platform.path("/sys/class/net");

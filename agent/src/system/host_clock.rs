@@ -17,7 +17,6 @@ use crate::intake::preflight::show;
 
 const TOOLS: &str = "vmware-toolbox-cmd";
 
-/// The daemon of VMware Tools.
 const UNIT: &str = "open-vm-tools.service";
 
 /// The exit status of `timesync status` while it is disabled: `EX_UNAVAILABLE` of sysexits(3), as in
@@ -31,10 +30,7 @@ const SET_THE_HOST: &str = "Set the clock of the ESXi host, or give time servers
 
 /// Enables periodic time synchronization with the host if there are no time `servers`, and otherwise disables it. It is
 /// not enabled if the host's clock is before `earliest`, the earliest plausible time. Nothing is done on other
-/// hypervisors and in a container. True if something was changed.
-///
-/// # Errors
-/// A warning that says what failed.
+/// hypervisors and in a container. True if something was changed. The error is a warning.
 pub fn ensure(
     platform: &Platform,
     runner: &dyn Runner,
@@ -179,7 +175,6 @@ mod tests {
         daemon: Mutex<bool>,
         /// The verb that fails, with this exit status.
         fails: Option<(&'static str, i32)>,
-        /// The output for the host's time.
         time: &'static str,
         changes: Mutex<Vec<String>>,
     }

@@ -14,9 +14,6 @@ const SERVICE: &str = "org.freedesktop.hostname1";
 const PATH: &str = "/org/freedesktop/hostname1";
 
 /// Sets the host name through hostnamed, and writes `/etc/hosts`.
-///
-/// # Errors
-/// hostnamed refuses the name or does not answer, or `/etc` cannot be written.
 pub fn ensure(platform: &Platform, bus: &Bus, config: &Config) -> anyhow::Result<bool> {
     let name = &config.node().name;
     let changed = lay_hosts(platform, config)?;

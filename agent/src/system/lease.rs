@@ -26,7 +26,6 @@ const ASKED: &str = "/run/kaas/lease-asked";
 /// How long a DHCP server has to answer before networkd asks again.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// The action for a subnet that cannot be the node's.
 const PREFIX: &str = "Correct the subnet in the DHCP server, or look who else answers in its place; the node asks again each minute. If the network \
                       is such a one now, replace the worker";
 
@@ -36,14 +35,11 @@ const SWALLOWED: &str = "Look who answers as a DHCP server: by this subnet the n
                          router. If it was wrong when the node joined and is right now, replace the worker, which keeps nothing that \
                          has to outlive it; the node asks again each minute";
 
-/// The state of the DHCP lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedLease {
-    /// The network device has a leased address.
     Leased(Lease),
     /// There is no lease, or it has ended.
     Nothing {
-        /// The device that asks for a lease.
         device: String,
     },
 }
@@ -52,7 +48,6 @@ pub enum ObservedLease {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseState {
     Kept,
-    /// There is no lease.
     Lost(Finding),
     Changed(Finding),
     /// The address is the same, but with the other settings the node would not reach its cluster.
@@ -60,9 +55,6 @@ pub enum LeaseState {
 }
 
 /// The lease that networkd has received on the primary network.
-///
-/// # Errors
-/// A finding, if the device cannot be determined, or networkd does not answer.
 pub fn look(platform: &Platform, bus: &Bus, node: &Node) -> Result<ObservedLease, Findings> {
     let device = primary(platform, node)?;
     let given = networkd::given(platform, bus, &device)
@@ -115,9 +107,7 @@ pub fn request_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool
 }
 
 /// Rejects an address that another host on the network has. Called before the node uses it: networkd does not check.
-///
-/// # Errors
-/// A finding with the MAC address of that host, or the network cannot be asked.
+/// The finding has the MAC address of that host.
 pub fn is_free(platform: &Platform, node: &Node, lease: &Lease) -> Result<(), Findings> {
     let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
     let own: Vec<Mac> = devices.iter().map(|device| device.mac).collect();
@@ -134,7 +124,6 @@ fn primary(platform: &Platform, node: &Node) -> Result<Device, Findings> {
     Ok(devices::assign(&node.interfaces, &devices)?.swap_remove(0))
 }
 
-/// Compares the present lease with the one that the worker has joined its cluster with.
 pub fn compare_lease(worker: &Worker, joined_with: &Lease, seen: &ObservedLease) -> LeaseState {
     let own = joined_with.address.addr();
     let reserve = format!("Reserve {own} for this VM's MAC address in the DHCP server, or replace the worker");
@@ -177,9 +166,6 @@ fn swallowed(worker: &Worker, joined_with: &Lease, lease: &Lease) -> Findings {
 
 /// Rejects a lease that contradicts the form, by the checks that a static address must pass. The device has the address
 /// already, unless another host on the network has it too.
-///
-/// # Errors
-/// All findings.
 pub fn check_lease(worker: &Worker, lease: &Lease) -> Result<(), Findings> {
     let Worker { node, cluster, .. } = worker;
     let (own, subnet, primary) = (lease.address.addr(), lease.address.trunc(), &node.interfaces[0]);

@@ -2,8 +2,7 @@
 //! They are made through systemd's own interfaces.
 //!
 //! Each `ensure` looks first, then acts, and returns whether it changed anything. `/etc` is in memory, so all settings
-//! are written again at each boot. This room does not depend on Kubernetes. All higher rooms may use it. It uses only
-//! [`crate::host`] and [`crate::intake`].
+//! are written again at each boot. This room does not depend on Kubernetes.
 
 pub mod access;
 pub mod address;

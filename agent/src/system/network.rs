@@ -27,11 +27,7 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// Claims the static addresses of this node, and makes networkd ask for those that a DHCP server leases. It does not
 /// wait for leases. Addresses that the node has already stay. The virtual IP must be free or held by a control-plane
-/// node, unless this node is `formed`.
-///
-/// # Errors
-/// Findings that name a missing or disconnected adapter, another host that has an address, or a failure of networkd.
-/// Nothing is claimed then, unless networkd itself has failed half-way.
+/// node, unless this node is `formed`. After an error nothing is claimed, unless networkd itself has failed half-way.
 pub fn ensure(
     platform: &Platform,
     runner: &dyn Runner,
@@ -95,7 +91,6 @@ pub(super) fn failed(attempt: &str, error: impl std::fmt::Display) -> Findings {
 
 /// Whether an address may be claimed.
 enum Answer {
-    /// This node has the address already.
     Held,
     Free,
     Refused(Finding),
@@ -191,7 +186,6 @@ pub(super) fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
     }))
 }
 
-/// Waits until networkd has configured the device's address.
 fn wait(platform: &Platform, bus: &Bus, config: &Config, address: Ipv4Addr, device: &Device) -> Result<(), Findings> {
     let deadline = Instant::now() + config.timeout(CONFIGURED);
     loop {

@@ -1,5 +1,4 @@
-//! networkd's files of this node's interfaces (systemd.network(5)), one for each. This module does not depend on what
-//! networkd does with them.
+//! networkd's files of this node's interfaces (systemd.network(5)), one for each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,17 +16,11 @@ const REQUEST: &str = "RequestAddress=";
 
 /// Writes the files of a node's interfaces, each with its device, and removes those of former ones. True if networkd
 /// must read them.
-///
-/// # Errors
-/// The error of the file system.
 pub(super) fn lay(directory: &Path, node: &Node, devices: &[Device]) -> io::Result<bool> {
     write(directory, &files(node, devices), |present, text| lasting(present).eq(lasting(text)))
 }
 
 /// As [`lay`], but also true if only the requested address differs.
-///
-/// # Errors
-/// The error of the file system.
 pub(super) fn lay_to_ask_anew(directory: &Path, node: &Node, devices: &[Device]) -> io::Result<bool> {
     write(directory, &files(node, devices), |present, text| present == text)
 }

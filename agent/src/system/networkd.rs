@@ -29,28 +29,19 @@ pub(super) struct DhcpConfig {
     pub(super) ntp_servers: Vec<Ipv4Addr>,
 }
 
-/// Makes networkd read its files again.
 pub(super) fn reload(bus: &Bus) -> anyhow::Result<()> {
     bus.call(SERVICE, PATH, MANAGER, "Reload", &())
 }
 
 /// networkd's `AdministrativeState` of a device: pending, configuring, configured, unmanaged, failed, linger.
-///
-/// # Errors
-/// networkd does not answer, or does not know the device.
 pub(super) fn state(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<String> {
     bus.property(SERVICE, link(platform, bus, device)?.as_str(), LINK, "AdministrativeState")
 }
 
-/// Makes networkd configure a device again.
 pub(super) fn reconfigure(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<()> {
     bus.call(SERVICE, PATH, MANAGER, "ReconfigureLink", &(index(platform, device)?,))
 }
 
-/// The settings that a device has received from a DHCP server.
-///
-/// # Errors
-/// As [`state`]; or the answer cannot be parsed.
 pub(super) fn given(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<DhcpConfig> {
     let link = link(platform, bus, device)?;
     let text: String = bus.call(SERVICE, link.as_str(), LINK, "Describe", &())?;

@@ -11,7 +11,6 @@ use crate::intake::config::Config;
 /// The environment file. It does not exist without a proxy.
 pub const FILE: &str = "/run/kaas/proxy.env";
 
-/// Writes the environment file, or removes it if there is no proxy.
 pub fn ensure(platform: &Platform, config: &Config) -> anyhow::Result<bool> {
     let path = platform.path(FILE);
     let result = match environment(config) {

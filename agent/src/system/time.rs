@@ -1,5 +1,3 @@
-//! Time servers, for chronyd.
-
 use std::io;
 use std::time::Duration;
 
@@ -24,9 +22,6 @@ pub const FIRST_ANSWER: Duration = Duration::from_secs(15);
 const LARGEST: f64 = 600.0;
 
 /// Configures chronyd with the time servers. A container uses its host's clock.
-///
-/// # Errors
-/// The file cannot be written, or systemd does not answer.
 pub fn ensure(platform: &Platform, services: &Services<'_>, servers: &[String]) -> anyhow::Result<bool> {
     let changed = lay(platform, servers).with_context(|| format!("writing {FILE}"))?;
     if !platform.sets_clock() {
@@ -124,7 +119,6 @@ mod tests {
         assert_eq!(text(), settings);
     }
 
-    /// The output of chronyc.
     struct Chronyc(&'static str);
 
     impl Runner for Chronyc {

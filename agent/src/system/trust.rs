@@ -15,10 +15,8 @@ const DIRECTORY: &str = "/etc/kaas/trust";
 /// Exists if the bundle was made from the present content of [`DIRECTORY`].
 const DONE: &str = "/etc/kaas/trust/.done";
 
-/// Makes the host trust exactly these additional CAs, each one certificate in PEM.
-///
-/// # Errors
-/// The certificates cannot be written, or `update-ca-certificates` fails. The next call runs it again.
+/// Makes the host trust exactly these additional CAs, each one certificate in PEM. After an error the next call runs
+/// `update-ca-certificates` again.
 pub fn ensure(platform: &Platform, runner: &dyn Runner, authorities: &[String]) -> anyhow::Result<bool> {
     let directory = platform.path(DIRECTORY);
     let done = platform.path(DONE);

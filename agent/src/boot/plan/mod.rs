@@ -22,20 +22,14 @@ use crate::intake::config::{Config, ControlPlane, Worker};
 /// File with the plan of this boot. All users can read it.
 pub const PATH: &str = "/run/kaas/plan.json";
 
-/// Input of the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Facts of the running image.
     pub image: ImageFacts,
-    /// Storage that survives a reboot.
     pub storage: NodeStorage,
-    /// The progress saved there, or the default.
     pub progress: Progress,
-    /// Whether the rendezvous has closed for good.
     pub rendezvous_closed: bool,
     /// The Kubernetes minor version that an unfinished upgrade leads to.
     pub upgrading: Option<String>,
-    /// The disk for a worker's local volumes, if there is one.
     pub volumes: Option<Disk>,
 }
 
@@ -74,7 +68,6 @@ impl Disk {
     }
 }
 
-/// The purpose of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
@@ -252,7 +245,6 @@ impl fmt::Display for Step {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub goal: Goal,
-    /// The node's name.
     pub node: String,
     /// The version of the image that decided the plan.
     pub image: String,
@@ -265,7 +257,6 @@ impl Plan {
         self.steps.iter().any(|step| matches!(step, Step::EndUpgrade { .. }))
     }
 
-    /// The data disk that the plan uses.
     pub fn data_disk(&self) -> Option<&Path> {
         self.steps.iter().find_map(|step| match step {
             Step::MountDataDisk { disk } => Some(disk.as_path()),
@@ -273,7 +264,6 @@ impl Plan {
         })
     }
 
-    /// The disk that the plan mounts for a worker's local volumes.
     pub fn volumes_disk(&self) -> Option<&Path> {
         self.steps.iter().find_map(|step| match step {
             Step::LocalVolumes { disk } => Some(disk.as_path()),
@@ -282,10 +272,7 @@ impl Plan {
     }
 }
 
-/// Decides the steps of this boot.
-///
-/// # Errors
-/// A finding, if this image cannot run the node.
+/// Decides the steps of this boot. A finding, if this image cannot run the node.
 pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     config.fits(&observed.image)?;
     match (config, &observed.storage) {
@@ -300,7 +287,6 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     }
 }
 
-/// The finding that the image lacks a minor version.
 fn not_in_image(minor: &str, image: &ImageFacts) -> Finding {
     let inside: Vec<&str> = image.kubernetes.iter().map(|release| release.minor.as_str()).collect();
     codes::KUBERNETES_NOT_IN_IMAGE.finding(

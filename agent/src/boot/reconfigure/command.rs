@@ -32,12 +32,8 @@ pub struct Options {
     output: Output,
 }
 
-/// Changes the properties of the node below `root` and prints the result. True if they were changed.
-///
-/// # Errors
-/// - The properties cannot be read, or are not in the form KEY=VALUE.
-/// - The command line contains a secret.
-/// - The node's records cannot be read or written.
+/// Changes the properties of the node below `root` and prints the result. True if they were changed. Refuses a secret
+/// on the command line.
 pub fn command(root: &Path, options: &Options, stdin: &mut dyn Read, stdout: &mut dyn Write) -> anyhow::Result<bool> {
     let changes = gather(options, stdin)?;
     let changes: Vec<(&str, &str)> = changes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();

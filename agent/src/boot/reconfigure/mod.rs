@@ -46,7 +46,6 @@ pub enum Effect {
     Restarted,
 }
 
-/// The result of valid changes.
 #[derive(Debug)]
 pub struct ReconfigureResult {
     pub effect: Effect,
@@ -54,7 +53,6 @@ pub struct ReconfigureResult {
     pub warnings: Findings,
 }
 
-/// Why properties were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The changes or the resulting properties are invalid. Nothing was saved.
@@ -77,10 +75,6 @@ pub enum Lifecycle {
 }
 
 impl Lifecycle {
-    /// The state of the node below `root`.
-    ///
-    /// # Errors
-    /// The records on the data disk cannot be read.
     pub fn of(root: &Path) -> anyhow::Result<Self> {
         let records = Records::new(root);
         let Some(config) = records.config()? else { return Ok(Self::Unconfigured) };
@@ -91,12 +85,8 @@ impl Lifecycle {
 }
 
 /// Changes properties of this node: keys with their new values. An empty value removes the property or restores its
-/// default. All properties are validated together, saved, and used by the agent. Requires root.
-///
-/// # Errors
-/// - [`Error::Refused`] with all findings, if one of them is an error. Nothing is saved then.
-/// - [`Error::Failed`], if the records or the OVF environment cannot be read or written, or the agent cannot be
-///   restarted. In the last case the agent uses the saved changes at its next start.
+/// default. All properties are validated together, saved, and used by the agent. Requires root. After
+/// [`Error::Refused`] nothing is saved. If only the restart fails, the agent uses the saved changes at its next start.
 pub fn apply(root: &Path, changes: &[(&str, &str)]) -> Result<ReconfigureResult, Error> {
     apply_with(root, changes, SystemTime::now(), &services::restart_agent)
 }
@@ -173,9 +163,6 @@ pub fn present(root: &Path) -> anyhow::Result<Vec<(&'static Property, Secret)>> 
 
 /// The configuration from the OVF `environment` and the overrides of this boot. Also returns the fingerprint of the
 /// environment, if it was used and not scrubbed. The agent calls this again until there are no errors.
-///
-/// # Errors
-/// All findings, if one of them is an error.
 pub fn intake(
     environment: Outcome,
     image: &ImageFacts,
@@ -244,7 +231,6 @@ fn change_environment(
     Ok((overrides.save(root)?, intake.warnings))
 }
 
-/// The properties of the keys.
 fn known<'a>(changes: &[(&str, &'a str)]) -> Result<Vec<(&'static Property, &'a str)>, Error> {
     let mut findings = Findings::default();
     let mut found = Vec::new();

@@ -13,7 +13,6 @@ use zeroize::Zeroizing;
 
 use crate::host::files;
 
-/// File with the overrides until the configuration is saved.
 pub const PATH: &str = "/run/kaas/overrides.json";
 
 /// Property keys with values that replace those of the OVF environment. `Debug` shows no values.
@@ -41,7 +40,6 @@ impl Overrides {
         self.0.insert(property.key.to_owned(), Secret::new(text.to_owned()));
     }
 
-    /// The properties with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Property, &str)> {
         self.0.iter().filter_map(|(key, text)| Some((properties::find(key)?, text.expose())))
     }
@@ -55,9 +53,6 @@ impl Overrides {
 }
 
 /// Erases the overrides, after they were saved in the configuration.
-///
-/// # Errors
-/// The error of the file system.
 pub fn forget(root: &Path) -> io::Result<()> {
     files::remove(&path(root)).map(drop)
 }

@@ -257,7 +257,6 @@ impl StepContext {
         Ok(StepOutcome::Changed)
     }
 
-    /// Applies the objects that workers need to join this cluster.
     fn take_workers(&self) -> anyhow::Result<()> {
         let config = self.node.control_plane()?;
         let authority = fs::read_to_string(self.node.path(CA_CERTIFICATE)).context("reading the cluster's CA")?;

@@ -85,7 +85,6 @@ pub(super) struct Machine {
     pub(super) ready: Arc<AtomicBool>,
     /// Whether the API has the Node object. A restarted kubelet registers it.
     pub(super) registered: Arc<AtomicBool>,
-    /// Whether etcd reports that it is healthy.
     pub(super) healthy: Arc<AtomicBool>,
     /// The beginning of commands that fail.
     pub(super) broken: Option<&'static str>,
@@ -357,7 +356,6 @@ fn node_forms_its_cluster_despite_power_cuts() {
     });
 }
 
-/// Another control-plane node, for the rendezvous.
 struct Other {
     disk: Arc<Mutex<RendezvousRecord>>,
     open: Rendezvous,

@@ -1,5 +1,3 @@
-//! The errors of a step.
-
 use std::time::Duration;
 
 use contract::finding::{Finding, Findings};

@@ -126,8 +126,8 @@ impl StepContext {
     }
 
     /// Writes etcd's configuration while no etcd runs with another one. When systemd answers a restart, it has only
-    /// queued it, and an etcd that is about to stop still reports healthy. So any etcd that answers later has this
-    /// configuration. If interrupted at any point, the next call repeats it.
+    /// queued it, and an etcd that is about to stop still reports healthy. Therefore any etcd that answers later has
+    /// this configuration. If interrupted at any point, the next call repeats it.
     fn configure_etcd(&self, content: &str) -> anyhow::Result<()> {
         let laid = self.node.path(etcd::CONFIGURATION);
         if !fs::read(&laid).is_ok_and(|present| present == content.as_bytes()) {

@@ -37,9 +37,7 @@ pub use error::StepError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
-    /// Nothing had to be changed.
     Unchanged,
-    /// Something was changed.
     Changed,
 }
 
@@ -49,7 +47,6 @@ impl From<bool> for StepOutcome {
     }
 }
 
-/// The state of the steps of one boot: the node, and the data known so far.
 pub struct StepContext {
     pub node: NodeContext,
     /// The role's one-time secret, while it is needed and known: the deployment secret, or a worker's join token.
@@ -124,10 +121,7 @@ impl StepContext {
         }
     }
 
-    /// Runs one step.
-    ///
-    /// # Errors
-    /// Why it has not succeeded. It is always safe to run it again.
+    /// It is always safe to run a step again.
     pub fn run(&mut self, step: &Step) -> Result<StepOutcome, StepError> {
         match step {
             Step::PrepareDataDisk { .. } => self.prepare_data_disk(),
@@ -195,7 +189,6 @@ impl StepContext {
         Ok(changed)
     }
 
-    /// Adds warnings that the status shows for the rest of this boot.
     pub fn warn(&mut self, findings: Findings) {
         self.warnings.extend(findings.without(&self.warnings));
     }

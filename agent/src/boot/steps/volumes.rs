@@ -1,5 +1,3 @@
-//! The disk for a worker's local volumes.
-
 use anyhow::Context as _;
 
 use super::{StepContext, StepError, StepOutcome};

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::{dns_servers, manifest};
 use crate::intake::config::Node;
 
-/// The container image, and the program of this project that it is of.
 pub(super) const IMAGE: &str = "controller";
 /// The name of its objects, also of those in the image, such as its account.
 pub const NAME: &str = "kaas-controller";

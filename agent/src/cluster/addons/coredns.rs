@@ -20,7 +20,6 @@ fn forward(config: &ControlPlane) -> String {
     }
 }
 
-/// The objects of cluster DNS.
 pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
     manifest::objects(
         include_str!("coredns.yaml"),

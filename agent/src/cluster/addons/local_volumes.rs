@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::manifest;
 
-/// The container image of the provisioner.
 pub(super) const PROVISIONER: &str = "local-path-provisioner";
 /// The container image of the pod that the provisioner starts on a volume's node.
 pub(super) const HELPER: &str = "local-path-helper";

@@ -9,9 +9,7 @@ use crate::cluster::pod_network::desired::{DEVICE, PODS};
 
 /// The kinds of objects that MetalLB knows, in the image.
 pub(super) const KINDS: &str = "/usr/lib/kaas/add-ons/metallb-kinds.yaml";
-/// The container image of the controller.
 pub(super) const CONTROLLER_IMAGE: &str = "metallb-controller";
-/// The container image of speakers.
 pub(super) const SPEAKER_IMAGE: &str = "metallb-speaker";
 
 pub(super) fn objects(addresses: &[AddressRange]) -> Vec<Value> {

@@ -13,7 +13,6 @@ use super::{LABEL, manifest};
 use crate::cluster::pki::{self, CertificateWithKey, Leaf, RENEW_BEFORE};
 
 pub(super) const IMAGE: &str = "metrics-server";
-/// The name of most of its objects.
 const NAME: &str = "metrics-server";
 const NAMESPACE: &str = "kube-system";
 /// The Secret with its certificate and key.

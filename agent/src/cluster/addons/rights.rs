@@ -1,18 +1,16 @@
-//! What the host services may do in the cluster, beyond what Kubernetes'
-//! built-in bindings give them (kube-proxy's is `system:node-proxier`).
+//! The rights of host services, in addition to Kubernetes' built-in bindings (kube-proxy's is `system:node-proxier`).
 
 use serde_json::{Value, json};
 
 use crate::cluster::kubernetes::api;
 use crate::intake::config::Cluster;
 
-/// The user of the pod network's certificate.
 const POD_NETWORK: &str = "system:kaas:pod-network";
 
 /// The user of the API server's certificate for kubelets.
 const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 
-/// The role, and its binding, that lets its users follow the list of nodes.
+/// The role and its binding. Its users may follow the list of nodes.
 pub(super) const NODE_READER: &str = "system:kaas:node-reader";
 
 /// The binding by which Kubernetes renews the certificates of kubelets.
@@ -21,14 +19,13 @@ const RENEWED: &str = "system:kaas:renew-node-certificates";
 /// Administrators' group and its binding, as kubeadm names both.
 const ADMINISTRATORS: &str = "kubeadm:cluster-admins";
 
-/// The agent and the pod network follow the list of nodes; kubelets renew
-/// their certificates; administrators, the node's own kubeconfig among them, may do everything.
+/// The agent and the pod network follow the list of nodes. Kubelets renew their certificates. Administrators, including
+/// the node's own kubeconfig, may do everything.
 pub(super) fn objects(cluster: &Cluster) -> Vec<Value> {
     vec![
         binding(ADMINISTRATORS, "cluster-admin", &[("Group", ADMINISTRATORS)]),
         renewed(cluster),
-        // The API server may ask kubelets for logs and to run programs: kubeadm
-        // makes this one with its join tokens, too.
+        // The API server may ask kubelets for logs and to run programs. kubeadm creates this one with its join tokens.
         binding("system:kaas:kubelet-client", "system:kubelet-api-admin", &[("User", KUBELET_CLIENT)]),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -40,8 +37,8 @@ pub(super) fn objects(cluster: &Cluster) -> Vec<Value> {
     ]
 }
 
-/// The kubelets of control nodes renew their own client certificates. kubeadm makes this binding together with its join tokens,
-/// and for all nodes: a worker that was removed could renew its own for ever. Those of workers control nodes judge
+/// Lets the kubelets of control-plane nodes renew their client certificates. kubeadm's binding is for all nodes: a
+/// removed worker could renew its own forever. Control-plane nodes judge the renewals of workers
 /// ([`crate::cluster::kubernetes::approval`]).
 pub(super) fn renewed(cluster: &Cluster) -> Value {
     let users: Vec<String> = cluster.control_nodes.iter().map(|node| format!("system:node:{}", node.name)).collect();
@@ -49,7 +46,7 @@ pub(super) fn renewed(cluster: &Cluster) -> Value {
     binding(RENEWED, "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", &subjects)
 }
 
-/// Lets one user do everything; the binding has the user's name.
+/// Allows one user everything. The binding has the user's name.
 pub(super) fn administrator(user: &str) -> Value {
     binding(user, "cluster-admin", &[("User", user)])
 }

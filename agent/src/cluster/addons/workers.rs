@@ -1,5 +1,5 @@
-//! What a tenant cluster lays so that workers can join it: who the cluster is, what it says to them, and their rights. The
-//! objects that kubeadm has too bear its names, so that its tokens fit (`kubeadm token create`).
+//! The objects that a tenant cluster creates for workers: its identity, its settings for them, and their rights.
+//! Objects that kubeadm has too have its names, so that its tokens fit (`kubeadm token create`).
 
 use contract::join_token;
 use contract::kubeconfig;
@@ -11,14 +11,14 @@ use crate::cluster::join::published::{self, PublishedCluster};
 use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
 
-/// All of them; none where no workers join. `authority` is the cluster's, in PEM.
+/// All of them. None if no workers join. `authority` is the certificate of the cluster's CA, in PEM.
 ///
-/// A worker is trusted with what its pods could learn anyway, and with its own node: it reads the list of nodes, services and
-/// their ends, for the pod network and kube-proxy, with the kubelet's certificate, the only one it has. What it may
-/// write is what Kubernetes lets a node write. Who breaks out of a pod gets no more than that.
+/// A worker gets only what its pods could learn anyway, and its own node. With the kubelet's certificate, its only one,
+/// it reads nodes, services and endpoints for the pod network and kube-proxy. It may write what Kubernetes lets a node
+/// write. A process that breaks out of a pod gets no more than that.
 ///
-/// kubeadm would lay one binding more, by which Kubernetes approves whatever node's certificate is asked for with a token. Here
-/// [`crate::cluster::kubernetes::approval`] does, and looks which node that is.
+/// kubeadm has one more binding, by which Kubernetes approves any node's certificate that is requested with a token.
+/// Here [`crate::cluster::kubernetes::approval`] approves it, and checks which node that is.
 pub(super) fn objects(config: &ControlPlane, authority: &str) -> Vec<Value> {
     if !config.role.takes_workers() {
         return Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn objects(config: &ControlPlane, authority: &str) -> Vec<Value> {
         reader(facts, "kube-system", published::NAME),
         reader_binding(facts, "kube-system", &groups),
         binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", &groups[..1]),
-        // A worker that joins sees whose names and addresses are taken.
+        // A joining worker sees which names and addresses are in use.
         binding("system:kaas:worker-node-reader", NODE_READER, &groups),
         // An earlier image gave all nodes this right.
         renewed(cluster),

@@ -29,7 +29,6 @@ const CHAIN: usize = 10;
 /// The smallest RSA key that is accepted, in bits.
 const RSA: usize = 2048;
 
-/// A valid certificate.
 #[derive(Debug)]
 pub struct ApiCertificate {
     /// The DNS names for which it is used.
@@ -42,9 +41,6 @@ pub struct ApiCertificate {
 impl ApiCertificate {
     /// Checks a chain, the server's certificate first, and its key, both in PEM. Without `now`, an expired or early
     /// certificate is accepted as well.
-    ///
-    /// # Errors
-    /// A problem of the certificate or the key.
     pub fn examine(chain: &str, key: &str, config: &ControlPlane, now: Option<SystemTime>) -> anyhow::Result<Self> {
         let ders = tls::certificates(chain).context("reading the certificate")?;
         ensure!(!ders.is_empty(), "there is no certificate in PEM");
@@ -88,19 +84,13 @@ impl ApiCertificate {
     }
 
     /// Installs it below `root`. Returns whether there was another one or none before. The API server uses it once its
-    /// manifest has been written again.
-    ///
-    /// # Errors
-    /// An error of the file system. The former certificate then remains.
+    /// manifest has been written again. After an error the former certificate remains.
     pub fn install(&self, root: &Path) -> io::Result<bool> {
         files::ensure_content(&files::below(root, PATH), self.pem.as_bytes(), 0o600)
     }
 }
 
-/// Removes the installed certificate. Returns whether there was one.
-///
-/// # Errors
-/// An error of the file system.
+/// Returns whether there was one.
 pub fn remove(root: &Path) -> io::Result<bool> {
     files::remove(&files::below(root, PATH))
 }

@@ -82,17 +82,11 @@ enum Action {
     },
 }
 
-/// The pause between two checks for the end of a renewal.
 const PACE: Duration = Duration::from_millis(500);
 
 /// How long the agent may take for a renewal, times the timeout factor.
 const RENEWING: Duration = Duration::from_secs(600);
 
-/// Runs `kaas-agent certificate` on the node below `root`.
-///
-/// # Errors
-/// The node has no configuration yet, a certificate is not valid, or the agent could not be restarted to apply the
-/// change.
 pub fn command(root: &Path, options: &Options, stdout: &mut dyn Write) -> anyhow::Result<()> {
     match &options.action {
         Action::List { output } => list(root, *output, stdout),
@@ -208,10 +202,6 @@ pub struct KubeconfigOptions {
     file: Option<PathBuf>,
 }
 
-/// Issues a credential on the node below `root`.
-///
-/// # Errors
-/// As [`issue::issue`], or the file cannot be written.
 pub fn kubeconfig(root: &Path, options: &KubeconfigOptions, stdout: &mut dyn Write) -> anyhow::Result<()> {
     let config = configuration(root)?;
     let KubeconfigOptions { name, valid_days, purpose, pem, file } = options;

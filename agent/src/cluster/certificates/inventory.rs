@@ -33,7 +33,6 @@ impl Certificate {
         self.ends.saturating_sub(now).div_euclid(DAY)
     }
 
-    /// Whether it is not valid yet.
     pub fn is_early(&self, now: SystemTime) -> bool {
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
         self.begins > now
@@ -91,7 +90,6 @@ pub(super) fn is_ours(name: &str) -> bool {
     !CA_NAMES.contains(&name) && name != API && !KUBELETS.contains(&name)
 }
 
-/// The files of the certificates that the agent renews.
 pub(super) fn ours() -> impl Iterator<Item = &'static str> {
     PLACES.iter().filter(|(name, _)| is_ours(name)).map(|(_, path)| *path)
 }

@@ -57,7 +57,6 @@ impl Purpose {
     }
 }
 
-/// A credential that was issued.
 pub struct IssuedCredential {
     /// The API's address and CA, with the client's certificate and key.
     pub kubeconfig: Kubeconfig,
@@ -76,11 +75,7 @@ impl IssuedCredential {
     }
 }
 
-/// Issues a credential in the name of `name`, valid for `days`.
-///
-/// # Errors
-/// The name or the days are out of bounds, the CA cannot be read, or the issue could not be recorded. Nothing was
-/// issued then.
+/// Issues a credential in the name of `name`, valid for `days`. After an error nothing was issued.
 pub fn issue(
     root: &Path,
     config: &ControlPlane,
@@ -127,11 +122,7 @@ pub fn is_serial(digits: &str) -> bool {
 }
 
 /// Issues an administrator's certificate for a deployer who has proved the key, `from` an address. The holder's rights
-/// end with the certificate, or when the node has another key.
-///
-/// # Errors
-/// The CA cannot be read or expires before the certificate would, or the issue could not be recorded. Nothing was
-/// issued then.
+/// end with the certificate, or when the node has another key. After an error nothing was issued.
 pub fn for_deployer(
     root: &Path,
     config: &ControlPlane,

@@ -6,7 +6,6 @@ use uuid::Uuid;
 
 use crate::cluster::records::{Entry, Records};
 
-/// The last requested renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
     /// The client draws it. A second request with the same ID begins nothing.
@@ -14,7 +13,6 @@ pub struct Renewal {
     pub stage: Stage,
 }
 
-/// The progress of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -31,9 +29,6 @@ impl Entry for Renewal {
 }
 
 /// Requests a renewal, or asks for its progress. Returns whether it is done. It begins after one that is running.
-///
-/// # Errors
-/// The record cannot be read or understood, or an error of the file system.
 pub fn ask(records: &Records, id: Uuid) -> anyhow::Result<bool> {
     match records.entry::<Renewal>()? {
         Some(known) if known.id == id => Ok(known.stage == Stage::Done),

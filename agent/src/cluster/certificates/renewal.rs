@@ -24,10 +24,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const ROOM: u64 = 4 << 20;
 
 /// Creates or renews all of Kubernetes' certificates and kubeconfigs on this node. Returns whether any was created
-/// again. The file of kubeadm's configuration must exist. `complete` means that all of them have existed before.
-///
-/// # Errors
-/// The CAs cannot be read, or as [`Kubeadm::credentials`]. Another call completes it.
+/// again. The file of kubeadm's configuration must exist. `complete` means that all of them have existed before. After
+/// an error another call completes it.
 pub fn kubernetes(
     root: &Path,
     config: &ControlPlane,
@@ -66,10 +64,7 @@ pub fn all_if_due(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: 
 }
 
 /// Creates all certificates of a running node again, etcd's included, however long they are still valid. A program that
-/// has read an old one at its start must then start again.
-///
-/// # Errors
-/// The data disk has no room: all certificates stay. A file cannot be removed, or as [`kubernetes`]: the next call, or
+/// has read an old one must then start again. Without room all certificates stay. After another error the next call, or
 /// the next boot, creates the missing ones.
 pub fn all_now(root: &Path, config: &ControlPlane, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<()> {
     let (free, _) = snapshot::room(&files::below(root, PKI)).context("looking at the free space")?;

@@ -40,10 +40,7 @@ fn user_named(name: &str) -> String {
     format!("user/{name}")
 }
 
-/// Whether a certificate, in DER, was revoked.
-///
-/// # Errors
-/// The list cannot be read or understood: it is unknown whether the certificate was revoked.
+/// Whether a certificate, in DER, was revoked. Unknown after an error.
 pub fn refuses(root: &Path, certificate: &[u8]) -> anyhow::Result<bool> {
     let Some(RevocationList { names }) = Records::new(root).entry::<RevocationList>()? else { return Ok(false) };
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| anyhow!("reading it: {error}"))?;
@@ -52,10 +49,8 @@ pub fn refuses(root: &Path, certificate: &[u8]) -> anyhow::Result<bool> {
     Ok(names.contains(&serial(&digits)) || user.is_some_and(|name| names.contains(&user_named(name))))
 }
 
-/// The list's name for a user or a serial number, as `openssl x509 -serial` or `issued.log` writes it.
-///
-/// # Errors
-/// It is neither, or it is the user of each node's `admin.conf`.
+/// The list's name for a user or a serial number, as `openssl x509 -serial` or `issued.log` writes it. Refuses the user
+/// of each node's `admin.conf`.
 pub fn name(text: &str) -> anyhow::Result<String> {
     let digits = text.replace(':', "");
     if issue::is_serial(&digits) {
@@ -74,10 +69,7 @@ pub fn name(text: &str) -> anyhow::Result<String> {
     Ok(user_named(text))
 }
 
-/// Adds a name of [`name`] to the list on this node.
-///
-/// # Errors
-/// The list cannot be read or understood, or an error of the file system. Nothing was revoked then.
+/// Adds a name of [`name`] to the list on this node. After an error nothing was revoked.
 pub fn revoke(root: &Path, name: &str) -> anyhow::Result<()> {
     let records = Records::new(root);
     let _lock = records.lock()?;
@@ -89,10 +81,7 @@ pub fn revoke(root: &Path, name: &str) -> anyhow::Result<()> {
 }
 
 /// Adds the names that other nodes have revoked to this node's list, and shares its own. A damaged list is created
-/// again.
-///
-/// # Errors
-/// etcd does not answer, or an error of the file system. Another call completes it.
+/// again. After an error another call completes it.
 pub fn share(root: &Path, etcd: &EtcdClient) -> anyhow::Result<()> {
     let stored = etcd.list(PREFIX)?.into_iter().filter_map(|(key, _)| Some(key.strip_prefix(PREFIX)?.to_owned()));
     let stored: BTreeSet<String> = stored.collect();

@@ -23,7 +23,6 @@ struct Reader {
     credentials: &'static [&'static str],
     /// Further files that it reads at its start, if the node has them.
     optional: &'static [&'static str],
-    /// Whether it runs one of Kubernetes' programs.
     is_kubernetes: bool,
 }
 
@@ -45,7 +44,6 @@ const READERS: [Reader; 4] = [
     Reader { unit: pod_network::UNIT, credentials: &[pod_network::KUBECONFIG], optional: &[], is_kubernetes: false },
 ];
 
-/// The units, in the order in which they are started.
 pub fn units() -> impl Iterator<Item = &'static str> {
     READERS.iter().map(|reader| reader.unit)
 }
@@ -56,10 +54,6 @@ pub fn needs_restart(root: &Path, unit: &str) -> io::Result<bool> {
     Ok(fs::read(note_of(root, unit)).map_or(true, |noted| noted != present))
 }
 
-/// Records that a unit is being started with the present credentials.
-///
-/// # Errors
-/// The credentials cannot be read, or the record cannot be written.
 pub fn mark_restarted(root: &Path, unit: &str) -> io::Result<()> {
     files::ensure_content(&note_of(root, unit), &digest(root, unit)?, 0o600).map(drop)
 }

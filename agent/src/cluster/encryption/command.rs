@@ -36,10 +36,6 @@ pub enum Encryption {
 }
 
 impl Encryption {
-    /// Runs the command and prints its result.
-    ///
-    /// # Errors
-    /// The command failed.
     pub fn run(self, root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
         let config = Records::new(root).config()?.context("this node has no configuration yet")?;
         let config = config.control_plane()?;
@@ -89,7 +85,6 @@ fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut im
     Ok(())
 }
 
-/// The message while no key exists.
 const NOT_YET: &str =
     "Secrets are not encrypted yet: this begins when every control-plane node runs an image that can, for good";
 

@@ -31,10 +31,8 @@ const REGISTRY: &str = "/registry/";
 
 /// A control-plane node of a cluster that encrypts its Secrets, or soon will. Its etcd answers.
 pub struct EncryptingNode<'a> {
-    /// The system's root, `/` outside of tests.
     pub root: &'a Path,
     pub config: &'a ControlPlane,
-    /// The node's own member of etcd.
     pub etcd: &'a EtcdClient,
     pub runner: &'a dyn Runner,
 }
@@ -72,9 +70,6 @@ impl EncryptingNode<'_> {
     }
 
     /// Creates the first key of a cluster whose Secrets are in clear. The first node to call it creates the key.
-    ///
-    /// # Errors
-    /// There is no quorum, or the CAs cannot be read.
     pub fn begin(&self, now: SystemTime) -> anyhow::Result<()> {
         self.make_first(false, now)
     }
@@ -82,9 +77,6 @@ impl EncryptingNode<'_> {
     /// Creates the first key of a cluster that forms, before its first API server starts. Secrets are written with it
     /// at once. A store that an API server has used may hold Secrets in clear, whatever this node has recorded: the
     /// store may be restored. There the first key comes once all nodes can read it ([`Self::begin`]).
-    ///
-    /// # Errors
-    /// There is no quorum, or the CAs cannot be read.
     pub fn begin_blank(&self, now: SystemTime) -> anyhow::Result<()> {
         if self.etcd.page(REGISTRY, None, 1)?.is_empty() {
             self.make_first(true, now)?;
@@ -97,11 +89,8 @@ impl EncryptingNode<'_> {
         self.store().make(&KeySet::first(&authority, key, blank, now))
     }
 
-    /// Writes the API server's configuration, and keeps the operator's copy in the store.
-    ///
-    /// # Errors
-    /// There is no quorum, or an error of the file system. The inner error is a finding: the keys are another
-    /// cluster's.
+    /// Writes the API server's configuration, and keeps the operator's copy in the store. The inner error: the keys are
+    /// another cluster's.
     pub fn write_configuration(&self, now: SystemTime) -> anyhow::Result<Result<WrittenConfig, Finding>> {
         let readable = match unwrap_keys::find(self.root, &self.store(), now)? {
             KeyLookup::Nothing => {
@@ -128,9 +117,6 @@ impl EncryptingNode<'_> {
 
     /// Updates the operator's copy in the store. Then reports the generation of the keys to the other nodes, once this
     /// node's API server has loaded it.
-    ///
-    /// # Errors
-    /// The API server or etcd does not answer.
     pub fn tell(&self, readable: &UnwrappedKeySet) -> anyhow::Result<()> {
         self.seal(readable)?;
         let (store, generation) = (self.store(), readable.seen.set.generation);
@@ -143,10 +129,8 @@ impl EncryptingNode<'_> {
         Ok(())
     }
 
-    /// Takes the next step if this node has etcd's leader. Returns a finding if the step waits for a long time.
-    ///
-    /// # Errors
-    /// etcd or the API server does not answer, or a Secret cannot be written again. The next call continues.
+    /// Takes the next step if this node has etcd's leader. Returns a finding if the step waits for a long time. After
+    /// an error the next call continues.
     pub fn advance_rotation(&self, readable: &UnwrappedKeySet, now: SystemTime) -> anyhow::Result<Option<Finding>> {
         if !self.etcd.status()?.is_leader() {
             return Ok(None);

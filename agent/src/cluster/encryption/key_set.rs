@@ -36,7 +36,6 @@ pub struct WrappedKey {
     pub wrapped: String,
 }
 
-/// The next step of a key rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RotationStep {
     Idle,

@@ -11,7 +11,6 @@ use crate::host::command::Runner;
 
 const METRIC: &str = "apiserver_encryption_config_controller_last_config_info{";
 
-/// Whether the API server at `address` has loaded this content.
 pub fn has_loaded(runner: &dyn Runner, address: Ipv4Addr, content: &[u8]) -> anyhow::Result<bool> {
     let ask = api::kubectl(address).args(["get", "--raw", "/metrics"]);
     let metrics = runner.run(&ask).context("asking the API server which encryption keys it has loaded")?;

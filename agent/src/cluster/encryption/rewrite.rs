@@ -7,7 +7,6 @@ use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::kubernetes::answer;
 use crate::cluster::kubernetes::api::Api;
 
-/// The prefix of the API server's Secrets in etcd.
 const SECRETS: &str = "/registry/secrets/";
 
 /// The number of Secrets in one answer, which then fits in memory: a Secret has 1 MiB at most.
@@ -22,9 +21,6 @@ fn prefix(id: &str) -> String {
 }
 
 /// The Secrets in etcd that are not encrypted with the key of this name.
-///
-/// # Errors
-/// There is no quorum, or a key is no Secret's.
 pub fn others(etcd: &EtcdClient, id: &str) -> anyhow::Result<Vec<Name>> {
     let (wanted, mut found, mut after) = (prefix(id), Vec::new(), None);
     loop {
@@ -44,11 +40,8 @@ fn name(key: &str) -> Option<Name> {
     (!namespace.is_empty() && !name.is_empty() && !name.contains('/')).then(|| (namespace.to_owned(), name.to_owned()))
 }
 
-/// Makes the API server write these Secrets again as they are. Secrets that were changed or deleted meanwhile are
-/// skipped.
-///
-/// # Errors
-/// The API server does not answer, or refuses, for example because of an admission webhook. The next call continues.
+/// Secrets that were changed or deleted meanwhile are skipped. An admission webhook may refuse. The next call
+/// continues.
 pub fn again(api: &Api, secrets: &[Name]) -> anyhow::Result<()> {
     for (namespace, name) in secrets {
         // The request has no change: the API server writes because the stored value is not encrypted with its first

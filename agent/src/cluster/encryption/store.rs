@@ -13,7 +13,6 @@ const KEYS: &str = "/kaas/encryption/keys";
 /// Below this key each node reports what its API server has loaded.
 const NODES: &str = "/kaas/encryption/nodes/";
 
-/// The record as it was read.
 #[derive(Clone, Debug)]
 pub struct StoredKeySet {
     pub set: KeySet,
@@ -29,28 +28,20 @@ struct LoadedGeneration {
 pub struct Store<'a>(pub &'a EtcdClient);
 
 impl Store<'_> {
-    /// The record, by a quorum read. `None` if no Secret was ever encrypted.
-    ///
-    /// # Errors
-    /// There is no quorum, or the record is not understood: a later version has written it.
+    /// The record, by a quorum read. `None` if no Secret was ever encrypted. An error if a later version has written
+    /// it.
     pub fn read(&self) -> anyhow::Result<Option<StoredKeySet>> {
         let Some((text, revision)) = self.0.get_with_revision(KEYS)? else { return Ok(None) };
         let set = serde_json::from_slice(&text).context("understanding the record of encryption keys in the store")?;
         Ok(Some(StoredKeySet { set, revision }))
     }
 
-    /// Creates the record, unless it exists.
-    ///
-    /// # Errors
-    /// There is no quorum, or no room.
     pub fn make(&self, set: &KeySet) -> anyhow::Result<()> {
         self.0.put_new(KEYS, &serde_json::to_vec(set)?)
     }
 
-    /// Changes the record, unless it was changed after it was read as `seen`. Returns whether it changed.
-    ///
-    /// # Errors
-    /// There is no quorum, or no room. Then it is unknown whether the record was changed: read it again.
+    /// Changes the record, unless it was changed after it was read as `seen`. Returns whether it changed. After an
+    /// error this is unknown: read the record again.
     pub fn change(&self, seen: &StoredKeySet, to: &KeySet) -> anyhow::Result<bool> {
         self.0.put_if_unchanged(KEYS, &serde_json::to_vec(to)?, seen.revision)
     }
@@ -64,27 +55,16 @@ impl Store<'_> {
         Ok(self.0.list(NODES)?.into_iter().filter_map(read).collect())
     }
 
-    /// Reports the generation that a node has loaded.
-    ///
-    /// # Errors
-    /// There is no quorum, or no room.
     pub fn say_loaded(&self, node: &str, generation: u64) -> anyhow::Result<()> {
         self.0.put(&format!("{NODES}{node}"), &serde_json::to_vec(&LoadedGeneration { generation })?)
     }
 
-    /// The sealed copy of a node.
-    ///
-    /// # Errors
-    /// There is no quorum.
     pub fn sealed(&self, node: &str) -> anyhow::Result<Option<Sealed>> {
         let line = self.0.get(&format!("{KEPT_BELOW}{node}"))?;
         Ok(line.and_then(|line| Sealed::of_line(&line)))
     }
 
-    /// Stores a node's sealed copy, or removes it.
-    ///
-    /// # Errors
-    /// There is no quorum, or no room.
+    /// `None` removes the copy.
     pub fn keep_sealed(&self, node: &str, sealed: Option<&Sealed>) -> anyhow::Result<()> {
         let key = format!("{KEPT_BELOW}{node}");
         match sealed {

@@ -51,7 +51,6 @@ fn written(by: &Option<String>) -> String {
     by.as_ref().map_or_else(|| "in clear".to_owned(), |id| format!("k8s:enc:secretbox:v1:{id}:sealed"))
 }
 
-/// A cluster of three nodes.
 struct World {
     configs: Vec<ControlPlane>,
     roots: Vec<TempDir>,

@@ -15,7 +15,6 @@ use crate::cluster::records::Records;
 use crate::cluster::recovered_keys::RecoveredKeys;
 use crate::host::files;
 
-/// The record and its keys in clear.
 pub struct UnwrappedKeySet {
     pub seen: StoredKeySet,
     pub keys: Keys,
@@ -35,18 +34,12 @@ fn wrapping(root: &Path) -> anyhow::Result<Wrapping> {
 }
 
 /// Draws a key and wraps it by the CA of the node below `root`.
-///
-/// # Errors
-/// The CAs cannot be read, or the random source fails.
 pub fn new_key(root: &Path) -> anyhow::Result<(WrappedKey, String)> {
     let (key, wrapping) = (draw()?, wrapping(root)?);
     Ok((WrappedKey { wrapped: wrapping.wrap(&key)?, id: key.id }, wrapping.ca().to_owned()))
 }
 
 /// The record with its keys. Keys that a restore received are moved into the record, and then forgotten.
-///
-/// # Errors
-/// There is no quorum, the CAs cannot be read, or a key is damaged.
 pub fn find(root: &Path, store: &Store<'_>, now: SystemTime) -> anyhow::Result<KeyLookup> {
     let (wrapping, records) = (wrapping(root)?, Records::new(root));
     loop {
@@ -62,7 +55,7 @@ pub fn find(root: &Path, store: &Store<'_>, now: SystemTime) -> anyhow::Result<K
         let Some(wrapped) = rewrapped(&seen.set, &given, &wrapping)? else {
             return Ok(KeyLookup::Unreadable(seen.set.keys.into_iter().map(|key| key.id).collect()));
         };
-        // Another node may have done the same, or more. So the record is read again.
+        // Another node may have done the same, or more. Therefore the record is read again.
         if store.change(&seen, &seen.set.rewrapped(wrapping.ca(), wrapped, now))? {
             log::info!("the recovered encryption keys are in the store, wrapped by this cluster's CA");
         }

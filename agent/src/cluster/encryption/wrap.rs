@@ -24,9 +24,6 @@ pub(super) struct Wrapping {
 
 impl Wrapping {
     /// Derives the key from `authority`, which signs etcd's certificates.
-    ///
-    /// # Errors
-    /// Its key or its certificate is not understood.
     pub(super) fn of(authority: &CertificateWithKey) -> anyhow::Result<Self> {
         let derived = derive(authority, PURPOSE, PURPOSE).context("deriving a key from etcd's CA")?;
         let key = RandomizedNonceKey::new(&AES_256_GCM, &derived[..]).map_err(|_| anyhow!("setting up AES failed"))?;
@@ -49,10 +46,6 @@ impl Wrapping {
         Ok(BASE64_STANDARD.encode([&nonce.as_ref()[..], &text].concat()))
     }
 
-    /// Unwraps the key of this name.
-    ///
-    /// # Errors
-    /// It is damaged, or another CA has wrapped it.
     pub(super) fn unwrap(&self, id: &str, wrapped: &str) -> anyhow::Result<Key> {
         let damaged = || anyhow!("the encryption key {id} in the store is damaged, or wrapped by another CA");
         let bytes = BASE64_STANDARD.decode(wrapped).map_err(|_| damaged())?;

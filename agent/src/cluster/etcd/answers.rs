@@ -52,7 +52,6 @@ pub struct Header {
     pub revision: u64,
 }
 
-/// A member as the cluster lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Member {
@@ -68,7 +67,6 @@ pub struct Member {
     pub is_learner: bool,
 }
 
-/// An alarm that a member has raised.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Alarm {

@@ -22,7 +22,7 @@ use crate::host::https::Client;
 /// healthy: it reads, deletes and votes, and space cannot be freed without it. [`super::upkeep`] handles the alarm.
 pub const HEALTH: &str = "/health?exclude=NOSPACE";
 
-/// The member of one node.
+/// Each request needs the member, a quorum read or a write also a quorum, and a write also room.
 pub struct EtcdClient {
     client: Client,
 }
@@ -45,52 +45,35 @@ impl EtcdClient {
         self.client.get(HEALTH).is_ok_and(|answer| answer.code == 200)
     }
 
-    /// The member's own report.
-    ///
-    /// # Errors
-    /// The member does not answer. All methods below can fail with this error.
     pub fn status(&self) -> anyhow::Result<Status> {
         self.ask("maintenance/status", &json!({}))
     }
 
     /// The members that a majority agrees on.
-    ///
-    /// # Errors
-    /// There is no quorum.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
         Ok(self.ask::<Members>("cluster/member/list", &json!({"linearizable": true}))?.members)
     }
 
-    /// Adds a member as a learner, and returns its ID.
-    ///
-    /// # Errors
-    /// etcd refuses: another learner exists, or too few members are up.
+    /// Adds a member as a learner, and returns its ID. etcd refuses if another learner exists, or too few members are
+    /// up.
     pub fn add_learner(&self, peer_url: &str) -> anyhow::Result<u64> {
         Ok(self.ask::<Added>("cluster/member/add", &json!({"peerURLs": [peer_url], "isLearner": true}))?.member.id)
     }
 
-    /// Promotes a learner to a voting member.
-    ///
-    /// # Errors
-    /// etcd refuses: the member is not in sync yet, or it is no learner.
+    /// Promotes a learner to a voting member. etcd refuses if it is not in sync yet.
     pub fn promote(&self, member: u64) -> anyhow::Result<()> {
         self.ask::<Value>("cluster/member/promote", &json!({"ID": member.to_string()})).map(drop)
     }
 
-    /// Removes a member.
-    ///
-    /// # Errors
-    /// etcd refuses: too few of the others are up.
+    /// etcd refuses if too few of the others are up.
     pub fn remove(&self, member: u64) -> anyhow::Result<()> {
         self.ask::<Value>("cluster/member/remove", &json!({"ID": member.to_string()})).map(drop)
     }
 
-    /// The active alarms.
     pub fn alarms(&self) -> anyhow::Result<Vec<Alarm>> {
         Ok(self.ask::<Alarms>("maintenance/alarm", &json!({"action": "GET"}))?.alarms)
     }
 
-    /// Disarms an alarm.
     pub fn disarm(&self, alarm: &Alarm) -> anyhow::Result<()> {
         let disarm = json!({"action": "DEACTIVATE", "memberID": alarm.member.to_string(), "alarm": alarm.kind});
         self.ask::<Value>("maintenance/alarm", &disarm).map(drop)
@@ -103,10 +86,7 @@ impl EtcdClient {
         decoded(self.ask("kv/range", &json!({"key": from, "range_end": end, "serializable": true}))?)
     }
 
-    /// The value of a key, by a quorum read. `None` if the key does not exist.
-    ///
-    /// # Errors
-    /// There is no quorum.
+    /// By a quorum read. `None` if the key does not exist.
     pub fn get(&self, key: &str) -> anyhow::Result<Option<Vec<u8>>> {
         let pairs = self.ask::<Pairs>("kv/range", &json!({"key": BASE64_STANDARD.encode(key)}))?.kvs;
         let value =
@@ -114,10 +94,7 @@ impl EtcdClient {
         value.transpose()
     }
 
-    /// The value of a key, by a quorum read, with the revision of its last change. `None` if the key does not exist.
-    ///
-    /// # Errors
-    /// There is no quorum.
+    /// As [`Self::get`], with the revision of the last change.
     pub fn get_with_revision(&self, key: &str) -> anyhow::Result<Option<(Vec<u8>, u64)>> {
         let pairs = self.ask::<Pairs>("kv/range", &json!({"key": BASE64_STANDARD.encode(key)}))?.kvs;
         let value = pairs.first().map(|pair| {
@@ -129,9 +106,6 @@ impl EtcdClient {
 
     /// At most `limit` of the keys that begin with `prefix`, which is ASCII, with their values, by a quorum read. They
     /// are the first ones, or those that follow the key `after`.
-    ///
-    /// # Errors
-    /// There is no quorum.
     pub fn page(&self, prefix: &str, after: Option<&str>, limit: u32) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let from = after.map_or_else(|| prefix.to_owned(), |after| format!("{after}\0"));
         let (from, end) = (BASE64_STANDARD.encode(from), BASE64_STANDARD.encode(end_of(prefix)?));
@@ -139,9 +113,6 @@ impl EtcdClient {
     }
 
     /// Sets a key if this revision changed it last. Otherwise the key keeps its value. Returns whether the key was set.
-    ///
-    /// # Errors
-    /// There is no quorum, or no room.
     pub fn put_if_unchanged(&self, key: &str, value: &[u8], revision: u64) -> anyhow::Result<bool> {
         let (key, value) = (BASE64_STANDARD.encode(key), BASE64_STANDARD.encode(value));
         let same = json!({"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string()});
@@ -150,17 +121,11 @@ impl EtcdClient {
     }
 
     /// Removes a key if it exists.
-    ///
-    /// # Errors
-    /// There is no quorum.
     pub fn delete(&self, key: &str) -> anyhow::Result<()> {
         self.ask::<Value>("kv/deleterange", &json!({"key": BASE64_STANDARD.encode(key)})).map(drop)
     }
 
     /// Sets a key that does not exist yet. A key that exists keeps its value.
-    ///
-    /// # Errors
-    /// There is no quorum, or no room.
     pub fn put_new(&self, key: &str, value: &[u8]) -> anyhow::Result<()> {
         let (key, value) = (BASE64_STANDARD.encode(key), BASE64_STANDARD.encode(value));
         // A key that was never created has the revision 0.
@@ -169,36 +134,23 @@ impl EtcdClient {
         self.ask::<Value>("kv/txn", &json!({"compare": [absent], "success": [put]})).map(drop)
     }
 
-    /// Sets a key.
-    ///
-    /// # Errors
-    /// There is no quorum, or no room.
     pub fn put(&self, key: &str, value: &[u8]) -> anyhow::Result<()> {
         let put = json!({"key": BASE64_STANDARD.encode(key), "value": BASE64_STANDARD.encode(value)});
         self.ask::<Value>("kv/put", &put).map(drop)
     }
 
     /// Hands the leadership to another member. This one must be the leader.
-    ///
-    /// # Errors
-    /// This member is not the leader, or the other one does not accept.
     pub fn move_leader(&self, to: u64) -> anyhow::Result<()> {
         self.ask::<Value>("maintenance/transfer-leadership", &json!({"targetID": to.to_string()})).map(drop)
     }
 
-    /// Discards the history before `revision`.
-    ///
-    /// # Errors
-    /// It was discarded already.
+    /// Discards the history before `revision`. An error if it was discarded already.
     pub fn compact(&self, revision: u64) -> anyhow::Result<()> {
         self.ask::<Value>("kv/compaction", &json!({"revision": revision.to_string(), "physical": true})).map(drop)
     }
 
     /// Returns the unused part of the member's database to the file system. Meanwhile the member answers no other
-    /// request.
-    ///
-    /// # Errors
-    /// As [`EtcdClient::status`]; the old database is then in use.
+    /// request. After an error the old database is in use.
     pub fn defragment(&self) -> anyhow::Result<()> {
         self.ask::<Value>("maintenance/defragment", &json!({})).map(drop)
     }

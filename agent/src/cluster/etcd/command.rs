@@ -40,10 +40,6 @@ pub enum Snapshots {
 }
 
 impl Snapshots {
-    /// Runs the command and prints its result.
-    ///
-    /// # Errors
-    /// The command failed.
     pub fn run(self, root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
         match self {
             Self::Save { to, output } => save(root, to, output, out),

@@ -19,9 +19,6 @@ const SEGMENT: u64 = 64 << 20;
 
 /// Reports that this node's member ends at each start. A full disk or one that refuses writes also causes that: it has
 /// its own finding.
-///
-/// # Errors
-/// systemd does not answer, or an error of the file system.
 pub fn look(
     config: &ControlPlane,
     root: &Path,

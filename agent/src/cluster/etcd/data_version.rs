@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::records::{Entry, Records};
 
-/// The etcd that used the data last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DataVersion {
     /// For example `3.6.16`.
@@ -24,10 +23,7 @@ impl Entry for DataVersion {
     const WHAT: &'static str = "the version of etcd";
 }
 
-/// Checks whether etcd of this `version` may use the data.
-///
-/// # Errors
-/// The record cannot be read or understood. The inner error: the data are of another minor version.
+/// Checks whether etcd of this `version` may use the data. The inner error: the data are of another minor version.
 pub fn check(records: &Records, version: &str) -> anyhow::Result<Result<(), Finding>> {
     let Some(last) = records.entry::<DataVersion>()? else { return Ok(Ok(())) };
     let (had, has) = (Minor::of(&last.version), Minor::of(version));
@@ -45,10 +41,8 @@ pub fn check(records: &Records, version: &str) -> anyhow::Result<Result<(), Find
     )))
 }
 
-/// Records that etcd of this `version` uses the data from now on. Returns whether that is new.
-///
-/// # Errors
-/// The old record cannot be read or understood, or an error of the file system. The old record then remains.
+/// Records that etcd of this `version` uses the data from now on. Returns whether that is new. After an error the old
+/// record remains.
 pub fn note(records: &Records, version: &str) -> anyhow::Result<bool> {
     records.update_entry(&DataVersion { version: version.to_owned() })
 }

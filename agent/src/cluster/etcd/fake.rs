@@ -33,9 +33,7 @@ struct Store {
     members: Vec<(u64, String, String)>,
     /// The member and the kind of each alarm.
     alarms: Vec<(String, String)>,
-    /// The unhealthy member.
     ill: Option<u64>,
-    /// Whether requests for the list of members fail.
     unlisted: bool,
     /// The number of requests that are still answered. `None` if all are.
     left: Option<u32>,
@@ -118,12 +116,10 @@ impl FakeEtcd {
         self.0.lock().unwrap().left = questions;
     }
 
-    /// Sets a key, as an API server does.
     pub(crate) fn set(&self, key: &str, value: &str) {
         self.0.lock().unwrap().put(key.as_bytes().to_vec(), BASE64_STANDARD.encode(value));
     }
 
-    /// The keys that begin with `prefix`, with their values.
     pub(crate) fn below(&self, prefix: &str) -> Vec<(String, String)> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let store = self.0.lock().unwrap();
@@ -131,32 +127,26 @@ impl FakeEtcd {
         all.map(|(key, (value, _))| (text(key), text(&BASE64_STANDARD.decode(value).unwrap()))).collect()
     }
 
-    /// Makes this member unhealthy. `None` ends that.
     pub(crate) fn make_ill(&self, member: Option<u64>) {
         self.0.lock().unwrap().ill = member;
     }
 
-    /// Makes all requests for the list of members fail.
     pub(crate) fn lose_list(&self) {
         self.0.lock().unwrap().unlisted = true;
     }
 
-    /// The member is removed from the cluster.
     pub(crate) fn expel(&self, member: u64) {
         self.0.lock().unwrap().members.retain(|(id, ..)| *id != member);
     }
 
-    /// A member raises an alarm.
     pub(crate) fn raise(&self, member: u64, kind: &str) {
         self.0.lock().unwrap().alarms.push((member.to_string(), kind.to_owned()));
     }
 
-    /// The members that have raised an alarm.
     pub(crate) fn alarmed(&self) -> Vec<String> {
         self.0.lock().unwrap().alarms.iter().map(|(member, _)| member.clone()).collect()
     }
 
-    /// The members' names.
     pub(crate) fn names(&self) -> Vec<String> {
         self.0.lock().unwrap().members.iter().map(|(_, name, _)| name.clone()).collect()
     }

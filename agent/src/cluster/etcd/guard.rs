@@ -22,9 +22,6 @@ pub const KEPT: &str = "member.before-restore-";
 
 /// Locks etcd's directory for a restore. The lock ends when the returned file is dropped, or with the process. Until
 /// then no other restore runs on this node, and the agent does not start etcd.
-///
-/// # Errors
-/// Another restore runs, or the directory cannot be locked.
 pub fn lock(root: &Path) -> anyhow::Result<File> {
     let directory = File::open(files::below(root, DATA)).context("opening etcd's directory")?;
     let until = Instant::now() + LOCKING;
@@ -39,9 +36,6 @@ pub fn lock(root: &Path) -> anyhow::Result<File> {
 }
 
 /// Whether a restore is running. One that begins later stops the agent, and then etcd.
-///
-/// # Errors
-/// An error of the file system.
 pub fn is_restoring(root: &Path) -> io::Result<bool> {
     match File::open(files::below(root, DATA))?.try_lock_shared() {
         Ok(()) => Ok(false),
@@ -52,9 +46,6 @@ pub fn is_restoring(root: &Path) -> io::Result<bool> {
 
 /// Blocks the signals of a terminal that closes, and of its keys, for this process. Programs and threads that it starts
 /// from here inherit that. Otherwise the node could stay stopped.
-///
-/// # Errors
-/// An error of the kernel.
 pub fn ignore_terminal_signals() -> anyhow::Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
@@ -63,10 +54,7 @@ pub fn ignore_terminal_signals() -> anyhow::Result<()> {
     signals.thread_block().context("holding back the terminal's signals")
 }
 
-/// Checks whether a store of `size` bytes fits in addition to the present one.
-///
-/// # Errors
-/// It does not fit: the error lists what can be removed. Or the disk cannot be measured.
+/// Checks whether a store of `size` bytes fits in addition to the present one. The error lists what can be removed.
 pub fn find_room(root: &Path, size: u64) -> anyhow::Result<()> {
     let data = files::below(root, DATA);
     let (free, _) = snapshot::room(&data).context("looking at the free space")?;

@@ -40,7 +40,6 @@ impl InitialCluster {
         Self::with(config.cluster.control_nodes.iter(), cluster.to_string())
     }
 
-    /// For the members of a restored snapshot.
     pub fn of_restored(config: &ControlPlane, restored: &RestoreRecord) -> Self {
         let nodes = config.cluster.control_nodes.iter();
         Self::with(nodes.filter(|node| restored.members.contains(&node.name)), restored.token.clone())
@@ -108,10 +107,7 @@ pub fn has_data(root: &Path) -> bool {
 }
 
 /// Removes the data of a member that was cut off before it took part, so that it starts over. etcd must not be running.
-/// Returns whether such data existed.
-///
-/// # Errors
-/// The data cannot be read or removed. The next call judges them again.
+/// Returns whether such data existed. After an error the next call judges them again.
 pub fn start_over_if_never_begun(root: &Path) -> io::Result<bool> {
     let data = files::below(root, DATA);
     if !log::never_took_part(&data)? {
@@ -137,7 +133,6 @@ pub fn own_is_away(timeout: Duration) -> bool {
     is_away(&health(OWN_HEALTH, timeout))
 }
 
-/// The address of the health check of this node's member.
 const OWN_HEALTH: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ports::ETCD_METRICS);
 
 fn health(server: SocketAddr, timeout: Duration) -> anyhow::Result<Answer> {

@@ -1,7 +1,5 @@
-//! etcd as a host service: its configuration, and its health.
-//!
-//! All members start together as one static cluster, so that forming needs no member to be added or promoted. Knows
-//! nothing of Kubernetes.
+//! etcd as a host service. All members start together as one static cluster, so that forming needs no member to be
+//! added or promoted.
 
 mod answers;
 pub mod client;
@@ -48,7 +46,6 @@ pub fn client_url(node: &ControlNode) -> String {
     format!("https://{}:{}", node.address, ports::ETCD_CLIENT)
 }
 
-/// The URL of a node's member for other members.
 pub fn peer_url(node: &ControlNode) -> String {
     format!("https://{}:{}", node.address, ports::ETCD_PEER)
 }

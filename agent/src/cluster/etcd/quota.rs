@@ -59,9 +59,6 @@ fn decide(disk: u64, database: u64, last: Option<u64>) -> u64 {
 
 /// Decides the quota for the start of etcd, and records it on the data disk. A node that joins receives a database of
 /// `others` bytes. `before` and `generation` are how many VMs had used the disk before this boot, and with it.
-///
-/// # Errors
-/// The disk or the database cannot be measured, or the record cannot be read or written.
 pub fn settle(root: &Path, records: &Records, others: u64, before: u64, generation: u64) -> anyhow::Result<u64> {
     let (disk, own) = measure(&files::below(root, DATA)).context("measuring the data disk and etcd's database")?;
     settle_for((disk, own.max(others)), records, before, generation)

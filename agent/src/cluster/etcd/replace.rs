@@ -59,7 +59,6 @@ impl Entry for Admission {
     const WHAT: &'static str = "the admission";
 }
 
-/// The progress of an admission.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -75,7 +74,6 @@ pub enum Stage {
     HandedOver,
 }
 
-/// Why a node is not replaced.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     NotListed(String),
@@ -114,10 +112,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Removes the lost node and prints the code for the new one.
-///
-/// # Errors
-/// The node was not replaced. Another call continues where it stopped, with a new code.
+/// After an error another call continues where it stopped, with a new code.
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet")?;
@@ -396,7 +391,6 @@ mod tests {
         let records = Records::new(root.path());
         let mut config = three_nodes();
         for (node, number) in config.cluster.control_nodes.iter_mut().zip(1..) {
-            // Nothing answers there.
             node.address = [127, 0, 3, number].into();
         }
         records.save_config(&Config::ControlPlane(config.clone()), &Secret::new("s".into())).unwrap();

@@ -91,11 +91,8 @@ impl Entry for RestoreRecord {
     const WHAT: &'static str = "the restored cluster";
 }
 
-/// Restores and prints the next steps.
-///
-/// # Errors
-/// The restore failed. The node then continues with its old data, unless the new ones were about to replace them:
-/// another call completes that.
+/// After an error the node continues with its old data, unless the new ones were about to replace them: another call
+/// completes that.
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let records = Records::new(root);
     let config = records.config()?.context("this node has no configuration yet: there is nothing to restore into")?;
@@ -132,7 +129,6 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     Ok(())
 }
 
-/// A restore whose arguments and snapshot are valid.
 #[derive(Debug)]
 struct RestoreRun {
     file: PathBuf,
@@ -234,7 +230,6 @@ impl RestoreRun {
         files::write_atomically(&making.join(MEMBER).join(NOTE), &note, 0o600).context("noting what is restored")
     }
 
-    /// The operator's next steps.
     fn next(&self, config: &ControlPlane, options: &Options) -> String {
         let others: Vec<&str> = config.peers().map(|peer| peer.name.as_str()).collect();
         let mut text = String::from("restored; the agent starts the control plane: see `kaas-agent status`\n");
@@ -259,17 +254,9 @@ impl RestoreRun {
 }
 
 /// Ensures after an interrupted restore that the node continues with the complete data of one cluster, and records
-/// which cluster that is. The caller has stopped etcd.
-///
-/// | Interrupted                             | The node continues with        |
-/// |-----------------------------------------|--------------------------------|
-/// | before the old data were moved away     | the old data, as if nothing had been restored |
-/// | after that                              | the new data                   |
-///
-/// Incomplete data are removed: they may be as large as the store.
-///
-/// # Errors
-/// An error of the file system, or a note that is not understood. Another call continues.
+/// which cluster that is. If the old data were not moved away yet, the node continues with them, otherwise with the new
+/// ones. Incomplete data are removed: they may be as large as the store. The caller has stopped etcd. After an error
+/// another call continues.
 pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
     let data = files::below(root, DATA);
     let (made, member) = (data.join(MADE), data.join(MEMBER));
@@ -349,7 +336,6 @@ mod tests {
         }
     }
 
-    /// etcd's unit while it is stopped.
     fn inactive() -> anyhow::Result<String> {
         Ok("inactive".to_owned())
     }

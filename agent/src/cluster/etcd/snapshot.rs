@@ -27,7 +27,6 @@ const REACH: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 /// The least free space on the data disk after a new snapshot, in bytes: etcd's own log grows.
 pub const RESERVE: u64 = 256 << 20;
 
-/// A snapshot on the data disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
     pub path: PathBuf,
@@ -58,13 +57,11 @@ impl Snapshot {
 #[serde(rename_all = "camelCase")]
 pub struct Contents {
     pub revision: u64,
-    /// The number of keys.
     pub total_key: u64,
     /// The version of etcd's storage format.
     pub version: String,
 }
 
-/// The directory of snapshots below `root` (`/` outside of tests).
 pub fn directory(root: &Path) -> PathBuf {
     files::below(root, paths::SNAPSHOTS)
 }
@@ -109,10 +106,7 @@ fn taken(name: &str) -> Option<String> {
 
 /// Takes a snapshot into the directory on the data disk. Removes all but the newest [`KEPT`] and one of each of the
 /// last days. If the disk has too little room, more of the older ones are removed first. The newest two always stay.
-/// `size` is the store's size in bytes.
-///
-/// # Errors
-/// There is no room, etcd does not answer, or the snapshot is damaged: nothing is left behind then. Or older ones
+/// `size` is the store's size in bytes. If the snapshot fails, nothing of it is left behind. It stays if older ones
 /// cannot be removed.
 pub fn take(
     cluster: &str,
@@ -163,9 +157,6 @@ fn remove_oldest(mut older: Vec<Snapshot>, mut free: u64, needed: u64) -> anyhow
 
 /// If a tenth of the data disk or less is free, removes the oldest snapshots until there is more. The newest always
 /// stays. etcd does not survive a full disk.
-///
-/// # Errors
-/// The disk cannot be measured, or snapshots cannot be removed.
 pub fn relieve(root: &Path) -> anyhow::Result<()> {
     relieve_of(root, room(&files::below(root, paths::DATA)).context("looking at the free space")?, SystemTime::now())
 }
@@ -187,9 +178,6 @@ fn relieve_of(root: &Path, (free, whole): (u64, u64), now: SystemTime) -> anyhow
 
 /// Saves the store of this node's member as a verified, complete file, or leaves no file. While there is a quorum, it
 /// has all writes that were acknowledged before.
-///
-/// # Errors
-/// etcd does not answer, the snapshot is damaged, or it cannot be written.
 pub fn save(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> anyhow::Result<Contents> {
     let temporary = files::beside(to).with_context(|| format!("{} is not a file's name", to.display()))?;
     let saved = fetch(node, root, runner, &temporary).and_then(|contents| {
@@ -225,10 +213,6 @@ fn fetch(node: &ControlNode, root: &Path, runner: &dyn Runner, to: &Path) -> any
     examine(runner, to)
 }
 
-/// Verifies a whole snapshot and returns its contents.
-///
-/// # Errors
-/// It is damaged, or it is not a snapshot.
 pub fn examine(runner: &dyn Runner, file: &Path) -> anyhow::Result<Contents> {
     let status = Command::new("etcdutl").args(["--write-out=json", "snapshot", "status"]).arg(file).within(LONG);
     let said = runner.run(&status)?;
@@ -237,9 +221,6 @@ pub fn examine(runner: &dyn Runner, file: &Path) -> anyhow::Result<Contents> {
 
 /// Removes all but the newest [`KEPT`] and the last one of each day within [`REACH`], and incomplete files. Without the
 /// daily ones, frequent snapshots would cover only the last few hours. A mistake may be found later.
-///
-/// # Errors
-/// An error of the file system.
 fn prune(root: &Path, now: SystemTime) -> io::Result<()> {
     let mut later: Option<Snapshot> = None;
     for (index, snapshot) in list(root, now)?.into_iter().enumerate() {

@@ -20,17 +20,13 @@ const SILENCE: Duration = Duration::from_secs(120);
 /// How long sending a snapshot may take in all: 8 GiB at 20 Mbit/s.
 const WHOLE: Duration = Duration::from_secs(3600);
 
-/// A directory on a server.
 pub struct Target {
     directory: Url,
     client: Client,
 }
 
 impl Target {
-    /// The directory with this address, which may contain a user name and a password.
-    ///
-    /// # Errors
-    /// The address of the target or of the proxy is not a URL, or TLS cannot be set up.
+    /// `address` may contain a user name and a password.
     pub fn new(address: &Secret, proxy: Option<&config::Proxy>, factor: u32) -> anyhow::Result<Self> {
         let mut text = address.expose().to_owned();
         if !text.ends_with('/') {
@@ -60,10 +56,6 @@ impl Target {
         format!("{}://{host}{port}{}", self.directory.scheme(), self.directory.path())
     }
 
-    /// Sends one snapshot.
-    ///
-    /// # Errors
-    /// The server cannot be reached, or refuses the snapshot.
     pub fn send(&self, snapshot: &Snapshot) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting to send")?;
         let name = snapshot.name();

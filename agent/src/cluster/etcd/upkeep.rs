@@ -48,7 +48,6 @@ impl Member {
 /// The next task of a node, at most one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Nothing is due here.
     Idle,
     /// Defragment this node's member. The API server here has no other one.
     Defragment,
@@ -109,7 +108,6 @@ pub const NOSPACE: &str = "NOSPACE";
 /// The members' data differ.
 pub const CORRUPT: &str = "CORRUPT";
 
-/// Whether etcd refuses writes because its members' data differ.
 pub fn is_corrupt(status: &Status) -> bool {
     status.errors.iter().any(|error| error.contains(CORRUPT))
 }
@@ -161,10 +159,7 @@ pub fn findings(seen: &[ObservedMember<'_>], alarms: &[Alarm]) -> Findings {
     findings
 }
 
-/// Lifts the alarms of members that were out of space.
-///
-/// # Errors
-/// etcd refuses. The agent then decides again later.
+/// After an error the agent decides again later.
 pub fn lift(own: &EtcdClient, alarms: &[Alarm]) -> anyhow::Result<()> {
     for alarm in alarms.iter().filter(|alarm| alarm.kind == NOSPACE) {
         own.disarm(alarm)?;

@@ -34,7 +34,6 @@ pub use rules::Rules;
 /// The last ports that pods requested. After a restart, the agent reads them and closes no open port.
 const HOST_PORTS: &str = "/run/kaas/host-ports.json";
 
-/// The firewall of this node and its state.
 #[derive(Debug)]
 pub struct Firewall {
     kept: PathBuf,
@@ -57,19 +56,13 @@ impl Firewall {
     }
 
     /// Ensures that the rules are loaded, and returns whether they had to be. They are loaded at first, after a change
-    /// of the rules, and after another program has changed the table.
-    ///
-    /// # Errors
-    /// A finding if `nft` fails. The former rules then remain.
+    /// of the rules, and after another program has changed the table. After an error the former rules remain.
     pub fn ensure(&self, runner: &dyn Runner, rules: &Rules) -> Result<bool, Finding> {
         let FirewallState { table, host_ports } = &mut *self.state();
         table.ensure(runner, &rules.content(host_ports)).map_err(|error| failed(&error))
     }
 
     /// Accepts the ports of the pods in the host's network, from the next [`Firewall::ensure`] on.
-    ///
-    /// # Errors
-    /// They cannot be saved for the next start of the agent.
     pub fn open(&self, host_ports: HostPorts) -> io::Result<()> {
         let mut state = self.state();
         if state.host_ports != host_ports {

@@ -46,7 +46,6 @@ const WITHIN: [Caller; 2] = [Caller::NodesAndPods, Caller::AdministratorsAndNode
 const OF_NODES: [Caller; 3] = [Caller::NodesAndPods, Caller::AdministratorsAndNodes, Caller::Nodes];
 
 impl Rules {
-    /// The rules of a node.
     pub fn of(config: &Config) -> Self {
         let network = config.network();
         let (peers, control_nodes, virtual_address) = match config {
@@ -80,9 +79,9 @@ impl Rules {
         .concat()
     }
 
-    /// A packet with the address of a node or a pod must come in on the device of the route to that address. So neither
-    /// a pod nor a host of a second network can pretend to be a node. Addresses of loopback and of services are not
-    /// reached from outside, even if `route_localnet` and kube-proxy's rules allow it.
+    /// A packet with the address of a node or a pod must come in on the device of the route to that address. Therefore
+    /// neither a pod nor a host of a second network can pretend to be a node. Addresses of loopback and of services are
+    /// not reached from outside, even if `route_localnet` and kube-proxy's rules allow it.
     fn prerouting(&self) -> Vec<String> {
         let mut insiders: Vec<Ipv4Net> = self.control_nodes.iter().copied().map(Ipv4Net::from).collect();
         insiders.extend(self.pods);
@@ -101,8 +100,8 @@ impl Rules {
         rules
     }
 
-    /// All ports of the table of ports are decided first. So neither a pod's host port nor a service with an endpoint
-    /// on the node itself opens any of them.
+    /// All ports of the table of ports are decided first. Therefore neither a pod's host port nor a service with an
+    /// endpoint on the node itself opens any of them.
     fn input(&self, host_ports: &HostPorts) -> Vec<String> {
         let mut rules = vec!["iifname \"lo\" accept".to_owned()];
         if let Some(peers) = self.peers() {
@@ -145,8 +144,8 @@ impl Rules {
         rules
     }
 
-    /// Packets of pods, and packets that services forward, reach other nodes with this node's address. So packets that
-    /// pods may not send to a node are dropped here.
+    /// Packets of pods, and packets that services forward, reach other nodes with this node's address. Therefore
+    /// packets that pods may not send to a node are dropped here.
     fn forward(&self) -> Vec<String> {
         let mut rules = vec!["ct state established,related accept".to_owned()];
         rules.push(format!("udp dport {} drop", self.tunnel));

@@ -23,7 +23,6 @@ const USERS: [&str; 3] = [api::KUBECONFIG, proxy::KUBECONFIG, pod_network::KUBEC
 /// Whether a worker belongs to its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerMembership {
-    /// It has not joined.
     NotJoined,
     /// It has joined, and its certificate is valid.
     Member,
@@ -44,10 +43,7 @@ pub fn worker_membership(root: &Path, worker: &Worker, now: SystemTime) -> Worke
 }
 
 /// Writes the files that a worker has from its cluster. The kubelet's credentials come last: they show that it has
-/// joined.
-///
-/// # Errors
-/// An error of the file system. Another attempt to join completes it.
+/// joined. After an error another attempt to join completes it.
 pub fn lay(joining: &JoinContext<'_>, authority: &str, own: &CertificateWithKey) -> anyhow::Result<()> {
     let (root, worker) = (joining.root, joining.worker);
     let authority_file = files::below(root, CA_CERTIFICATE);
@@ -86,7 +82,6 @@ pub fn key(root: &Path) -> Option<String> {
     Some(pki::digits(&key.subject_public_key_info()))
 }
 
-/// When the worker's certificate expires.
 pub fn end(root: &Path, now: SystemTime) -> Option<SystemTime> {
     pki::expiry(&newest(root, now)?.certificate).ok()
 }

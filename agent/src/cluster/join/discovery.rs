@@ -45,10 +45,7 @@ struct ConfigMap {
     data: BTreeMap<String, String>,
 }
 
-/// The cluster's CA certificate in PEM, alone.
-///
-/// # Errors
-/// The CA is not the pinned one, or the token has not signed it.
+/// The cluster's CA certificate in PEM, alone. The token must have signed it.
 pub(super) fn verified_ca(info: &[u8], token: &Token<'_>, pinned: &str) -> Result<String, Error> {
     let (map, authority) = read(info, pinned)?;
     let text = map.data.get("kubeconfig").map_or("", String::as_str);
@@ -66,9 +63,6 @@ pub(super) fn verified_ca(info: &[u8], token: &Token<'_>, pinned: &str) -> Resul
 
 /// The pinned CA certificate in PEM, without a check of the signature. The server that this CA certifies is the
 /// cluster.
-///
-/// # Errors
-/// The CA is not the pinned one.
 pub(super) fn unsigned_ca(info: &[u8], pinned: &str) -> Result<String, Error> {
     read(info, pinned).map(|(_, authority)| authority)
 }

@@ -70,7 +70,6 @@ impl Node {
         self.metadata.name == name
     }
 
-    /// Whether the node has this address.
     fn has(&self, address: Ipv4Addr) -> bool {
         addresses::counting(&self.status.addresses).is_some_and(|own| own == address)
     }

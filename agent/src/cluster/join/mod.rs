@@ -49,14 +49,12 @@ pub(in crate::cluster) use request::object;
 /// The subject of a finding about an expired worker that is not asked for a token.
 pub const CERTIFICATE: &str = "the worker's certificate";
 
-/// The reason why a worker has not joined.
 #[derive(Debug)]
 pub enum Error {
     /// The cluster does not answer, or is not ready for the worker yet. The worker tries again.
     Waiting(String),
     /// The operator must fix something.
     Refused(Box<Finding>),
-    /// An unexpected failure.
     Failed(anyhow::Error),
 }
 
@@ -72,20 +70,16 @@ impl From<Finding> for Error {
     }
 }
 
-/// A worker that joins.
 pub struct JoinContext<'a> {
     pub worker: &'a Worker,
     pub image: &'a ImageFacts,
     /// The BIOS UUID of its VM.
     pub machine: Option<BiosUuid>,
-    /// The root directory of the system.
     pub root: &'a Path,
-    /// How long the API may take for an answer.
     pub timeout: Duration,
 }
 
 pub struct DiscoveredCluster {
-    /// The cluster's CA certificate.
     pub ca: String,
     /// The settings that the worker uses from now on.
     pub learned: LearnedCluster,
@@ -95,10 +89,8 @@ pub struct DiscoveredCluster {
 }
 
 impl JoinContext<'_> {
-    /// Requests all facts that must be known before a file is written.
-    ///
-    /// # Errors
-    /// [`Error`]: refusals of the token, the CA, the version, the name and the address come from here.
+    /// Requests all facts that must be known before a file is written. Refuses the token, the CA, the version, the name
+    /// and the address.
     pub fn discover(&self, token: &Secret) -> Result<DiscoveredCluster, Error> {
         let cluster = &self.worker.cluster;
         let server = SocketAddr::from((cluster.api_address, ports::API));
@@ -160,10 +152,7 @@ impl JoinContext<'_> {
         request::digits(self)
     }
 
-    /// The certificate by which the cluster knows this node.
-    ///
-    /// # Errors
-    /// [`Error`]: waiting, until the cluster has signed it.
+    /// The certificate by which the cluster knows this node. [`Error::Waiting`] until the cluster has signed it.
     pub fn certificate(&self, admission: &DiscoveredCluster) -> Result<CertificateWithKey, Error> {
         request::certificate(self, &admission.client, admission.known)
     }
@@ -211,7 +200,6 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     Ok(serde_json::from_slice(&answer.body).context("understanding the API server's answer")?)
 }
 
-/// The finding that the cluster does not accept the token.
 fn refused_token(why: &str) -> Finding {
     codes::JOIN_TOKEN_REFUSED.finding(
         properties::JOIN_TOKEN,

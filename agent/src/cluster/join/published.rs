@@ -1,5 +1,6 @@
 //! The settings that a tenant cluster's control-plane nodes publish for workers: a ConfigMap. Holders of a bootstrap
-//! token may read it, and nodes that have joined. So workers are not configured with the cluster's settings again.
+//! token may read it, and nodes that have joined. Therefore workers are not configured with the cluster's settings
+//! again.
 
 use anyhow::Context as _;
 use contract::properties::ControlNode;
@@ -30,7 +31,6 @@ impl PublishedCluster {
         Self { cluster: cluster.name.clone(), network: cluster.network(), control_nodes: cluster.control_nodes.clone() }
     }
 
-    /// The ConfigMap.
     pub fn object(&self) -> Value {
         json!({
             "apiVersion": "v1",
@@ -40,7 +40,6 @@ impl PublishedCluster {
         })
     }
 
-    /// Reads the ConfigMap.
     pub(super) fn read(answer: &Answer) -> anyhow::Result<Self> {
         let object: Value = serde_json::from_slice(&answer.body).context("understanding what the cluster says")?;
         let text = object["data"][KEY].as_str().with_context(|| format!("the ConfigMap {NAME} has no {KEY}"))?;

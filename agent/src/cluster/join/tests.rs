@@ -24,7 +24,6 @@ const TOKEN: &str = "abcdef.0123456789abcdef";
 /// The behavior of the cluster.
 #[derive(Clone)]
 struct Mood {
-    /// Whether the objects that workers need exist.
     publishes: bool,
     /// The token that has signed the cluster's identity, if any.
     signs_with: Option<&'static str>,
@@ -32,9 +31,7 @@ struct Mood {
     code: u16,
     version: &'static str,
     nodes: Value,
-    /// The state of a request for a certificate.
     request: Value,
-    /// The requests that were made.
     asked: BTreeSet<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The addresses of a Node object (Kubernetes API, `NodeAddress`). A node writes its own: what they say is believed only as far
-//! as it harms nobody else.
+//! The addresses of a Node object (Kubernetes API, `NodeAddress`). A node writes its own, so they count only as far as
+//! they harm no other node.
 
 use std::net::IpAddr;
 
@@ -12,12 +12,12 @@ pub struct Address {
     address: String,
 }
 
-/// Those by which other nodes reach it.
+/// The addresses at which other nodes reach it.
 pub fn internal(addresses: &[Address]) -> impl Iterator<Item = &str> {
     addresses.iter().filter(|one| one.kind == "InternalIP").map(|one| one.address.as_str())
 }
 
-/// The one that counts against others: the first, so that nobody keeps all others from their own.
+/// The address that counts against others: the first one, so that a node cannot keep all others from their own.
 pub fn counting(addresses: &[Address]) -> Option<IpAddr> {
     internal(addresses).next()?.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }

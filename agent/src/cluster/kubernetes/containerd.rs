@@ -16,20 +16,19 @@ use crate::host::files;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
 
-/// Where the configuration is laid at each boot.
+/// The configuration, written at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/containerd.toml";
-/// What each container begins with, laid at each boot as well.
+/// The specification that each container begins with, written at each boot.
 pub const CONTAINER_SPEC: &str = "/run/kaas/container.json";
-/// Where registry mirrors are described, one directory each.
+/// The descriptions of registries, one directory each.
 const REGISTRIES: &str = "/etc/containerd/certs.d";
-/// The description of the mirror.
 pub const MIRROR: &str = "/etc/containerd/certs.d/_default/hosts.toml";
 pub const UNIT: &str = "containerd.service";
-/// What containerd keeps: images, snapshots of file systems and its databases of them. All of it can be made again.
+/// containerd's state: images, snapshots of file systems and its databases of them. All of it can be created again.
 const STATE: &str = "/var/lib/containerd";
-/// Where it is while it is removed.
+/// The place of the state while it is removed.
 pub const DAMAGED: &str = "/var/lib/containerd.damaged";
-/// Exists once that was removed since power-on.
+/// Exists once the state was removed since power-on.
 const RECREATED: &str = "/run/kaas/containerd-recreated";
 /// How long containerd may take to stop.
 const STOPPING: Duration = Duration::from_secs(100);
@@ -37,8 +36,8 @@ const STOPPING: Duration = Duration::from_secs(100);
 pub const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
 pub const NETWORK_CONFIGURATION: &str = "/etc/cni/net.d";
 
-/// The configuration; `pause` is the pause image's version. The layers of a pulled image are on the disk before the image counts
-/// as complete: containerd never looks at them again (containerd issue 8895).
+/// `pause` is the version of the pause image. The layers of a pulled image are on the disk before the image counts as
+/// complete: containerd never looks at them again (containerd issue 8895).
 pub fn configuration(platform: &Platform, pause: &str) -> String {
     let sandbox = image::reference("pause", &format!("v{pause}"));
     let systemd = kubelet::systemd_cgroups(platform);
@@ -73,12 +72,9 @@ pub fn configuration(platform: &Platform, pause: &str) -> String {
     )
 }
 
-/// What a container begins with: containerd's own, without the right to send raw packets (CAP_NET_RAW), with which a pod
-/// takes another pod's address. Pods that need it ask for it. With a specification given, containerd leaves in it what it
-/// removes from its own: the limit of open files, which is systemd's for the service.
-///
-/// # Errors
-/// `ctr` fails, or gives no specification.
+/// The specification that each container begins with: containerd's own, without the right to send raw packets
+/// (CAP_NET_RAW), with which a pod takes another pod's address. Pods that need it request it. A given specification
+/// keeps what containerd removes from its own: the limit of open files, which is systemd's for the service.
 pub fn container_spec(runner: &dyn Runner) -> anyhow::Result<Vec<u8>> {
     let own =
         runner.run(&Command::new("ctr").args(["oci", "spec"])).context("asking for containerd's specification")?;
@@ -92,11 +88,8 @@ pub fn container_spec(runner: &dyn Runner) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec_pretty(&spec)?)
 }
 
-/// Removes what containerd keeps and cannot work with, and starts it without that: once since power-on. Containers must not run.
-/// Says whether it did. A run that is cut off is done again.
-///
-/// # Errors
-/// The file system's, or systemd's.
+/// Removes the state that containerd cannot work with, and starts it without that, once since power-on. Containers must
+/// not run. Returns whether it did. An interrupted run is repeated.
 pub fn recreate(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     let mark = files::below(root, RECREATED);
     if mark.exists() {
@@ -104,7 +97,7 @@ pub fn recreate(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     }
     log::warn!("containerd fails with what it keeps: {STATE} is removed, and images are imported or pulled again");
     services.stop(UNIT, STOPPING)?;
-    // All of it or nothing: a part alone would count as whole images.
+    // All of it or nothing: a part alone would count as complete images.
     let (state, damaged) = (files::below(root, STATE), files::below(root, DAMAGED));
     if state.exists() {
         fs::rename(&state, &damaged).with_context(|| format!("setting {STATE} aside"))?;
@@ -116,7 +109,7 @@ pub fn recreate(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Says that containerd's state was removed since power-on.
+/// The finding that containerd's state was removed since power-on.
 pub fn recreated(root: &Path) -> Option<Finding> {
     files::below(root, RECREATED).exists().then(|| {
         codes::RUNTIME_RECREATED.finding(
@@ -127,7 +120,7 @@ pub fn recreated(root: &Path) -> Option<Finding> {
     })
 }
 
-/// Says that containerd does not work, and that the node does not repair it now.
+/// The finding that containerd does not work, and that the node does not repair it now.
 pub fn failed() -> Finding {
     codes::RUNTIME_FAILED.finding(
         UNIT,
@@ -139,10 +132,10 @@ pub fn failed() -> Finding {
     )
 }
 
-/// Whether the running runtime answers Kubernetes: it starts without its CRI
-/// plugin when that fails, for example for want of inotify instances.
+/// Whether the running runtime answers Kubernetes. It starts without its CRI plugin if that fails, for example for lack
+/// of inotify instances.
 pub fn serves_kubernetes(runner: &dyn Runner) -> anyhow::Result<bool> {
-    // It is asked in passing, and `ctr` waits for a containerd that hangs.
+    // This is only a look, and `ctr` waits for a containerd that hangs.
     let list = Command::new("ctr").args(["plugins", "list"]).within(Duration::from_secs(60));
     let output = runner.run(&list).context("listing containerd's plugins")?;
     Ok(cri_is_ok(&String::from_utf8_lossy(&output)))
@@ -156,15 +149,15 @@ fn cri_is_ok(table: &str) -> bool {
     })
 }
 
-/// Lays the descriptions of registries (`hosts.toml` of containerd's registry hosts): of the mirror that stands for all of them, which is
-/// removed where there is none, and of the one that the images inside go by, which nobody is. containerd reads them at each pull, so it
-/// needs no restart. Says whether anything changed.
+/// Writes the descriptions of registries (`hosts.toml` of containerd's registry hosts). The mirror replaces all of
+/// them. Without a mirror its description is removed. The registry that the appliance's images name does not exist.
+/// containerd reads them at each pull, so it needs no restart. Returns whether anything changed.
 pub fn lay_registries(platform: &Platform, mirror: Option<&str>) -> anyhow::Result<bool> {
     Ok(lay_own(platform)? | lay_mirror(platform, mirror)?)
 }
 
-/// What is carried is pulled from nowhere: a pull moves the name, and whoever makes a pod that has its image pulled, and pushes to a
-/// mirror, would have his own run in the place of the appliance's. Nobody listens on port 0 (RFC 6335, section 6).
+/// The appliance's images are never pulled: a pull moves the name. A user who can have a pod's image pulled, and can
+/// push to a mirror, could replace the appliance's image. No server listens on port 0 (RFC 6335, section 6).
 fn lay_own(platform: &Platform) -> anyhow::Result<bool> {
     let path = platform.path(REGISTRIES).join(image::REPOSITORY).join("hosts.toml");
     let result = files::ensure_content(&path, b"server = 'https://127.0.0.1:0'\n", 0o644);

@@ -24,19 +24,18 @@ use crate::host::platform::Platform;
 use crate::host::services::Services;
 use crate::intake::config::{Node, Registration};
 
-/// Where the configuration is laid at each boot.
+/// The configuration, written at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubelet.yaml";
-/// The kubelet's credentials. A control node's name its own API server, as kubeadm's do since 1.36: a kubelet
-/// must not be newer than the API server that it speaks to, and behind the virtual IP that may be one
-/// of the minor before. A worker's name the virtual IP; it is never newer than the oldest.
+/// The kubelet's credentials. A control-plane node's name its own API server, as kubeadm's do since 1.36. A kubelet
+/// must not be newer than its API server, and one behind the virtual IP may have the former minor version. A worker's
+/// name the virtual IP: a worker is never newer than the oldest.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
-/// Where the unit finds this node's address.
+/// The file with this node's address for the unit.
 pub const ENVIRONMENT: &str = "/run/kaas/kubelet.env";
 pub const UNIT: &str = "kubelet.service";
 
-/// The serving certificate and its key, without their endings. The agent makes
-/// them: the kubelet writes its own in place, and does not start any more when a
-/// power cut has left them empty; and nobody could verify one that it signed itself.
+/// The serving certificate and its key, without their extensions. The agent makes them. The kubelet writes its own in
+/// place, and no longer starts if a power cut left them empty. A certificate that it signs itself cannot be verified.
 pub const SERVING: &str = "/var/lib/kubelet/pki/kubelet";
 
 /// The certificate and key that the kubelet gets from the cluster and renews.
@@ -45,21 +44,21 @@ pub const CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// The directory of the kubelet's own certificates.
 pub const CERTIFICATES: &str = "/var/lib/kubelet/pki";
 
-/// What the names of the files begin with that hold the client certificates the kubelet has renewed. The link
-/// `kubelet-client-current.pem` names the one that it uses.
+/// The beginning of the names of files with client certificates that the kubelet has renewed. The link
+/// `kubelet-client-current.pem` names the one in use.
 pub const CLIENTS: &str = "kubelet-client";
 
-/// A certificate that is valid within this time is waited for: the clock of the node that signed it may be ahead for good.
+/// The node waits for a certificate that is valid within this time: the clock of its signer may be ahead for good.
 const SOON: Duration = Duration::from_secs(60 * 60);
 
-/// There while the kubelet is stopped because the node has another address than its cluster knows.
+/// Exists while the kubelet is stopped because the node has another address than its cluster knows.
 const HELD: &str = "/run/kaas/kubelet-held";
 
-/// How long the kubelet may take to stop; pods go on running.
+/// How long the kubelet may take to stop. Pods continue to run.
 const STOPPING: Duration = Duration::from_secs(30);
 
-/// What the kubelet remembers of running pods. It refuses to start when a power cut
-/// has damaged one of these, and after a reboot no pod runs.
+/// The kubelet's records of running pods. It refuses to start if a power cut has damaged one of them. After a reboot no
+/// pod runs.
 const CHECKPOINTS: [&str; 6] = [
     "cpu_manager_state",
     "memory_manager_state",
@@ -69,21 +68,20 @@ const CHECKPOINTS: [&str; 6] = [
     "device-plugins/kubelet_internal_checkpoint",
 ];
 
-/// Where systemd-resolved lists the resolvers themselves, without its stub:
-/// pods cannot reach the stub on loopback.
+/// systemd-resolved's list of the resolvers themselves. Pods cannot reach its stub on loopback.
 pub const RESOLVERS: &str = "/run/systemd/resolve/resolv.conf";
 
-/// So many processes and threads are kept free of pods for etcd, the runtime and the agent, and no pod has more. The
-/// kernel allows some 31,000 with 4 GiB of memory (`kernel.threads-max`).
+/// Processes and threads that are reserved for etcd, the runtime and the agent, and also the most that a pod may have.
+/// The kernel allows some 31,000 with 4 GiB of memory (`kernel.threads-max`).
 const PIDS: u32 = 4096;
 
-/// How long pods of a worker may take to end when it is shut down, those of the system included, and how much of it the
-/// system's have. systemd-logind delays the shutdown for at least as long (`systemd/logind.conf.d`).
+/// How long pods of a worker may take to end when it is shut down, and the part of that for the system's pods. The
+/// shutdown is delayed by systemd-logind for at least as long (`systemd/logind.conf.d`).
 const GRACE: Duration = Duration::from_secs(180);
 const GRACE_OF_SYSTEM: Duration = Duration::from_secs(30);
 
-/// Memory kept free of pods, in MiB: the steps of Google Kubernetes Engine, and at least 400. A larger node has more pods, and
-/// so a larger runtime, kubelet and database.
+/// Memory that pods may not use, in MiB: the steps of Google Kubernetes Engine, and at least 400. A larger node has
+/// more pods, and therefore a larger runtime, kubelet and database.
 fn reserved_memory(memory: Option<u64>) -> u64 {
     const STEPS: [(u64, u64); 5] = [(4 << 10, 25), (4 << 10, 20), (8 << 10, 10), (112 << 10, 6), (u64::MAX, 2)];
     let mut left = memory.unwrap_or_default() >> 20;
@@ -128,7 +126,7 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         "nodeStatusUpdateFrequency": format!("{}s", 10 * timeout_factor.min(4)),
         // How often an unchanged status is sent to the API server. Without it, the kubelet takes the line above, not its own 5 min.
         "nodeStatusReportFrequency": "5m",
-        // etcd, the runtime and the agent live beside the pods.
+        // etcd, the runtime and the agent run next to the pods.
         "systemReserved": {
             "cpu": "200m",
             "memory": format!("{}Mi", reserved_memory(platform.memory())),
@@ -137,8 +135,8 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         // A container has its host's settings.
         "protectKernelDefaults": !platform.is_container(),
         "tlsCipherSuites": CIPHER_SUITES,
-        // No pod takes all processes, and before all pods together have what is theirs, those that take most are evicted:
-        // the static pods share it with them, and the kubelet leaves those alone.
+        // No pod takes all processes. Before all pods together have their share, those that take most are evicted. The
+        // static pods have the same share, and the kubelet does not evict these.
         "podPidsLimit": PIDS,
         "evictionHard": {"pid.available": (2 * PIDS).to_string()},
         // Without it, naming one threshold leaves out all the usual ones.
@@ -167,21 +165,15 @@ pub fn of_control_plane(kubelet: &mut Value, role: Role) {
     kubelet["registerWithTaints"] = taints(role).into();
 }
 
-/// Stops the kubelet until it is [let go](let_go): its cluster calls the node not ready then, and its pods leave all
-/// services. Says whether it was not stopped so before.
-///
-/// # Errors
-/// The file system's, or systemd's.
+/// Stops the kubelet until [`resume`]. The cluster then calls the node not ready, and its pods leave all services.
+/// Returns whether it was not suspended before.
 pub fn suspend(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     let changed = files::ensure_content(&files::below(root, HELD), b"", 0o644)?;
     services.stop(UNIT, STOPPING)?;
     Ok(changed)
 }
 
-/// Starts the kubelet again if it was held. Says whether it was.
-///
-/// # Errors
-/// The file system's, or systemd's.
+/// Starts a suspended kubelet again. Returns whether it was suspended.
 pub fn resume(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     let mark = files::below(root, HELD);
     if !mark.exists() {
@@ -192,10 +184,7 @@ pub fn resume(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Restarts the kubelet, unless something has stopped it. It registers its node at its start only.
-///
-/// # Errors
-/// systemd's.
+/// Restarts the kubelet, unless it was stopped. It registers its node at its start only.
 pub fn try_restart(runner: &dyn Runner) -> anyhow::Result<()> {
     runner.run(&Command::new("systemctl").args(["try-restart", UNIT]))?;
     Ok(())
@@ -212,10 +201,7 @@ pub fn serving_leaf(node: &ControlNode) -> Leaf {
     }
 }
 
-/// Removes what the kubelet of an earlier boot remembered.
-///
-/// # Errors
-/// The file system's.
+/// Removes the records of the kubelet of an earlier boot.
 pub fn forget_pods(root: &Path) -> io::Result<()> {
     for name in CHECKPOINTS {
         files::remove(&root.join("var/lib/kubelet").join(name))?;
@@ -223,8 +209,8 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The whole ones of the certificates that the kubelet has renewed, with their keys, by the names of their files: the newest last.
-/// They have begun or begin within an hour. They may have expired.
+/// The complete certificates that the kubelet has renewed, with their keys, by the names of their files: the newest
+/// last. They have begun or begin within an hour. They may have expired.
 pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, CertificateWithKey)> {
     let directory = files::below(root, CERTIFICATES);
     let begins = format!("{kind}-");
@@ -238,16 +224,13 @@ pub fn renewed(root: &Path, kind: &str, now: SystemTime) -> Vec<(String, Certifi
     names.into_iter().filter_map(pair).filter(is_valid).collect()
 }
 
-/// The certificate in the kubelet's kubeconfig, and its key.
 pub fn kubeconfig_credentials(root: &Path) -> Option<CertificateWithKey> {
     let text = fs::read_to_string(files::below(root, KUBECONFIG)).map(Zeroizing::new).ok()?;
     pki::embedded(&text).ok()
 }
 
-/// Removes the certificates that the kubelet has got from the cluster, of one kind or of all: it asks for others.
-///
-/// # Errors
-/// The file system's.
+/// Removes the certificates that the kubelet has received from the cluster, of one kind or of all. It then requests
+/// others.
 pub fn forget_certificates(root: &Path, kind: &str) -> io::Result<()> {
     let entries = match fs::read_dir(files::below(root, CERTIFICATES)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -262,15 +245,12 @@ pub fn forget_certificates(root: &Path, kind: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the link to a certificate that is damaged, begins in more than an hour, or that has expired while another lasts. The
-/// kubelet writes what it renews without a flush and does not start with half of it. The API server refuses a certificate of the
-/// future.
+/// Replaces the link to a certificate that is damaged, begins in more than an hour, or has expired while another lasts.
+/// The kubelet writes a renewed one without a flush and does not start with a part of it. The API server refuses a
+/// certificate that is not valid yet.
 ///
-/// Without a link, the kubelet starts with the certificate in its kubeconfig and links it, although a worker's may have expired. The
-/// next call links one that lasts. Returns whether the kubelet has to start again.
-///
-/// # Errors
-/// The file system's.
+/// Without a link, the kubelet starts with the certificate in its kubeconfig and links it, although a worker's may have
+/// expired. The next call links one that lasts. Returns whether the kubelet has to start again.
 pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result<bool> {
     let mut changed = false;
     for kind in [CLIENTS, "kubelet-server"] {
@@ -303,8 +283,8 @@ pub fn replace_unusable_certificates(root: &Path, now: SystemTime) -> io::Result
 
 /// Makes the configuration that of a worker's kubelet, in the VM with this BIOS UUID.
 ///
-/// There are no static pods. The cluster's authority, whose key a worker does not have, signs the serving certificate:
-/// the kubelet asks for it, and control nodes approve it ([`super::approval`]).
+/// There are no static pods. The cluster's CA, whose key a worker does not have, signs the serving certificate: the
+/// kubelet requests it, and control-plane nodes approve it ([`super::approval`]).
 pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Option<BiosUuid>) {
     if let Some(settings) = kubelet.as_object_mut() {
         for name in ["staticPodPath", "tlsCertFile", "tlsPrivateKeyFile"] {
@@ -312,7 +292,7 @@ pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Op
         }
     }
     kubelet["serverTLSBootstrap"] = json!(true);
-    // A control node's virtual IP would move away only after its API server has ended.
+    // A control-plane node's virtual IP would move away only after its API server has ended.
     kubelet["shutdownGracePeriod"] = json!(format!("{}s", GRACE.as_secs()));
     kubelet["shutdownGracePeriodCriticalPods"] = json!(format!("{}s", GRACE_OF_SYSTEM.as_secs()));
     if let Some(id) = bios_uuid.map(BiosUuid::provider_id) {
@@ -322,8 +302,8 @@ pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Op
     kubelet["registerWithTaints"] = registration.taints.iter().map(taint).collect();
 }
 
-/// The argument with a worker's labels, which the configuration has no place for; none without labels. One says whether it
-/// has a disk for local volumes.
+/// The argument with a worker's labels, for which the configuration has no field. `None` without labels. One label says
+/// whether it has a disk for local volumes.
 pub fn labels(registration: &Registration, local_volumes: bool) -> Option<String> {
     let mut labels: Vec<String> = registration.labels().iter().map(ToString::to_string).collect();
     labels.extend(local_volumes.then(|| format!("{}=true", local_volumes::LABEL)));
@@ -339,7 +319,7 @@ pub fn environment(address: Ipv4Addr, arguments: &[String]) -> String {
     format!("NODE_ADDRESS={address}\n{arguments}")
 }
 
-/// Whether pods' cgroups are made by systemd.
+/// Whether systemd creates the pods' cgroups.
 pub fn systemd_cgroups(platform: &Platform) -> bool {
     platform.cgroup_root().is_none()
 }

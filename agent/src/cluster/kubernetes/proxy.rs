@@ -1,5 +1,4 @@
-//! kube-proxy as a host service: its configuration
-//! (`kubeproxy.config.k8s.io/v1alpha1`).
+//! kube-proxy as a host service: its configuration (`kubeproxy.config.k8s.io/v1alpha1`).
 
 use contract::ports;
 use contract::role::Role;
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use crate::host::platform::Platform;
 use crate::intake::config::Config;
 
-/// Where the configuration is laid at each boot.
+/// The configuration, written at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kube-proxy.yaml";
 /// Its own client certificate, on the data disk.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
@@ -30,8 +29,8 @@ pub fn configuration(config: &Config, pods: Ipv4Net, platform: &Platform) -> Val
         "featureGates": {"AllowServiceExternalIPs": false},
     });
     if config.role() != Role::ControlPlane {
-        // The virtual IPs of services are MetalLB's to answer for. Mode nftables gives none of them to a device, so that
-        // nobody else does; another mode would.
+        // MetalLB answers for the virtual IPs of services. Mode nftables gives none of them to a device, so that
+        // nothing else does. Another mode would.
         proxy["ipvs"] = json!({"strictARP": true});
     }
     if platform.is_container() {

@@ -8,11 +8,8 @@ use serde_json::Value;
 
 use crate::host::command::{Command, Runner};
 
-/// Stops the sandboxes with addresses that are not of `range`. The kubelet makes them again, with addresses of the range that the CNI
-/// configuration has. Returns the names of their pods.
-///
-/// # Errors
-/// The first of crictl's; calling again completes it.
+/// Stops the sandboxes with addresses that are not of `range`. The kubelet makes them again, with addresses of the
+/// range that the CNI configuration has. Returns the names of their pods. After an error calling again completes it.
 pub fn stop_outside(runner: &dyn Runner, range: Ipv4Net) -> anyhow::Result<Vec<String>> {
     let list = ask(runner, ["pods", "--state=ready", "--output=json"]).context("listing the sandboxes of pods")?;
     let mut stopped = Vec::new();

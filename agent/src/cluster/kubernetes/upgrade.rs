@@ -1,4 +1,4 @@
-//! What the data disk keeps of an upgrade to another Kubernetes minor.
+//! The record of an upgrade to another Kubernetes minor version, on the data disk.
 
 use contract::kubernetes_upgrade::UpgradeState;
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use uuid::Uuid;
 
 use crate::cluster::records::{Entry, Records};
 
-/// An upgrade that was begun, as the data disk keeps it until its end.
+/// An upgrade that was begun. It stays on the data disk until its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpgradeRecord {
-    /// What the other nodes know it by.
+    /// The other nodes know it by this ID.
     pub id: Uuid,
-    /// The minor before.
+    /// The former minor version.
     pub from: String,
-    /// The minor that the node is taken to.
+    /// The requested minor version.
     pub to: String,
     /// How long pods may take to move away, in seconds.
     pub drain_seconds: u64,
-    /// Why it was given up before anything changed, if it was.
+    /// The reason if it was given up before anything changed.
     pub error: Option<String>,
-    /// The stable code of why.
+    /// The stable code of the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
@@ -30,7 +30,6 @@ impl Entry for UpgradeRecord {
 }
 
 impl UpgradeRecord {
-    /// Whether it is still to be done.
     pub fn is_under_way(&self) -> bool {
         self.error.is_none()
     }

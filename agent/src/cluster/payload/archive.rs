@@ -10,10 +10,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::layout::{Image, Payload, Piece, hex};
 
-/// Writes these images, each blob once.
-///
-/// # Errors
-/// Errors of `to`, or [`super::Error::Damaged`] inside of an I/O error. The output is then an incomplete archive.
+/// Writes these images, each blob once. After an error the output is an incomplete archive.
 pub(super) fn write(payload: &Payload, images: &[&Image], to: &mut dyn Write) -> io::Result<()> {
     let mut archive = Builder::new(to);
     append(&mut archive, "oci-layout", 30, &br#"{"imageLayoutVersion":"1.0.0"}"#[..])?;

@@ -12,14 +12,12 @@ use serde::de::DeserializeOwned;
 
 use super::{DIRECTORY, Error};
 
-/// The images of a root.
 #[derive(Clone, Debug)]
 pub struct Payload {
     root: PathBuf,
     images: BTreeMap<String, Image>,
 }
 
-/// One image of the index.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     pub name: String,
@@ -49,10 +47,6 @@ impl Piece {
 }
 
 impl Payload {
-    /// Reads the index of the payload in `root`.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] if it cannot be read or an image has no name.
     pub fn open(root: &Path) -> Result<Self, Error> {
         let mut payload = Self { root: root.to_owned(), images: BTreeMap::new() };
         let path = payload.path("index.json");
@@ -69,9 +63,6 @@ impl Payload {
 
     /// Adds to the image of a part of the appliance, of any version, the tag by which the cluster's objects name it.
     /// Returns its own name and the added one.
-    ///
-    /// # Errors
-    /// [`Error::NotHeld`].
     pub fn carry(&mut self, part: &str) -> Result<[String; 2], Error> {
         let carried = image::reference(part, image::CARRIED);
         let of_part = |name: &str| {
@@ -90,7 +81,6 @@ impl Payload {
         Ok([own, carried])
     }
 
-    /// The names of the images, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.images.keys().map(String::as_str)
     }

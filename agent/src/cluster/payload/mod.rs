@@ -1,9 +1,9 @@
 //! The container images that the appliance carries, and their import into containerd.
 //!
 //! The image holds an OCI image layout whose big layers are not stored as blobs. The files of such a layer are in the
-//! root already. So the layer is described as segments ([`AssembledLayer`]) and assembled while it is read. An archive
-//! of the wanted images is streamed into `ctr`. No data of the size of a layer is ever held in memory or written to a
-//! temporary file.
+//! root already. Therefore the layer is described as segments ([`AssembledLayer`]) and assembled while it is read. An
+//! archive of the wanted images is streamed into `ctr`. No data of the size of a layer is ever held in memory or
+//! written to a temporary file.
 //!
 //! This module knows nothing of Kubernetes, of which images are wanted and when.
 
@@ -27,7 +27,6 @@ pub const DIRECTORY: &str = "usr/lib/kaas/payload";
 /// (containerd `internal/cri/labels`).
 const PINNED: &str = "io.cri-containerd.pinned=pinned";
 
-/// The reason why images could not be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of the payload is missing, unreadable or not what it should be.
@@ -38,13 +37,10 @@ pub enum Error {
     NotHeld {
         /// The wanted image.
         name: String,
-        /// The images of the payload.
         held: String,
     },
-    /// containerd did not accept them.
     #[error("bringing images into containerd: {0}")]
     Import(#[from] command::Error),
-    /// containerd accepted them and does not have them.
     #[error("containerd does not hold {0} after its import")]
     NotThere(String),
 }
@@ -77,11 +73,8 @@ impl Containerd {
 }
 
 /// Ensures that containerd holds the `wanted` images of the payload, complete, unpacked and safe from garbage
-/// collection. Returns the names of those that were imported.
-///
-/// # Errors
-/// [`Error::NotHeld`] and [`Error::Damaged`] before containerd is changed, or while a layer is assembled. Data that
-/// containerd has by then stay, and another call completes them.
+/// collection. Returns the names of those that were imported. After an error, data that containerd has by then stay,
+/// and another call completes them.
 pub fn ensure(
     payload: &Payload,
     containerd: &Containerd,

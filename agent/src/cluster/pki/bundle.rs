@@ -20,9 +20,7 @@ pub struct MemberBundle {
     pub node: String,
     #[serde(rename = "authorities")]
     pub cas: CertificateAuthorities,
-    /// The certificate of the node's etcd for its clients.
     pub etcd_server: CertificateWithKey,
-    /// The certificate of the node's etcd for the other members.
     pub etcd_peer: CertificateWithKey,
 }
 
@@ -45,9 +43,6 @@ impl MemberBundle {
 
     /// Whether the bundle is complete and `node`'s: its certificates are signed by its own CAs, match their keys and
     /// name the node.
-    ///
-    /// # Errors
-    /// [`Error::Unusable`] with the problem.
     pub fn check(&self, node: &ControlNode, now: SystemTime) -> Result<(), Error> {
         let unusable = |what: &str, reason: String| Error::Unusable { what: what.to_owned(), reason };
         if self.node != node.name {
@@ -67,10 +62,7 @@ impl MemberBundle {
     }
 
     /// Writes everything into the directory `pki`, and creates the two client certificates that a control-plane node
-    /// signs itself. Returns whether anything changed.
-    ///
-    /// # Errors
-    /// As [`CertificateAuthorities::ensure`] and [`Leaf::ensure`]. Another call completes what was begun.
+    /// signs itself. Returns whether anything changed. After an error another call completes what was begun.
     pub fn ensure(&self, node: &ControlNode, pki: &Path, now: SystemTime) -> Result<bool, Error> {
         let mut changed = self.cas.ensure(pki)?;
         for (base, leaf, handed) in [
@@ -91,9 +83,6 @@ impl MemberBundle {
 
 /// Ensures that the directory `pki`, which holds the CAs, also holds valid certificates for `node`'s etcd and its
 /// clients. Needs no peer, so that expired certificates are renewed at boot. Returns whether any was created again.
-///
-/// # Errors
-/// [`Error::Read`] if the CAs are missing. Otherwise as [`Leaf::ensure`].
 pub fn ensure_member(node: &ControlNode, pki: &Path, now: SystemTime) -> Result<bool, Error> {
     let etcd = CertificateAuthorities::read(pki)?.etcd;
     let mut changed = false;

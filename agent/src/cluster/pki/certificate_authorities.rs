@@ -42,9 +42,6 @@ pub struct ServiceAccountKeys {
 
 impl CertificateAuthorities {
     /// Creates the CAs of a new cluster. Writes nothing.
-    ///
-    /// # Errors
-    /// [`Error::Make`] if the random source or the library fails.
     pub fn make(now: SystemTime) -> Result<Self, Error> {
         let accounts = new_key("the service account key")?;
         Ok(Self {
@@ -59,11 +56,8 @@ impl CertificateAuthorities {
     }
 
     /// Writes the CAs into the directory `pki`. Returns whether anything was missing. Files that exist must have the
-    /// same content.
-    ///
-    /// # Errors
-    /// [`Error::Another`] if a file of another CA exists: nothing was changed then. [`Error::Write`] may leave some of
-    /// the files written. Another call completes them.
+    /// same content: after [`Error::Another`] nothing was changed. [`Error::Write`] may leave some of the files
+    /// written. Another call completes them.
     pub fn ensure(&self, pki: &Path) -> Result<bool, Error> {
         let files = self.files();
         let mut missing = Vec::new();
@@ -83,10 +77,6 @@ impl CertificateAuthorities {
         Ok(!missing.is_empty())
     }
 
-    /// Reads the CAs from the directory `pki`.
-    ///
-    /// # Errors
-    /// [`Error::Read`] if one of the files is missing or unreadable.
     pub fn read(pki: &Path) -> Result<Self, Error> {
         let text = |name: &str| {
             let path = pki.join(name);
@@ -122,7 +112,6 @@ impl CertificateAuthorities {
     }
 }
 
-/// A new ECDSA P-256 key.
 pub(super) fn new_key(what: &str) -> Result<KeyPair, Error> {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|source| Error::Make { what: what.to_owned(), source })
 }

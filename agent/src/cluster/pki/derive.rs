@@ -9,9 +9,6 @@ use crate::host::tls;
 
 /// A key of 32 bytes from the CA's (HKDF-SHA256, RFC 5869). It is always the same for one salt and purpose, and reveals
 /// nothing of the keys for others.
-///
-/// # Errors
-/// [`Error::Unusable`] if the CA's key cannot be understood.
 pub fn derive(authority: &CertificateWithKey, salt: &[u8], purpose: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
     let unusable = |reason: String| Error::Unusable { what: "the CA's key".to_owned(), reason };
     let key = tls::key(authority.key.expose()).map_err(|error| unusable(error.to_string()))?;

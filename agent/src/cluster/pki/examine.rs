@@ -12,18 +12,11 @@ use x509_parser::prelude::{ASN1Time, X509Certificate};
 
 use super::{CertificateWithKey, Error, Leaf};
 
-/// When a certificate in PEM expires.
-///
-/// # Errors
-/// [`Error::Unusable`] if it is no certificate.
 pub fn expiry(certificate: &str) -> Result<SystemTime, Error> {
     validity(certificate).map(|(_, ends)| ends)
 }
 
-/// The start and the end of the validity of a certificate in PEM.
-///
-/// # Errors
-/// [`Error::Unusable`] if it is no certificate.
+/// The start and the end, from PEM.
 pub fn validity(certificate: &str) -> Result<(SystemTime, SystemTime), Error> {
     let pem = pem(certificate)?;
     let certificate = parse(&pem)?;
@@ -43,10 +36,7 @@ pub fn pair(text: &str) -> Option<CertificateWithKey> {
     Some(CertificateWithKey { certificate, key: Secret::new(key) })
 }
 
-/// The serial number of a certificate in PEM, in hexadecimal as `openssl x509` writes it.
-///
-/// # Errors
-/// [`Error::Unusable`] if it is no certificate.
+/// Of a certificate in PEM, in hexadecimal as `openssl x509` writes it.
 pub fn serial(certificate: &str) -> Result<String, Error> {
     let pem = pem(certificate)?;
     Ok(parse(&pem)?.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect())
@@ -54,9 +44,6 @@ pub fn serial(certificate: &str) -> Result<String, Error> {
 
 /// When a certificate expires that `authority` has signed and whose key is that of `present`. If its start is in the
 /// future because of a clock that was ahead, it counts as expired.
-///
-/// # Errors
-/// [`Error::Unusable`] if they do not belong together or cannot be read.
 pub fn verified(
     present: &CertificateWithKey,
     authority: &CertificateWithKey,

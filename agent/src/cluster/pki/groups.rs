@@ -1,6 +1,5 @@
 //! The groups (organizations) in client certificates that give rights on a node's endpoint.
 
-/// The group of certificates for monitoring.
 pub const MONITORING: &str = "kaas:monitoring";
 
 /// The groups of administrators' certificates: kubeadm's, bound to the role `cluster-admin`, and the one that the API

@@ -22,9 +22,6 @@ pub const RENEW_BEFORE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 impl Leaf {
     /// A new key and a certificate for it, signed by `authority`. Writes nothing.
-    ///
-    /// # Errors
-    /// [`Error::Make`] if the CA cannot sign or a name is not ASCII.
     pub fn issue(&self, authority: &CertificateWithKey, now: SystemTime) -> Result<CertificateWithKey, Error> {
         self.issue_for(authority, now, VALIDITY)
     }
@@ -56,8 +53,8 @@ impl Leaf {
         Ok(self.params(begins, now + validity).map_err(make)?.signed_by(key, &issuer).map_err(make)?.pem())
     }
 
-    /// The validity of a certificate starts with its CA's, whatever the clock is now. So a clock that is ahead makes no
-    /// certificate that is not valid yet.
+    /// The validity of a certificate starts with its CA's, whatever the clock is now. Therefore a clock that is ahead
+    /// makes no certificate that is not valid yet.
     fn params(&self, begins: SystemTime, ends: SystemTime) -> Result<CertificateParams, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.not_before = begins.into();
@@ -84,11 +81,8 @@ impl Leaf {
     }
 
     /// Ensures that `<base>.crt` and `<base>.key` hold such a certificate of `authority`, valid for longer than
-    /// [`RENEW_BEFORE`], and its key. Returns whether they were created again.
-    ///
-    /// # Errors
-    /// As [`Leaf::issue`], and [`Error::Write`]: the key may then be the new one and the certificate the old one.
-    /// Another call repairs that.
+    /// [`RENEW_BEFORE`], and its key. Returns whether they were created again. After [`Error::Write`] the key may be
+    /// the new one and the certificate the old one. Another call repairs that.
     pub fn ensure(&self, authority: &CertificateWithKey, base: &Path, now: SystemTime) -> Result<bool, Error> {
         let (certificate, key) = (beside(base, "crt"), beside(base, "key"));
         if let (Ok(present), Ok(secret)) = (fs::read_to_string(&certificate), fs::read_to_string(&key)) {
@@ -120,10 +114,7 @@ impl Leaf {
 }
 
 impl CertificateWithKey {
-    /// Writes `<base>.key`, then `<base>.crt`.
-    ///
-    /// # Errors
-    /// [`Error::Write`]. The key may have been written.
+    /// Writes `<base>.key`, then `<base>.crt`. After an error the key may have been written.
     pub(super) fn write(&self, base: &Path) -> Result<(), Error> {
         for (extension, content, mode) in [("key", self.key.expose(), 0o600), ("crt", &*self.certificate, 0o644)] {
             let path = beside(base, extension);

@@ -11,17 +11,11 @@ use super::{CertificateAuthorities, CertificateWithKey, Error, Leaf};
 use crate::host::files;
 
 /// Reads a kubeconfig of the agent or of kubeadm.
-///
-/// # Errors
-/// [`Error::Read`], or [`Error::Unusable`] with the problem.
 pub fn read(path: &Path) -> Result<Kubeconfig, Error> {
     Kubeconfig::parse(&text_of(path)?).map_err(|error| unusable(path.display(), &error))
 }
 
 /// The client certificate and key inside a kubeconfig.
-///
-/// # Errors
-/// [`Error::Unusable`] with the problem.
 pub fn embedded(text: &str) -> Result<CertificateWithKey, Error> {
     Kubeconfig::parse(text).map(client_of).map_err(|error| unusable("the kubeconfig", &error))
 }
@@ -49,10 +43,7 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
 }
 
 /// Ensures that a kubeconfig, in JSON or as kubeadm writes it, names this `server`. Returns whether it named another
-/// one.
-///
-/// # Errors
-/// [`Error::Read`] and [`Error::Write`], or [`Error::Unusable`] if it names no server.
+/// one. An error if it names none.
 pub fn point_at(path: &Path, server: &str) -> Result<bool, Error> {
     let changed = with_server(&text_of(path)?, server).map_err(|error| unusable(path.display(), &error))?;
     let Some(changed) = changed else { return Ok(false) };
@@ -61,10 +52,7 @@ pub fn point_at(path: &Path, server: &str) -> Result<bool, Error> {
 }
 
 /// Ensures that `path` is a kubeconfig for `leaf` at `server` whose certificate is valid. Returns whether it was
-/// created again.
-///
-/// # Errors
-/// As [`Leaf::issue`], and [`Error::Write`]: the old file then remains.
+/// created again. After [`Error::Write`] the old file remains.
 pub fn ensure_kubeconfig(
     path: &Path,
     server: &str,

@@ -11,13 +11,9 @@ pub struct Leaf {
     pub common_name: String,
     /// The organization: to the API server, a group of the user.
     pub group: Option<String>,
-    /// DNS names of a server.
     pub names: BTreeSet<String>,
-    /// Addresses of a server.
     pub addresses: BTreeSet<IpAddr>,
-    /// Whether the holder serves TLS.
     pub server: bool,
-    /// Whether the holder connects to TLS servers.
     pub client: bool,
 }
 
@@ -41,12 +37,10 @@ impl Leaf {
         Self::etcd_server(node)
     }
 
-    /// For the agent's own requests to etcd.
     pub fn etcd_healthcheck_client() -> Self {
         Self::client("kube-etcd-healthcheck-client")
     }
 
-    /// For the API server's requests to etcd.
     pub fn apiserver_etcd_client() -> Self {
         Self::client("kube-apiserver-etcd-client")
     }
@@ -56,7 +50,6 @@ impl Leaf {
         Self::client("system:kube-proxy")
     }
 
-    /// For the pod network as a host service.
     pub fn pod_network() -> Self {
         Self::client("system:kaas:pod-network")
     }

@@ -81,16 +81,13 @@ pub struct CertificateWithKey {
     pub key: Secret,
 }
 
-/// The problem of a key or a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It could not be made: the random source is broken, or the CA cannot sign.
     #[error("making {what}: {source}")]
     Make { what: String, source: rcgen::Error },
-    /// A file could not be read.
     #[error("reading {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// A file could not be written.
     #[error("writing {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
     /// A certificate or a key is not what it should be.

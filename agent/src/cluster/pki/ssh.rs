@@ -21,11 +21,9 @@ const CERTIFICATE_TYPE: &str = "ssh-ed25519-cert-v01@openssh.com";
 /// A host's certificate (`SSH_CERT_TYPE_HOST`).
 const HOST: u32 = 2;
 
-/// The CA of a cluster's SSH servers.
 pub struct SshCa(Ed25519KeyPair);
 
 impl SshCa {
-    /// The SSH CA of the cluster with these CAs.
     pub fn of(authorities: &CertificateAuthorities) -> Result<Self, Error> {
         let seed = derive(&authorities.kubernetes, SALT, b"ed25519")?;
         Ed25519KeyPair::from_seed_unchecked(&*seed)
@@ -44,9 +42,6 @@ impl SshCa {
     }
 
     /// The certificate of a server with this key, `ssh-ed25519 …`, under these names and addresses. It never expires.
-    ///
-    /// # Errors
-    /// The key is of another type, or damaged.
     pub fn certify(&self, host_key: &str, node: &str, names: &[String]) -> Result<String, Error> {
         let public = public_key(host_key).ok_or_else(|| Error::Unusable {
             what: "the SSH host key".to_owned(),

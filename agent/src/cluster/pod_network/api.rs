@@ -19,13 +19,11 @@ const WATCH_TIME: Duration = Duration::from_secs(300);
 /// answer with one node. Otherwise a node could end the watch of all others, and they would list all nodes each time.
 const LINE_LIMIT: usize = https::LONGEST;
 
-/// The cluster's nodes, kept up to date.
 pub(super) struct Follower {
     kubeconfig: PathBuf,
     used: Option<(Kubeconfig, Client)>,
     version: Option<String>,
     watch: Option<Watch>,
-    /// The known nodes.
     pub nodes: Nodes,
 }
 
@@ -42,11 +40,7 @@ impl Follower {
     }
 
     /// Waits until the nodes have changed in a way that matters. The future may be dropped while it waits, and this may
-    /// be called again.
-    ///
-    /// # Errors
-    /// The API server cannot be reached, or its answer is unexpected. The known nodes remain, and the next call begins
-    /// with a list.
+    /// be called again. After an error the known nodes remain, and the next call begins with a list.
     pub(super) async fn changed(&mut self) -> anyhow::Result<()> {
         let changed = self.follow().await;
         if changed.is_err() {

@@ -43,12 +43,10 @@ pub struct Underlay {
 /// The settings of a VXLAN device that can change only if the device is created again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vxlan {
-    /// The VXLAN network identifier.
     pub vni: u32,
     pub port: u16,
     /// The source address of its packets.
     pub local: Ipv4Addr,
-    /// The device that sends its packets.
     pub underlay: String,
     /// Whether it learns addresses from received packets. It must not.
     pub learning: bool,
@@ -61,14 +59,13 @@ pub struct Desired {
     pub mac: String,
     /// The device's MTU, and that of pods, in bytes.
     pub mtu: u32,
-    /// This node's pod CIDR. Its first address is the device's own. So the node's packets to remote pods come from an
-    /// address that is routed back the same way.
+    /// This node's pod CIDR. Its first address is the device's own. Therefore the node's packets to remote pods come
+    /// from an address that is routed back the same way.
     pub pod_cidr: Ipv4Net,
     /// The other nodes, by their pod CIDR.
     pub remotes: BTreeMap<Ipv4Net, Remote>,
 }
 
-/// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The end of its tunnel.

@@ -1,7 +1,7 @@
 //! The pod network: pods of all nodes reach each other over VXLAN.
 //!
-//! It is a separate process (`kaas-agent pod-network`). So a restart or failure of the agent does not affect the pods'
-//! traffic, and the other way round. When it stops, its settings in the kernel stay and continue to work.
+//! It is a separate process (`kaas-agent pod-network`). Therefore a restart or failure of the agent does not affect the
+//! pods' traffic, and the other way round. When it stops, its settings in the kernel stay and continue to work.
 //!
 //! ```text
 //! nodes of the cluster → desired → compared with what is observed → commands
@@ -62,10 +62,8 @@ impl Settings {
 }
 
 /// Keeps the pod network up to date for ever. `root` is `/` on a VM. [`crate::cluster::pki::ensure_kubeconfig`] writes
-/// `kubeconfig`, which is read again after each failure.
-///
-/// # Errors
-/// Only if it cannot begin. Later failures are logged, and it tries again.
+/// `kubeconfig`, which is read again after each failure. Returns an error only if it cannot begin. Later failures are
+/// logged, and it tries again.
 pub fn run(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &dyn Runner) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(follow(settings, kubeconfig, root, runner));
@@ -94,7 +92,6 @@ async fn follow(settings: &Settings, kubeconfig: PathBuf, root: &Path, runner: &
     }
 }
 
-/// Brings this node into the state for the known nodes.
 struct PodNetworkReconciler<'a> {
     settings: &'a Settings,
     root: &'a Path,

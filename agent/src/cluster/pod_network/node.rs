@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use crate::cluster::kubernetes::addresses::{self, Address};
 
-/// A node, reduced to the fields that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its `InternalIP`, at which the other nodes reach it.
@@ -94,7 +93,6 @@ struct NodeStatus {
 }
 
 impl Object {
-    /// The node, once it has all fields.
     pub(super) fn node(&self) -> Option<Node> {
         let address = addresses::internal(&self.status.addresses).find_map(|address| address.parse().ok())?;
         let pod_cidr: Ipv4Net = self.spec.pod_cidr.as_ref()?.parse().ok()?;

@@ -14,7 +14,6 @@ use crate::host::command::{self, Command, Runner};
 pub struct Observed {
     /// The device that holds this node's address.
     pub underlay: Option<Underlay>,
-    /// The device with our name, if it exists.
     pub device: Option<Device>,
     /// Forwarding entries of our device: MAC address and tunnel end.
     pub forwarding: BTreeSet<(String, Ipv4Addr)>,
@@ -41,13 +40,10 @@ pub struct Device {
     pub addresses: BTreeSet<Ipv4Net>,
 }
 
-/// The reason why the kernel's state could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program failed.
     #[error(transparent)]
     Command(#[from] command::Error),
-    /// A program's output is unexpected.
     #[error("reading the answer of {command}: {source}")]
     Answer { command: String, source: serde_json::Error },
 }
@@ -114,10 +110,7 @@ struct Route {
 }
 
 impl Observed {
-    /// Observes the kernel. `address` is this node's.
-    ///
-    /// # Errors
-    /// [`Error`]. Nothing has been changed.
+    /// `address` is this node's.
     pub fn look(runner: &dyn Runner, address: Ipv4Addr) -> Result<Self, Error> {
         let links: Vec<Link> = ask(runner, Command::new("ip").args(["-j", "-d", "address", "show"]))?;
         let mut observed = Self {

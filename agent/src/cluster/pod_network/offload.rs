@@ -12,11 +12,8 @@ use crate::host::command::{self, Command, Runner};
 /// The features, by ethtool's names.
 const FEATURES: [&str; 2] = ["tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation"];
 
-/// Turns off the tunnel features of the device, if it is a vmxnet3 one. Returns whether anything was changed. `root` is
-/// `/` on a VM.
-///
-/// # Errors
-/// `ethtool` fails. Some features may have been turned off.
+/// Turns off the tunnel features of the device, if it is a vmxnet3 one. Returns whether anything was changed. After an
+/// error some features may have been turned off.
 pub fn ensure(runner: &dyn Runner, root: &Path, device: &str) -> Result<bool, command::Error> {
     let driver = fs::read_link(root.join("sys/class/net").join(device).join("device/driver"));
     if !driver.is_ok_and(|driver| driver.file_name().is_some_and(|name| name == "vmxnet3")) {

@@ -19,8 +19,6 @@ pub(in crate::cluster) const fn table() -> Table {
     Table::new("ip", "kaas_pods")
 }
 
-/// The content of the table.
-///
 /// Packets of pods to addresses that are no pod's leave with the node's address. Other nodes count as outside. They
 /// would answer a pod's own address through the tunnel, on another route than the request. Networks with anti-spoofing
 /// drop packets of addresses that they have not assigned. Packets to this node itself do not pass this hook, so it sees

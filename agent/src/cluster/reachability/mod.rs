@@ -1,6 +1,6 @@
 //! Checks whether the servers in this node's network settings answer: the gateway, DNS and time servers, the other
-//! control-plane nodes. A network may work without most of them. So all findings are warnings, and the checks are
-//! repeated as long as the node runs.
+//! control-plane nodes. A network may work without most of them. Therefore all findings are warnings, and the checks
+//! are repeated as long as the node runs.
 //!
 //! [`judge`] is pure. [`look`] asks all of them at the same time, and takes a few seconds if something does not answer.
 
@@ -27,7 +27,6 @@ pub type Answer = Result<(), String>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reachability {
-    /// The default gateway, if there is one.
     pub gateway: Option<(Ipv4Addr, Answer)>,
     pub dns: Vec<(Ipv4Addr, Answer)>,
     /// Time servers, by name or address.

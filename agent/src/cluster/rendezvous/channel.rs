@@ -1,31 +1,23 @@
 //! A channel on which both sides have proved the deployment secret.
 //!
-//! TLS 1.3 with certificates made at each start and trusted by nobody gives
-//! secrecy and integrity, but does not say who is there. So before anything else
-//! is said, each side proves that it holds the deployment secret, and the
-//! proofs are bound to this very channel:
+//! TLS 1.3 gives secrecy and integrity. Its certificates are made at each start and prove nothing. Therefore each side
+//! first proves that it has the deployment secret. The proofs are bound to this very channel:
 //!
 //! ```text
 //! key   = HKDF-SHA256(salt "kaas rendezvous 1", deployment secret, info "proof")
 //! proof = HMAC-SHA256(key, side ‖ exporter ‖ SHA-256(client's certificate) ‖ SHA-256(server's certificate))
 //! ```
 //!
-//! - The exporter (RFC 8446 §7.5) differs on the two legs of somebody who
-//!   terminates TLS in between, so a proof that is passed on is worthless, as is
-//!   one that was recorded. The exporter covers the handshake up to the server's
-//!   Finished only, which is before the client's certificate: hence both
-//!   certificates are in the proof as well.
-//! - The side keeps a proof from being sent back to its maker.
-//! - The client proves first and the server answers nobody else: a stranger
-//!   learns nothing that depends on the secret by connecting. Whoever takes over
-//!   a node's address gets a client's proof. It is good for nothing but
-//!   guessing, and the configuration's validation insists on a secret of 128 bits or
-//!   more.
-//! - The cluster's name is not in the key: a mistyped name is then named as
-//!   such, not as a wrong secret.
+//! - The exporter (RFC 8446 §7.5) differs on the two legs of an attacker that terminates TLS in between. A proof that
+//!   is passed on is therefore worthless, as is a recorded one. The exporter covers the handshake up to the server's
+//!   Finished only, before the client's certificate. Therefore both certificates are in the proof as well.
+//! - With the side, a proof cannot be sent back to its maker.
+//! - The client proves first, and the server answers no other client: a stranger that connects learns nothing that
+//!   depends on the secret. An attacker that takes over a node's address gets a client's proof. It is of use only for
+//!   guessing, and validation requires a secret of 128 bits or more.
+//! - The cluster's name is not in the key, so that a mistyped name is reported as such, not as a wrong secret.
 //!
-//! After the proofs: frames of a 32-bit big-endian length and that many bytes of
-//! JSON. This module knows nothing of what is said in them.
+//! Frames follow the proofs: a 32-bit big-endian length and that many bytes of JSON.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -58,28 +50,22 @@ const SALT: &[u8] = b"kaas rendezvous 1";
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-kaas-rendezvous";
 const ALPN: &[u8] = b"kaas-rendezvous/1";
 
-/// Why a channel failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The network or the operating system.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// TLS could not be set up.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The other side does not hold the deployment secret, or says so of us.
+    /// The other side does not have the deployment secret, or reports that this side does not.
     #[error("the deployment secret differs")]
     SecretMismatch,
-    /// A frame is larger than allowed.
     #[error("a message of {0} bytes is too large")]
     Oversize(usize),
-    /// A frame is not what it should be.
     #[error("an unintelligible message: {0}")]
     Malformed(String),
 }
 
-/// This process's side of any channel: a certificate made at start, and the key
-/// made from the deployment secret.
+/// This process's side of any channel: a certificate made at the start, and the key made from the deployment secret.
 pub struct Endpoint {
     client: TlsConnector,
     server: TlsAcceptor,
@@ -110,9 +96,6 @@ fn accept_any_certificate(provider: &CryptoProvider) -> Arc<AnyCertificate> {
 
 impl Endpoint {
     /// Makes a key and a certificate for this process.
-    ///
-    /// # Errors
-    /// [`Error::Tls`] when the library refuses: a broken random source.
     pub fn new(proof: &Proof) -> Result<Self, Error> {
         let tls = |error: &dyn std::fmt::Display| Error::Tls(error.to_string());
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(|error| tls(&error))?;
@@ -151,10 +134,8 @@ impl Endpoint {
         })
     }
 
-    /// Connects from `local` to `remote` and exchanges proofs. The caller limits the time.
-    ///
-    /// # Errors
-    /// [`Error`]; nothing but this side's proof has been said then.
+    /// Connects from `local` to `remote` and exchanges proofs. The caller limits the time. After an error only this
+    /// side's proof has been sent.
     pub async fn connect(&self, local: Ipv4Addr, remote: SocketAddr) -> Result<Channel, Error> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((local, 0).into())?;
@@ -169,10 +150,8 @@ impl Endpoint {
         Ok(channel)
     }
 
-    /// Takes a connection and exchanges proofs. The caller limits the time.
-    ///
-    /// # Errors
-    /// [`Error`]; no more than "mismatch" has been said then.
+    /// Accepts a connection and exchanges proofs. The caller limits the time. After an error no more than "mismatch"
+    /// has been sent.
     pub async fn accept(&self, stream: TcpStream) -> Result<Channel, Error> {
         let stream = self.server.accept(stream).await.map_err(handshake)?;
         let mut channel = Channel { stream: stream.into() };
@@ -198,14 +177,12 @@ impl Endpoint {
     }
 }
 
-/// The key that proofs are made with. It comes from a secret one way: who keeps
-/// it need not keep the secret.
+/// The key of proofs. It comes from a secret one way, so that the secret need not be kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Proof(Secret);
 
 impl Proof {
-    /// The key of a secret.
     pub fn of(secret: &Secret) -> Self {
         let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(secret.expose().as_bytes());
         let mut key = Zeroizing::new([0; 32]);
@@ -242,7 +219,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// What the proofs are bound to; `ours` is the hash of this side's certificate.
+    /// The data that the proofs are bound to. `ours` is the hash of this side's certificate.
     fn binding(&self, ours: [u8; 32]) -> Result<Binding, Error> {
         let tls = |error: rustls::Error| Error::Tls(error.to_string());
         let exporter = match &self.stream {
@@ -259,13 +236,9 @@ impl Channel {
         })
     }
 
-    /// Sends one message.
-    ///
-    /// # Errors
-    /// [`Error::Oversize`] before anything is sent; [`Error::Io`] when the channel is broken.
+    /// Sends one message. [`Error::Oversize`] before anything is sent.
     pub async fn send(&mut self, message: &impl Serialize) -> Result<(), Error> {
-        // Large enough for any bundle, so that no copy of a key is left behind
-        // by a buffer that grows.
+        // Large enough for any bundle: a buffer that grows would leave a copy of a key behind.
         let mut frame = Zeroizing::new(Vec::with_capacity(64 << 10));
         frame.extend_from_slice(&[0; 4]);
         serde_json::to_writer(&mut *frame, message).map_err(|error| Error::Malformed(error.to_string()))?;
@@ -279,10 +252,7 @@ impl Channel {
         Ok(self.stream.flush().await?)
     }
 
-    /// Receives one message. The caller limits the time.
-    ///
-    /// # Errors
-    /// [`Error`]; the channel is of no further use then.
+    /// Receives one message. The caller limits the time. After an error the channel is of no further use.
     pub async fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
         self.receive_up_to(FRAME_LIMIT).await
     }
@@ -295,7 +265,7 @@ impl Channel {
         }
     }
 
-    /// What a stranger says. Nothing of its text is repeated: consoles show why a node is waited for.
+    /// The message of a stranger. Its text is never repeated, because consoles show why a node waits.
     async fn claim(&mut self) -> Result<Claim, Error> {
         match self.receive_up_to(PROOF_FRAME_LIMIT).await {
             Err(Error::Malformed(_)) => Err(Error::Malformed("it is no proof of the secret".to_owned())),
@@ -332,7 +302,7 @@ fn certificate_hash(certificate: &CertificateDer<'_>) -> [u8; 32] {
     Sha256::digest(certificate).into()
 }
 
-/// A TLS handshake that failed: rustls says why inside of an I/O error.
+/// A TLS handshake that failed. rustls has the reason inside of an I/O error.
 fn handshake(error: io::Error) -> Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(inner) => Error::Tls(inner.to_string()),

@@ -60,7 +60,6 @@ pub(super) async fn round(shared: &Arc<Shared>) -> Vec<PeerExchange> {
     answers
 }
 
-/// Sends one request to a node.
 pub(super) async fn ask(
     shared: &Arc<Shared>,
     node: &ControlNode,

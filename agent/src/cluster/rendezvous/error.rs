@@ -4,7 +4,6 @@ use uuid::Uuid;
 
 use crate::cluster::pki;
 
-/// The reason why a call of the rendezvous did not reach its aim.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The port could not be opened: the address is not set, or the port is in use.
@@ -25,7 +24,6 @@ pub enum Error {
     /// The watcher ended the waiting.
     #[error("stopped while waiting for the other control-plane nodes")]
     Stopped,
-    /// The rendezvous closed earlier: there is nothing left to do.
     #[error("the rendezvous of cluster {0} has closed")]
     Closed(Uuid),
     /// The call needs a decision or a bundle that this node does not have yet.

@@ -12,7 +12,6 @@ use super::report::WaitReason;
 /// The largest difference between the clocks of control-plane nodes that meet, in seconds.
 pub const CLOCK_LIMIT: u64 = 30 * 60;
 
-/// The state of the node that decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
     /// Whether this node is the first of the list.
@@ -53,7 +52,6 @@ pub enum Verdict {
     Wait(Vec<Option<WaitReason>>),
 }
 
-/// Checks whether a peer's introduction is valid.
 pub fn check_hello(expected: &str, own: (&Facts, Uuid, u64), hello: &Hello) -> Result<PeerState, WaitReason> {
     let (facts, instance, clock) = own;
     if hello.instance == instance {

@@ -19,8 +19,8 @@
 //! ```
 //!
 //! No node reports its join to another node, or concludes it from an open port. The caller of the rendezvous reads the
-//! cluster's store, which a majority of the nodes keep. So no node waits for a lost one, except the first, which works
-//! meanwhile.
+//! cluster's store, which a majority of the nodes keep. Therefore no node waits for a lost one, except the first, which
+//! works meanwhile.
 //!
 //! - Only the first of the list decides and gives out bundles. Two nodes
 //!   with equal rights would need an agreement that only a cluster gives.
@@ -138,18 +138,12 @@ pub struct Rendezvous {
 
 impl Rendezvous {
     /// Opens the port and starts answering. `record` is the last one that `keep` saved, or the default on a blank node.
-    ///
-    /// # Errors
-    /// [`Error::NotListed`], [`Error::Setup`], [`Error::Listen`], and [`Error::Closed`] if the record says so. Nothing
-    /// has been saved then.
+    /// After an error nothing has been saved. [`Error::Closed`] if the record says so.
     pub fn open(settings: Settings, record: RendezvousRecord, keep: SaveRecord) -> Result<Self, Error> {
         Self::open_within(settings, record, keep, Box::new(|_| Ok(true)))
     }
 
     /// As [`Rendezvous::open`], and gives bundles only to the nodes for which `window` is open.
-    ///
-    /// # Errors
-    /// As [`Rendezvous::open`].
     pub fn open_within(
         settings: Settings,
         record: RendezvousRecord,
@@ -186,10 +180,7 @@ impl Rendezvous {
 
     /// Meets the others and returns this node's bundle. The first node returns once a majority holds theirs, so that
     /// etcd can have a quorum. Other nodes return once it has been saved. Returns at once if that was reached earlier.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`] if `watch` ends the waiting, [`Error::Keep`] and [`Error::Pki`]. Another call continues from
-    /// the saved record.
+    /// After an error another call continues from the saved record.
     pub fn meet(&self, watch: Watch<'_>) -> Result<MemberBundle, Error> {
         loop {
             if let Some(bundle) = self.shared.settled()? {
@@ -218,9 +209,6 @@ impl Rendezvous {
 
     /// On a member that admits a node: waits until that node has saved its bundle, or until `watch` ends the waiting.
     /// The port is open until `self` is dropped.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
     pub fn admit(&self, watch: Watch<'_>) -> Result<(), Error> {
         while !self.shared.handed_over() {
             self.say(watch, &[], &[])?;
@@ -230,10 +218,7 @@ impl Rendezvous {
     }
 
     /// On the first node: gives out bundles until all others have `joined`, then closes the rendezvous for good. If the
-    /// lookup of joins fails, it is repeated.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`]: the progress so far is on record. [`Error::NotFormed`], [`Error::Keep`].
+    /// lookup of joins fails, it is repeated. After [`Error::Stopped`] the progress so far is on record.
     pub fn wait_for_joins(&self, joined: JoinQuery<'_>, watch: Watch<'_>) -> Result<(), Error> {
         let cluster = self.shared.own().state.cluster().ok_or(Error::NotFormed)?;
         loop {
@@ -268,10 +253,8 @@ impl Rendezvous {
         }
     }
 
-    /// Closes the rendezvous on this node for good: it has joined, and no other node needs it.
-    ///
-    /// # Errors
-    /// [`Error::NotFormed`], [`Error::Keep`]: the rendezvous then stays open.
+    /// Closes the rendezvous on this node for good: it has joined, and no other node needs it. After an error it stays
+    /// open.
     pub fn close(&self) -> Result<(), Error> {
         self.shared.close()?;
         self.stop.send_replace(true);

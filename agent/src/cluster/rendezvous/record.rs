@@ -1,5 +1,3 @@
-//! A node's record of the forming, across restarts.
-
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
@@ -46,9 +44,6 @@ pub enum RendezvousRecord {
 
 impl RendezvousRecord {
     /// The decision to form: a new cluster, its CAs, and a bundle for each control-plane node. Nothing is saved.
-    ///
-    /// # Errors
-    /// As [`CertificateAuthorities::make`] and [`MemberBundle::make`].
     pub fn decide(config: &Cluster, first: &str, now: SystemTime) -> Result<Self, pki::Error> {
         let cluster = Uuid::new_v4();
         let authorities = CertificateAuthorities::make(now)?;
@@ -61,7 +56,6 @@ impl RendezvousRecord {
         Ok(Self::First { cluster, bundles, progress })
     }
 
-    /// Whether this node was admitted into an existing cluster.
     pub fn admitted(&self) -> bool {
         matches!(self, Self::Member { admitted: true, .. })
     }

@@ -27,7 +27,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// A missing node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedNode {
     pub node: String,
@@ -41,7 +40,6 @@ impl fmt::Display for AwaitedNode {
     }
 }
 
-/// The reason why a node is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
     /// No answer in time: the node is off, or a firewall drops packets.
@@ -60,7 +58,6 @@ pub enum WaitReason {
     Misplaced(String),
     /// This very process answers at the other node's address.
     Ourselves,
-    /// The nodes' configurations differ.
     Disagrees(Vec<Difference>),
     /// The clocks differ by this many seconds; positive when the other one is ahead.
     Clock(i64),

@@ -1,7 +1,7 @@
 //! Answers the other control-plane nodes, on a separate thread.
 //!
-//! The number and duration of connections and the size of messages are limited. So a stranger on the network costs next
-//! to nothing and cannot keep the control-plane nodes away.
+//! The number and duration of connections and the size of messages are limited. Therefore a stranger on the network
+//! costs next to nothing and cannot keep the control-plane nodes away.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

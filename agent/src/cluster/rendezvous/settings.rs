@@ -1,5 +1,3 @@
-//! The settings of a rendezvous.
-
 use std::time::Duration;
 
 use contract::ports;
@@ -28,14 +26,12 @@ pub struct Settings {
     pub image: String,
     /// The port of every node's rendezvous.
     pub port: u16,
-    /// The port of the API server on a node that was formed.
     pub api_port: u16,
     /// The pause between two rounds.
     pub pace: Duration,
 }
 
 impl Settings {
-    /// The settings of an appliance.
     pub fn new(config: ControlPlane, proof: Proof, image: impl Into<String>) -> Self {
         Self { config, proof, image: image.into(), port: ports::RENDEZVOUS, api_port: ports::API, pace: PACE }
     }

@@ -85,7 +85,6 @@ impl Shared {
         self.listed(address).is_some()
     }
 
-    /// This node's introduction to `to`.
     pub(super) fn hello(&self, to: Option<&str>) -> Hello {
         let inner = self.lock();
         Hello {
@@ -185,7 +184,6 @@ impl Shared {
         Ok(Some(fresh))
     }
 
-    /// Whether the node that is admitted has saved its bundle.
     pub(super) fn handed_over(&self) -> bool {
         matches!(self.lock().record, RendezvousRecord::Admitting { saved: true, .. })
     }

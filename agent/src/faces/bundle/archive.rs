@@ -38,11 +38,8 @@ impl<W: Write> Archive<W> {
         self.left
     }
 
-    /// Adds the part of a text that fits into `share` compressed bytes. Adds nothing if not even an empty file fits. Returns
-    /// the number of bytes that were cut off.
-    ///
-    /// # Errors
-    /// Writing failed. The archive is then of no use.
+    /// Adds the part of a text that fits into `share` compressed bytes. Adds nothing if not even an empty file fits.
+    /// Returns the number of bytes that were cut off. After an error the archive is of no use.
     pub(super) fn add(&mut self, name: &str, text: &str, share: u64, keep: Keep) -> io::Result<usize> {
         let Some(share) = share.min(self.left).checked_sub(FRAME) else { return Ok(text.len()) };
         let (kept, taken) = fit(text, share, keep)?;
@@ -57,7 +54,6 @@ impl<W: Write> Archive<W> {
         Ok(text.len() - kept.len())
     }
 
-    /// Ends the archive and gives the writer back.
     pub(super) fn finish(self) -> io::Result<W> {
         self.tar.into_inner()?.finish()
     }

@@ -46,7 +46,6 @@ pub struct Options {
     output: Output,
 }
 
-/// The result for a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 enum SourceOutcome {
@@ -55,7 +54,6 @@ enum SourceOutcome {
     Failed { reason: String },
 }
 
-/// A source in a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Entry {
     name: String,
@@ -65,7 +63,6 @@ struct Entry {
     outcome: SourceOutcome,
 }
 
-/// A bundle that was written.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The file. `None` if the bundle went to standard output.
@@ -76,16 +73,12 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The names of the sources that are cut or missing.
     pub fn incomplete(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().filter(|entry| entry.outcome != SourceOutcome::Whole).map(|entry| entry.name.as_str())
     }
 }
 
-/// Runs the command, with progress on standard error.
-///
-/// # Errors
-/// The file cannot be written. A source that is cut or missing is not an error.
+/// Progress is on standard error. A source that is cut or missing is not an error.
 pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
     let to_stdout = options.file.as_deref() == Some(Path::new("-"));
     let mut progress = |what: &str| eprintln!("{what}");
@@ -262,7 +255,6 @@ fn index(directory: &str, entries: &[Entry]) -> String {
     text
 }
 
-/// Counts the bytes.
 struct Count<W> {
     writer: W,
     bytes: u64,

@@ -5,7 +5,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use contract::secret::Secret;
 
-/// The replacement of a secret.
 pub(super) const REMOVED: &str = "[removed]";
 
 /// Endings of names whose value is a secret, in lower case.
@@ -26,7 +25,6 @@ const NAMES: [&str; 11] = [
 /// Shorter values are ignored, because they would be found everywhere.
 const SHORTEST: usize = 6;
 
-/// Removes secrets from text.
 pub(super) struct Redactor {
     known: Vec<Secret>,
 }
@@ -45,7 +43,6 @@ impl Redactor {
         Self { known }
     }
 
-    /// The text without secrets.
     pub(super) fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.known {

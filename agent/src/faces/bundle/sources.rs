@@ -27,7 +27,6 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
 
 /// One file of the bundle.
 pub(super) struct Source {
-    /// Its name in the bundle.
     pub(super) name: String,
     /// The description for the index.
     pub(super) what: String,
@@ -46,10 +45,7 @@ enum Get {
 }
 
 impl Source {
-    /// The text, including secrets.
-    ///
-    /// # Errors
-    /// The source cannot be read. The index gets the reason.
+    /// The text, including secrets. The index gets the reason of an error.
     pub(super) fn get(&self, root: &Path, runner: &dyn Runner) -> anyhow::Result<String> {
         let bytes = match &self.get {
             Get::File(path) => tail(&files::below(root, path), self.keep)?,
@@ -94,7 +90,6 @@ fn tail(path: &Path, keep: Keep) -> anyhow::Result<Vec<u8>> {
     read().with_context(|| format!("reading {}", path.display()))
 }
 
-/// The units with separate journals.
 const UNITS: [&str; 11] = [
     "kaas-agent",
     "etcd",

@@ -23,7 +23,6 @@ const LINES: &str = "300";
 /// The largest support bundle, in bytes. The command line has the same default.
 const BUNDLE: u64 = 25 << 20;
 
-/// Performs one effect. The loop handles the shell.
 pub(super) fn perform(root: &Path, effect: Effect) -> Outcome {
     match outcome(root, effect) {
         Ok(outcome) => outcome,

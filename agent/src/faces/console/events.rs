@@ -8,42 +8,28 @@ use ratatui::crossterm::event::KeyEvent;
 use super::facts::Facts;
 use super::form::Scope;
 
-/// An event.
 pub(super) enum Event {
-    /// A key was pressed.
     Key(KeyEvent),
-    /// A text was pasted.
     Paste(String),
-    /// The terminal has another size.
     Resized,
     /// A second has passed.
     Tick,
-    /// The node's facts were read.
     Facts(Box<Facts>),
-    /// An effect has ended.
     Outcome(Outcome),
 }
 
-/// An action outside of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Try this password.
     Unlock(Secret),
-    /// Read the current properties of a form.
     Present(Scope),
-    /// Change properties.
     Change(Vec<(&'static str, Secret)>),
-    /// Set the console password.
     SetPassword(Secret),
-    /// Read the agent's journal.
     Logs,
     Restart,
     PowerOff,
-    /// Gather a support bundle.
     Bundle,
-    /// Find out the effects of a reset.
     LookAtReset,
-    /// Find out the effects of taking over the data disk.
     LookAtForceAdopt,
     /// Force-adopt the data disk. The text is the typed confirmation.
     ForceAdopt(String),
@@ -63,9 +49,7 @@ pub(super) enum Outcome {
     Wait(u64),
     Present(Scope, Vec<(&'static Property, Secret)>),
     Done(String),
-    /// Changes were refused.
     Refused(Findings),
-    /// Lines of the journal.
     Logs(Vec<String>),
     /// The effects of a reset, in words, and the names that confirm it.
     Reset {

@@ -35,7 +35,6 @@ pub(super) enum Access {
     ResetOnly,
 }
 
-/// A certificate of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Certificate {
     pub(super) name: String,
@@ -43,12 +42,10 @@ pub(super) struct Certificate {
     pub(super) days: i64,
 }
 
-/// All data of the pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) status: Option<Status>,
     pub(super) access: Access,
-    /// No configuration is saved.
     pub(super) unconfigured: bool,
     /// A record on the data disk cannot be read, so no property can be changed.
     pub(super) damaged: bool,
@@ -118,7 +115,6 @@ impl Facts {
         }
     }
 
-    /// The name of the node, once it has one.
     pub(super) fn node(&self) -> Option<&str> {
         self.status.as_ref()?.node.as_deref()
     }

@@ -9,7 +9,6 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use super::facts::Facts;
 use super::input::Input;
 
-/// The properties of a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// All of them: the cluster has not formed yet.
@@ -59,7 +58,6 @@ pub(super) enum Before {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) property: &'static Property,
-    /// Whether this node needs a value.
     pub(super) required: bool,
     /// The value if none is given.
     pub(super) default: Option<&'static str>,
@@ -85,12 +83,10 @@ impl Field {
     }
 }
 
-/// A form that is being filled in.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Form {
     pub(super) scope: Scope,
     pub(super) fields: Vec<Field>,
-    /// The field under the cursor.
     pub(super) focus: usize,
 }
 
@@ -98,7 +94,6 @@ pub(super) struct Form {
 pub(super) enum FormAction {
     /// Nothing.
     Stay,
-    /// Back without a change.
     Cancel,
     Save(Vec<(&'static str, Secret)>),
 }
@@ -157,7 +152,6 @@ impl Form {
         others
     }
 
-    /// The field under the cursor.
     pub(super) fn focused(&mut self) -> &mut Field {
         &mut self.fields[self.focus]
     }

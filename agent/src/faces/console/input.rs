@@ -6,7 +6,6 @@ use zeroize::Zeroizing;
 /// Capacity for typed text, in bytes. A string that grows would leave a copy behind.
 const ROOM: usize = 4096;
 
-/// An editable line.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Input {
     text: Zeroizing<String>,

@@ -17,9 +17,9 @@ const PATH: &str = "/run/kaas/console-lock.json";
 /// The longest pause after a wrong password.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// PAM's own helper. It uses the same library and the same /etc/shadow as a login. So each method of crypt(5) that the property
-/// accepts works here, no hash is passed on, and the agent needs no cryptography. (No crate knows all of these methods, and
-/// crypt(3) itself is not safe Rust.)
+/// PAM's own helper. It uses the same library and the same /etc/shadow as a login. Therefore each method of crypt(5)
+/// that the property accepts works here, no hash is passed on, and the agent needs no cryptography. (No crate knows all
+/// of these methods, and crypt(3) itself is not safe Rust.)
 const HELPER: &str = "/usr/sbin/unix_chkpwd";
 
 const USER: &str = "admin";
@@ -44,10 +44,7 @@ pub(super) fn wait(platform: &Platform) -> u64 {
     load(platform).not_before.saturating_sub(uptime(platform))
 }
 
-/// Tries a password.
-///
-/// # Errors
-/// The helper cannot be run, or the count of guesses cannot be saved. The console stays locked then.
+/// Tries a password. After an error the console stays locked.
 pub(super) fn try_password(platform: &Platform, runner: &dyn Runner, password: &str) -> anyhow::Result<Answer> {
     let before = wait(platform);
     if before > 0 {

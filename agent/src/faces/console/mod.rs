@@ -53,11 +53,8 @@ pub struct Options {
     idle: u32,
 }
 
-/// Runs the console on the terminal of this process until the terminal is gone. No key ends it: on the VM's own terminals there
-/// is no other access.
-///
-/// # Errors
-/// Standard input or output is no terminal, or the terminal fails.
+/// Runs the console on the terminal of this process until the terminal is gone. No key ends it: on the VM's own
+/// terminals there is no other access.
 pub fn command(options: &Options) -> anyhow::Result<()> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         bail!("the console needs a terminal; `kaas-agent status` and `kaas-agent configure` do without");

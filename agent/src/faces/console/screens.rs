@@ -4,7 +4,6 @@ use super::events::Effect;
 use super::form::{Form, Scope};
 use super::input::Input;
 
-/// An entry of the menu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     ForceAdopt,
@@ -58,7 +57,6 @@ pub(super) struct Confirm {
     pub(super) what: String,
     pub(super) word: String,
     pub(super) typed: Input,
-    /// Another text was typed.
     pub(super) wrong: bool,
     pub(super) effect: Effect,
 }

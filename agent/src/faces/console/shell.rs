@@ -26,7 +26,6 @@ pub(super) struct Shell {
     news: UnixStream,
 }
 
-/// The reason why a shell has left the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShellExit {
     Ended(ExitStatus),
@@ -34,7 +33,6 @@ pub(super) enum ShellExit {
     Idle,
 }
 
-/// The latest output of a shell.
 #[derive(Default)]
 struct Scrollback {
     text: Vec<u8>,
@@ -52,9 +50,6 @@ impl Scrollback {
 
 impl Shell {
     /// Starts a program as the session leader of a new terminal with this size.
-    ///
-    /// # Errors
-    /// There is no terminal left, or the program cannot be started.
     pub(super) fn start(program: &[&str], (columns, rows): (u16, u16)) -> anyhow::Result<Self> {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).context("making a terminal for the shell")?;
@@ -88,10 +83,8 @@ impl Shell {
         Ok(Self { child, keys, scrollback: said, news })
     }
 
-    /// Connects the shell with the terminal: keys from `keys`, output to `screen`. The kept output is written again first.
-    ///
-    /// # Errors
-    /// One of the two is closed.
+    /// Connects the shell with the terminal: keys from `keys`, output to `screen`. The kept output is written again
+    /// first. An error if one of the two is closed.
     pub(super) fn attend(
         &mut self,
         keys: BorrowedFd<'_>,
@@ -156,8 +149,8 @@ impl Shell {
 }
 
 impl Drop for Shell {
-    /// The kernel sends SIGHUP to programs on a terminal when its other side is closed. The reading thread keeps that side open
-    /// until the process ends. So a shell that is dropped earlier gets the signal here.
+    /// The kernel sends SIGHUP to programs on a terminal when its other side is closed. The reading thread keeps that
+    /// side open until the process ends. Therefore a shell that is dropped earlier gets the signal here.
     fn drop(&mut self) {
         if let (Ok(None), Ok(process)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGHUP);

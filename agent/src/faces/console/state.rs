@@ -19,7 +19,6 @@ const BEHIND: &str = "A shell goes on behind the lock: choose Shell in the menu 
 /// The shortest password that is accepted.
 const SHORTEST: usize = 8;
 
-/// The whole state of the console.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct ConsoleState {
     pub(super) facts: Facts,
@@ -41,7 +40,6 @@ impl ConsoleState {
         Self { facts, screen, unlocked: false, wait, notice: None, idle: 0, idle_limit }
     }
 
-    /// The current entries of the menu.
     pub(super) fn items(&self) -> Vec<Item> {
         if self.facts.access == Access::ResetOnly {
             return vec![Item::Reset];

@@ -22,9 +22,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Length of the start that is read, in bytes.
 pub const HEAD: u64 = GIB;
-/// Length of the end that is read, in bytes.
 pub const TAIL: u64 = 64 * MIB;
 const SAMPLE: u64 = 64 * KIB;
 const SAMPLES: u64 = 4096;

@@ -1,5 +1,4 @@
-//! A disk as the kernel shows it: size, sectors, device nodes of partitions. This module does not depend on its
-//! content.
+//! A disk as the kernel shows it: size, sectors, device nodes of partitions.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
@@ -25,7 +24,6 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Reads the properties of a disk.
     pub fn open(path: &Path, platform: &Platform) -> io::Result<Self> {
         let size = File::open(path)?.seek(SeekFrom::End(0))?;
         let directory = platform.sys_block(path);
@@ -41,11 +39,8 @@ impl Disk {
     }
 }
 
-/// Returns the device node of a partition that covers `range` of the disk, in bytes. If the kernel knows another
-/// partition table, it reads the table again. If no device manager made the node, it is created.
-///
-/// # Errors
-/// The kernel does not accept the partition table, or the node cannot be created.
+/// Returns the device node of a partition that covers `range` of the disk, in bytes. If the kernel knows another table,
+/// it reads the table again. If no device manager made the node, it is created.
 pub fn partition(
     disk: &Path,
     number: u32,

@@ -17,11 +17,8 @@ use crate::host::command::{Command, LONG, Runner};
 /// Bytes that are erased between two reports of progress.
 const PIECE: u64 = 1 << 30;
 
-/// Marks the disk with this identity to be erased. From now on it is not mounted.
-///
-/// # Errors
-/// The disk has another identity now, or cannot be written. In that case the next examination shows whether it is
-/// marked.
+/// Marks the disk with this identity to be erased. From now on it is not mounted. After an error the next examination
+/// shows whether it is marked.
 pub fn mark(disk: &Disk, identity: &Identity) -> io::Result<()> {
     let slots = Slots::read(&disk.path)?;
     if slots.newest().map(|newest| (newest.disk, newest.holder)) != Some((identity.disk, identity.holder)) {
@@ -34,10 +31,7 @@ pub fn mark(disk: &Disk, identity: &Identity) -> io::Result<()> {
     Ok(())
 }
 
-/// Erases a marked disk. `progress` receives the percentage that is done. Afterwards the disk is blank.
-///
-/// # Errors
-/// The disk is not marked, or cannot be written. It stays marked.
+/// Erases a marked disk, which is blank afterwards. `progress` receives the percentage. After an error it stays marked.
 pub fn erase(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
     let slots = Slots::read(&disk.path)?;
     let Some(identity) = slots.newest().filter(|identity| identity.state == DiskState::Erasing).cloned() else {
@@ -53,7 +47,7 @@ pub fn erase(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(u64)) ->
     }
     zero(&disk.path, 0..layout::IDENTITY_A, runner)?;
     // Slot B is erased while slot A has the mark, and then slot A. A preparation record of one sector, which says that
-    // the disk has no data, replaces the mark first. So there is never an incomplete identity.
+    // the disk has no data, replaces the mark first. Therefore there is never an incomplete identity.
     if !holds_mark(&slots.a) {
         slots::write(&disk.path, &identity)?;
     }

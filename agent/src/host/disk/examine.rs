@@ -75,7 +75,6 @@ pub(super) enum Content {
     /// The disk has the appliance's mark, but cannot be trusted. Contains the reason.
     Damaged(String),
     Newer(NewerIdentity),
-    /// Contains the description.
     Foreign(String),
     Unreadable(String),
 }
@@ -86,11 +85,8 @@ pub(super) enum Content {
 pub struct Disks(pub(super) Vec<(Disk, Content)>);
 
 impl Disks {
-    /// Examines all disks. `system_root` is the mount point of the system's root file system (`/`, or `/sysroot` in the
-    /// initrd).
-    ///
-    /// # Errors
-    /// The disks cannot be listed. Errors of a disk are findings.
+    /// `system_root` is the mount point of the system's root file system (`/`, or `/sysroot` in the initrd). Errors of
+    /// a disk are findings.
     pub fn look(platform: &Platform, system_root: &Path, runner: &dyn Runner) -> io::Result<Self> {
         let mut seen = Vec::new();
         for path in platform.data_disk_candidates(system_root)? {
@@ -112,10 +108,6 @@ impl Disks {
     }
 }
 
-/// Examines the disks of this node and decides which one is its data disk: see [`Disks`].
-///
-/// # Errors
-/// The disks cannot be listed. Errors of a disk are findings.
 pub fn examine(
     platform: &Platform,
     claimant: &Claimant,
@@ -235,7 +227,6 @@ fn decide(seen: &[(Disk, Content)], claimant: &Claimant) -> Examination {
     Examination { data_disk, findings }
 }
 
-/// No disk can be taken, and at least one is not blank.
 pub(super) fn not_empty(seen: &[(Disk, Content)], findings: &mut Findings) -> DataDisk {
     let mut foreign = None;
     for (disk, content) in seen {
@@ -261,7 +252,6 @@ pub(super) fn not_empty(seen: &[(Disk, Content)], findings: &mut Findings) -> Da
     foreign.map_or(DataDisk::Ambiguous, |disk| DataDisk::Foreign { disk })
 }
 
-/// More than one disk could be taken.
 pub(super) fn several(names: &[String], findings: &mut Findings) -> DataDisk {
     findings.push(codes::DISK_AMBIGUOUS.finding(
         names.join(", "),
@@ -324,7 +314,6 @@ pub(super) fn take_new(disk: &Disk, content: &Content, findings: &mut Findings) 
     }
 }
 
-/// Takes the node's own disk.
 pub(super) fn ours(disk: &Disk, identity: &Identity, redundant: bool, findings: &mut Findings) -> DataDisk {
     if !redundant && identity.state != DiskState::Erasing {
         findings.push(codes::DISK_IDENTITY_DAMAGED.finding(
@@ -355,7 +344,6 @@ pub(super) fn usable(disk: &Disk, findings: &mut Findings) {
     }
 }
 
-/// The finding about a disk that prevents the choice.
 pub(super) fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
     let name = disk.path.display().to_string();
     let finding = match content {

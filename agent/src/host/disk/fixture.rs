@@ -29,7 +29,6 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A machine without disks.
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("disks")).unwrap();
@@ -38,7 +37,6 @@ impl Machine {
         Self { directory, disks: Vec::new(), uuid: OWN }
     }
 
-    /// Adds a disk that is a sparse file.
     pub(crate) fn add(&mut self, name: &str) -> PathBuf {
         self.add_sized(name, MINIMUM_SIZE)
     }
@@ -50,7 +48,6 @@ impl Machine {
         path
     }
 
-    /// Adds a disk that is a block device.
     pub(crate) fn add_device(&mut self, device: &Path) {
         self.disks.push(device.to_owned());
     }
@@ -86,7 +83,6 @@ impl Machine {
         examine(&self.platform(), &self.claimant(), self.directory.path(), &Host).unwrap()
     }
 
-    /// The verdict of an examination and the codes of its findings.
     pub(crate) fn verdict(&self) -> (&'static str, Vec<String>) {
         let examination = self.examine();
         let codes = examination.findings.iter().map(|finding| finding.code.clone()).collect();
@@ -157,14 +153,12 @@ impl Runner for Holes {
     }
 }
 
-/// Gives the test's thread a mount namespace, which ends with the thread.
 pub(crate) fn alone() {
     use nix::mount::{MsFlags, mount};
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
 }
 
-/// Runs a program of the host for a test.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

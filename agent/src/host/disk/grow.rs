@@ -30,11 +30,7 @@ pub fn rescan(disk: &Disk, platform: &Platform) {
 }
 
 /// Extends the partition table of the appliance's disk with this GUID to the disk's end. Returns the range of the data
-/// partition.
-///
-/// # Errors
-/// The table has another GUID or partitions, or sfdisk fails. The former table then exists in at least one of its two
-/// places.
+/// partition. If sfdisk fails, the former table exists in at least one of its two places.
 pub fn table(disk: &Disk, guid: uuid::Uuid, runner: &dyn Runner) -> Result<Range<u64>, String> {
     let present = layout::check_table(&disk.path, guid, disk.size, runner)?;
     let whole = layout::tables_are_whole(&disk.path, disk.size, disk.sector)
@@ -51,10 +47,8 @@ pub fn table(disk: &Disk, guid: uuid::Uuid, runner: &dyn Runner) -> Result<Range
     layout::check_table(&disk.path, guid, disk.size, runner)
 }
 
-/// Grows the mounted file system to the `length` bytes of the data partition `node`. True if it was smaller.
-///
-/// # Errors
-/// resize2fs fails. The file system is valid, and as large as it got.
+/// Grows the mounted file system to the `length` bytes of the data partition `node`. True if it was smaller. If
+/// resize2fs fails, the file system is valid, and as large as it got.
 pub fn file_system(node: &Path, length: u64, runner: &dyn Runner) -> Result<bool, String> {
     let present = file_system_size(node).map_err(|error| format!("its file system cannot be read: {error}"))?;
     if present + GRAIN > length {
@@ -68,10 +62,7 @@ pub fn file_system(node: &Path, length: u64, runner: &dyn Runner) -> Result<bool
 }
 
 /// Does all steps while the data partition is mounted. True if the partition or its file system was smaller than the
-/// disk.
-///
-/// # Errors
-/// For the operator. Completed steps are valid, and the next call continues.
+/// disk. After an error, completed steps are valid and the next call continues.
 pub fn online(disk: &Disk, guid: uuid::Uuid, platform: &Platform, runner: &dyn Runner) -> Result<bool, String> {
     let range = table(disk, guid, runner)?;
     let node = device::partition(&disk.path, layout::DATA_NUMBER, &range, platform, runner)

@@ -63,13 +63,11 @@ impl From<MachineId> for String {
     }
 }
 
-/// The state of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskState {
     /// The disk is prepared. The node is not part of a cluster yet.
     Unformed,
-    /// The node is part of its cluster.
     Formed,
     /// The disk must be erased before any other use.
     Erasing,
@@ -82,7 +80,6 @@ pub struct Identity {
     /// The cluster's identifier, known after it has formed.
     pub cluster_id: Option<Uuid>,
     pub cluster: String,
-    /// The node's name in the cluster.
     pub node: String,
     /// The name of its etcd member.
     pub member: String,
@@ -94,7 +91,6 @@ pub struct Identity {
     pub holder: Option<BiosUuid>,
     pub machine_id: MachineId,
     pub host_name: String,
-    /// The state of the node.
     pub state: DiskState,
     /// Fingerprint of the pinned publisher's key; see [`crate::upgrade::swap::publisher`]. Written only when the
     /// cluster forms and by a commit, so that an image without support for it never reads it.

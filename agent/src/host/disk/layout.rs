@@ -41,7 +41,6 @@ const TYPES: [Uuid; 3] = [
     uuid!("19a1a9ba-72be-4125-8c82-2060c3286daa"),
 ];
 
-/// A partition of the layout.
 struct Planned {
     label: &'static str,
     kind: Uuid,
@@ -66,10 +65,7 @@ pub fn data_range(size: u64) -> Range<u64> {
 }
 
 /// Writes the partition table onto a disk of `size` bytes with sectors of `sector` bytes. The content of partitions
-/// does not change.
-///
-/// # Errors
-/// sfdisk fails. The table may then be incomplete.
+/// does not change. If sfdisk fails, the table may be incomplete.
 pub fn write_table(disk: &Path, guid: Uuid, size: u64, sector: u64, runner: &dyn Runner) -> Result<(), Error> {
     let mut script = format!("label: gpt\nlabel-id: {guid}\nunit: sectors\n");
     for part in planned(size) {
@@ -111,11 +107,8 @@ struct Partition {
     kind: String,
 }
 
-/// Checks that a disk has the appliance's partition table with this GUID. Returns the range of the data partition in
-/// bytes. The disk may have grown since.
-///
-/// # Errors
-/// A description of the actual table, for the operator.
+/// Returns the range of the data partition in bytes. The disk may have grown since. The error describes the actual
+/// table.
 pub fn check_table(disk: &Path, guid: Uuid, size: u64, runner: &dyn Runner) -> Result<Range<u64>, String> {
     let listing = runner
         .run(&Command::new("sfdisk").arg("--json").arg(disk).env("LC_ALL", "C"))

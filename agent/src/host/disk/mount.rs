@@ -23,7 +23,6 @@ use crate::host::platform::Platform;
 /// With less free space than this, in bytes, no write is certain to succeed.
 const FULL: u64 = 16 << 20;
 
-/// The parameters of a mount of a data partition.
 struct Mounting {
     point: PathBuf,
     flags: MsFlags,
@@ -32,11 +31,8 @@ struct Mounting {
 }
 
 /// Mounts the data disk and its bind mounts, unless they are mounted. Before that it repairs a damaged slot, and grows
-/// the partition of a disk that has grown. The disk's owner does not change: see the adoption of a disk. Returns the
-/// identity that is on the disk now.
-///
-/// # Errors
-/// A finding with the failure. Earlier mounts remain.
+/// the partition of a disk that has grown. The disk's owner does not change. Returns the identity that is on the disk
+/// now. After an error, earlier mounts remain.
 pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn Runner) -> Result<Identity, Finding> {
     let name = disk.path.display().to_string();
     let data = platform.path(paths::DATA);
@@ -62,11 +58,8 @@ pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn
     Ok(identity)
 }
 
-/// Mounts the disk for a worker's local volumes, as [`mount()`] does a data disk. A full disk is mounted too, because
-/// only the pods that filled it can free space. True if it was not mounted before.
-///
-/// # Errors
-/// A finding with the failure. An earlier mount remains.
+/// As [`mount()`]. A full disk is mounted too, because only the pods that filled it can free space. True if it was not
+/// mounted before. After an error an earlier mount remains.
 pub fn mount_volumes(
     disk: &Disk,
     identity: &Identity,
@@ -129,10 +122,7 @@ fn mount_partition(
     Ok((identity, true))
 }
 
-/// Unmounts the mounts of [`mount()`] in reverse order. Skips those that are not mounted.
-///
-/// # Errors
-/// A mount is in use. Those before it in that order are unmounted.
+/// Unmounts the mounts of [`mount()`] in reverse order, until one is in use. Skips those that are not mounted.
 pub fn unmount(platform: &Platform) -> anyhow::Result<()> {
     let mut points: Vec<PathBuf> = paths::binds().map(|(.., point)| platform.path(point)).collect();
     points.insert(0, platform.path(paths::DATA));
@@ -213,17 +203,11 @@ fn bind(source: &Path, mode: u32, target: &Path) -> io::Result<()> {
 }
 
 /// Whether a file system is mounted on exactly this path.
-///
-/// # Errors
-/// The kernel's list of mounts cannot be read.
 pub(crate) fn is_mounted(point: &Path) -> io::Result<bool> {
     source(point).map(|source| source.is_some())
 }
 
 /// The source of the mount on exactly this path, which for a disk is the path of its device.
-///
-/// # Errors
-/// The kernel's list of mounts cannot be read.
 pub(super) fn source(point: &Path) -> io::Result<Option<PathBuf>> {
     let point = match point.canonicalize() {
         Ok(point) => point,

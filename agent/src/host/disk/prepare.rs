@@ -19,7 +19,6 @@ use super::slots::{self, Preparation};
 use crate::host::command::{Command, LONG, Runner};
 use crate::host::platform::Platform;
 
-/// A disk that may be prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     disk: Disk,
@@ -27,7 +26,6 @@ pub struct Target {
 }
 
 impl DataDisk {
-    /// The disk to prepare, if the examination allows it.
     pub fn target(&self) -> Option<Target> {
         match self {
             Self::Blank { disk } => Some(Target { disk: disk.clone(), begun: None }),
@@ -39,24 +37,19 @@ impl DataDisk {
     }
 }
 
-/// The owner of a newly prepared disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub cluster: String,
     /// The node's name, which is also its host name and its etcd member's.
     pub node: String,
-    /// The version of the running image.
     pub image_version: String,
     pub machine_id: MachineId,
     /// Set if the disk is for a worker's local volumes and nothing else.
     pub local_volumes: Option<LocalVolumes>,
 }
 
-/// Prepares a data disk, or completes its preparation.
-///
-/// # Errors
-/// A finding with the failure. Completed steps remain. The disk is then interrupted, or the node's own once an identity
-/// is complete.
+/// After an error, completed steps remain. The disk is then interrupted, or the node's own once an identity is
+/// complete.
 pub fn prepare(
     target: &Target,
     owner: &Owner,

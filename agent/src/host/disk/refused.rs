@@ -17,7 +17,6 @@ pub const OVERRULED: [&Code; 5] = [
     &codes::IMAGE_PUBLISHER,
 ];
 
-/// The finding that a worker's VM has the data disk of a control-plane node.
 pub fn beside_worker(disk: &Path) -> Finding {
     codes::DISK_BESIDE_WORKER.finding(
         disk.display().to_string(),
@@ -30,7 +29,6 @@ pub(super) fn words_of_worker(identity: &Identity) -> String {
     format!("the local volumes of worker {} of cluster {}", identity.node, identity.cluster)
 }
 
-/// The finding that a VM has the disk with the local volumes of another worker.
 pub(super) fn of_worker(disk: &Path, identity: &Identity) -> Finding {
     codes::DISK_OF_WORKER.finding(
         disk.display().to_string(),
@@ -43,7 +41,6 @@ pub(super) fn of_worker(disk: &Path, identity: &Identity) -> Finding {
     )
 }
 
-/// The finding that this VM may not take a data disk of the appliance.
 pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, claimant: &Claimant) -> Finding {
     let (Identity { node, cluster, .. }, own) = (identity, &claimant.own);
     let whose = format!("it is the data disk of node {node} of cluster {cluster}");

@@ -1,5 +1,3 @@
-//! Whether an interrupted preparation may continue: all content of the disk must be its own.
-
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -42,8 +40,7 @@ pub(super) fn may_resume(
     Ok(never_mounted(&file, preparation).and_then(|whole| if whole { Ok(()) } else { nothing_known(disk, runner) }))
 }
 
-/// Reads the ext4 superblock of the data partition (kernel documentation, "ext4 Data Structures", super block). True if
-/// it is valid and was never mounted, and false if it does not exist.
+/// Reads the ext4 superblock (kernel documentation, "ext4 Data Structures", super block). False if it does not exist.
 fn never_mounted(file: &File, preparation: &Preparation) -> Result<bool, String> {
     let mut block = [0; 1024];
     file.read_exact_at(&mut block, layout::DATA + 1024).map_err(|error| error.to_string())?;

@@ -15,7 +15,6 @@ const DAMAGED: i32 = 4 | 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scratch {
-    /// No errors were found.
     Whole,
     /// It was repaired without loss.
     Repaired,
@@ -23,11 +22,8 @@ pub enum Scratch {
     Recreated,
 }
 
-/// Checks the scratch file system on `device`, and repairs or recreates it. A mounted one does not change.
-///
-/// # Errors
-/// - The check was not possible, or was killed. Nothing was changed.
-/// - The device cannot be written. It may have no file system then.
+/// Checks the scratch file system on `device`, and repairs or recreates it. A mounted one does not change. After an
+/// error nothing was changed, or the device cannot be written and may have no file system.
 pub fn ensure(device: &Path, runner: &dyn Runner) -> anyhow::Result<Scratch> {
     let (code, said) = match runner.run(&Command::new("e2fsck").arg("-p").arg(device).within(LONG)) {
         Ok(_) => return Ok(Scratch::Whole),

@@ -46,7 +46,6 @@ pub struct Preparation {
 pub enum Slot {
     /// All zeros: it was never written.
     Empty,
-    /// Other content.
     Damaged,
     /// An identity that this program cannot fully read.
     Newer(NewerIdentity),
@@ -60,7 +59,6 @@ pub enum Slot {
 /// Information about an identity that only a newer image can read. No decision depends on its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewerIdentity {
-    /// The identity has this later format version.
     Format(u32),
     /// The identity has a known format, but unknown content.
     Content {
@@ -106,7 +104,6 @@ impl fmt::Display for NewerIdentity {
     }
 }
 
-/// Both slots of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
     /// The slot in partition 1.
@@ -120,11 +117,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Reads both slots of a disk. Their places are fixed, so that neither a partition table nor a partition's device
-    /// node is needed.
-    ///
-    /// # Errors
-    /// The disk cannot be read, or ends before the slots do.
+    /// The places are fixed, so that neither a partition table nor a partition's device node is needed.
     pub fn read(disk: &Path) -> io::Result<Self> {
         let file = File::open(disk)?;
         let mut blocks = [vec![0; SLOT_SIZE], vec![0; SLOT_SIZE]];
@@ -133,7 +126,6 @@ impl Slots {
         Ok(Self::of_blocks(&blocks[0], &blocks[1]))
     }
 
-    /// The content of two blocks of [`SLOT_SIZE`].
     fn of_blocks(a: &[u8], b: &[u8]) -> Self {
         let preparation = match frame::decode(PREPARATION_MAGIC, &a[..PREPARATION_SIZE]) {
             Frame::Whole { content, .. } => serde_json::from_slice(&content).ok(),
@@ -186,11 +178,8 @@ fn slot(block: &[u8]) -> Slot {
     }
 }
 
-/// Writes a new identity into the older slot of a disk, or into the invalid one, and reads it back.
-///
-/// # Errors
-/// - The disk cannot be read or written, or returns other content. The newest identity is then still in the other slot.
-/// - The disk is marked to be erased. The mark cannot be removed.
+/// Writes a new identity into the older slot, or into the invalid one, and reads it back. After an error the newest
+/// identity is still in the other slot. A mark to be erased cannot be removed.
 pub fn write(disk: &Path, identity: &Identity) -> io::Result<()> {
     let slots = Slots::read(disk)?;
     if identity.state != DiskState::Erasing && slots.newest().is_some_and(|newest| newest.state == DiskState::Erasing) {

@@ -18,7 +18,6 @@ use super::refused::{beside_worker, of_worker};
 use super::slots::Slots;
 use crate::host::platform::Platform;
 
-/// A worker that may have a disk for local volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumesOwner {
     /// The hash of the public key of its cluster's CA.
@@ -120,7 +119,6 @@ fn is_own(content: &Content, owner: &VolumesOwner) -> bool {
     matches!(content, Content::Volumes { identity, .. } if owner.owns(identity) && owner.expects(identity))
 }
 
-/// The result if no disk is certainly the worker's.
 fn without(seen: &[ExaminedDisk], owner: &VolumesOwner, findings: &mut Findings) -> DataDisk {
     for (disk, content) in seen {
         match content {

@@ -1,5 +1,4 @@
-//! Messages to the VMware hypervisor over its backdoor port: one request, one reply. This module does not depend on
-//! their content.
+//! Messages to the VMware hypervisor over its backdoor port: one request, one reply.
 //!
 //! The protocol is that of open-vm-tools' `lib/message/message.c` and `lib/include/backdoor_def.h`, in its
 //! low-bandwidth form: four bytes at a time through registers. It works on every hypervisor version and with encrypted
@@ -54,10 +53,8 @@ const SUCCESS: u32 = 0x0001;
 const HAS_REPLY: u32 = 0x0002;
 const CHECKPOINT: u32 = 0x0010;
 
-/// Why a message got no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The hypervisor opens no channel.
     #[error("the hypervisor opens no RPC channel")]
     Closed,
     #[error("the hypervisor refused the step \"{step}\" of a message (status {status:#06x})")]
@@ -65,10 +62,8 @@ pub enum Error {
     /// Checkpoints interrupted every attempt.
     #[error("snapshots or migrations cut off the message {ATTEMPTS} times")]
     Checkpoint,
-    /// The request is longer than the hypervisor accepts.
     #[error("the request has {0} bytes, more than {LONGEST_REQUEST}")]
     RequestTooLong(usize),
-    /// The reply is longer than accepted.
     #[error("the reply has {0} bytes, more than {LONGEST_REPLY}")]
     ReplyTooLong(usize),
     /// The hypervisor's answer does not match the request.
@@ -76,10 +71,8 @@ pub enum Error {
     Protocol(&'static str),
 }
 
-/// Sends a request and returns the reply. The channel is always closed.
-///
-/// # Errors
-/// [`Error`]. After [`Error::Refused`] or [`Error::Checkpoint`] the hypervisor may still have processed the request.
+/// Sends a request and returns the reply. The channel is always closed. After [`Error::Refused`] or
+/// [`Error::Checkpoint`] the hypervisor may still have processed the request.
 pub fn call(port: &mut impl Port, request: &[u8]) -> Result<Vec<u8>, Error> {
     if request.len() > LONGEST_REQUEST {
         return Err(Error::RequestTooLong(request.len()));

@@ -1,5 +1,4 @@
-//! The VMware backdoor of the machine itself. Only this module has unsafe code. It does not depend on the message
-//! protocol.
+//! The VMware backdoor of the machine itself. Only this module has unsafe code.
 
 #![allow(unsafe_code)] // The backdoor is an I/O instruction, which has no safe form.
 

@@ -6,7 +6,6 @@ use contract::form::Draft;
 use contract::properties::{self as table, AddressRange};
 use serde::{Deserialize, Serialize};
 
-/// The add-ons of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AddOns {
@@ -42,7 +41,6 @@ impl AddOns {
         self.service_addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Keys and values of the properties that give the add-ons.
     pub(super) fn properties(&self) -> [(&'static str, Option<String>); 4] {
         [
             (table::CLUSTER_DNS, Some(self.dns.to_string())),

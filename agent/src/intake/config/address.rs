@@ -1,5 +1,3 @@
-//! The source of an interface's address.
-
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -11,7 +9,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Address {
-    /// A static address from the form, with the prefix length of its subnet.
     Static(Ipv4Net),
     /// A DHCP server leases the address.
     Dhcp {
@@ -31,7 +28,6 @@ pub struct Lease {
 }
 
 impl Address {
-    /// The address, if it is known.
     pub fn known(&self) -> Option<Ipv4Net> {
         match self {
             Self::Static(address) => Some(*address),
@@ -39,7 +35,6 @@ impl Address {
         }
     }
 
-    /// Whether a DHCP server leases the address.
     pub fn is_leased(&self) -> bool {
         matches!(self, Self::Dhcp { .. })
     }

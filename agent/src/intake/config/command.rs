@@ -26,12 +26,8 @@ pub enum Output {
 }
 
 /// Validates an OVF environment against an image. `environment` is a file with the XML document, an ISO 9660 image with
-/// it, or `-` for `stdin`. `image` is an image's `image.json`.
-///
-/// Writes the result to `stdout`, without secrets. True if the environment is valid: the exit status is 0 or 1.
-///
-/// # Errors
-/// A file cannot be read, or the result cannot be written.
+/// it, or `-` for `stdin`. `image` is an image's `image.json`. Writes the result to `stdout`, without secrets. True if
+/// the environment is valid: the exit status is 0 or 1.
 pub fn validate_command(
     environment: &Path,
     image: &Path,

@@ -38,16 +38,13 @@ pub use worker::{ClusterNetwork, JoinedCluster, LearnedCluster, Registration, Wo
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "saved::Saved", into = "saved::Saved")]
 pub enum Config {
-    /// A node with a control plane.
     ControlPlane(ControlPlane),
-    /// A node that runs workloads only.
     Worker(Worker),
 }
 
 /// The configuration of a node with a control plane. Code that only runs on such nodes takes it in place of [`Config`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlPlane {
-    /// A role with a control plane.
     pub role: Role,
     /// The cluster, the same on each of its control-plane nodes.
     pub cluster: Cluster,
@@ -98,7 +95,6 @@ pub struct Node {
     pub name: String,
     /// The network interfaces. The first is the primary one.
     pub interfaces: Vec<Interface>,
-    /// Static routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
     /// Resolvers of the form, in order. May be empty.
@@ -115,7 +111,6 @@ pub struct Node {
     /// earlier images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_networks: Vec<Ipv4Net>,
-    /// Proxy for downloads of the node itself.
     pub proxy: Option<Proxy>,
     /// Additional CAs to trust, in PEM, one certificate each.
     pub extra_ca_certificates: Vec<String>,
@@ -128,15 +123,12 @@ pub struct Node {
 pub struct Interface {
     /// MAC address from the OVF environment, lower-case with colons.
     pub mac: Option<String>,
-    /// The network's name from the OVF environment.
     pub network: Option<String>,
     /// Address and prefix length. A control-plane node's is static.
     pub address: Address,
-    /// Default gateway.
     pub gateway: Option<Ipv4Addr>,
 }
 
-/// HTTP proxy settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proxy {
     /// For http:// addresses.
@@ -172,7 +164,6 @@ impl Config {
         }
     }
 
-    /// The name of this node's cluster.
     pub fn cluster_name(&self) -> &str {
         match self {
             Self::ControlPlane(config) => &config.cluster.name,
@@ -188,7 +179,6 @@ impl Config {
         }
     }
 
-    /// The control-plane nodes in this node's configuration.
     pub fn control_nodes(&self) -> &[ControlNode] {
         match self {
             Self::ControlPlane(config) => &config.cluster.control_nodes,
@@ -228,10 +218,6 @@ impl Config {
         }
     }
 
-    /// The configuration of a node with a control plane.
-    ///
-    /// # Errors
-    /// The node has no control plane.
     pub fn control_plane(&self) -> Result<&ControlPlane, NotAControlNode> {
         match self {
             Self::ControlPlane(config) => Ok(config),
@@ -239,10 +225,6 @@ impl Config {
         }
     }
 
-    /// The configuration of a worker.
-    ///
-    /// # Errors
-    /// The node is no worker.
     pub fn worker(&self) -> Result<&Worker, NotAWorker> {
         match self {
             Self::ControlPlane(_) => Err(NotAWorker),
@@ -267,10 +249,6 @@ impl Config {
         self.control_nodes().iter().filter(|node| node.name != self.node().name)
     }
 
-    /// Whether an image supports this node's role.
-    ///
-    /// # Errors
-    /// A finding with the image's roles.
     pub fn fits(&self, image: &ImageFacts) -> Result<(), Finding> {
         if image.roles.contains(self.role()) {
             return Ok(());
@@ -289,10 +267,7 @@ impl Config {
         ))
     }
 
-    /// Whether another configuration has this one's role. The role is fixed once it is on a data disk.
-    ///
-    /// # Errors
-    /// A finding with the requested role.
+    /// The role is fixed once it is on a data disk.
     pub fn has_role_of(&self, asked: &Self) -> Result<(), Finding> {
         if asked.role() == self.role() {
             return Ok(());
@@ -331,10 +306,6 @@ impl ControlPlane {
         usual * self.timeout_factor
     }
 
-    /// This node's entry in the list of control-plane nodes.
-    ///
-    /// # Errors
-    /// The list does not contain it.
     pub fn control_node(&self) -> Result<&ControlNode, NotAControlNode> {
         self.cluster.control_nodes.iter().find(|node| node.name == self.node.name).ok_or(NotAControlNode)
     }
@@ -386,7 +357,6 @@ impl Cluster {
         ClusterNetwork { pod_cidr, service_cidr, vxlan_port }
     }
 
-    /// The address of cluster DNS.
     pub fn dns_address(&self) -> Ipv4Addr {
         self.network().dns_address()
     }

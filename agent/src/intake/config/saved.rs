@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cluster, Config, ControlPlane, JoinedCluster, Node, Registration, Worker};
 
-/// A saved configuration.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Saved {
     /// The role is missing in configurations of earlier images.
@@ -51,7 +50,6 @@ fn before_roles() -> Role {
     Role::ControlPlane
 }
 
-/// A field that the role requires is missing.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is missing")]
 pub(super) struct Missing(&'static str);

@@ -28,10 +28,7 @@ pub struct Intake {
 }
 
 /// Validates an environment for a VM of this image. Certificates are checked against `now` with warnings only, because
-/// the clock may be wrong.
-///
-/// # Errors
-/// All findings, if one of them is an error.
+/// the clock may be wrong. If one finding is an error, all of them are returned.
 pub fn validate(document: &Document, image: &ImageFacts, now: SystemTime) -> Result<Intake, Findings> {
     let (config, secret, warnings) = judge(document, image, now, SecretNeed::Needed)?;
     match secret {
@@ -70,7 +67,6 @@ fn judge(
     }
 }
 
-/// The configuration from valid values.
 fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Config, Option<Secret>)> {
     let add_ons = AddOns::of(&draft);
     // The first adapter is the cluster's, the second the data network's.

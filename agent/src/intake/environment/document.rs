@@ -54,11 +54,7 @@ impl fmt::Debug for Document {
 }
 
 impl Document {
-    /// Parses a document.
-    ///
-    /// # Errors
-    /// One finding: it is not UTF-8, too large, truncated or not well-formed, has a document type, is of another kind,
-    /// or has no property. Messages contain positions but no text, because the text contains secrets.
+    /// Errors have positions but no text, because the text contains secrets.
     pub fn parse(bytes: &[u8]) -> Result<Self, Finding> {
         let text = text(bytes)?;
         let tree = tree(text)?;
@@ -127,10 +123,7 @@ impl Document {
     }
 
     /// The value of a property. Keys have the form `[class.]key[.instance]`, and the plain key takes precedence. An
-    /// empty value is `None`.
-    ///
-    /// # Errors
-    /// A finding, if two different values are given.
+    /// empty value is `None`. Two different values are an error.
     pub fn value(&self, property: &Property) -> Result<Option<&str>, Finding> {
         let plain = self.properties.iter().filter(|(key, _)| key == property.key);
         let mut candidates: Vec<_> = plain.filter(|(_, value)| !value.is_empty()).collect();
@@ -217,9 +210,6 @@ fn is_marked(tree: &roxmltree::Document<'_>) -> bool {
 
 /// The same document with empty secrets, this VM's and its neighbours', and a comment about that. `None` if it has no
 /// secret.
-///
-/// # Errors
-/// As [`Document::parse`], for documents that are not XML.
 pub fn scrubbed(bytes: &[u8]) -> Result<Option<String>, Finding> {
     let text = text(bytes)?;
     let tree = tree(text)?;
@@ -339,7 +329,6 @@ mod tests {
         Document::parse(bytes).unwrap_err().code
     }
 
-    /// A document with these properties.
     fn document(properties: &[(&str, &str)]) -> Document {
         let rows: String =
             properties.iter().map(|(key, value)| format!(r#"<Property e:key="{key}" e:value="{value}"/>"#)).collect();

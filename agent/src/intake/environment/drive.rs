@@ -16,9 +16,6 @@ const UNKNOWN_SIZE: u64 = 0x1f_ffff * 512;
 
 /// Opens a drive or an image, and drops it from the page cache. An open tray stays open: without `O_NONBLOCK` Linux
 /// closes it (`cdrom.autoclose`).
-///
-/// # Errors
-/// As open(2).
 pub(super) fn open(drive: &Path) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(drive)?;
     forget_cached(&file, 0, 0);

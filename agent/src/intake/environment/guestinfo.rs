@@ -11,7 +11,6 @@ pub const OVF_ENVIRONMENT: &str = "guestinfo.ovfEnv";
 /// The replacement for an environment whose secrets cannot be removed alone: values cannot be deleted or made empty.
 const REMOVED: &str = "<!-- The OVF environment was read and removed. -->";
 
-/// Why a variable could not be read or set.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The message failed.
@@ -24,7 +23,6 @@ pub enum Error {
         key: String,
         reason: String,
     },
-    /// An empty value cannot be set.
     #[error("{0} cannot be set to an empty value")]
     Empty(String),
 }
@@ -45,22 +43,17 @@ impl GuestInfo<Hardware> {
 pub enum Scrubbed {
     /// There was no secret.
     Nothing,
-    /// The secrets were removed.
     Secrets,
     /// The whole document was removed, because its secrets could not be found.
     Everything,
 }
 
 impl<P: Port> GuestInfo<P> {
-    /// The variables behind a port.
     pub fn new(port: P) -> Self {
         Self { port }
     }
 
-    /// The value of a variable. `None` if it is missing, empty, or the text `NULL`, which some tools leave behind.
-    ///
-    /// # Errors
-    /// The message failed, or the hypervisor refused.
+    /// `None` if the variable is missing, empty, or the text `NULL`, which some tools leave behind.
     pub fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, Error> {
         let reply = backdoor::call(&mut self.port, format!("info-get {key}").as_bytes())?;
         match status(&reply) {
@@ -73,11 +66,7 @@ impl<P: Port> GuestInfo<P> {
         }
     }
 
-    /// Sets a variable.
-    ///
-    /// # Errors
-    /// The value is empty, the message failed, or the hypervisor refused (administrators can forbid it with
-    /// `isolation.tools.setInfo.disable`).
+    /// Administrators can forbid this with `isolation.tools.setInfo.disable`.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
         if value.is_empty() {
             return Err(Error::Empty(key.to_owned()));
@@ -94,10 +83,7 @@ impl<P: Port> GuestInfo<P> {
         Ok(self.get(OVF_ENVIRONMENT)?.filter(|value| value != REMOVED.as_bytes()))
     }
 
-    /// Removes the whole OVF environment. True if there was one.
-    ///
-    /// # Errors
-    /// As [`Self::get`] and [`Self::set`]. The environment still exists then.
+    /// Removes the whole OVF environment. True if there was one. After an error it still exists.
     pub fn remove(&mut self) -> Result<bool, Error> {
         let there = self.environment()?.is_some();
         if there {
@@ -107,10 +93,8 @@ impl<P: Port> GuestInfo<P> {
     }
 
     /// Removes the secrets from the OVF environment. If it cannot be parsed, or is too long to be set again, removes
-    /// all of it. This is done at every boot, because vCenter restores the secrets at each power-on.
-    ///
-    /// # Errors
-    /// As [`Self::get`] and [`Self::set`]. The secrets still exist then.
+    /// all of it. This is done at every boot, because vCenter restores the secrets at each power-on. After an error the
+    /// secrets still exist.
     pub fn scrub(&mut self) -> Result<Scrubbed, Error> {
         let Some(value) = self.environment()? else { return Ok(Scrubbed::Nothing) };
         let room = backdoor::LONGEST_REQUEST - "info-set  ".len() - OVF_ENVIRONMENT.len();

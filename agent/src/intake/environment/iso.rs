@@ -18,10 +18,8 @@ const MOST_CONTINUATIONS: usize = 32;
 /// … and of all entries together, because a drive is slow for each.
 const MOST_AREAS: usize = 4096;
 
-/// Why a file could not be read from an image.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The image has no ISO 9660 volume at the required place.
     #[error("it holds no ISO 9660 file system")]
     NotIso,
     /// The file is larger than the caller's limit.
@@ -29,21 +27,15 @@ pub enum Error {
     TooLarge {
         /// Size in bytes.
         size: u64,
-        /// The caller's limit.
         limit: usize,
     },
-    /// The image is inconsistent.
     #[error("its ISO 9660 file system is damaged: {0}")]
     Damaged(&'static str),
-    /// Reading failed, or the image ends too early.
     #[error("reading it: {0}")]
     Io(#[from] io::Error),
 }
 
 /// Reads the file `name` from the root directory, ignoring case. `None` if it does not exist.
-///
-/// # Errors
-/// [`Error`]. Nothing is changed.
 pub fn read_file(image: &mut (impl Read + Seek), name: &str, limit: usize) -> Result<Option<Vec<u8>>, Error> {
     let mut areas = MOST_AREAS;
     for volume in volumes(image)? {

@@ -20,7 +20,6 @@ use crate::host::vmware::backdoor::Port;
 /// The file on the CD-ROM (DSP0243 1.1.0, section 11.2, the ISO transport).
 pub const FILE_NAME: &str = "ovf-env.xml";
 
-/// The source of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The guestinfo variable of the VM.
@@ -43,7 +42,6 @@ pub enum Outcome {
     Found {
         document: Document,
         origin: Origin,
-        /// Warnings about other sources.
         warnings: Findings,
     },
     /// There is no environment yet. Waiting may help.
@@ -51,15 +49,11 @@ pub enum Outcome {
         /// The sources that were checked, in words.
         looked: Vec<String>,
     },
-    /// The environment cannot be used.
     Refused(Findings),
 }
 
 impl Outcome {
     /// The document, or the findings. A missing one gives a finding too.
-    ///
-    /// # Errors
-    /// The reason why there is no usable document.
     pub fn document(self) -> Result<(Document, Origin, Findings), Findings> {
         match self {
             Self::Found { document, origin, warnings } => Ok((document, origin, warnings)),
@@ -69,7 +63,6 @@ impl Outcome {
     }
 }
 
-/// The finding for a missing environment.
 pub fn absent(looked: &[String]) -> Finding {
     let looked =
         if looked.is_empty() { "there is neither guestinfo nor a CD-ROM drive".to_owned() } else { looked.join("; ") };
@@ -94,15 +87,11 @@ pub fn read(guestinfo: Option<&mut GuestInfo<impl Port>>, media: &[PathBuf]) -> 
     choose(places)
 }
 
-/// Reads all sources of this node.
 pub fn from_platform(platform: &Platform) -> Outcome {
     read(GuestInfo::of_this_machine().as_mut(), &platform.environment_media().unwrap_or_default())
 }
 
 /// Parses a document from the content of a file: the XML document, or an ISO 9660 image with it.
-///
-/// # Errors
-/// The findings about the content.
 pub fn from_content(content: &[u8], name: &str) -> Result<Document, Findings> {
     match iso::read_file(&mut Cursor::new(content), FILE_NAME, document::LARGEST) {
         Err(iso::Error::NotIso) => Ok(Document::parse(content)?),
@@ -225,9 +214,6 @@ fn choose(places: Vec<Place>) -> Outcome {
 
 /// Reads a stream up to a limit above the largest useful document or CD-ROM image. Longer content is refused as too
 /// large later.
-///
-/// # Errors
-/// Any error of the stream.
 pub fn read_limited(stream: &mut dyn Read) -> std::io::Result<Vec<u8>> {
     const LARGEST_IMAGE: u64 = 64 << 20;
     let mut content = Vec::new();

@@ -17,7 +17,6 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A finding, if the clock is implausible.
     pub fn implausible(&self) -> Option<Finding> {
         let seen = if self.now < self.image {
             format!("the clock says {}, but this image was made {}", show(self.now), show(self.image))

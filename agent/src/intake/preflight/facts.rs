@@ -10,7 +10,6 @@ use super::Clock;
 use crate::host::files;
 use crate::host::platform::Platform;
 
-/// The facts before any change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub processors: Option<usize>,
@@ -40,7 +39,6 @@ impl Facts {
 }
 
 impl Clock {
-    /// Reads the clock and the date of the image below `root` (`/` outside of tests).
     pub fn of(root: &Path) -> Self {
         // All files of an image have the date of the package lists that it was built from.
         let description = fs::metadata(files::below(root, contract::image::PATH));

@@ -14,7 +14,6 @@ use crate::status;
 /// Longer than pods take to start on a slow node, and than a new leader takes to follow one that died.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// Reads the Lease and judges it.
 pub(super) fn look(api: &Api) -> anyhow::Result<Findings> {
     let of = |version: &str, kind: &str| {
         let metadata = json!({"namespace": "kaas-system", "name": "kaas-controller"});

@@ -32,9 +32,6 @@ pub(super) struct Part {
 
 impl Part {
     /// All that the cluster should have.
-    ///
-    /// # Errors
-    /// The certificate of the cluster's CA, which workers get, or a file of the image with objects cannot be read.
     pub(super) fn all(context: &SwapContext, wanted: &[AddOn]) -> anyhow::Result<Vec<Self>> {
         let mut all =
             wanted.iter().map(|add_on| Self::of(&context.root, add_on)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -62,7 +59,6 @@ impl Part {
         Ok(Self { name, mark: Some(mark), kinds, objects, beside })
     }
 
-    /// The names of the missing objects.
     pub(super) fn absent(&self, find: Find<'_>) -> anyhow::Result<Vec<String>> {
         let mut absent = Vec::new();
         for object in self.objects.iter().chain(&self.beside) {
@@ -89,10 +85,7 @@ impl Part {
         self.mark.is_some()
     }
 
-    /// Applies it.
-    ///
-    /// # Errors
-    /// kubectl's own. Applying again completes it.
+    /// After an error applying again completes it.
     pub(super) fn apply(&self, runner: &dyn Runner, address: Ipv4Addr) -> anyhow::Result<()> {
         if let Some(kinds) = &self.kinds {
             api::apply_kinds(runner, address, kinds).with_context(|| format!("applying the kinds of {}", self.name))?;

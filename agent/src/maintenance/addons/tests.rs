@@ -47,7 +47,6 @@ impl Cluster {
         AddOnReconciler { context, runner: self, find: &find, may: &may, now }.take(&wanted)?
     }
 
-    /// The commands since this was last asked.
     fn commands(&self) -> Vec<String> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }

@@ -14,7 +14,6 @@ const LATE: Duration = Duration::from_secs(15);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Serves,
-    /// It did not answer in time.
     Late,
     /// It answers no, cannot be reached, or has no etcd.
     Refuses,
@@ -30,7 +29,6 @@ pub(super) struct ApiHealth {
     doubt: Option<Doubt>,
 }
 
-/// Failed looks in a row.
 #[derive(Debug)]
 struct Doubt {
     since: Instant,
@@ -51,7 +49,6 @@ impl ApiHealth {
         (self.serves || !alone).then_some(self.serves)
     }
 
-    /// Whether the last look failed.
     pub(super) fn doubts(&self) -> bool {
         self.doubt.is_some()
     }

@@ -23,7 +23,6 @@ pub(super) struct Caller {
     pub right: Option<AccessLevel>,
     /// The TLS session. `None` if a proof cannot be bound to it.
     pub session: Option<Session>,
-    /// The caller's address. `None` if it is unknown.
     pub from: Option<SocketAddr>,
 }
 
@@ -40,7 +39,6 @@ pub(crate) enum AccessLevel {
     Revoked,
     /// Shows no certificate, or one without rights.
     Anyone,
-    /// May read status and metrics.
     Monitoring,
     /// May read the cluster's secrets and change the node.
     Administrator,

@@ -15,23 +15,19 @@ pub(crate) type Answer = Response<Content>;
 /// How much of a file is held in memory, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// The body of an answer.
 pub(crate) enum Content {
     /// The rest of a text.
     Text(Option<Bytes>),
     /// The rest of a file.
     File {
-        /// The file, at the current position.
         file: tokio::fs::File,
         /// How many bytes are left. If the file has become shorter, the connection is closed, so that clients do not take a
         /// part for the whole.
         left: u64,
-        /// The buffer of a piece.
         piece: Box<[u8]>,
     },
 }
 
-/// A text with its media type.
 pub(crate) fn text(status: StatusCode, media: &'static str, text: impl Into<Bytes>) -> Answer {
     answer(status, media, Content::Text(Some(text.into())))
 }

@@ -1,6 +1,6 @@
-//! Slots for connections. A caller who has proved to be an administrator or monitoring keeps its slot. Of all others, the one
-//! that has waited longest gives way to a new caller. So idle or silent callers cannot block others. The cluster's own nodes,
-//! by their addresses, have slots that no other address can take.
+//! Slots for connections. A caller who has proved to be an administrator or monitoring keeps its slot. Of all others,
+//! the one that has waited longest gives way to a new caller. Therefore idle or silent callers cannot block others. The
+//! cluster's own nodes, by their addresses, have slots that no other address can take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,6 @@ pub(super) const CONNECTIONS: usize = 64;
 /// … and how many from one address, in the cluster or not.
 pub(super) const PER_ADDRESS: usize = 16;
 
-/// The connections of one endpoint.
 #[derive(Default)]
 pub(super) struct ConnectionSlots(Mutex<Occupancy>);
 
@@ -109,7 +108,6 @@ impl ConnectionSlot {
         }
     }
 
-    /// Waits until the slot is needed for another caller.
     pub(super) async fn is_taken_away(&self) {
         self.end.notified().await;
     }

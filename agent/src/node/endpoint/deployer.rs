@@ -52,7 +52,6 @@ fn key_of(config: &ControlPlane) -> Option<PublicKey> {
     config.deployer_public_key.as_ref().and_then(|key| key.parse().ok())
 }
 
-/// A deployer that has proved its key.
 struct ProvenDeployer {
     key: PublicKey,
     config: ControlPlane,

@@ -21,7 +21,6 @@ impl<S> IdleLimit<S> {
         Self { stream, limit, deadline: Box::pin(sleep(limit)) }
     }
 
-    /// Returns the result of reading or writing, or an error if the limit has passed.
     fn judge<T>(&mut self, context: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match poll {
             Poll::Ready(done) => {

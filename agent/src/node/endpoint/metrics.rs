@@ -13,13 +13,10 @@ use crate::host::disk::is_mounted;
 use crate::host::files;
 use crate::status::{Phase, Status, Times};
 
-/// The media type of the format.
 pub(super) const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Labels: names and values.
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// All metrics of the system below `root`.
 pub(super) fn metrics(root: &Path, status: &Status) -> String {
     let mut text = Text::default();
     node(&mut text, status);

@@ -61,13 +61,9 @@ use connection_slots::ConnectionSlots;
 pub const CERTIFICATE: &str = "/etc/kubernetes/pki/kaas-endpoint";
 
 pub(crate) struct EndpointContext {
-    /// The system's root, `/` outside of tests.
     pub root: PathBuf,
-    /// The status as it is now.
     pub reporter: Reporter,
-    /// Takes snapshots of the store.
     pub snapshots: snapshot::SnapshotTaker,
-    /// Receives the requests for swaps.
     pub swaps: SwapManager,
 }
 
@@ -92,7 +88,6 @@ struct Open {
 }
 
 impl Endpoint {
-    /// An endpoint of the system below `root`, closed.
     pub fn new(root: &Path, reporter: Reporter) -> Self {
         Self::with_limits(root, reporter, server::Limits::USUAL)
     }
@@ -107,16 +102,12 @@ impl Endpoint {
         Self { shared: Arc::new(Shared { context, limits, seats: Arc::default(), open: Mutex::new(None) }) }
     }
 
-    /// Receives the requests for swaps.
     pub fn swaps(&self) -> &SwapManager {
         &self.shared.context.swaps
     }
 
-    /// Renews the server's certificate if necessary and opens the port. If the port is open, uses the renewed certificate.
-    /// Returns whether anything changed.
-    ///
-    /// # Errors
-    /// The CAs do not exist yet, or the port cannot be opened.
+    /// Renews the server's certificate if necessary and opens the port. If the port is open, uses the renewed
+    /// certificate. Returns whether anything changed.
     pub fn open(&self, config: &ControlPlane, now: SystemTime) -> anyhow::Result<bool> {
         let nodes = config.cluster.control_nodes.iter().map(|node| IpAddr::V4(node.address));
         self.shared.seats.keep_for(nodes.chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]).collect());

@@ -19,7 +19,6 @@ const LONGEST: usize = 16 << 10;
 /// … and how long it may take.
 const READING: Duration = Duration::from_secs(10);
 
-/// A method and a path of requests.
 struct Route {
     method: Method,
     /// Ends in `/` if one more name follows.
@@ -29,7 +28,6 @@ struct Route {
     make: Make,
 }
 
-/// How an answer is made.
 #[derive(Clone, Copy)]
 enum Make {
     /// At once: all connections share one thread.
@@ -85,7 +83,6 @@ impl Route {
     }
 }
 
-/// Answers a request, or says why it cannot.
 pub(super) async fn answer(context: Arc<EndpointContext>, request: Request<Incoming>, caller: Caller) -> Answer {
     let path = request.uri().path().to_owned();
     let route = match find(request.method(), &path, caller.right) {
@@ -141,7 +138,6 @@ fn find(method: &Method, path: &str, right: Option<AccessLevel>) -> Result<&'sta
     Ok(route)
 }
 
-/// Reads a body that is not too long.
 async fn read(mut body: Incoming) -> Result<Vec<u8>, Box<Answer>> {
     let mut all = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {

@@ -42,17 +42,14 @@ const BLOCKING: usize = 4;
 /// The pause after a connection could not be accepted, because too many files are open.
 const EXHAUSTED: Duration = Duration::from_secs(1);
 
-/// Time limits for clients.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// How long the TLS handshake may take, and then the header.
     pub beginning: Duration,
-    /// How long a connection may be idle.
     pub still: Duration,
 }
 
 impl Limits {
-    /// The limits outside of tests.
     pub(super) const USUAL: Self = Self { beginning: Duration::from_secs(10), still: Duration::from_secs(30) };
 }
 
@@ -182,7 +179,6 @@ fn is_revoked(root: &Path, certificate: &[u8]) -> bool {
     })
 }
 
-/// One request from a caller, and one answer.
 pub(super) async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     context: &Arc<EndpointContext>,

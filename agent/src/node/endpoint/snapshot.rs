@@ -25,10 +25,8 @@ use crate::host::files;
 /// How long a snapshot counts as fresh. A client that asked for it comes within seconds.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// The field with the checksum.
 const DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
-/// Takes snapshots, one at a time.
 #[derive(Default)]
 pub(crate) struct SnapshotTaker(Mutex<Latest>);
 

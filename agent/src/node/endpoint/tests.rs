@@ -126,7 +126,6 @@ impl Stage {
         Ok(String::from_utf8(answer).unwrap())
     }
 
-    /// Status code and body.
     pub(super) fn get(&self, client: Option<&CertificateWithKey>, path: &str) -> (u16, String) {
         let answer = self.send(client, &format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n")).unwrap();
         let (header, body) = answer.split_once("\r\n\r\n").expect(&answer);

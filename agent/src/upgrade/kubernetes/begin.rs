@@ -1,5 +1,3 @@
-//! Takes requests for an upgrade of Kubernetes.
-
 use contract::codes;
 use contract::kubernetes_upgrade::Request;
 use contract::swap::Rejection;
@@ -12,11 +10,8 @@ use crate::host::command::Runner;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::manager::SwapManager;
 
-/// Begins an upgrade, or returns that it is under way. False if nothing is to be done: the node runs the minor version, or the
-/// request was only a check.
-///
-/// # Errors
-/// The reason of the refusal. Nothing was changed.
+/// Begins an upgrade, or returns that it is under way. False if nothing is to be done: the node runs the minor version,
+/// or the request was only a check. After a refusal nothing was changed.
 pub fn begin(manager: &SwapManager, request: &Request, runner: &dyn Runner) -> Result<bool, Rejection> {
     let context = manager.context().ok_or_else(|| {
         let reason = "this node has not come far enough since power-on: ask again in a moment";

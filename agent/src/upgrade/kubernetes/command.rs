@@ -30,10 +30,7 @@ pub struct Options {
     check: bool,
 }
 
-/// Upgrades this node, or reports why not.
-///
-/// # Errors
-/// The upgrade was refused or given up. The node stays at its version then.
+/// Upgrades this node, or reports why not. After an error the node stays at its version.
 pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let agent = Agent::of(root)?;
     let runs = minor(&agent.node()?.kubernetes.version)?;

@@ -98,11 +98,8 @@ fn arrived(context: &SwapContext, api: &Api, version: &str, runner: &dyn Runner)
     Ok(if kubelet == wanted { Ok(()) } else { Err(format!("the kubelet is still {kubelet}")) })
 }
 
-/// Ends an upgrade once the node runs the new `version`: records it in the cluster, enables the virtual IP and uncordons the
-/// node. The inner error says what it waits for.
-///
-/// # Errors
-/// A step failed. Calling it again continues.
+/// Ends an upgrade once the node runs the new `version`: records it in the cluster, enables the virtual IP and
+/// uncordons the node. The inner error says what it waits for. After an error calling it again continues.
 pub fn finish(
     manager: &SwapManager,
     api: &Api,

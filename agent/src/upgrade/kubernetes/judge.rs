@@ -9,11 +9,8 @@ const OLDEST_ETCD: [u64; 3] = [3, 5, 24];
 
 #[derive(Clone, Debug)]
 pub(super) struct UpgradePreconditions {
-    /// The minor version that the node runs.
     pub(super) from: String,
-    /// The requested minor version.
     pub(super) to: String,
-    /// The minor versions in the image.
     pub(super) available: Vec<String>,
     /// Whether the node is ready and its boot is marked healthy.
     pub(super) ready: bool,

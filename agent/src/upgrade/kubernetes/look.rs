@@ -83,10 +83,8 @@ fn removed(context: &SwapContext, to: &str, runner: &dyn Runner) -> anyhow::Resu
     Ok(all)
 }
 
-/// Runs the preflight of the new minor version's kubeadm: versions and their skew, the cluster's health, its configuration.
-///
-/// # Errors
-/// kubeadm's reasons.
+/// Runs the preflight of the new minor version's kubeadm: versions and their skew, the cluster's health, its
+/// configuration.
 pub(super) fn preflight(
     context: &SwapContext,
     minor: &str,

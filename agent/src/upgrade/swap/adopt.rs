@@ -1,5 +1,6 @@
-//! Takes the data disk for this VM. Holder and generation in the identity change only here, once per boot. It runs right before
-//! etcd starts, after the peers were asked about the disk. So a disk that is refused stays as it was found.
+//! Takes the data disk for this VM. Holder and generation in the identity change only here, once per boot. It runs
+//! right before etcd starts, after the peers were asked about the disk. Therefore a disk that is refused stays as it
+//! was found.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -17,10 +18,8 @@ use crate::host::files;
 /// boot. Such a change must not be taken for the former holder's.
 const TAKEN: &str = "/run/kaas/disk-taken";
 
-/// Takes `disk` for this VM, which must be allowed to, unless this boot has done so before. Returns the current identity.
-///
-/// # Errors
-/// The disk cannot be read or written. It is as before, or taken; calling it again completes it.
+/// Takes `disk` for this VM, which must be allowed to, unless this boot has done so before. Returns the current
+/// identity. After an error the disk is as before, or taken; calling it again completes it.
 pub fn take(root: &Path, disk: &Path, claimant: &Claimant) -> anyhow::Result<Identity> {
     let slots = Slots::read(disk).with_context(|| format!("reading {}", disk.display()))?;
     let found = slots.newest().context("the data disk has lost its identity")?;
@@ -38,7 +37,6 @@ pub fn take(root: &Path, disk: &Path, claimant: &Claimant) -> anyhow::Result<Ide
     Ok(taken)
 }
 
-/// Whether this boot has taken the disk.
 pub(super) fn is_taken(root: &Path, disk: Uuid) -> bool {
     std::fs::read_to_string(files::below(root, TAKEN)).is_ok_and(|text| text == disk.to_string())
 }

@@ -8,7 +8,6 @@ use contract::node::HealthySince;
 
 use crate::host::files;
 
-/// The systemd unit that marks the boot.
 pub const UNIT: &str = "kaas-mark-good.service";
 
 /// The mark, which lasts as long as this boot.
@@ -20,9 +19,6 @@ pub fn read(root: &Path) -> Option<HealthySince> {
 }
 
 /// Removes the mark of this boot. It must be earned again once [`UNIT`] is started again.
-///
-/// # Errors
-/// The file system's.
 pub fn forget(root: &Path) -> io::Result<()> {
     files::remove(&files::below(root, HEALTHY_FILE)).map(drop)
 }

@@ -57,10 +57,7 @@ pub struct Options {
     output: Output,
 }
 
-/// Prepares a swap and waits until the VM may be shut down, or cancels it.
-///
-/// # Errors
-/// The swap was refused or has failed. The node is as before then.
+/// Prepares a swap and waits until the VM may be shut down, or cancels it. After an error the node is as before.
 pub fn prepare(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::Result<()> {
     let agent = Agent::of(root)?;
     if options.cancel {
@@ -120,10 +117,6 @@ fn cancel(agent: &Agent, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Commits the swap of this node.
-///
-/// # Errors
-/// The reason of the refusal.
 pub fn commit(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     let agent = Agent::of(root)?;
     let swap = agent.node()?.swap.filter(|swap| swap.stage == Stage::Taken);
@@ -139,16 +132,12 @@ pub fn commit(root: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The running agent of this node.
 pub(crate) struct Agent {
     client: Client,
 }
 
 impl Agent {
     /// A client with an administrator's certificate.
-    ///
-    /// # Errors
-    /// The node is not configured, or its CA cannot be read.
     pub(crate) fn of(root: &Path) -> anyhow::Result<Self> {
         let config = Records::new(root).config()?.context("this node has no configuration yet")?;
         // Root on this node can read the CA's key anyway. The certificate for this one command is not stored.
@@ -161,16 +150,12 @@ impl Agent {
         Ok(Self { client })
     }
 
-    /// The node's facts.
     pub(crate) fn node(&self) -> anyhow::Result<Node> {
         let answer = self.client.get("/v1/node")?;
         serde_json::from_slice(&expect(answer, &[200])?).context("understanding the agent's answer")
     }
 
-    /// Sends a request. An accepted one may still be under way.
-    ///
-    /// # Errors
-    /// The [`Rejection`], or the agent does not answer.
+    /// An accepted request may still be under way.
     pub(crate) fn ask(&self, path: &str, request: &impl Serialize) -> anyhow::Result<()> {
         expect(self.client.post(path, &serde_json::to_value(request)?)?, &[200, 202]).map(drop)
     }

@@ -1,5 +1,3 @@
-//! The node that is swapped, and its writes to disk and cluster.
-
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -20,29 +18,23 @@ use crate::status::Reporter;
 /// How long this node's member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 
-/// The node that is swapped.
 #[derive(Clone)]
 pub struct SwapContext {
     pub config: ControlPlane,
-    /// The system's root, `/` outside of tests.
     pub root: PathBuf,
-    /// The directory of keys.
     pub pki: PathBuf,
     pub image: ImageFacts,
-    /// The device of the data disk.
     pub disk: PathBuf,
-    /// This VM with its image.
     pub own: VmImage,
-    /// Reports the status.
     pub reporter: Reporter,
-    /// Announces the node to the cluster.
     pub announcer: node_record::Announcer,
     /// Serializes changes of this node's announcement.
     pub announcement_lock: AnnouncementLock,
 }
 
-/// A lock for changes of the announcement of a node that leaves its work. A caller holds it from reading the state until the
-/// cluster has the announcement. So maintenance cannot undo a swap that has just begun. Clones share the lock.
+/// A lock for changes of the announcement of a node that leaves its work. A caller holds it from reading the state
+/// until the cluster has the announcement. Therefore maintenance cannot undo a swap that has just begun. Clones share
+/// the lock.
 #[derive(Clone, Default)]
 pub struct AnnouncementLock(Arc<Mutex<()>>);
 
@@ -58,26 +50,20 @@ impl AnnouncementLock {
 }
 
 impl SwapContext {
-    /// The newest identity on the data disk.
-    ///
-    /// # Errors
-    /// The disk has no identity.
+    /// The newest identity on the data disk. An error if it has none.
     pub fn identity(&self) -> anyhow::Result<Identity> {
         let slots = Slots::read(&self.disk).with_context(|| format!("reading {}", self.disk.display()))?;
         slots.newest().cloned().context("the data disk has lost its identity")
     }
 
-    /// Writes another swap into the identity.
     pub fn set_swap(&self, swap: Option<Swap>) -> anyhow::Result<()> {
         self.write(&Identity { swap, ..self.identity()? })
     }
 
-    /// Writes another identity.
     pub fn write(&self, identity: &Identity) -> anyhow::Result<()> {
         slots::write(&self.disk, identity).with_context(|| format!("writing to {}", self.disk.display()))
     }
 
-    /// This node's etcd member.
     pub fn etcd(&self) -> anyhow::Result<EtcdClient> {
         EtcdClient::new(&self.announcer.node, &self.pki, self.announcer.timeout)
     }
@@ -88,29 +74,21 @@ impl SwapContext {
         (self.image.publisher.as_ref() == Some(&named) && identity.publisher.as_ref() != Some(&named)).then_some(named)
     }
 
-    /// The records on the data disk.
     pub fn records(&self) -> Records {
         Records::new(&self.root)
     }
 
     /// Announces the swap or upgrade under way, as it is once the lock is held.
-    ///
-    /// # Errors
-    /// The disk cannot be written, or etcd refuses the write.
     pub fn announce(&self, under_way: impl FnOnce() -> Option<Uuid>) -> anyhow::Result<()> {
         let _turn = self.announcement_lock.take();
         self.announcer.announce(under_way())
     }
 
-    /// The upgrade of Kubernetes that is under way.
     pub fn upgrade(&self) -> Option<UpgradeRecord> {
         self.records().entry::<UpgradeRecord>().ok().flatten().filter(UpgradeRecord::is_under_way)
     }
 
     /// The other nodes that are being swapped, or upgraded to another Kubernetes.
-    ///
-    /// # Errors
-    /// This node's member does not answer, or a record cannot be parsed.
     pub fn others_under_way(&self) -> anyhow::Result<Vec<String>> {
         let etcd = EtcdClient::new(&self.announcer.node, &self.pki, self.config.timeout(ASKING))?;
         node_record::others_under_way(&etcd, &self.config.node.name)

@@ -27,16 +27,13 @@ const ASKING: Duration = Duration::from_secs(5);
 const TURN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(250);
 
-/// A node that leaves its work.
 pub struct Evacuation<'l> {
     pub context: &'l SwapContext,
     /// The identifier of the swap or evacuation, recorded with the cordon.
     pub id: Uuid,
     /// How long a drain may take, in seconds.
     pub drain_seconds: u64,
-    /// Whether the purpose was cancelled.
     pub cancelled: &'l AtomicBool,
-    /// Runs kubectl.
     pub runner: &'l dyn Runner,
 }
 
@@ -61,9 +58,6 @@ impl Evacuation<'_> {
     }
 
     /// Gives the virtual IP to another node, until [`virtual_ip::enable`] or a restart of the VM.
-    ///
-    /// # Errors
-    /// This node still holds it after a while.
     pub fn yield_address(&self) -> anyhow::Result<bool> {
         let config = &self.context.config;
         let Some(address) = config.cluster.virtual_address else { return Ok(true) };
@@ -76,9 +70,6 @@ impl Evacuation<'_> {
     }
 
     /// Moves etcd's leadership to another member.
-    ///
-    /// # Errors
-    /// No other member can lead, or this one still leads after a while.
     pub fn move_leader(&self) -> anyhow::Result<bool> {
         let config = &self.context.config;
         let ask = |node| EtcdClient::new(node, &self.context.pki, config.timeout(ASKING));
@@ -140,10 +131,8 @@ impl Evacuation<'_> {
         Ok(losses)
     }
 
-    /// Evicts the pods. Pods that no controller recreates are deleted; [`Evacuation::losses`] names them before.
-    ///
-    /// # Errors
-    /// Pods remain at the end of the time. A [`Rejection`] names them, the reason, and whether a disruption budget blocks them.
+    /// Evicts the pods. Pods that no controller recreates are deleted; [`Evacuation::losses`] names them before. If
+    /// pods remain, a [`Rejection`] names them, the reason, and whether a disruption budget blocks them.
     pub fn drain(&self) -> anyhow::Result<bool> {
         let node = &self.context.config.node.name;
         let until = Instant::now() + Duration::from_secs(self.drain_seconds);
@@ -196,18 +185,12 @@ impl Evacuation<'_> {
     }
 }
 
-/// Uncordons the node if a swap has cordoned it. Returns whether one had.
-///
-/// # Errors
-/// The API refuses it. Maintenance tries again.
+/// Uncordons the node if a swap has cordoned it. Returns whether one had. After an error maintenance tries again.
 pub fn uncordon(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<bool> {
     uncordon_unless(context, runner, || false)
 }
 
 /// As [`uncordon`], unless the node `leaves` its work again. That is checked under the lock.
-///
-/// # Errors
-/// The API refuses it. Maintenance tries again.
 pub fn uncordon_unless(
     context: &SwapContext,
     runner: &dyn Runner,

@@ -17,7 +17,6 @@ use crate::host::at_once;
 /// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(3);
 
-/// The current state of the node, with its swap and evacuation.
 pub fn node(
     context: &SwapContext,
     swap: Option<SwapState>,

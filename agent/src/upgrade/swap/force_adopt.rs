@@ -56,10 +56,7 @@ pub struct ForceAdoptPreview {
     claimant: Claimant,
 }
 
-/// Looks for a disk to adopt. Changes nothing.
-///
-/// # Errors
-/// No disk is refused only for its holder or its image.
+/// Looks for a disk to adopt: one that is refused only for its holder or its image. Changes nothing.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<ForceAdoptPreview> {
     let claimant = Claimant::of(platform, &image::read(platform.root())?);
     let examination = disk::examine(platform, &claimant, platform.root(), runner).context("looking at the disks")?;
@@ -138,10 +135,7 @@ impl ForceAdoptPreview {
         self.claimant.against(&self.identity).into_iter().filter_map(unusual).collect()
     }
 
-    /// Checks the text typed on the console. The disk may be another one than shown before.
-    ///
-    /// # Errors
-    /// The reason why nothing will be done, for the operator.
+    /// The disk may be another one than shown before. Errors are for the operator.
     pub fn is_confirmed_by(&self, typed: &str) -> Result<(), String> {
         let word = self.word();
         if typed == word {
@@ -151,10 +145,7 @@ impl ForceAdoptPreview {
         }
     }
 
-    /// Checks the options of the command line.
-    ///
-    /// # Errors
-    /// The reason why nothing will be done, for the operator.
+    /// Errors are for the operator.
     pub fn confirmed(&self, options: &Options) -> Result<(), String> {
         let (Identity { node: own, .. }, node) = (&self.identity, &options.confirm);
         if node != own {
@@ -168,10 +159,7 @@ impl ForceAdoptPreview {
 }
 
 /// Takes the disk and restarts the system, which then has the node's identity. The operator must have confirmed it: see
-/// [`ForceAdoptPreview::confirmed`].
-///
-/// # Errors
-/// The disk cannot be written, or the system does not restart. The next start continues.
+/// [`ForceAdoptPreview::confirmed`]. After an error the next start continues.
 pub fn begin(outlook: &ForceAdoptPreview, runner: &dyn Runner) -> anyhow::Result<()> {
     let ForceAdoptPreview { disk, identity, claimant, .. } = outlook;
     let over = ownership::taken_over(identity, claimant, Uuid::new_v4());
@@ -184,10 +172,6 @@ pub fn begin(outlook: &ForceAdoptPreview, runner: &dyn Runner) -> anyhow::Result
     services::write_and_reboot(runner, take, "the disk is this VM's now")
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// The options do not fit, or the disk cannot be taken.
 pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
     let outlook = look(&Platform::detect(root)?, runner)?;
     outlook.confirmed(options).map_err(anyhow::Error::msg)?;

@@ -30,7 +30,6 @@ impl SwapPreconditions {
     }
 }
 
-/// Decides whether this node may leave its work.
 pub(super) fn judge(seen: &SwapPreconditions) -> Result<(), Rejection> {
     if !seen.ready {
         let reason = "this node is not ready: `kaas-agent status` says why";

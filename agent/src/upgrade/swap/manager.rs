@@ -31,11 +31,8 @@ pub struct SwapManager {
 }
 
 impl SwapManager {
-    /// Opens the manager of a node whose data disk is mounted. Continues a preparation that was begun before the agent was
-    /// restarted. Does nothing if it is open.
-    ///
-    /// # Errors
-    /// The identity cannot be read, or the preparation cannot be continued.
+    /// Opens the manager of a node whose data disk is mounted. Continues a preparation that was begun before the agent
+    /// was restarted. Does nothing if it is open.
     pub fn open(&self, context: SwapContext) -> anyhow::Result<()> {
         let context = Arc::new(context);
         let mut inner = self.lock();
@@ -59,7 +56,6 @@ impl SwapManager {
         Ok(())
     }
 
-    /// The node, once the manager is open.
     pub fn context(&self) -> Option<Arc<SwapContext>> {
         self.lock().context.clone()
     }
@@ -79,19 +75,14 @@ impl SwapManager {
         leaving.or_else(|| self.context().and_then(|context| context.upgrade()).map(|begun| begun.id))
     }
 
-    /// Begins to prepare a swap, and returns its stage. Asks the other members first, so it takes a moment.
-    ///
-    /// # Errors
-    /// The reason of the refusal. Nothing was changed.
+    /// Begins to prepare a swap, and returns its stage. Asks the other members first, so it takes a moment. After a
+    /// refusal nothing was changed.
     pub fn begin(&self, request: Request) -> Result<Stage, Rejection> {
         self.leave(Purpose::Swap(request))
     }
 
-    /// Begins an evacuation, as [`SwapManager::begin`] a swap. This VM is going to be shut down, and the right to take the disk
-    /// stays as it is.
-    ///
-    /// # Errors
-    /// The reason of the refusal. Nothing was changed.
+    /// Begins an evacuation, as [`SwapManager::begin`] a swap. This VM is going to be shut down, and the right to take
+    /// the disk stays as it is.
     pub fn evacuate(&self, request: EvacuationRequest) -> Result<Stage, Rejection> {
         self.leave(Purpose::Evacuation(request))
     }
@@ -133,11 +124,8 @@ impl SwapManager {
         Ok(Stage::Judging)
     }
 
-    /// Undoes the preparation. If a step is under way, the preparation is undone when the step ends. Returns whether all is
-    /// undone.
-    ///
-    /// # Errors
-    /// Another VM's disk was taken already, or it cannot be undone now.
+    /// Undoes the preparation. If a step is under way, the preparation is undone when the step ends. Returns whether
+    /// all is undone. Refused once another VM's disk was taken.
     pub fn cancel(&self, id: Uuid, runner: &dyn Runner) -> Result<bool, Rejection> {
         let (context, purpose) = {
             let mut inner = self.lock();
@@ -197,11 +185,9 @@ impl SwapManager {
         Ok(())
     }
 
-    /// Commits this swap, or any if `None`. From then on the former VM can no longer take the disk. Maintenance updates the
-    /// add-ons when all nodes have committed. Returns whether there was anything to commit.
-    ///
-    /// # Errors
-    /// Another swap is meant, this boot is not healthy yet, the node is leaving its work, or the disk cannot be written.
+    /// Commits this swap, or any if `None`. From then on the former VM can no longer take the disk. Maintenance updates
+    /// the add-ons when all nodes have committed. Returns whether there was anything to commit. Refused while this boot
+    /// is not healthy or the node is leaving its work.
     pub fn commit(&self, swap: Option<Uuid>) -> Result<bool, Rejection> {
         let context = self.context().ok_or_else(not_open)?;
         // Nothing else begins in the meantime.

@@ -20,14 +20,12 @@ const WITHDRAWN: usize = 32;
 
 #[derive(Default)]
 pub(super) struct ManagerState {
-    /// The node, once the manager is open.
     pub(super) context: Option<Arc<SwapContext>>,
     /// The swap in which this VM took another one's disk.
     pub(super) taken: Option<SwapState>,
     /// The swap or evacuation requested since power-on: under way, done or failed.
     pub(super) preparation: Option<PreparationRecord>,
     pub(super) way: Option<JoinHandle<()>>,
-    /// Whether the preparation under way was cancelled.
     pub(super) cancelled: Arc<AtomicBool>,
     /// The identifier that is being withdrawn. Nothing else may begin, because the withdrawal would undo it.
     pub(super) withdrawing: Option<Uuid>,
@@ -55,10 +53,7 @@ impl ManagerState {
         self.taken.clone().or(leaving)
     }
 
-    /// The stage, if `purpose` was begun before.
-    ///
-    /// # Errors
-    /// It was cancelled, or another one is under way.
+    /// The stage, if `purpose` was begun before. An error if it was cancelled, or another one is under way.
     pub(super) fn repeated(&self, purpose: &Purpose) -> Result<Option<Stage>, Rejection> {
         if self.withdrawn.contains(&purpose.id()) {
             return Err(Rejection::of(&codes::SWAP_WITHDRAWN, format!("{purpose} was cancelled")));
@@ -95,7 +90,6 @@ impl ManagerState {
         Ok(goes_on)
     }
 
-    /// Remembers that this identifier was cancelled.
     pub(super) fn withdraw(&mut self, id: Uuid) {
         if !self.withdrawn.contains(&id) {
             self.withdrawn.push_back(id);
@@ -105,14 +99,12 @@ impl ManagerState {
         }
     }
 
-    /// Begins another preparation.
     pub(super) fn begin(&mut self, purpose: Purpose) {
         (self.cancelled, self.undone) = (Arc::default(), None);
         self.preparation = Some(PreparationRecord::begun(purpose));
         self.show();
     }
 
-    /// Saves the record.
     pub(super) fn keep(&mut self, context: &SwapContext, leaving: PreparationRecord) -> anyhow::Result<()> {
         let leaving = PreparationRecord { cancelled: self.cancelled.load(Ordering::SeqCst), ..leaving };
         leaving.save(&context.root)?;
@@ -136,7 +128,6 @@ impl ManagerState {
         Ok(())
     }
 
-    /// Shows the state in the status.
     pub(super) fn show(&self) {
         if let Some(context) = &self.context {
             let evacuation = self.preparation.as_ref().and_then(PreparationRecord::evacuation);

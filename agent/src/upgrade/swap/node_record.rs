@@ -4,8 +4,8 @@
 //!
 //! The record of a node is also the proof that it has joined. It is written in the last step of forming, and again each minute.
 //!
-//! A counter is raised on the disk first and in the cluster after that. So the cluster's counter is never higher than that of
-//! the true disk.
+//! A counter is raised on the disk first and in the cluster after that. Therefore the cluster's counter is never higher
+//! than that of the true disk.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,6 @@ pub struct NodeRecord {
 /// A restored cluster of etcd members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epoch {
-    /// Distinguishes it from others.
     pub token: String,
     /// The time when it began, in RFC 3339 and UTC.
     pub at: String,
@@ -109,10 +108,8 @@ pub fn list(etcd: &EtcdClient) -> anyhow::Result<NodeRecords> {
     Ok(records(etcd)?.into_iter().filter_map(|(name, record)| Some((name, record.ok()?))).collect())
 }
 
-/// The nodes other than `own` that are being swapped, or upgraded to another Kubernetes, by the member behind `etcd`.
-///
-/// # Errors
-/// The member does not answer, or a record cannot be parsed. The state of that node is then unknown.
+/// The nodes other than `own` that are being swapped, or upgraded to another Kubernetes, by the member behind `etcd`. A
+/// record that cannot be parsed is an error: the state of that node is then unknown.
 pub fn others_under_way(etcd: &EtcdClient, own: &str) -> anyhow::Result<Vec<String>> {
     under_way(records(etcd)?, own)
 }
@@ -146,9 +143,6 @@ pub fn epoch(known: &NodeRecords) -> Option<&Epoch> {
 }
 
 /// Whether a disk may join the cluster. `answers` has the name of each peer that answered, and its records. Pure.
-///
-/// # Errors
-/// The reason why the disk is not the node's true one.
 pub fn judge(node: &str, disk: &NodeRecord, answers: &[(String, NodeRecords)]) -> Result<(), Finding> {
     for (peer, known) in answers {
         let of = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, record)| record);
@@ -210,22 +204,15 @@ fn against(node: &str, disk: &NodeRecord, cluster: &NodeRecord, peer: &str) -> O
 #[derive(Clone)]
 pub struct Announcer {
     pub node: ControlNode,
-    /// The directory of keys.
     pub pki: PathBuf,
     pub root: PathBuf,
-    /// The device of the data disk.
     pub disk: PathBuf,
-    /// The running image's build identifier.
     pub build: String,
     /// How long this node's member may take.
     pub timeout: Duration,
 }
 
 impl Announcer {
-    /// The announcer of the node of this configuration.
-    ///
-    /// # Errors
-    /// The node is not a control-plane node.
     pub fn new(config: &ControlPlane, pki: &Path, root: &Path, disk: &Path, build: &str) -> anyhow::Result<Self> {
         Ok(Self {
             node: config.control_node()?.clone(),
@@ -237,10 +224,8 @@ impl Announcer {
         })
     }
 
-    /// Raises the counter on the disk, then writes the record to the cluster, with the swap that is being prepared.
-    ///
-    /// # Errors
-    /// The disk cannot be written, or etcd refuses the write. In the second case the counter is raised nevertheless.
+    /// Raises the counter on the disk, then writes the record to the cluster, with the swap that is being prepared. If
+    /// etcd refuses the write, the counter is raised nevertheless.
     pub fn announce(&self, swap: Option<Uuid>) -> anyhow::Result<()> {
         let records = Records::new(&self.root);
         let counter = records.disk_counter()?.counter + 1;

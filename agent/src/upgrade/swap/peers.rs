@@ -1,9 +1,9 @@
 //! Asks the other control-plane nodes about this node's data disk, before etcd starts.
 //!
-//! A peer's member of etcd knows best. If it does not run, as when all nodes start together, the peer's agent returns the
-//! records that it keeps on its data disk. So an old copy is recognized before any etcd runs. This node's etcd starts once one
-//! other node has answered, because alone it can only mislead another one. If no peer answers for minutes, for example behind a
-//! firewall, etcd starts without an answer.
+//! A peer's member of etcd knows best. If it does not run, as when all nodes start together, the peer's agent returns
+//! the records that it keeps on its data disk. Therefore an old copy is recognized before any etcd runs. This node's
+//! etcd starts once one other node has answered, because alone it can only mislead another one. If no peer answers for
+//! minutes, for example behind a firewall, etcd starts without an answer.
 //!
 //! A single control-plane node, and one that was restored alone, has no peers. An old copy of its disk is the whole cluster at
 //! an earlier time. It is consistent, and later changes are lost, as with a restore. Nothing on the disk could tell it from the
@@ -31,7 +31,6 @@ use crate::host::disk::Identity;
 use crate::host::https::Client;
 use crate::intake::config::ControlPlane;
 
-/// The path of the records at a peer's agent.
 pub const PATH: &str = "/v1/disks";
 
 /// How long a peer may take to answer, times the timeout factor. A node that is off does not answer at all.
@@ -54,9 +53,6 @@ impl Entry for KnownDisks {
 
 impl KnownDisks {
     /// Saves the records of this node's member for later.
-    ///
-    /// # Errors
-    /// The member does not answer, or the file system's.
     pub fn remember(etcd: &EtcdClient, records: &Records) -> anyhow::Result<()> {
         let nodes = node_record::list(etcd).context("looking what is known of the data disks")?.into_iter().collect();
         records.begin_entry(&Self { nodes }).map(drop)
@@ -72,15 +68,12 @@ impl KnownDisks {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing refuses it.
     True,
-    /// It is not the node's true disk.
     Refused(Findings),
     /// None of the others answers.
     Unknown,
 }
 
-/// Asks the peers and decides whether the disk is the node's true one.
 pub fn judge(
     config: &ControlPlane,
     identity: &Identity,

@@ -1,5 +1,5 @@
-//! The purpose for which a node leaves its work, and its stage. The record is in memory while this VM runs. So a restart of the
-//! agent continues the preparation, and a restart of the VM ends it.
+//! The purpose for which a node leaves its work, and its stage. The record is in memory while this VM runs. Therefore a
+//! restart of the agent continues the preparation, and a restart of the VM ends it.
 
 use std::fmt;
 use std::path::Path;
@@ -38,7 +38,6 @@ impl Purpose {
         }
     }
 
-    /// Whether both are the same request.
     pub(super) fn is_same_request(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Swap(one), Self::Swap(other)) => one.id == other.id && one.to == other.to,
@@ -65,7 +64,6 @@ pub(super) struct PreparationRecord {
     /// Why it failed: in words, and the stable code.
     pub(super) failure: Option<(String, String)>,
     pub(super) losses: Losses,
-    /// Whether it is to be withdrawn.
     pub(super) cancelled: bool,
 }
 
@@ -88,7 +86,6 @@ impl PreparationRecord {
         Some(EvacuationState { id: request.id, stage: self.stage, error, code, losses: self.losses.clone() })
     }
 
-    /// The saved record, if any.
     pub(super) fn load(root: &Path) -> anyhow::Result<Option<Self>> {
         files::read_record(&files::below(root, SAVED))
     }
@@ -99,7 +96,6 @@ impl PreparationRecord {
         files::write_atomically(&path, &text, 0o600).with_context(|| format!("saving {}", path.display()))
     }
 
-    /// Removes the saved record.
     pub(super) fn forget(root: &Path) -> anyhow::Result<()> {
         files::remove(&files::below(root, SAVED)).map(drop).context("forgetting what the node leaves its work for")
     }

@@ -21,7 +21,6 @@ use crate::host::disk::{Identity, Swap};
 
 const POLL: Duration = Duration::from_millis(250);
 
-/// The preparation of one node.
 pub(super) struct PreparationTask<'w> {
     pub(super) context: &'w SwapContext,
     pub(super) purpose: &'w Purpose,
@@ -36,10 +35,8 @@ pub(super) struct PreparationTask<'w> {
 pub(super) type Tell<'t> = &'t mut dyn FnMut(Stage, &Losses) -> anyhow::Result<bool>;
 
 impl PreparationTask<'_> {
-    /// Prepares the node. False if it was cancelled: the caller then undoes it.
-    ///
-    /// # Errors
-    /// A step failed: the caller then undoes it. A [`Rejection`] has its own code.
+    /// Prepares the node. False if it was cancelled. The caller then undoes it, as after an error. A [`Rejection`] has
+    /// its own code.
     pub(super) fn run(&self, tell: Tell<'_>) -> anyhow::Result<bool> {
         let Self { context, purpose, cancelled, runner, .. } = *self;
         let id = purpose.id();
@@ -106,20 +103,15 @@ impl PreparationTask<'_> {
         }
     }
 
-    /// Undoes the preparation of a purpose that is given up, except the announcement. Parts that are undone already stay so.
-    ///
-    /// # Errors
-    /// A part could not be undone. Calling it again continues.
+    /// Undoes the preparation of a purpose that is given up, except the announcement. Parts that are undone already
+    /// stay so. After an error calling it again continues.
     pub(super) fn undo(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<()> {
         Self::put_back(context)?;
         uncordon(context, runner).map(drop)
     }
 
-    /// The part of [`PreparationTask::undo`] on this node alone. Maintenance, too, undoes the part in the cluster while no swap
-    /// is under way.
-    ///
-    /// # Errors
-    /// The file system's or the disk's.
+    /// The part of [`PreparationTask::undo`] on this node alone. Maintenance, too, undoes the part in the cluster while
+    /// no swap is under way.
     pub(super) fn put_back(context: &SwapContext) -> anyhow::Result<()> {
         virtual_ip::enable(&context.root).context("letting the virtual IP come back")?;
         let Identity { disk, swap, .. } = context.identity()?;

@@ -17,27 +17,18 @@ struct Pinned {
 }
 
 /// Pins the `publisher` of this node's image, or `None` if it is unsigned, unless the cluster has pinned before.
-///
-/// # Errors
-/// There is no quorum.
 pub fn pin(etcd: &EtcdClient, publisher: Option<&str>) -> anyhow::Result<()> {
     let own = Pinned { key: publisher.map(str::to_owned) };
     etcd.put_new(KEY, &serde_json::to_vec(&own)?).context("pinning the publisher's key")
 }
 
 /// The pinned key. Also `None` if the cluster was formed before keys were pinned.
-///
-/// # Errors
-/// There is no quorum, or the record cannot be parsed.
 pub fn pinned(etcd: &EtcdClient) -> anyhow::Result<Option<String>> {
     let Some(text) = etcd.get(KEY).context("reading the pinned key")? else { return Ok(None) };
     understand(&text)
 }
 
-/// Pins another key.
-///
-/// # Errors
-/// There is no quorum: the former key stays pinned.
+/// Pins another key. Without a quorum the former key stays pinned.
 pub fn change(etcd: &EtcdClient, key: &str) -> anyhow::Result<()> {
     let text = serde_json::to_vec(&Pinned { key: Some(key.to_owned()) })?;
     etcd.put(KEY, &text).context("pinning another publisher's key")

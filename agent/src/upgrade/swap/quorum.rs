@@ -13,10 +13,8 @@ use crate::host::at_once;
 /// How long a member may take to answer, times the timeout factor.
 const ASKING: Duration = Duration::from_secs(5);
 
-/// Asks this node's member for the list of members, and all of them for their health.
-///
-/// # Errors
-/// The reason why this node's member may not leave, in words.
+/// Asks this node's member for the list of members, and all of them for their health. The error says in words why this
+/// node's member may not leave.
 pub fn look(context: &SwapContext) -> Result<(), String> {
     let (config, pki) = (&context.config, &context.pki);
     let timeout = config.timeout(ASKING);

@@ -26,10 +26,7 @@ use crate::host::platform::Platform;
 const WRITER_LIMIT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(200);
 
-/// Releases the disk if this VM holds a cluster's disk, and prints that.
-///
-/// # Errors
-/// The disk cannot be made read-only or written: it stays this VM's.
+/// Releases the disk if this VM holds a cluster's disk, and prints that. After an error it stays this VM's.
 pub fn command(root: &Path) -> anyhow::Result<()> {
     let platform = Platform::detect(root)?;
     let own = own_use(&platform, &image::read(root)?);

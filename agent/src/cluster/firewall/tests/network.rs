@@ -106,7 +106,6 @@ impl Attempt {
     }
 }
 
-/// Whether a connection succeeds.
 fn reaches(to: Ipv4Addr, port: u16) -> Attempt {
     Attempt(Box::new(move || match TcpStream::connect_timeout(&SocketAddrV4::new(to, port).into(), ANSWER_LIMIT) {
         Ok(_) => true,
@@ -126,7 +125,6 @@ pub fn listening(namespace: &Namespace, ports: &[u16]) -> Vec<TcpListener> {
 pub struct Packet {
     /// IANA's number of the protocol.
     protocol: u8,
-    /// The bytes before the content.
     head: [u8; 8],
     ttl: u8,
     /// `None` for the sender's own.

@@ -1,5 +1,5 @@
-//! The requests that nobody has decided yet, as many of each who asks as are looked at: who may ask at all may ask as often as the
-//! store holds, and each control node looks every few seconds.
+//! The requests that are not decided yet, up to a number for each requester. A requester may send as many as the store
+//! holds, and each control-plane node looks every few seconds.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -9,29 +9,29 @@ use anyhow::Context as _;
 use super::{REQUESTS, Request, by_age, joining, serving, told, turns};
 use crate::cluster::kubernetes::api::Api;
 
-/// How many requests of one who asks are looked at. A token that is for one node, and a node, ask with one or two.
+/// How many requests of one requester are looked at. A token for one node, or a node, sends one or two.
 pub(super) const OF_ONE: usize = 300;
 
-/// How many of those that come with one token may be for one node, or for none. Who has the token of many may ask for the same one in
-/// vain as often as he likes.
+/// How many requests with one token may be for one node, or for none. The holder of a token for many nodes may request
+/// the same one in vain any number of times.
 pub(super) const OF_NODE: usize = 10;
 
-/// How many are looked at of all who ask: who may give himself names asks by any number of them.
+/// How many requests are looked at in all. A client that may choose its names sends them under any number of names.
 pub(super) const OF_ALL: usize = 2000;
 
-/// The open requests, but for those that are too many: of one token each node's first one is held before any node's second, of
-/// all each one's first before anybody's second, and of these the oldest.
+/// The open requests, up to these numbers. With one token, each node's first request comes before any node's second. In
+/// all, each requester's first comes before any requester's second, and of these the oldest first.
 #[derive(Default)]
 pub(super) struct PendingRequests {
     held: Vec<Request>,
-    /// How many more there are, by who asks.
+    /// How many more there are, by requester.
     left: BTreeMap<String, usize>,
-    /// The same of those who are too many to be named.
+    /// The same for requesters that are too many to be named.
     left_of_others: usize,
 }
 
 impl PendingRequests {
-    /// Adds one. Twice as many as are looked at are held at most.
+    /// Adds a request. Holds at most twice as many as are looked at.
     fn take(&mut self, request: Request) {
         self.held.push(request);
         if self.held.len() >= 2 * OF_ALL {
@@ -42,7 +42,7 @@ impl PendingRequests {
     fn cut(&mut self) {
         let mut held = std::mem::take(&mut self.held);
         by_age(&mut held);
-        // What a node asks for itself is not counted by node; what comes with a token and names none is of one kind.
+        // A node's own requests are not counted by node. Those with a token that name no node are of one kind.
         let of_node = |Request { spec, .. }: &Request| {
             joining::token_of(spec).map(|_| (spec.username.clone(), joining::node_of(spec)))
         };
@@ -60,7 +60,7 @@ impl PendingRequests {
         self.held = of_all;
     }
 
-    /// Those whose turn is one of the first.
+    /// The requests whose turn is one of the first.
     fn first(&mut self, turns: Vec<(usize, Request)>, turn: usize) -> Vec<(usize, Request)> {
         let (first, later): (Vec<_>, Vec<_>) = turns.into_iter().partition(|(own, _)| *own < turn);
         later.into_iter().for_each(|(_, request)| self.leave(request.spec.username));
@@ -75,7 +75,7 @@ impl PendingRequests {
         }
     }
 
-    /// What there is to say of those that are not looked at: first of who has the most.
+    /// Messages about requests that are not looked at, first of the requester with the most.
     pub fn left(&self) -> Vec<String> {
         let mut left: Vec<_> = self.left.iter().collect();
         left.sort_by_key(|(_, more)| std::cmp::Reverse(**more));
@@ -105,7 +105,7 @@ impl Api {
         Ok(found)
     }
 
-    /// Those that nobody has decided yet.
+    /// The requests that are not decided yet.
     pub(super) fn open_requests(&self) -> anyhow::Result<PendingRequests> {
         let mut open = PendingRequests::default();
         for signer in [joining::SIGNER, serving::SIGNER] {

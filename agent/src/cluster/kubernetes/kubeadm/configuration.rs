@@ -1,5 +1,5 @@
-//! What kubeadm is told: its configuration (`kubeadm.k8s.io/v1beta4`), and the patches of the static pods that it makes.
-//! Text from settings; reads and changes nothing.
+//! kubeadm's configuration (`kubeadm.k8s.io/v1beta4`), and the patches of the static pods that it makes. Text from
+//! settings; reads and changes nothing.
 
 use contract::image;
 use contract::ports;
@@ -11,12 +11,11 @@ use crate::cluster::kubernetes::{CIPHER_SUITES, DOMAIN, PKI, RUNTIME, VOLUME_PLU
 use crate::host::platform::Platform;
 use crate::intake::config::ControlPlane;
 
-/// Where the patches of the static pods are laid at each boot.
+/// The patches of the static pods, written at each boot.
 pub const PATCHES: &str = "/run/kaas/kubeadm-patches";
 
-/// kubeadm's configuration documents: `version` is the full version of the
-/// cluster's minor, without the leading v; `names` are those under which the
-/// API server shows the operator's own certificate.
+/// kubeadm's configuration documents. `version` is the full version of the cluster's minor version, without the leading
+/// v. The API server shows the operator's own certificate under `names`.
 pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, names: &[String]) -> String {
     let cluster = &config.cluster;
     let factor = config.timeout_factor;
@@ -38,8 +37,8 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
     }
     let mut server = vec![
         argument("kubelet-certificate-authority", format!("{PKI}/ca.crt")),
-        // Without it a server that is shut down waits a minute for clients that watch, those that are
-        // gone with the virtual IP included; with it, it waits for requests, and says 429 to new ones.
+        // Without it a server that is shut down waits a minute for clients that watch, including those that left with
+        // the virtual IP. With it, the server waits for requests, and answers new ones with 429.
         argument("shutdown-send-retry-after", "true".to_owned()),
         argument("profiling", "false".to_owned()),
         argument("tls-cipher-suites", CIPHER_SUITES.join(",")),
@@ -97,15 +96,15 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
     format!("{node:#}\n---\n{whole:#}\n---\n{kubelet:#}\n")
 }
 
-/// The annotation of a static pod that tells with which credentials it was started.
+/// The annotation of a static pod that identifies the credentials it was started with.
 pub const MARK: &str = "kaas.local/credentials";
 
-/// The API server's liveness probe, without etcd: to start it again does not bring a member or a quorum back,
-/// and the kubelet's growing pauses between such starts would keep it away after they have come back.
+/// The API server's liveness probe, without etcd: a restart does not bring a member or a quorum back. The kubelet's
+/// growing pauses between such restarts would delay the API server after they have come back.
 const ALIVE: &str = "/livez?exclude=etcd";
 
-/// The patches of the static pods: file names and contents, with the given
-/// marks. On a slow host the kubelet must not kill what is only slow.
+/// The patches of the static pods: file names and contents, with the given marks. On a slow host the kubelet must not
+/// kill a container that is only slow.
 pub fn patches(config: &ControlPlane, marks: &[(&str, String)]) -> Vec<(String, String)> {
     let factor = config.timeout_factor;
     let patch = |component: &str, mark: &str| -> Value {

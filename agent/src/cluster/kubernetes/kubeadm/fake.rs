@@ -1,4 +1,4 @@
-//! For the tests: a kubeadm that writes what kubeadm would.
+//! For tests: a stand-in for kubeadm that writes the same files.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) struct FakeKubeadm {
     root: std::path::PathBuf,
     now: SystemTime,
     pub(super) authorities: CertificateAuthorities,
-    /// What each manifest says after the name of its component.
+    /// The text of each manifest after the name of its component.
     pub(super) manifest: Mutex<&'static str>,
     ran: Mutex<Vec<String>>,
 }
@@ -28,7 +28,7 @@ impl FakeKubeadm {
         Self::at(root, SystemTime::now())
     }
 
-    /// One whose certificates are made at `now`.
+    /// The certificates are made at `now`.
     pub(super) fn at(root: &Path, now: SystemTime) -> Self {
         let pki = files::below(root, PKI);
         let authorities =
@@ -44,7 +44,7 @@ impl FakeKubeadm {
     pub(super) fn write(&self, path: &str, content: &str) {
         let path = files::below(&self.root, path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // As kubeadm does: what is there is kept.
+        // As kubeadm does: existing files stay.
         if !path.exists() || path.starts_with(self.root.join("run")) {
             fs::write(path, content).unwrap();
         }

@@ -52,7 +52,6 @@ impl FakeApi {
         self.0.version.send_replace(state.events.len());
     }
 
-    /// Adds a node or changes it.
     pub(super) fn put(&self, name: &str, address: &str, range: &str) {
         let node = json!({
             "spec": {"podCIDR": range},
@@ -78,7 +77,6 @@ impl FakeApi {
         self.0.state.lock().unwrap().lists
     }
 
-    /// Serves for ever.
     pub(super) async fn serve(self, authorities: &CertificateAuthorities, address: SocketAddr) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let leaf = Leaf {

@@ -23,7 +23,6 @@ use crate::intake::config::{Cluster, ControlPlane, Interface, Node};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// The configuration of node `index` of three.
 pub(super) fn config(index: usize) -> ControlPlane {
     let nodes: Vec<_> = (1..=3u8)
         .map(|number| ControlNode { name: format!("node-{number}"), address: Ipv4Addr::new(127, 0, 1, number) })

@@ -21,7 +21,6 @@ fn prepared(machine: &mut Machine) -> (Disk, Identity) {
     (disk, identity)
 }
 
-/// Checks all places that were written.
 fn is_zero(disk: &Disk) {
     let file = File::open(&disk.path).unwrap();
     let places =

@@ -20,7 +20,6 @@ fn ours(machine: &Machine) -> (Disk, Identity) {
     }
 }
 
-/// A prepared disk on a loop device.
 fn prepared() -> (Machine, Loop) {
     let mut machine = Machine::new();
     let file = machine.directory.path().join("disk.img");

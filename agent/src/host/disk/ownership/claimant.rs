@@ -10,10 +10,8 @@ use super::record::{Refusal, own_use};
 use crate::host::disk::identity::Identity;
 use crate::host::platform::Platform;
 
-/// A VM that requests a data disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
-    /// The VM with its image.
     pub own: VmImage,
     /// Fingerprint of the key that has signed the image. `None` for a development image.
     pub publisher: Option<String>,

@@ -1,5 +1,3 @@
-//! The VM that requests a data disk, and the reasons for a refusal.
-
 use contract::bios_uuid::BiosUuid;
 use contract::image::ImageFacts;
 use contract::swap::{Image, VmImage};
@@ -7,15 +5,12 @@ use semver::VersionReq;
 
 use crate::host::platform::Platform;
 
-/// The VM of `platform` with the running image.
 pub fn own_use(platform: &Platform, image: &ImageFacts) -> VmImage {
     VmImage { vm: platform.bios_uuid(), version: image.version.clone(), build: image.build.clone() }
 }
 
-/// Why a VM may not take a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another VM holds the disk.
     Held(BiosUuid),
     /// The disk was released for another image.
     OtherImage(Image),

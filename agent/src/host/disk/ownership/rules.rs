@@ -8,9 +8,6 @@ use super::record::Refusal;
 use crate::host::disk::identity::{DiskState, Identity, Swap};
 
 /// Whether a VM may take the disk with this identity, or keep it.
-///
-/// # Errors
-/// The reason for the refusal.
 pub fn may_take(identity: &Identity, claimant: &Claimant) -> Result<(), Refusal> {
     let (own, swap) = (&claimant.own, identity.swap.as_ref());
     if is_known(identity, own) {

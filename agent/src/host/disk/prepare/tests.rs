@@ -196,7 +196,6 @@ fn new_data_on_an_interrupted_disk_stay() {
     run("mount", &[node.to_str().unwrap(), rig.path("mnt").to_str().unwrap()]);
     run("umount", &[rig.path("mnt").to_str().unwrap()]);
     assert_eq!(name(&rig.examine()), "ambiguous");
-    // Another program created a file system.
     let rig = Rig::new();
     let node = begun(&rig);
     run("mkfs.ext4", &["-q", "-F", node.to_str().unwrap()]);

@@ -48,7 +48,6 @@ impl Cluster {
     }
 }
 
-/// The first node.
 pub(super) struct Rig {
     root: tempfile::TempDir,
     /// The swap on its disk while nothing is prepared.
@@ -81,7 +80,6 @@ impl Kubernetes {
         *self.drain.lock().unwrap() = Some(Box::new(happens));
     }
 
-    /// Calls this while the node is uncordoned.
     pub(super) fn on_uncordon(&self, happens: impl Fn() + Send + 'static) {
         *self.uncordon.lock().unwrap() = Some(Box::new(happens));
     }

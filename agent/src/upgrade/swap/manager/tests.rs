@@ -61,7 +61,6 @@ fn without_etcd(root: &std::path::Path, swap: Option<Swap>) -> SwapContext {
     context
 }
 
-/// The VM of this node with its image.
 pub(crate) fn claimant(context: &SwapContext) -> Claimant {
     let (publisher, upgrades_from) = (context.image.publisher.clone(), context.image.upgrades_from.clone());
     Claimant { own: context.own.clone(), publisher, upgrades_from }

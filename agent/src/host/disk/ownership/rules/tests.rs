@@ -296,7 +296,6 @@ fn image_replaces_only_the_versions_it_allows() {
         // The same version in another build, and an older one that was prepared for, are not restricted by it.
         ("released, the same version", by_hand, vm(C, "1.0.0"), Ok(())),
         ("prepared for an older one", off(&prepared("0.9.0"), &a), vm(C, "0.9.0"), Ok(())),
-        // The present and the former holder are never locked out.
         ("held, restarted", disk(), a.clone(), Ok(())),
         ("taken, restarted", taken_by_hand.clone(), b.clone(), Ok(())),
         ("taken, shut down, restarted", off(&taken_by_hand, &b), b.clone(), Ok(())),
