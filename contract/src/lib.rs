@@ -18,6 +18,7 @@ pub mod bios_uuid;
 pub mod codes;
 mod console;
 pub mod deployer;
+mod encoding;
 pub mod finding;
 pub mod form;
 pub mod image;
