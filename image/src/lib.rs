@@ -13,7 +13,6 @@ pub mod debian;
 pub mod disk;
 pub mod document;
 pub mod elf;
-mod go_program;
 pub mod identifier;
 pub mod initial_root;
 pub mod kernel;

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use memchr::memmem;
 
-use crate::component::build::Built;
+use super::build::Built;
 
 /// The marks around the list of modules (cmd/go/internal/modload, `infoStart` and `infoEnd`).
 const START: [u8; 16] =
