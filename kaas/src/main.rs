@@ -1,13 +1,12 @@
 //! `kaas`: the command of the operator and of the build host.
 //!
-//! Rooms, from the ground up. No room uses one above it:
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
 //!
 //! ```text
-//! output confirm home keys signals builder   the terminal, and what all commands need of this machine
-//! labs                                       engine, port forward and tools of labs
-//! work control                               waits for machines, and for objects of a control cluster
-//! cluster_file                               the file that describes a cluster, its provider and credentials
 //! commands                                   the command line, one module for each command
+//! cluster_file                               the file that describes a cluster, its provider and credentials
+//! control labs work                          objects of a control cluster; labs; waits for machines
+//! builder confirm home keys output signals   the terminal, and parts of this machine
 //! ```
 
 #[macro_use]
