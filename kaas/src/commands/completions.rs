@@ -1,7 +1,7 @@
 //! `kaas completions`: the completion scripts of shells.
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
 /// The options of `kaas completions`.
@@ -13,9 +13,9 @@ pub struct Completions {
 }
 
 /// Prints the completion script of a shell.
-pub fn run(arguments: &Completions) -> anyhow::Result<()> {
+pub fn run(arguments: &Completions, program: &mut Command) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut super::program(), "kaas", &mut script);
+    clap_complete::generate(arguments.shell, program, "kaas", &mut script);
     crate::output::result(&String::from_utf8(script).context("the script is no text")?)
 }
 

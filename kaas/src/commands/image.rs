@@ -152,7 +152,7 @@ enum Report {
 ///
 /// # Errors
 /// As the command.
-pub fn run(command: Image) -> Result<ExitCode> {
+pub fn run(command: Image, program: &clap::Command) -> Result<ExitCode> {
     share();
     let done = |()| ExitCode::SUCCESS;
     match command {
@@ -160,7 +160,7 @@ pub fn run(command: Image) -> Result<ExitCode> {
         Image::Lock(arguments) => lock(arguments).map(done),
         Image::Tools(sources) => tools(sources).map(done),
         Image::Go(arguments) => go(&arguments).map(done),
-        Image::Reference(arguments) => renew_reference(&arguments).map(done),
+        Image::Reference(arguments) => renew_reference(&arguments, program).map(done),
         Image::Audit(arguments) => audit::run(arguments, &cache()?),
         Image::Push(arguments) => push::push(&arguments),
         Image::Clean(arguments) => clean(&arguments).map(done),
@@ -242,16 +242,16 @@ fn go(arguments: &Go) -> Result<()> {
     Ok(())
 }
 
-fn renew_reference(arguments: &Reference) -> Result<()> {
+fn renew_reference(arguments: &Reference, program: &clap::Command) -> Result<()> {
     let Some(path) = &arguments.write else {
-        for (_, part) in reference::parts() {
+        for (_, part) in reference::parts(program) {
             say!("{part}");
         }
         return Ok(());
     };
     let document = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let renewed =
-        reference::renew(&document).map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
+    let renewed = reference::renew(&document, program)
+        .map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
     image::renew::write(path, &renewed)
 }
 

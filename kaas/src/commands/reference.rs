@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use contract::{codes, paths, ports, properties};
 use fleet::{control_plane, upgrade, workers};
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 
 /// The generated tables, each with the name of its block.
-pub fn parts() -> [(&'static str, String); 10] {
+pub fn parts(program: &Command) -> [(&'static str, String); 10] {
     [
         ("properties", properties::reference_markdown()),
         ("findings", codes::codes_markdown()),
@@ -19,7 +19,7 @@ pub fn parts() -> [(&'static str, String); 10] {
         ("paths", paths::markdown()),
         ("ports", ports::markdown()),
         ("privileges", privileges()),
-        ("commands", commands(&super::Arguments::command())),
+        ("commands", commands(program)),
     ]
 }
 
@@ -27,8 +27,8 @@ pub fn parts() -> [(&'static str, String); 10] {
 ///
 /// # Errors
 /// The name of a table that has no block.
-pub fn renew(document: &str) -> Result<String, &'static str> {
-    parts().into_iter().try_fold(document.to_owned(), |document, (name, part)| {
+pub fn renew(document: &str, program: &Command) -> Result<String, &'static str> {
+    parts(program).into_iter().try_fold(document.to_owned(), |document, (name, part)| {
         let (before, rest) = document.split_once(&format!("<!-- {name}:begin -->")).ok_or(name)?;
         let (_, after) = rest.split_once(&format!("<!-- {name}:end -->")).ok_or(name)?;
         let part = part.trim();
@@ -84,18 +84,21 @@ fn list(command: &Command, name: &str, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::commands::{Arguments, program};
 
     #[test]
     fn reference_page_equals_the_generated_tables() {
         let reference = include_str!("../../../docs/reference.md");
-        let renewed = renew(reference).expect("a block for each part");
+        let renewed = renew(reference, &Arguments::command()).expect("a block for each part");
         assert!(renewed == reference, "docs/reference.md is behind the code: `make reference` renews it");
     }
 
     /// The options in calls of `kaas` that the called command does not have.
     fn unknown_options(text: &str) -> Vec<String> {
-        let program = crate::commands::program();
+        let program = program();
         let begins =
             |at: &usize| !text[..*at].ends_with(|letter: char| letter.is_alphanumeric() || "-/_.".contains(letter));
         let starts = text.match_indices("kaas ").map(|(at, _)| at).filter(begins);
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn document_without_a_block_is_rejected() {
-        assert_eq!(renew("nothing here"), Err("properties"));
+        assert_eq!(renew("nothing here", &Arguments::command()), Err("properties"));
     }
 
     #[test]
