@@ -1,5 +1,7 @@
 //! The appliance's agent. It runs a control-plane node or a worker from power-on to shutdown.
 //!
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
+//!
 //! ```text
 //! faces        console, commands, support bundle
 //! boot         early → run: plan → steps → maintenance
@@ -12,8 +14,6 @@
 //! intake       OVF environment → configuration
 //! host         programs, files, disks, bus, platform
 //! ```
-//!
-//! A room uses the rooms below it, never one above.
 
 pub mod boot;
 pub mod cluster;

@@ -11,6 +11,17 @@
 //! - *Requests* (the bodies of `POST`) are read strictly, because a reader must not act as if an unknown field were missing
 //!   ([`json::read_strictly`]). The identity slots of a data disk are read strictly, too: an identity with unknown parts is of
 //!   a later version, and is left alone.
+//!
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
+//!
+//! ```text
+//! form
+//! properties
+//! deployer node recovery statement swap
+//! codes image kubeconfig platform
+//! bios_uuid console encoding finding join_token json kubernetes_upgrade local_volumes minor
+//! paths payload pod_security ports renewal replacement role secret session version worker_records
+//! ```
 
 #![deny(missing_docs)]
 
@@ -18,6 +29,7 @@ pub mod bios_uuid;
 pub mod codes;
 mod console;
 pub mod deployer;
+mod encoding;
 pub mod finding;
 pub mod form;
 pub mod image;

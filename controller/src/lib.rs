@@ -1,22 +1,19 @@
 //! Tenant clusters as objects of the control cluster: users declare them, this controller creates and changes them.
 //!
-//! Rooms, from the bottom up. No room uses one above it:
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
 //!
-//! | Room | Content |
-//! |---|---|
-//! | [`objects`] | the kinds: fields, rules, columns, conditions and reasons. Types only; no requests |
-//! | [`records`] | `fleet`'s records of control-plane nodes, workers and upgrades as fields of these objects, and back. They
-//! decide which worker is outdated |
-//! | [`decisions`] | pure: the next address, findings against a cluster, its next step, and the desired state for `fleet` of a
-//! cluster and its pools |
-//! | [`documents`] | documents made from the kinds: definitions for an API server, and the reference |
-//! | [`term`] | how long this process may change anything |
-//! | [`reach`] | the outside: the API server; stores of leases and journals in it, for control-plane nodes and pools; the
-//! Providers |
-//! | [`leadership`] | election of the leading controller: a Lease, whose renewals make the term |
-//! | [`context`] | the context of reconcilers, and their errors |
-//! | [`reconcilers`] | one for each kind: reads, decides, saves, acts |
-//! | [`run`] | runs all reconcilers as long as this process leads |
+//! ```text
+//! run          all reconcilers, as long as this process leads
+//! reconcilers  one for each kind: reads, decides, saves, acts
+//! context      the context of reconcilers, and their errors
+//! leadership   election of the leading controller by a Lease, whose renewals make the term
+//! reach        the API server; stores of leases and journals in it; the Providers
+//! term         how long this process may change anything
+//! documents    documents made from the kinds: definitions for an API server, and the reference
+//! decisions    pure: addresses, findings, the next step, the desired state for `fleet`
+//! records      `fleet`'s records as fields of these objects, and back
+//! objects      the kinds: fields, rules, columns, conditions and reasons; no requests
+//! ```
 
 pub mod context;
 pub mod decisions;

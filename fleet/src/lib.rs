@@ -1,5 +1,15 @@
 //! The appliances seen from outside the VMs. [`hypervisor`] runs them ([`vcenter`] is one), and [`lease`] says who may
 //! change them. [`nodes`] is their API, [`upgrade`] swaps their images, and [`workers`] creates and removes workers.
+//!
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
+//!
+//! ```text
+//! control_plane upgrade vcenter workers
+//! hypervisor
+//! journals nodes
+//! lease
+//! cancel files notice
+//! ```
 
 mod cancel;
 pub mod control_plane;

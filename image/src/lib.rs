@@ -2,6 +2,21 @@
 //!
 //! [`build()`] is the overview, with one line for each stage. Each stage is a module, and its result is cached under
 //! a key of all its inputs. Independent of how the image runs.
+//!
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
+//!
+//! ```text
+//! appliance audit disk identifier kernel_image
+//! initial_root payload programs root_image sbom settings
+//! rootfs
+//! kernel linked
+//! own_programs spec
+//! component
+//! tools
+//! crates debian tree
+//! cache process renew
+//! caller document elf licences progress
+//! ```
 
 pub mod appliance;
 pub mod audit;
@@ -13,7 +28,6 @@ pub mod debian;
 pub mod disk;
 pub mod document;
 pub mod elf;
-mod go_program;
 pub mod identifier;
 pub mod initial_root;
 pub mod kernel;

@@ -1,148 +1,39 @@
 //! `kaas`: the command of the operator and of the build host.
+//!
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
+//!
+//! ```text
+//! commands                                   the command line, one module for each command
+//! cluster_file                               the file that describes a cluster, its provider and credentials
+//! control labs work                          objects of a control cluster; labs; waits for machines
+//! builder confirm home keys output signals   the terminal, and parts of this machine
+//! ```
 
 #[macro_use]
 mod output;
 
-mod audit;
-mod backup;
-mod cluster;
+mod builder;
 mod cluster_file;
-mod completions;
+mod commands;
 mod confirm;
 mod control;
-mod deploy;
 mod home;
-mod image;
-mod lab;
-mod ova;
-mod provider;
-mod publisher;
-mod push;
-mod recovery;
-mod reference;
+mod keys;
+mod labs;
 mod signals;
-mod sources;
-mod upgrade;
 mod work;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::FromArgMatches;
 
-/// Kubernetes clusters from virtual appliances
-#[derive(Parser)]
-#[command(name = "kaas", version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    /// Also show debug messages, on standard error
-    #[arg(long, global = true)]
-    verbose: bool,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Adopt VMs that were imported by hand, so that upgrades may change them
-    Adopt(upgrade::Adopt),
-    /// Pull a fresh snapshot of a cluster's store from a control-plane node
-    Backup(backup::Backup),
-    /// Renew the certificates of a control cluster's nodes
-    #[command(subcommand)]
-    Certificate(upgrade::Certificate),
-    /// Manage tenant clusters, which are objects of a control cluster
-    #[command(subcommand)]
-    Cluster(cluster::Cluster),
-    /// Print the completion script of a shell
-    Completions(completions::Completions),
-    /// Create a control cluster from the file that describes it, or continue its creation
-    Deploy(deploy::Deploy),
-    /// Remove a control cluster. Its data disks are kept without `--data-disks`
-    Destroy(deploy::Destroy),
-    /// Build appliance images from their specs
-    #[command(subcommand)]
-    Image(image::Image),
-    /// Run appliances on this machine, without a vCenter
-    #[command(subcommand)]
-    Lab(lab::Lab),
-    /// Show and check OVAs, and convert disks to VMDKs and back
-    #[command(subcommand)]
-    Ova(ova::Ova),
-    /// Manage the vCenters that tenant clusters run on
-    #[command(subcommand)]
-    Provider(provider::Provider),
-    /// Manage the keys that restore a cluster after all its control-plane nodes were lost
-    #[command(subcommand)]
-    Recovery(recovery::Recovery),
-    /// Show the state of a control cluster that `kaas deploy` has created
-    Status(deploy::ClusterFileArgs),
-    /// Upgrade a control cluster
-    #[command(subcommand)]
-    Upgrade(upgrade::Upgrade),
-}
-
-/// The command line. The help line of each group ends with the names of its commands.
-fn program() -> clap::Command {
-    Arguments::command().mut_subcommands(|group| {
-        let shown = group.get_subcommands().filter(|command| !command.is_hide_set());
-        let names = shown.map(clap::Command::get_name).collect::<Vec<_>>().join(", ");
-        match group.get_about() {
-            Some(about) if !names.is_empty() => {
-                let about = format!("{about}: {names}");
-                group.about(about)
-            }
-            _ => group,
-        }
-    })
-}
+use commands::{Arguments, program};
 
 fn main() -> ExitCode {
-    let done = |()| ExitCode::SUCCESS;
     let arguments = Arguments::from_arg_matches(&program().get_matches()).unwrap_or_else(|error| error.exit());
     output::show_log(arguments.verbose);
-    if let Err(error) = home::settle() {
+    home::settle().and_then(|()| commands::run(arguments.command)).unwrap_or_else(|error| {
         output::warn(&format!("error: {error:#}"));
-        return ExitCode::FAILURE;
-    }
-    let result = match arguments.command {
-        Command::Adopt(arguments) => upgrade::adopt(&arguments),
-        Command::Backup(arguments) => backup::run(&arguments).map(done),
-        Command::Certificate(command) => upgrade::certificate::run(command),
-        Command::Cluster(command) => cluster::run(command),
-        Command::Completions(arguments) => completions::run(&arguments).map(done),
-        Command::Deploy(arguments) => deploy::deploy(&arguments),
-        Command::Destroy(arguments) => deploy::destroy(&arguments),
-        Command::Image(command) => image::run(command),
-        Command::Lab(command) => lab::run(command),
-        Command::Ova(command) => ova::run(command).map(done),
-        Command::Provider(command) => provider::run(&command),
-        Command::Recovery(command) => recovery::run(&command).map(done),
-        Command::Status(arguments) => deploy::status(&arguments),
-        Command::Upgrade(command) => upgrade::run(command),
-    };
-    match result {
-        Ok(status) => status,
-        Err(error) => {
-            output::warn(&format!("error: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn help_lists_the_commands_of_each_group() {
-        let help = super::program().term_width(1000).render_help().to_string();
-        for group in super::program().get_subcommands().filter(|group| group.has_subcommands()) {
-            let line =
-                help.lines().find(|line| line.trim_start().starts_with(&format!("{} ", group.get_name()))).unwrap();
-            let listed: Vec<&str> = line.rsplit_once(": ").unwrap().1.split(", ").collect();
-            let shown = group.get_subcommands().filter(|command| !command.is_hide_set());
-            assert_eq!(listed, shown.map(|command| command.get_name()).collect::<Vec<_>>(), "{line}");
-        }
-        assert!(
-            help.contains("scale, upgrade, kubeconfig, adopt, delete") && help.contains("abandon, kubernetes, status"),
-            "{help}"
-        );
-    }
+        ExitCode::FAILURE
+    })
 }

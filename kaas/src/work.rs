@@ -1,11 +1,12 @@
 //! The options of each command that waits for a state of machines: output, limit and takeover. Also the text of an engine's
-//! notices. Pure.
+//! notices and refusals. Pure.
 
 use std::fmt::Display;
 
 use clap::Args;
 use fleet::Notice;
-use fleet::lease::TakeOver;
+use fleet::lease::{Held, TakeOver};
+use fleet::upgrade::{CODES, Damaged, OtherCluster, Refusals};
 
 use crate::output::Output;
 
@@ -53,5 +54,86 @@ pub fn told<Action, Wait: Display>(notice: &Notice<'_, Action, Wait>, begun: imp
         Notice::Staging => "importing the image".to_owned(),
         Notice::Begun(action) => begun(action),
         Notice::Waits(wait) => format!("waiting: {wait}"),
+    }
+}
+
+/// Adds the `kaas` command or option that resolves a refusal.
+pub fn advised(error: anyhow::Error) -> anyhow::Error {
+    if let Some(OtherCluster { here, .. }) = error.downcast_ref() {
+        return anyhow::anyhow!(
+            "{error:#}. If that is the deployment's cluster all the same, say so with --other-cluster {here}: whose the \
+             VMs are their stamp says"
+        );
+    }
+    if let Some(Damaged { plan, hold, .. }) = error.downcast_ref() {
+        let confirm = plan.as_ref().map_or_else(|| hold.to_string(), |plan| plan.id.to_string());
+        return anyhow::anyhow!(
+            "{error:#}. If no version of this program can go on with that upgrade, `kaas upgrade abandon --confirm \
+             {confirm}` ends it where it is"
+        );
+    }
+    if error.is::<Held>() {
+        return anyhow::anyhow!(
+            "{error:#}. Wait until it has ended. If its machine was restarted since, it has ended; if it is on another \
+             machine, hangs or has no name, see that it is to do nothing more: take over from it with --take-over"
+        );
+    }
+    let Some(refusals) = error.downcast_ref::<Refusals>() else { return error };
+    let mut advice: Vec<&str> = refusals.0.iter().filter_map(|refusal| advice(refusal.code)).collect();
+    advice.dedup();
+    if advice.is_empty() {
+        return error;
+    }
+    anyhow::anyhow!("{error}\n{}", advice.join("\n"))
+}
+
+fn advice(code: &str) -> Option<&'static str> {
+    debug_assert!(CODES.iter().any(|(known, _)| *known == code), "{code}");
+    Some(match code {
+        "upgrade.uncommitted" => {
+            "`kaas upgrade commit` makes the last upgrade final, `kaas upgrade rollback` takes it back."
+        }
+        "upgrade.unfinished" => {
+            "`kaas upgrade resume` goes on with the last upgrade, `kaas upgrade status` says how far it is."
+        }
+        "upgrade.swap-open" => {
+            "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final; where one was only \
+             prepared, or has failed, `kaas-agent prepare-swap --cancel` withdraws it."
+        }
+        "upgrade.placement" => {
+            "Give --datastore, --resource-pool and --folder as the hypervisor names them, or leave them out: a new VM is \
+             put where the one is whose place it takes."
+        }
+        "upgrade.other-cluster" => {
+            "If it is the deployment's cluster all the same, say so with --other-cluster and what it calls itself now."
+        }
+        "upgrade.vm-not-ours" => "`kaas adopt` takes VMs that were imported by hand into the deployment.",
+        "upgrade.node-not-ready" => "`kaas-agent status` on the node says what it lacks.",
+        "upgrade.downgrade" => "If an older image is meant, give --downgrade, and swap the nodes one by one.",
+        "upgrade.publisher" => "If the publisher has changed, give the new one's key with --publisher.",
+        "upgrade.pins-differ" => "Say with --publisher whose key is the one.",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::upgrade::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn refusal_names_the_option_that_resolves_it() {
+        let refused = |code| {
+            let refusal = Refusal { code, subject: "the OVA".to_owned(), reason: "a reason".to_owned() };
+            advised(Refusals(vec![refusal]).into()).to_string()
+        };
+        assert!(refused("upgrade.downgrade").ends_with("give --downgrade, and swap the nodes one by one."));
+        assert!(refused("upgrade.publisher").contains("--publisher"));
+        assert!(refused("upgrade.node-not-ready").contains("`kaas-agent status`"));
+        assert!(refused("upgrade.other-cluster").contains("--other-cluster"));
+        let (of, here) = (uuid::Uuid::from_u128(1), uuid::Uuid::from_u128(2));
+        assert!(advised(OtherCluster { of, here }.into()).to_string().contains(&format!("--other-cluster {here}")));
+        assert!(refused("upgrade.etcd").ends_with("a reason"));
     }
 }

@@ -4,6 +4,20 @@
 //! VM that is off. A UUID names a disk, never a position. "Off" is an observed fact, not the answer to a request.
 //!
 //! The name and the directory of a lab identify all that it creates on its host, so any later command can remove it.
+//!
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
+//!
+//! ```text
+//! incomplete
+//! cluster engines vcenter
+//! complete container devices dhcp empty_lab find_ova forward hypervisor power qemu replace tenant
+//! credentials engine environment plan
+//! records
+//! source
+//! unpack
+//! cdrom disk machine network process system_disk tools
+//! deployment_lease directories engine_record host shown wait
+//! ```
 
 mod cdrom;
 mod cluster;

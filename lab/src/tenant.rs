@@ -73,12 +73,9 @@ impl Lab {
         let authority = Kubeconfig::parse(&text).context("reading the kubeconfig")?.authority;
         let of_nodes = &self.plan().nodes.first().context("a tenant without control-plane nodes")?.properties;
         // The DHCP server announces it.
-        let leased = |key: &&str| self.leases_addresses() && *key == keys::GATEWAY;
-        let mut site: BTreeMap<String, String> = Site::SHARED
-            .into_iter()
-            .filter(|key| !leased(key))
-            .filter_map(|key| Some((key.to_owned(), of_nodes.get(key).filter(|value| !value.is_empty())?.clone())))
-            .collect();
+        let is_leased = |key: &str| self.leases_addresses() && key == keys::GATEWAY;
+        let shared = of_nodes.iter().filter(|(key, value)| Site::shares(key) && !is_leased(key) && !value.is_empty());
+        let mut site: BTreeMap<String, String> = shared.map(|(key, value)| (key.clone(), value.clone())).collect();
         site.insert(keys::API_VIP.to_owned(), self.plan().api.to_string());
         site.insert(keys::CLUSTER_CA_HASH.to_owned(), ca_hash(&authority)?);
         site.insert(keys::TIMEOUT_FACTOR.to_owned(), self.worker_engine().timeout_factor().to_string());
@@ -230,13 +227,6 @@ mod tests {
         assert_eq!(one, BTreeMap::from([(keys::SERVICE_VIPS.to_owned(), services.clone())]));
         assert!(keys::find(keys::SERVICE_VIPS).unwrap().parse(&services).is_ok(), "{services}");
         assert_eq!(told(Roles::new(Role::ALL.to_vec()).unwrap())[keys::ROLE], "tenant-control-plane");
-    }
-
-    #[test]
-    fn shared_properties_of_workers_are_valid_for_workers() {
-        for key in Site::SHARED.into_iter().chain([keys::CLUSTER_CA_HASH, keys::TIMEOUT_FACTOR]) {
-            assert!(keys::find(key).unwrap().need(Role::Worker).is_some(), "{key}");
-        }
     }
 
     #[test]

@@ -12,6 +12,15 @@
 //! to a raw image. [`ovf::environment`] makes the document from which a guest reads its properties.
 //!
 //! Equal inputs give equal bytes, whatever the machine and its number of threads.
+//!
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
+//!
+//! ```text
+//! archive
+//! manifest ovf vmdk
+//! name signature
+//! digest new_file progress
+//! ```
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Tests of `.ci/deny` with a stand-in for cargo: what it takes for checked, and what not.
+//! Tests of `.ci/deny` with a fake cargo.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -10,9 +10,8 @@ use tempfile::TempDir;
 
 use crate::places::workspace;
 
-/// Installs as the file `install` says, knows its crates once they are fetched, finds what `check` says, and has a
-/// database of known weaknesses if there is a file `database`, which says what is in it. It stands for cargo-deny as
-/// well.
+/// A fake of cargo and of cargo-deny. The files `install`, `check` and `database` have the errors that it prints. Without the
+/// file `database`, the database of known weaknesses cannot be reached.
 const CARGO: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 fails() { [ ! -s "$1" ] || { cat "$1" >&2; exit "$2"; }; }
@@ -38,7 +37,7 @@ case "$1 $2" in
 esac
 "#;
 
-/// A directory with the stand-in, and with files by which it knows what to do.
+/// A directory with the fake and its files.
 struct Stage(TempDir);
 
 impl Stage {
@@ -53,11 +52,11 @@ impl Stage {
         Self(directory)
     }
 
-    /// What the script says, and whether it ends well.
-    fn deny(&self, strict: bool) -> (String, bool) {
+    /// Runs the script. Returns its output, and whether it succeeded.
+    fn deny(&self, audit: bool) -> (String, bool) {
         let path = format!("{}:{}", self.0.path().display(), std::env::var("PATH").unwrap());
         let mut script = Command::new(workspace().join(".ci/deny"));
-        script.arg(self.cache()).args(strict.then_some("--strict")).env("PATH", path);
+        script.arg(self.cache()).args(audit.then_some("--audit")).env("PATH", path);
         let output = script.output().unwrap();
         (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
     }
@@ -71,21 +70,20 @@ impl Stage {
     }
 }
 
-/// What the script says and whether it ends well, when the installation fails with these words; without any it works.
-fn deny(install: &str, strict: bool) -> (String, bool) {
-    Stage::new(&[("install", install)]).deny(strict)
+/// Runs the script with an installation that fails with the error `install`, unless that is empty.
+fn deny(install: &str, audit: bool) -> (String, bool) {
+    Stage::new(&[("install", install)]).deny(audit)
 }
 
 #[test]
-fn an_installation_that_fails_here_is_not_taken_for_one_that_cannot_be_had() {
-    for strict in [false, true] {
-        let (said, well) = deny("error: failed to compile `cargo-deny v0.20.2`: linker `cc` not found", strict);
+fn failed_installation_is_not_a_skipped_check() {
+    for audit in [false, true] {
+        let (said, well) = deny("error: failed to compile `cargo-deny v0.20.2`: linker `cc` not found", audit);
         assert!(!well && said.contains("linker `cc` not found"), "{said}");
-        let (said, well) =
-            deny("error: failed to download\n  failed to verify the checksum of `semver v1.0.0`", strict);
+        let (said, well) = deny("error: failed to download\n  failed to verify the checksum of `semver v1.0.0`", audit);
         assert!(!well, "{said}");
         let full = "error: failed to download from a registry\n\nCaused by:\n  No space left on device (os error 28)";
-        let (said, well) = deny(full, strict);
+        let (said, well) = deny(full, audit);
         assert!(
             !well && said.contains("installing cargo-deny 0.20.2 failed") && said.contains("No space left"),
             "{said}"
@@ -94,58 +92,58 @@ fn an_installation_that_fails_here_is_not_taken_for_one_that_cannot_be_had() {
 }
 
 #[test]
-fn what_was_not_checked_passes_but_for_strict() {
+fn skipped_check_fails_except_for_the_audit() {
     for absent in [
         "error: could not find `cargo-deny` in registry `crates-io` with version `=0.20.2`",
         "error: failed to download from a registry\n\nCaused by:\n  [6] Could not resolve hostname",
     ] {
-        let (said, well) = deny(absent, false);
-        assert!(well && said.contains("NOT CHECKED"), "{said}");
         let (said, well) = deny(absent, true);
+        assert!(well && said.contains("deny: unchecked: dependencies are NOT CHECKED"), "{said}");
+        let (said, well) = deny(absent, false);
         assert!(!well && said.contains("NOT CHECKED"), "{said}");
     }
-    let (said, well) = deny("", false);
-    assert!(well && said.contains("licenses ok") && said.contains("weaknesses are not checked"), "{said}");
     let (said, well) = deny("", true);
+    assert!(well && said.contains("licenses ok") && said.contains("unchecked: known weaknesses"), "{said}");
+    let (said, well) = deny("", false);
     assert!(!well && said.contains("weaknesses are not checked"), "{said}");
 }
 
 #[test]
-fn a_check_that_finds_something_fails() {
-    for strict in [false, true] {
-        let (said, well) = Stage::new(&[("check", "licence X is not allowed"), ("database", "")]).deny(strict);
+fn refused_licence_fails() {
+    for audit in [false, true] {
+        let (said, well) = Stage::new(&[("check", "licence X is not allowed"), ("database", "")]).deny(audit);
         assert!(!well && said.contains("licence X is not allowed"), "{said}");
     }
 }
 
 #[test]
-fn a_known_weakness_fails_for_strict_alone() {
-    for strict in [false, true] {
-        let (said, well) = Stage::new(&[("database", "RUSTSEC-2026-0001")]).deny(strict);
-        assert!(well != strict && said.contains("RUSTSEC-2026-0001"), "{said}");
-        let (said, well) = Stage::new(&[("database", "")]).deny(strict);
+fn known_weakness_fails_except_for_the_audit() {
+    for audit in [false, true] {
+        let (said, well) = Stage::new(&[("database", "RUSTSEC-2026-0001")]).deny(audit);
+        assert!(well == audit && said.contains("RUSTSEC-2026-0001"), "{said}");
+        let (said, well) = Stage::new(&[("database", "")]).deny(audit);
         assert!(well && !said.contains("weaknesses"), "{said}");
     }
 }
 
 #[test]
-fn what_is_installed_is_used_again_unless_it_does_not_run() {
+fn installed_program_is_used_again_if_it_runs() {
     let stage = Stage::new(&[("database", "")]);
     for _ in 0..2 {
-        assert!(stage.deny(true).1);
+        assert!(stage.deny(false).1);
         assert_eq!(stage.installed(), 1);
     }
     let version = fs::read_dir(stage.cache()).unwrap().next().unwrap().unwrap().path();
     assert!(stage.0.path().join("held").exists(), "it could be cleaned away while it checks");
     let (old, directory) = (SystemTime::now() - Duration::from_secs(3600), File::open(&version).unwrap());
     directory.set_modified(old).unwrap();
-    assert!(stage.deny(true).1);
+    assert!(stage.deny(false).1);
     assert!(directory.metadata().unwrap().modified().unwrap() > old, "its use is not noted");
     let program = version.join("bin/cargo-deny");
     for broken in ["", "\x7fELF cut off", "#!/bin/sh\nexit 127\n"] {
         let before = stage.installed();
         fs::write(&program, broken).unwrap();
-        let (said, well) = stage.deny(true);
+        let (said, well) = stage.deny(false);
         assert!(well && said.contains("installing") && stage.installed() == before + 1, "{broken:?}: {said}");
     }
 }

@@ -1,65 +1,49 @@
-//! The rooms of the agent, and those of the controller, stand on each other: none calls one above it.
+//! The top-level modules of a crate, its rooms, form layers: none uses one above it. The head of `lib.rs` or `main.rs` lists
+//! them.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use crate::modules::sources;
+use crate::modules::{defining, sources};
 use crate::places::workspace;
 
-/// From the ground up, as `lib.rs` draws them.
-const ROOMS: [&str; 10] =
-    ["host", "intake", "system", "cluster", "status", "upgrade", "node", "maintenance", "boot", "faces"];
+const CRATES: [&str; 9] = ["agent", "contract", "controller", "fleet", "image", "kaas", "lab", "ova", "vsphere"];
 
-/// The controller's, as its `lib.rs` lists them.
-const OF_CONTROLLER: [&str; 10] =
-    ["objects", "records", "decisions", "documents", "term", "reach", "leadership", "context", "reconcilers", "run"];
-
-fn agent() -> PathBuf {
-    workspace().join("agent/src")
-}
-
-fn controller() -> PathBuf {
-    workspace().join("controller/src")
+/// The layers from the top down: the block `text` in the head of the root module. Each line has the rooms of a layer. Two
+/// spaces separate them from a description.
+fn layers(root: &str) -> Vec<Vec<String>> {
+    let block = root.lines().skip_while(|line| *line != "//! ```text").skip(1);
+    let lines = block.map_while(|line| line.strip_prefix("//! ").filter(|line| *line != "```"));
+    let rooms = lines.map(|line| line.split("  ").next().unwrap_or_default());
+    rooms.map(|rooms| rooms.split(' ').map(str::to_owned).collect()).collect()
 }
 
 #[test]
-fn no_room_calls_one_above_it() {
-    let mut calls = calls_upwards(&agent(), &ROOMS);
-    calls.extend(calls_upwards(&controller(), &OF_CONTROLLER));
+fn rooms_use_no_room_above_them() {
+    let mut calls = Vec::new();
+    for name in CRATES {
+        let (source, all) = (workspace().join(name).join("src"), sources(&workspace().join(name).join("src")));
+        let layers = layers(&fs::read_to_string(source.join(&all[&Vec::new()].file)).unwrap());
+        let listed: BTreeSet<&String> = layers.iter().flatten().collect();
+        assert_eq!(listed, all.keys().filter_map(|module| module.first()).collect(), "the rooms of {name}");
+        let layer = |room: &String| layers.iter().position(|layer| layer.contains(room));
+        for (module, said) in &all {
+            let Some(own) = module.first().and_then(layer) else { continue };
+            // `use crate::*` names every room.
+            let is_above = |path: &&Vec<String>| {
+                path[..] == ["*"] || defining(path, &all, 8).first().and_then(layer).is_some_and(|used| used < own)
+            };
+            let above = said.paths.iter().map(|(path, _)| path).filter(is_above);
+            calls.extend(above.map(|path| format!("{name}: {} uses {}", said.file, path.join("::"))));
+        }
+    }
     assert!(calls.is_empty(), "{}", calls.join("\n"));
 }
 
-fn calls_upwards(source: &Path, rooms: &[&str]) -> Vec<String> {
-    let mut calls = Vec::new();
-    let all = sources(source);
-    for (floor, room) in rooms.iter().enumerate() {
-        let files: Vec<_> = all.iter().filter(|(module, _)| module.first().is_some_and(|name| name == room)).collect();
-        assert!(!files.is_empty(), "{room} is empty");
-        for (_, said) in files {
-            // All that stands at the root names every room.
-            let is_above = |name: &String| name == "*" || rooms[floor + 1..].contains(&name.as_str());
-            let above = said.paths.iter().map(|(path, _)| path).filter(|path| path.first().is_some_and(is_above));
-            calls.extend(above.map(|path| format!("{} calls {}", said.file, path.join("::"))));
-        }
-    }
-    calls
-}
-
+/// An upgrade of Kubernetes uses swaps, and a swap uses nothing of it.
 #[test]
-fn every_room_has_its_floor() {
-    for (source, rooms) in [(agent(), &ROOMS[..]), (controller(), &OF_CONTROLLER[..])] {
-        for entry in fs::read_dir(source).unwrap() {
-            let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-            let room = name.strip_suffix(".rs").unwrap_or(&name);
-            assert!(rooms.contains(&room) || ["fuzz", "lib", "main"].contains(&room), "{name}");
-        }
-    }
-}
-
-/// An upgrade of Kubernetes rests on swaps, and a swap on nothing of it.
-#[test]
-fn within_upgrade_kubernetes_stands_above_swap() {
-    let all = sources(&agent());
+fn swap_uses_nothing_of_kubernetes_upgrades() {
+    let all = sources(&workspace().join("agent/src"));
     let mut swap =
         all.iter().filter(|(module, _)| module.starts_with(&["upgrade", "swap"].map(str::to_owned))).peekable();
     assert!(swap.peek().is_some());

@@ -44,6 +44,23 @@
 //! Settings of VMs and disks have the identifiers of storage policies. [`Client::storage_policies`] finds these by
 //! name. The crate does not create policies or find storage for them. vSphere Client shows the extension of a
 //! [`ManagedBy`] if it is registered. The crate does not register extensions.
+//!
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
+//!
+//! ```text
+//! import
+//! vm
+//! cluster datastore disk inventory storage_object
+//! changes policy privileges
+//! task
+//! collector
+//! client
+//! connection
+//! error
+//! fault
+//! soap
+//! guard method reference secret treatment
+//! ```
 
 #![deny(missing_docs)]
 

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use super::Fingerprint;
 use super::digests::Digests;
-use crate::properties::parse::{base64, unescape_lines};
+use crate::encoding::{base64, unescape_lines};
 use crate::secret::Secret;
 
 /// The bytes before the 65 bytes of an uncompressed point in a SubjectPublicKeyInfo of P-256 (RFC 5480, section 2).

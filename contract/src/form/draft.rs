@@ -52,7 +52,7 @@ macro_rules! draft {
         }
     };
 }
-properties::for_each_property!(draft);
+properties::for_each_field!(draft);
 
 impl Draft {
     /// The static address, with the prefix length of its subnet.

@@ -1,77 +1,37 @@
 //! The rows of the table. Nothing else in the project spells a property key.
 
-use super::{Category, Kind, Need, Period, Property};
+use super::Category::{self, Access, Advanced, Cluster, Node, Site};
+use super::{Kind, Need, Period, Property};
 use crate::role::Role;
 
-macro_rules! for_each_property {
-    ($macro:ident) => {
-        $macro! {
-            ROLE = "role";
-            NODE_NAME = "node-name" => name: Option<String>;
-            ADDRESS = "address" => address_source: Option<AddressSource>;
-            GATEWAY = "gateway" => gateway: Option<Ipv4Addr>;
-            DATA_ADDRESS = "data-address" => data_address: Option<Ipv4Net>;
-            ROUTES = "routes" => routes: Vec<Route>;
-            DNS_SERVERS = "dns-servers" => dns_servers: Vec<Ipv4Addr>;
-            SEARCH_DOMAINS = "search-domains" => search_domains: Vec<String>;
-            NTP_SERVERS = "ntp-servers" => ntp_servers: Vec<String>;
-            CLUSTER_NAME = "cluster-name" => cluster_name: Option<String>;
-            CONTROL_NODES = "control-nodes" => control_nodes: Option<Vec<ControlNode>>;
-            API_VIP = "api-vip" => virtual_address: Option<Ipv4Addr>;
-            DEPLOYMENT_SECRET = "deployment-secret" => secret: Option<Secret>;
-            KUBERNETES_VERSION = "kubernetes-version" => kubernetes_minor: Option<String>;
-            POD_CIDR = "pod-cidr" => pod_cidr: Option<Ipv4Net>;
-            SERVICE_CIDR = "service-cidr" => service_cidr: Option<Ipv4Net>;
-            POD_SECURITY = "pod-security" => pod_security: Option<PodSecurity>;
-            CLUSTER_DNS = "cluster-dns" => cluster_dns: Option<bool>;
-            CLUSTER_METRICS = "cluster-metrics" => cluster_metrics: Option<bool>;
-            LOCAL_VOLUMES = "local-volumes" => local_volumes: Option<bool>;
-            SERVICE_VIPS = "service-vips" => service_addresses: Vec<AddressRange>;
-            SSH_AUTHORIZED_KEYS = "ssh-authorized-keys" => ssh_authorized_keys: Vec<String>;
-            CONSOLE_PASSWORD_HASH = "console-password-hash" => console_password_hash: Option<String>;
-            ADMIN_CIDRS = "admin-cidrs" => admin_networks: Vec<Ipv4Net>;
-            HTTP_PROXY = "http-proxy" => http_proxy: Option<String>;
-            HTTPS_PROXY = "https-proxy" => https_proxy: Option<String>;
-            NO_PROXY = "no-proxy" => no_proxy: Vec<String>;
-            EXTRA_CA_CERTIFICATES = "extra-ca-certificates" => extra_ca_certificates: Vec<String>;
-            REGISTRY_MIRROR = "registry-mirror" => registry_mirror: Option<String>;
-            SNAPSHOT_TARGET = "snapshot-target" => snapshot_target: Option<Secret>;
-            SNAPSHOT_EVERY = "snapshot-every" => snapshot_every: Option<Period>;
-            RECOVERY_PUBLIC_KEY = "recovery-public-key" => recovery_public_key: Option<String>;
-            DEPLOYER_PUBLIC_KEY = "deployer-public-key" => deployer_public_key: Option<String>;
-            VXLAN_PORT = "vxlan-port" => vxlan_port: Option<u32>;
-            TIMEOUT_FACTOR = "timeout-factor" => timeout_factor: Option<u32>;
-            NODE_LABELS = "node-labels" => labels: Vec<Label>;
-            NODE_TAINTS = "node-taints" => taints: Vec<Taint>;
-            NODE_POOL = "node-pool" => pool: Option<String>;
-            JOIN_TOKEN = "join-token" => join_token: Option<Secret>;
-            CLUSTER_CA_HASH = "cluster-ca-hash" => authority_hash: Option<String>;
+macro_rules! properties {
+    ($($name:ident = $key:literal $(=> $field:ident: $type:ty)?, $row:expr;)*) => {
+        $(#[doc = concat!("Key of the property `", $key, "`.")] pub const $name: &str = $key;)*
+
+        pub(super) const TABLE: &[Property] = &[$(Property { key: $key, ..$row }),*];
+
+        macro_rules! for_each_field {
+            ($macro:ident) => {
+                $macro! { $($name = $key $(=> $field: $type)?;)* }
+            };
         }
     };
 }
-pub(crate) use for_each_property;
 
-macro_rules! keys {
-    ($($name:ident = $key:literal $(=> $field:ident: $type:ty)?;)*) => {
-        $(#[doc = concat!("Key of the property `", $key, "`.")] pub const $name: &str = $key;)*
-    };
+const fn row(category: Category, kind: Kind) -> Property {
+    Property {
+        key: "",
+        category,
+        kind,
+        label: "",
+        description: "",
+        example: None,
+        needs: [Some(Need::Optional); Role::ALL.len()],
+        changeable: false,
+    }
 }
-for_each_property!(keys);
 
 impl Property {
-    const fn new(key: &'static str, category: Category, kind: Kind) -> Self {
-        Self {
-            key,
-            category,
-            kind,
-            label: "",
-            description: "",
-            example: None,
-            needs: [Some(Need::Optional); Role::ALL.len()],
-            changeable: false,
-        }
-    }
-
     const fn must_be_given(self) -> Self {
         Self { needs: [Some(Need::Required); Role::ALL.len()], ..self }
     }
@@ -117,23 +77,23 @@ impl Property {
 /// How often snapshots may be taken.
 const EVERY: Kind = Kind::Period { shortest: Period::minutes(15), longest: Period::days(7) };
 
-pub(super) const TABLE: &[Property] = &[
-    Property::new(ROLE, Category::Node, Kind::Role)
+properties! {
+    ROLE = "role", row(Node, Kind::Role)
         .label("Role")
         .description(
             "What this VM is in its cluster. Asked for where the appliance has several roles. It stays for the life of \
              the node.",
         )
-        .example("tenant-control-plane"),
-    Property::new(NODE_NAME, Category::Node, Kind::DnsLabel)
+        .example("tenant-control-plane");
+    NODE_NAME = "node-name" => name: Option<String>, row(Node, Kind::DnsLabel)
         .must_be_given()
         .label("Node name")
         .description(
             "Host name of this VM, without a domain. A control node's is one of the names in the list of control \
              nodes; a worker's is no other node's of its cluster.",
         )
-        .example("cp1"),
-    Property::new(ADDRESS, Category::Node, Kind::AddressOrDhcp)
+        .example("cp1");
+    ADDRESS = "address" => address_source: Option<AddressSource>, row(Node, Kind::AddressOrDhcp)
         .must_be_given()
         .label("IPv4 address with prefix length")
         .description(
@@ -141,80 +101,80 @@ pub(super) const TABLE: &[Property] = &[
              also \"dhcp\": a DHCP server leases its address, and gives whatever of gateway, DNS, search domains and time \
              servers is left empty here. Reserve the address there: it stays for the life of the node.",
         )
-        .example("192.168.10.11/24"),
-    Property::new(GATEWAY, Category::Node, Kind::Address)
+        .example("192.168.10.11/24");
+    GATEWAY = "gateway" => gateway: Option<Ipv4Addr>, row(Node, Kind::Address)
         .changeable()
         .label("Default gateway")
         .description(
             "IPv4 address of the default gateway, in the VM's subnet. Leave it empty in a network that has \
              none.",
         )
-        .example("192.168.10.1"),
-    Property::new(DATA_ADDRESS, Category::Node, Kind::AddressWithPrefix)
+        .example("192.168.10.1");
+    DATA_ADDRESS = "data-address" => data_address: Option<Ipv4Net>, row(Node, Kind::AddressWithPrefix)
         .changeable()
         .label("IPv4 address on a data network")
         .description(
             "For a second network adapter: the VM's address there and the prefix length of that subnet. Add the \
              adapter to the VM before its first power-on. Leave it empty with one adapter.",
         )
-        .example("10.20.0.11/24"),
-    Property::new(ROUTES, Category::Node, Kind::Routes)
+        .example("10.20.0.11/24");
+    ROUTES = "routes" => routes: Vec<Route>, row(Node, Kind::Routes)
         .changeable()
         .label("Static routes")
         .description(
             "Networks behind other gateways than the default one, as \"network via gateway\", separated by commas. \
              Each gateway is in the VM's subnet or in that of its data network.",
         )
-        .example("10.30.0.0/16 via 10.20.0.1, 172.16.0.0/12 via 192.168.10.254"),
-    Property::new(DNS_SERVERS, Category::Node, Kind::AddressList)
+        .example("10.30.0.0/16 via 10.20.0.1, 172.16.0.0/12 via 192.168.10.254");
+    DNS_SERVERS = "dns-servers" => dns_servers: Vec<Ipv4Addr>, row(Node, Kind::AddressList)
         .changeable()
         .label("DNS servers")
         .description(
             "IPv4 addresses of DNS servers, separated by commas. Leave it empty to run without DNS. At most \
              three are used by programs in containers.",
         )
-        .example("192.168.10.2,192.168.10.3"),
-    Property::new(SEARCH_DOMAINS, Category::Node, Kind::DomainList)
+        .example("192.168.10.2,192.168.10.3");
+    SEARCH_DOMAINS = "search-domains" => search_domains: Vec<String>, row(Node, Kind::DomainList)
         .changeable()
         .label("DNS search domains")
         .description("Domains that are tried after short names, separated by commas.")
-        .example("example.com,lab.example.com"),
-    Property::new(NTP_SERVERS, Category::Node, Kind::HostList)
+        .example("example.com,lab.example.com");
+    NTP_SERVERS = "ntp-servers" => ntp_servers: Vec<String>, row(Node, Kind::HostList)
         .changeable()
         .label("NTP servers")
         .description(
             "Names or IPv4 addresses of time servers, separated by commas. Without one the VM follows the \
              clock of its ESXi host.",
         )
-        .example("ntp.example.com,192.168.10.2"),
-    Property::new(NODE_LABELS, Category::Node, Kind::Labels)
+        .example("ntp.example.com,192.168.10.2");
+    NODE_LABELS = "node-labels" => labels: Vec<Label>, row(Node, Kind::Labels)
         .of_workers(Need::Optional)
         .label("Labels of the node")
         .description(
             "Kubernetes labels that the node has when it joins, as key=value, separated by commas. Most keys under \
              kubernetes.io and k8s.io are not a node's own to set.",
         )
-        .example("example.com/tier=edge,topology.kubernetes.io/zone=a"),
-    Property::new(NODE_TAINTS, Category::Node, Kind::Taints)
+        .example("example.com/tier=edge,topology.kubernetes.io/zone=a");
+    NODE_TAINTS = "node-taints" => taints: Vec<Taint>, row(Node, Kind::Taints)
         .of_workers(Need::Optional)
         .label("Taints of the node")
         .description(
             "Kubernetes taints that the node has when it joins, as key=value:Effect, separated by commas. The effect is \
              NoSchedule, PreferNoSchedule or NoExecute.",
         )
-        .example("example.com/edge=true:NoSchedule"),
-    Property::new(NODE_POOL, Category::Node, Kind::DnsLabel)
+        .example("example.com/edge=true:NoSchedule");
+    NODE_POOL = "node-pool" => pool: Option<String>, row(Node, Kind::DnsLabel)
         .of_workers(Need::Optional)
         .label("Pool")
         .description("Name of the pool that the node belongs to: its label kaas.local/pool.")
-        .example("general"),
-    Property::new(CLUSTER_NAME, Category::Cluster, Kind::DnsLabel)
+        .example("general");
+    CLUSTER_NAME = "cluster-name" => cluster_name: Option<String>, row(Cluster, Kind::DnsLabel)
         .label("Cluster name")
         .description("Name of the cluster. It appears in kubeconfig files.")
         .or("control")
         .need_in(Role::TenantControlPlane, Some(Need::Required))
-        .need_in(Role::Worker, Some(Need::Required)),
-    Property::new(CONTROL_NODES, Category::Cluster, Kind::ControlNodes)
+        .need_in(Role::Worker, Some(Need::Required));
+    CONTROL_NODES = "control-nodes" => control_nodes: Option<Vec<ControlNode>>, row(Cluster, Kind::ControlNodes)
         .must_be_given()
         .not_of_workers()
         .label("Control nodes")
@@ -223,8 +183,8 @@ pub(super) const TABLE: &[Property] = &[
              node. The first one creates the certificate authorities. For example \
              cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13.",
         )
-        .example("cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
-    Property::new(API_VIP, Category::Cluster, Kind::Address)
+        .example("cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13");
+    API_VIP = "api-vip" => virtual_address: Option<Ipv4Addr>, row(Cluster, Kind::Address)
         .need_in(Role::TenantControlPlane, Some(Need::Required))
         .need_in(Role::Worker, Some(Need::Required))
         .label("Virtual IP of the Kubernetes API")
@@ -232,8 +192,8 @@ pub(super) const TABLE: &[Property] = &[
             "Unused IPv4 address in the control nodes' subnet at which clients reach the Kubernetes API, whichever \
              control node is up. Needed with three control nodes. A worker joins the cluster there.",
         )
-        .example("192.168.10.10"),
-    Property::new(DEPLOYMENT_SECRET, Category::Cluster, Kind::Secret)
+        .example("192.168.10.10");
+    DEPLOYMENT_SECRET = "deployment-secret" => secret: Option<Secret>, row(Cluster, Kind::Secret)
         .must_be_given()
         .not_of_workers()
         .label("Deployment secret")
@@ -241,29 +201,30 @@ pub(super) const TABLE: &[Property] = &[
             "Proves to the control nodes that they belong together. Use the same random value on every node, \
              with at least 128 bits: for example the output of \"openssl rand -hex 16\". It is not needed \
              after the cluster has formed.",
-        ),
-    Property::new(KUBERNETES_VERSION, Category::Cluster, Kind::KubernetesMinor)
+        );
+    KUBERNETES_VERSION = "kubernetes-version" => kubernetes_minor: Option<String>, row(Cluster, Kind::KubernetesMinor)
         .label("Kubernetes version")
         .description("Minor version to form the cluster with. When empty, the newest one in this appliance.")
         .example("1.36")
-        .not_of_workers(),
-    Property::new(POD_CIDR, Category::Cluster, Kind::Range { shortest: 8, longest: 24 })
+        .not_of_workers();
+    POD_CIDR = "pod-cidr" => pod_cidr: Option<Ipv4Net>, row(Cluster, Kind::Range { shortest: 8, longest: 24 })
         .label("Pod CIDR")
         .description(
             "IPv4 range for pods; each node takes a /24 of it. It must not overlap the nodes' subnet, the \
              service CIDR or any network that pods need to reach.",
         )
         .or("10.244.0.0/16")
-        .not_of_workers(),
-    Property::new(SERVICE_CIDR, Category::Cluster, Kind::Range { shortest: 12, longest: 24 })
+        .not_of_workers();
+    SERVICE_CIDR = "service-cidr" => service_cidr: Option<Ipv4Net>,
+    row(Cluster, Kind::Range { shortest: 12, longest: 24 })
         .label("Service CIDR")
         .description(
             "IPv4 range for Kubernetes services, a /12 to a /24. It must not overlap the nodes' subnet or \
              the pod CIDR.",
         )
         .or("10.96.0.0/16")
-        .not_of_workers(),
-    Property::new(POD_SECURITY, Category::Cluster, Kind::PodSecurity)
+        .not_of_workers();
+    POD_SECURITY = "pod-security" => pod_security: Option<PodSecurity>, row(Cluster, Kind::PodSecurity)
         .changeable()
         .label("Pod security")
         .description(
@@ -271,8 +232,8 @@ pub(super) const TABLE: &[Property] = &[
              Standards that is enforced. kube-system is exempt.",
         )
         .or("baseline")
-        .not_of_workers(),
-    Property::new(CLUSTER_DNS, Category::Cluster, Kind::Switch)
+        .not_of_workers();
+    CLUSTER_DNS = "cluster-dns" => cluster_dns: Option<bool>, row(Cluster, Kind::Switch)
         .of_no_other_role()
         .need_in(Role::TenantControlPlane, Some(Need::Default("true")))
         .changeable()
@@ -280,14 +241,14 @@ pub(super) const TABLE: &[Property] = &[
         .description(
             "Whether the appliance brings cluster DNS. Without it you bring your own, behind the tenth address of the service \
              CIDR.",
-        ),
-    Property::new(CLUSTER_METRICS, Category::Cluster, Kind::Switch)
+        );
+    CLUSTER_METRICS = "cluster-metrics" => cluster_metrics: Option<bool>, row(Cluster, Kind::Switch)
         .of_no_other_role()
         .need_in(Role::TenantControlPlane, Some(Need::Default("true")))
         .changeable()
         .label("Metrics of nodes and pods")
-        .description("Whether the appliance brings metrics-server: \"kubectl top\" and horizontal scaling need it."),
-    Property::new(LOCAL_VOLUMES, Category::Cluster, Kind::Switch)
+        .description("Whether the appliance brings metrics-server: \"kubectl top\" and horizontal scaling need it.");
+    LOCAL_VOLUMES = "local-volumes" => local_volumes: Option<bool>, row(Cluster, Kind::Switch)
         .of_no_other_role()
         .need_in(Role::TenantControlPlane, Some(Need::Default("true")))
         .changeable()
@@ -295,8 +256,8 @@ pub(super) const TABLE: &[Property] = &[
         .description(
             "Whether the appliance brings the storage class \"local\": volumes on the data disks of workers that have one. A \
              volume is lost with its worker.",
-        ),
-    Property::new(SERVICE_VIPS, Category::Cluster, Kind::AddressRanges)
+        );
+    SERVICE_VIPS = "service-vips" => service_addresses: Vec<AddressRange>, row(Cluster, Kind::AddressRanges)
         .of_no_other_role()
         .need_in(Role::TenantControlPlane, Some(Need::Optional))
         .changeable()
@@ -305,8 +266,8 @@ pub(super) const TABLE: &[Property] = &[
             "Unused IPv4 addresses in the workers' subnet for services of the type LoadBalancer: ranges or networks, \
              separated by commas. Without any the appliance brings no load balancer. The same on every node.",
         )
-        .example("192.168.10.200-192.168.10.219,192.168.10.224/28"),
-    Property::new(JOIN_TOKEN, Category::Cluster, Kind::JoinToken)
+        .example("192.168.10.200-192.168.10.219,192.168.10.224/28");
+    JOIN_TOKEN = "join-token" => join_token: Option<Secret>, row(Cluster, Kind::JoinToken)
         .of_workers(Need::Required)
         .changeable()
         .label("Join token")
@@ -314,31 +275,32 @@ pub(super) const TABLE: &[Property] = &[
             "Bootstrap token with which the worker joins its cluster, as \"kubeadm token create\" on a control node \
              prints it. Needed once: it is erased when the worker has joined. A worker whose certificate has expired \
              joins again with a new one.",
-        ),
-    Property::new(CLUSTER_CA_HASH, Category::Cluster, Kind::AuthorityHash)
+        );
+    CLUSTER_CA_HASH = "cluster-ca-hash" => authority_hash: Option<String>, row(Cluster, Kind::AuthorityHash)
         .of_workers(Need::Required)
         .label("Hash of the cluster's authority")
         .description(
             "SHA-256 of the public key of the cluster's certificate authority, as \"kubeadm token create \
              --print-join-command\" prints it: the worker joins no other cluster.",
         )
-        .example("sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866"),
-    Property::new(SSH_AUTHORIZED_KEYS, Category::Access, Kind::SshKeys)
+        .example("sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866");
+    SSH_AUTHORIZED_KEYS = "ssh-authorized-keys" => ssh_authorized_keys: Vec<String>, row(Access, Kind::SshKeys)
         .changeable()
         .label("SSH public keys")
         .description(
             "Public keys that may log in as \"admin\" over SSH: one or more in authorized_keys format, \
              separated by \\n, or the file's content in base64. SSH stays off when this is empty; a console \
              password is needed then.",
-        ),
-    Property::new(CONSOLE_PASSWORD_HASH, Category::Access, Kind::PasswordHash)
+        );
+    CONSOLE_PASSWORD_HASH = "console-password-hash" => console_password_hash: Option<String>,
+    row(Access, Kind::PasswordHash)
         .changeable()
         .label("Console password hash")
         .description(
             "Hash of the password for \"admin\" on the VM console, as made by \"mkpasswd -m yescrypt\" or \
              \"openssl passwd -6\". Never the password itself. When empty, the console shows status only.",
-        ),
-    Property::new(ADMIN_CIDRS, Category::Access, Kind::NetworkList)
+        );
+    ADMIN_CIDRS = "admin-cidrs" => admin_networks: Vec<Ipv4Net>, row(Access, Kind::NetworkList)
         .changeable()
         .label("Networks of administrators")
         .description(
@@ -346,8 +308,8 @@ pub(super) const TABLE: &[Property] = &[
              \"kaas upgrade\", of monitoring and of load balancers that ask for the node's health. Nodes and pods of the \
              cluster reach the endpoint anyway; the Kubernetes API stays open to all. When empty, both are open to all.",
         )
-        .example("192.168.10.0/24,10.8.0.0/16"),
-    Property::new(DEPLOYER_PUBLIC_KEY, Category::Access, Kind::DeployerKey)
+        .example("192.168.10.0/24,10.8.0.0/16");
+    DEPLOYER_PUBLIC_KEY = "deployer-public-key" => deployer_public_key: Option<String>, row(Access, Kind::DeployerKey)
         .changeable()
         .label("Deployer's public key")
         .description(
@@ -355,44 +317,44 @@ pub(super) const TABLE: &[Property] = &[
              9441), again and again, once the cluster has formed. Another key, or none, makes what was given out for the \
              former one worthless. The same on every control node.",
         )
-        .not_of_workers(),
-    Property::new(HTTP_PROXY, Category::Site, Kind::Url { credentials: true })
+        .not_of_workers();
+    HTTP_PROXY = "http-proxy" => http_proxy: Option<String>, row(Site, Kind::Url { credentials: true })
         .changeable()
         .label("HTTP proxy")
         .description(
             "Proxy for http:// addresses, for example http://proxy.example.com:3128. The cluster itself \
              needs none.",
         )
-        .example("http://proxy.example.com:3128"),
-    Property::new(HTTPS_PROXY, Category::Site, Kind::Url { credentials: true })
+        .example("http://proxy.example.com:3128");
+    HTTPS_PROXY = "https-proxy" => https_proxy: Option<String>, row(Site, Kind::Url { credentials: true })
         .changeable()
         .label("HTTPS proxy")
         .description("Proxy for https:// addresses, for example http://proxy.example.com:3128.")
-        .example("http://proxy.example.com:3128"),
-    Property::new(NO_PROXY, Category::Site, Kind::ExclusionList)
+        .example("http://proxy.example.com:3128");
+    NO_PROXY = "no-proxy" => no_proxy: Vec<String>, row(Site, Kind::ExclusionList)
         .changeable()
         .label("Addresses without the proxy")
         .description(
             "Hosts, domains and IPv4 ranges that are reached without the proxy, separated by commas. The \
              cluster's own addresses are always excluded.",
         )
-        .example(".example.com,192.168.0.0/16"),
-    Property::new(EXTRA_CA_CERTIFICATES, Category::Site, Kind::Certificates)
+        .example(".example.com,192.168.0.0/16");
+    EXTRA_CA_CERTIFICATES = "extra-ca-certificates" => extra_ca_certificates: Vec<String>, row(Site, Kind::Certificates)
         .changeable()
         .label("Additional CA certificates")
         .description(
             "Certificate authorities to trust besides the public ones: PEM with line ends written as \\n, or \
              the PEM file's content in base64.",
-        ),
-    Property::new(REGISTRY_MIRROR, Category::Site, Kind::Url { credentials: false })
+        );
+    REGISTRY_MIRROR = "registry-mirror" => registry_mirror: Option<String>, row(Site, Kind::Url { credentials: false })
         .changeable()
         .label("Registry mirror")
         .description(
             "Registry from which to pull container images that the appliance does not carry, for example \
              https://registry.example.com. The cluster itself needs none.",
         )
-        .example("https://registry.example.com"),
-    Property::new(SNAPSHOT_TARGET, Category::Site, Kind::DirectoryUrl)
+        .example("https://registry.example.com");
+    SNAPSHOT_TARGET = "snapshot-target" => snapshot_target: Option<Secret>, row(Site, Kind::DirectoryUrl)
         .changeable()
         .label("Snapshot target")
         .description(
@@ -401,8 +363,8 @@ pub(super) const TABLE: &[Property] = &[
              before the host. The snapshots hold all that Kubernetes knows, Secrets encrypted.",
         )
         .example("https://backup.example.com/clusters/one/")
-        .not_of_workers(),
-    Property::new(SNAPSHOT_EVERY, Category::Site, EVERY)
+        .not_of_workers();
+    SNAPSHOT_EVERY = "snapshot-every" => snapshot_every: Option<Period>, row(Site, EVERY)
         .changeable()
         .label("Time between snapshots")
         .description(
@@ -411,8 +373,8 @@ pub(super) const TABLE: &[Property] = &[
         )
         .example("1h")
         .or("6h")
-        .not_of_workers(),
-    Property::new(RECOVERY_PUBLIC_KEY, Category::Site, Kind::RecoveryKey)
+        .not_of_workers();
+    RECOVERY_PUBLIC_KEY = "recovery-public-key" => recovery_public_key: Option<String>, row(Site, Kind::RecoveryKey)
         .changeable()
         .label("Recovery public key")
         .description(
@@ -420,21 +382,23 @@ pub(super) const TABLE: &[Property] = &[
              the private key, which stays with you, a snapshot can be restored after all control nodes were lost. The same \
              on every node.",
         )
-        .not_of_workers(),
-    Property::new(VXLAN_PORT, Category::Advanced, Kind::Port { lowest: 1024 })
+        .not_of_workers();
+    VXLAN_PORT = "vxlan-port" => vxlan_port: Option<u32>, row(Advanced, Kind::Port { lowest: 1024 })
         .label("VXLAN port")
         .description(
             "UDP port of the pod network between nodes. Change it where the physical network or NSX uses \
              this port itself.",
         )
         .or("8472")
-        .not_of_workers(),
-    Property::new(TIMEOUT_FACTOR, Category::Advanced, Kind::Integer { lowest: 1, highest: 20 })
+        .not_of_workers();
+    TIMEOUT_FACTOR = "timeout-factor" => timeout_factor: Option<u32>,
+    row(Advanced, Kind::Integer { lowest: 1, highest: 20 })
         .changeable()
         .label("Timeout factor for slow hosts")
         .description(
             "All timeouts of the appliance are multiplied by it, 1 to 20. Raise it on slow or overloaded \
              hosts.",
         )
-        .or("1"),
-];
+        .or("1");
+}
+pub(crate) use for_each_field;

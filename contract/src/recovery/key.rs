@@ -12,7 +12,7 @@ use rustls::crypto::hpke::Hpke as _;
 use zeroize::Zeroizing;
 
 use super::Error;
-use crate::properties::parse::{base64, unescape_lines};
+use crate::encoding::{base64, unescape_lines};
 use crate::secret::Secret;
 
 /// The bytes before the 32 bytes of the key in a SubjectPublicKeyInfo of X25519 (RFC 8410, section 4) …

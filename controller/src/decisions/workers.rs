@@ -24,7 +24,7 @@ const ASKED: &str = "workers.asked";
 
 /// The settings of workers: the shared part of a control-plane node's form, and the hash of the cluster's CA.
 pub fn site(of_control_node: &BTreeMap<String, String>, authority: String) -> Site {
-    let shared = of_control_node.iter().filter(|(key, _)| Site::SHARED.contains(&key.as_str()));
+    let shared = of_control_node.iter().filter(|(key, _)| Site::shares(key));
     let mut told: BTreeMap<String, String> = shared.map(|(key, value)| (key.clone(), value.clone())).collect();
     told.insert(keys::CLUSTER_CA_HASH.to_owned(), authority);
     Site(told)

@@ -16,23 +16,14 @@ use super::worker_record::WorkerRecord;
 pub struct Site(pub BTreeMap<String, String>);
 
 impl Site {
-    /// Properties that workers get with the values of the control-plane nodes, if those have them.
-    pub const SHARED: [&str; 14] = [
-        keys::CLUSTER_NAME,
-        keys::API_VIP,
-        keys::GATEWAY,
-        keys::DNS_SERVERS,
-        keys::SEARCH_DOMAINS,
-        keys::NTP_SERVERS,
-        keys::SSH_AUTHORIZED_KEYS,
-        keys::CONSOLE_PASSWORD_HASH,
-        keys::ADMIN_CIDRS,
-        keys::HTTP_PROXY,
-        keys::HTTPS_PROXY,
-        keys::NO_PROXY,
-        keys::EXTRA_CA_CERTIFICATES,
-        keys::REGISTRY_MIRROR,
-    ];
+    /// Whether workers get a property with the value of the control-plane nodes, if those have it.
+    pub fn shares(key: &str) -> bool {
+        const OF_ONE_NODE: [&str; 6] =
+            [keys::ROLE, keys::NODE_NAME, keys::ADDRESS, keys::DATA_ADDRESS, keys::ROUTES, keys::TIMEOUT_FACTOR];
+        let of_both = [Role::TenantControlPlane, Role::Worker];
+        let is_used = |row: &keys::Property| of_both.iter().all(|role| row.need(*role).is_some());
+        keys::find(key).is_some_and(is_used) && !OF_ONE_NODE.contains(&key)
+    }
 
     /// How many times longer than usual workers should wait for anything.
     pub(super) fn timeout_factor(&self) -> u32 {

@@ -10,9 +10,9 @@ use semver::Version;
 use serde::Deserialize;
 
 use super::{Row, Status};
+use crate::component::go_program::{GoProgram, Module};
 use crate::component::licences::download;
 use crate::component::toolchain::Toolchain;
-use crate::go_program::{GoProgram, Module};
 use crate::progress::Progress;
 
 const DATABASE: &str = "golang.org/x/vulndb";

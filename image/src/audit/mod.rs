@@ -14,11 +14,11 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use crate::cache::Cache;
-use crate::component::{self, Component, Source};
+use crate::component::{self, Component, Source, go_program};
 use crate::debian::layers;
 use crate::debian::sources::Settings;
 use crate::progress::Progress;
-use crate::{go_program, spec, tools};
+use crate::{spec, tools};
 use judged::Judgement;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 use super::go::Database;
 use super::judged::Judgement;
 use super::{Report, Row, Status};
-use crate::go_program::GoProgram;
-use crate::go_program::tests::program;
+use crate::component::go_program::GoProgram;
+use crate::component::go_program::tests::program;
 
 /// A database with an advisory of a function, one of a package, one of a method, one of the library and a withdrawn one.
 fn database(directory: &Path) -> Database {

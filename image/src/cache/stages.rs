@@ -56,7 +56,7 @@ stages! {
         "../tools/run.rs"
     ];
     /// The licence texts of Go modules that are linked into upstream components.
-    LICENCES = "licences", keep 48, by ["../component/licences.rs", "../go_program.rs", "../licences.rs"];
+    LICENCES = "licences", keep 48, by ["../component/licences.rs", "../component/go_program.rs", "../licences.rs"];
     /// Our own programs: those of the clone, and those of the commit that upgrades start from. The directory keeps
     /// the name of the first program, so that older caches leave no second directory.
     OWN_PROGRAMS = "agent", keep 5, by [

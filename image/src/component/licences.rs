@@ -10,9 +10,8 @@ use serde::Deserialize;
 
 use super::build::Built;
 use super::toolchain::{self, Toolchain};
-use super::{GoModule, Source, go};
+use super::{GoModule, Source, go, go_program};
 use crate::cache::{Cache, Key, Stage};
-use crate::go_program;
 use crate::licences::{self, LicensedPart};
 use crate::progress::Progress;
 

@@ -2,6 +2,7 @@
 
 pub mod build;
 mod go;
+pub mod go_program;
 pub(crate) mod licences;
 mod module_file;
 pub mod toolchain;

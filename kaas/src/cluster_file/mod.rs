@@ -5,7 +5,9 @@
 //! 2. [`provider::Provider`] is the provider that the file names. It is not contacted yet.
 //! 3. [`Site`] is the provider once it answers. It checks whether a cluster can be created there.
 //! 4. [`ClusterBackend`] is the place of one cluster's VMs.
+//! 5. [`node_credentials`] are the credentials for its nodes.
 
+mod credentials;
 mod described;
 mod file;
 mod provider;
@@ -13,6 +15,7 @@ mod schema;
 mod site_session;
 mod source;
 
+pub use credentials::{client_by_key, node_credentials, within};
 pub use described::NodeTable;
 pub use file::ClusterFile;
 pub use provider::{CheckReport, ClusterBackend, LabSite, Site};

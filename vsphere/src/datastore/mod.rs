@@ -1,6 +1,7 @@
 //! Datastores: their space and state, and their files.
 
 mod browse;
+mod listed_tasks;
 mod path;
 mod seen;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::properties as table;
+use contract::properties::{self as table, Category, Property};
 use contract::role::Role;
 use contract::secret::Secret;
 
@@ -29,33 +29,20 @@ impl Config {
     }
 }
 
-/// Properties that must be equal on all members of a cluster. A replacement is admitted only with the same values.
-/// Other properties may differ.
-const AGREED: [&str; 12] = [
-    table::CLUSTER_NAME,
-    table::CONTROL_NODES,
-    table::API_VIP,
-    table::KUBERNETES_VERSION,
-    table::POD_CIDR,
-    table::SERVICE_CIDR,
-    table::POD_SECURITY,
-    table::VXLAN_PORT,
-    table::CLUSTER_DNS,
-    table::CLUSTER_METRICS,
-    table::LOCAL_VOLUMES,
-    table::SERVICE_VIPS,
-];
+/// Whether all members of a cluster must have the same value. A replacement is admitted only with these values.
+fn is_agreed(property: &Property) -> bool {
+    let is_of_cluster = property.category == Category::Cluster && !property.secret();
+    is_of_cluster || property.key == table::VXLAN_PORT
+}
 
 impl ControlPlane {
     /// The properties that must be equal on all members. An unset one has an empty value, because a form may still have
     /// a former value.
     pub fn agreed(&self) -> BTreeMap<String, String> {
-        let used = |key: &&str| table::find(key).is_some_and(|property| property.need(self.role).is_some());
-        let mut agreed: BTreeMap<String, String> =
-            AGREED.into_iter().filter(used).map(|key| (key.to_owned(), String::new())).collect();
-        let set = of_control_plane(self, None).into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        agreed.extend(set.filter(|(key, _)| AGREED.contains(&key.as_str())));
-        agreed
+        let given: BTreeMap<_, _> = of_control_plane(self, None).into_iter().collect();
+        let value = |key: &str| given.get(key).cloned().flatten().unwrap_or_default();
+        let agreed = table::table().iter().filter(|row| is_agreed(row) && row.need(self.role).is_some());
+        agreed.map(|row| (row.key.to_owned(), value(row.key))).collect()
     }
 }
 

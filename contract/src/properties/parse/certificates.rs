@@ -7,8 +7,8 @@ use base64::prelude::BASE64_STANDARD;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::super::value::Problem;
-use super::{base64, unescape_lines};
 use crate::codes;
+use crate::encoding::{base64, unescape_lines};
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";

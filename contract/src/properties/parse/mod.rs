@@ -34,20 +34,3 @@ pub fn quoted(text: &str) -> String {
     shown.push('"');
     shown
 }
-
-/// Turns line ends that were written as `\n` or `\r\n`, for forms of one line,
-/// into line ends.
-pub(crate) fn unescape_lines(text: &str) -> String {
-    text.replace("\\r", "").replace("\\n", "\n")
-}
-
-/// Decodes base64 of either alphabet, padded or not, ignoring white space.
-pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
-    use base64::Engine;
-    use base64::alphabet;
-    use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-    let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    let compact: String = text.split_whitespace().collect();
-    let alphabet = if compact.contains(['-', '_']) { &alphabet::URL_SAFE } else { &alphabet::STANDARD };
-    GeneralPurpose::new(alphabet, config).decode(compact).ok()
-}

@@ -5,8 +5,9 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 
 use super::super::value::Problem;
-use super::{addresses, quoted, unescape_lines};
+use super::{addresses, quoted};
 use crate::codes;
+use crate::encoding::unescape_lines;
 use crate::pod_security::{PodSecurity, UnknownLevel};
 use crate::properties::ControlNode;
 use crate::role::{Role, UnknownRole};

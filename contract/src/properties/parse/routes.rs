@@ -1,8 +1,9 @@
 //! Static routes.
 
 use super::super::value::Problem;
-use super::{addresses, quoted, unescape_lines};
+use super::{addresses, quoted};
 use crate::codes;
+use crate::encoding::unescape_lines;
 use crate::properties::Route;
 
 /// Networks that may be routed: one that covers everything is the default

@@ -1,8 +1,8 @@
 //! Public SSH keys in `authorized_keys` format (sshd(8)), without options.
 
 use super::super::value::Problem;
-use super::{base64, unescape_lines};
 use crate::codes;
+use crate::encoding::{base64, unescape_lines};
 
 /// Fewest bits of an RSA key: what OpenSSH asks for by default and more.
 const RSA_BITS: usize = 2048;

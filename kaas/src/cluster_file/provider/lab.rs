@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 
 use super::super::described::{FileContext, NodeTable, Text};
 use super::{CheckReport, ClusterBackend, Provider, Site};
-use crate::lab::{Engine, open_port_forward};
+use crate::labs::{Engine, open_port_forward, tools};
 
 /// `[provider.lab]`.
 #[derive(Clone, Debug)]
@@ -170,10 +170,7 @@ impl Site for LabSite {
             // A command that was killed may have left it incomplete.
             lab.remove().context("removing a lab that no VM of was made")?;
         }
-        let tools = match &self.tools {
-            Some(tools) => tools.canonicalize().with_context(|| format!("looking for {}", tools.display()))?,
-            None => crate::image::tools_tree()?.root().to_owned(),
-        };
+        let tools = tools(self.tools.as_deref())?;
         let unpacked = UnpackedOva::ensure(&wanted.ova, &cache_directory()?, &Tools::at(&tools), say)?;
         if unpacked.digest() != wanted.image.digest {
             bail!("{} was changed while it was read", wanted.ova.display());

@@ -5,9 +5,9 @@ use super::*;
 use crate::cluster_file::ClusterFile;
 
 const EXAMPLES: [&str; 3] = [
-    include_str!("../../deploy/examples/one.toml"),
-    include_str!("../../deploy/examples/three.toml"),
-    include_str!("../../deploy/examples/vsphere.toml"),
+    include_str!("../../commands/deploy/examples/one.toml"),
+    include_str!("../../commands/deploy/examples/three.toml"),
+    include_str!("../../commands/deploy/examples/vsphere.toml"),
 ];
 
 /// The tables with fixed keys, by their heads in TOML.

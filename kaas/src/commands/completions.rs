@@ -1,0 +1,34 @@
+//! `kaas completions`: the completion scripts of shells.
+
+use anyhow::Context;
+use clap::{Args, Command};
+use clap_complete::Shell;
+
+/// The options of `kaas completions`.
+#[derive(Args)]
+pub struct Completions {
+    /// Shell. For bash: `kaas completions bash >/etc/bash_completion.d/kaas`
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub fn run(arguments: &Completions, program: &mut Command) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, program, "kaas", &mut script);
+    crate::output::result(&String::from_utf8(script).context("the script is no text")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shell_script_names_the_commands() {
+        for shell in [Shell::Bash, Shell::Elvish, Shell::Fish, Shell::PowerShell, Shell::Zsh] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut crate::commands::program(), "kaas", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            assert!(script.contains("kubeconfig") && script.contains("cluster"), "{shell}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! `kaas lab`: translates the command line into calls of the lab.
+
+mod tenant;
+mod vcenter;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use fleet::hypervisor::{PowerState, SHUTTING_DOWN};
+use lab::{
+    Hardware, Lab as OpenLab, LabSpec, LeaseRequest, NewVm, NodeSize, Source, Tools, UnpackedOva, Up, cache_directory,
+    state_directory,
+};
+
+use crate::labs::{Engine, open_port_forward, tools};
+use crate::work::{TakeOverArgs, advised};
+
+/// Commands on labs
+#[derive(Subcommand)]
+pub enum Lab {
+    /// Start a control cluster and wait until its nodes are Ready
+    Up(UpArguments),
+    /// Show which VMs run and which nodes are Ready
+    Status(LabArgs),
+    /// End a lab and remove all of it, disks included
+    Down(LabArgs),
+    /// Run kubectl as the cluster's administrator, on the lab's network
+    Kubectl(Inside),
+    /// Run a program inside a VM as root
+    Exec {
+        /// Name of the VM
+        vm: String,
+        #[command(flatten)]
+        inside: Inside,
+    },
+    /// Power a VM on
+    On(OneVm),
+    /// Shut a VM down
+    Off(OneVm),
+    /// Cut a VM's power
+    Cut(OneVm),
+    /// Print a VM's console log
+    Console(OneVm),
+    /// Create a VM from an OVA in a lab, powered off and without a data disk
+    ///
+    /// With `--like` it gets the properties of another VM's node, to replace that VM. Once that VM is off, `move-disk` moves
+    /// its data disk to the new one.
+    Import(ImportArguments),
+    /// Move the data disks of a VM that is off to another VM that is off
+    MoveDisk {
+        /// VM that has the disks
+        from: String,
+        /// VM that gets the disks
+        to: String,
+        #[command(flatten)]
+        lab: LabArgs,
+    },
+    /// Remove a VM that is off and has no data disk
+    Destroy(OneVm),
+    /// Run tenant clusters on the network of a lab's control cluster
+    #[command(subcommand)]
+    Tenant(tenant::Tenant),
+    /// Run a vCenter for tests, whose machines are system containers
+    #[command(subcommand, name = "vcenter")]
+    VCenter(vcenter::VCenter),
+    /// Forward connections from loopback to a lab's API. `up` starts it
+    #[command(hide = true)]
+    Door {
+        #[command(flatten)]
+        lab: LabArgs,
+        /// Mark by which the process is found
+        mark: PathBuf,
+    },
+}
+
+#[derive(Args)]
+pub struct LabArgs {
+    /// Name of the lab
+    #[arg(long, default_value = "lab")]
+    name: String,
+}
+
+#[derive(Args)]
+pub struct OneVm {
+    /// Name of the VM
+    vm: String,
+    #[command(flatten)]
+    lab: LabArgs,
+}
+
+/// A VM to create in a lab.
+#[derive(Args)]
+pub struct ImportArguments {
+    /// Name of the new VM, at most 24 characters
+    vm: String,
+    /// OVA, or a directory with one
+    #[arg(long, value_name = "FILE")]
+    ova: PathBuf,
+    /// Control-plane node whose properties the VM gets. Without it, the properties have the defaults of the OVA
+    #[arg(long, value_name = "NODE")]
+    like: Option<String>,
+    #[command(flatten)]
+    lab: LabArgs,
+}
+
+/// A command line for a lab.
+#[derive(Args)]
+pub struct Inside {
+    #[command(flatten)]
+    lab: LabArgs,
+    /// Arguments of the program, after `--`
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// The options of `lab up`.
+#[derive(Args)]
+pub struct UpArguments {
+    #[command(flatten)]
+    lab: LabArgs,
+    #[command(flatten)]
+    over: TakeOverArgs,
+    /// OVA, or a directory with one
+    #[arg(long, value_name = "FILE", required_unless_present = "root_tree")]
+    ova: Option<PathBuf>,
+    /// Root tree to run in containers, in place of an OVA's: for work on the agent
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "ova")]
+    root_tree: Option<PathBuf>,
+    /// Tools tree to use in place of the image builder's one
+    #[arg(long, value_name = "DIRECTORY")]
+    tools: Option<PathBuf>,
+    /// Give virtual machines vSphere's devices: pvscsi disks and a vmxnet3 network interface
+    #[arg(long)]
+    vsphere_hardware: bool,
+    /// Number of control-plane nodes: 1 or 3
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// Engine that runs the VMs
+    #[arg(long, value_enum, default_value = "container")]
+    engine: Engine,
+    /// Property of all nodes. Give the option several times for several properties
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    properties: Vec<(String, String)>,
+    /// File with properties of all nodes, in the format of import tools
+    #[arg(long, value_name = "FILE")]
+    options: Option<PathBuf>,
+    /// Memory of each VM in MiB
+    #[arg(long, default_value_t = 2048)]
+    memory: u32,
+    /// Size of each data disk in MiB
+    #[arg(long, default_value_t = 8192)]
+    data_disk: u64,
+    /// Minutes to wait for the nodes
+    #[arg(long, default_value_t = 15)]
+    limit: u64,
+    /// Only create and power on the VMs
+    #[arg(long)]
+    no_wait: bool,
+}
+
+pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
+    let state = state_directory()?;
+    let open = |lab: &LabArgs| OpenLab::open(&state, &lab.name);
+    let done: anyhow::Result<()> = match command {
+        Lab::Up(arguments) => up(&state, arguments),
+        Lab::Status(lab) => status(&open(&lab)?),
+        Lab::Down(lab) => open(&lab)?.remove(),
+        Lab::Kubectl(inside) => become_program(open(&inside.lab)?.kubectl_command()?.args(&inside.arguments)),
+        Lab::Exec { vm, inside } => {
+            let arguments: Vec<&str> = inside.arguments.iter().map(String::as_str).collect();
+            // Output, errors and exit status are those of the program.
+            become_program(open(&inside.lab)?.command_inside(&vm, &arguments)?.stdin(Stdio::null()))
+        }
+        Lab::On(one) => open(&one.lab)?.power_on(&one.vm),
+        Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, SHUTTING_DOWN),
+        Lab::Cut(one) => open(&one.lab)?.cut_power(&one.vm),
+        Lab::Import(arguments) => import(&open(&arguments.lab)?, &arguments),
+        Lab::MoveDisk { from, to, lab } => move_disks(&open(&lab)?, &from, &to),
+        Lab::Destroy(one) => open(&one.lab)?.destroy(&one.vm),
+        Lab::Door { lab, .. } => open(&lab)?.serve_port_forward(),
+        // Only these commands may end with work left to do.
+        Lab::Tenant(command) => return tenant::run(&state, command),
+        Lab::VCenter(command) => vcenter::run(&state, command),
+        Lab::Console(one) => {
+            let path = open(&one.lab)?.console(&one.vm);
+            let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+            print!("{}", String::from_utf8_lossy(&text));
+            Ok(())
+        }
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
+    let mut properties = arguments.options.as_deref().map(read_options).transpose()?.unwrap_or_default();
+    properties.extend(arguments.properties);
+    let started = Instant::now();
+    let tools = tools(arguments.tools.as_deref())?;
+    let source = match (&arguments.ova, &arguments.root_tree) {
+        (_, Some(tree)) => Source::Tree { tree: tree.canonicalize().context("looking for the root tree")? },
+        (Some(ova), None) => {
+            let ova = lab::find_ova(ova)?;
+            let say = |what: &str| say!("{what}");
+            Source::Ova { unpacked: UnpackedOva::ensure(&ova, &cache_directory()?, &Tools::at(&tools), &say)? }
+        }
+        (None, None) => bail!("give an OVA with --ova"),
+    };
+    let hardware = if arguments.vsphere_hardware { Hardware::Vsphere } else { Hardware::Quick };
+    let engine = arguments.engine.record(&Tools::at(&tools), hardware, &|what| say!("{what}"))?;
+    let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
+    let asking = LeaseRequest { what: "lab up", over: arguments.over.take(), say: &|what: &str| say!("{what}") };
+    let up = Up {
+        spec: LabSpec {
+            name: arguments.lab.name,
+            nodes: arguments.nodes,
+            properties,
+            timeout_factor: engine.timeout_factor(),
+            ..LabSpec::default()
+        },
+        engine,
+        replacements: engine,
+        workers: engine,
+        source,
+        tools,
+        size,
+        beside: None,
+    };
+    // A run that was killed is continued.
+    let begun = OpenLab::open_incomplete(state, &up.spec.name)?.map(|lab| lab.resume(&up, &asking)).transpose();
+    let lab = match begun.map_err(advised)?.flatten() {
+        Some(lab) => lab,
+        None => OpenLab::import_cluster(state, up, &asking).map_err(advised)?,
+    };
+    for vm in lab.vms()? {
+        lab.power_on(&vm)?;
+        say!("{vm} is on; its console log is {}", lab.console(&vm).display());
+    }
+    if arguments.no_wait {
+        return Ok(());
+    }
+    if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
+        let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
+        return Err(error.context(format!("the lab goes on running; see {}", kept.join(", "))));
+    }
+    say!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
+    say!("kubeconfig: {}", open_port_forward(&lab)?.display());
+    say!("without a kubectl of your own: `kaas lab kubectl --name {} -- get nodes`", lab.name());
+    Ok(())
+}
+
+fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
+    let properties = arguments.like.as_deref().map(|like| properties_of(lab, like)).transpose()?;
+    let ova = lab.find_ova(&arguments.ova)?;
+    let unpacked = UnpackedOva::ensure(&ova, &cache_directory()?, &lab.tools(), &|what| say!("{what}"))?;
+    lab.import(&NewVm {
+        name: arguments.vm.clone(),
+        memory: 2048,
+        processors: 2,
+        data_disk: None,
+        network_interface: true,
+        properties: properties.unwrap_or_default(),
+        stamp: None,
+        source: Some(Source::Ova { unpacked }),
+        engine: lab.replacements(),
+        in_order_uuid: false,
+    })
+}
+
+/// The properties that the lab sets for a control-plane node.
+fn properties_of(lab: &OpenLab, node: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let nodes = &lab.plan().nodes;
+    if let Some(planned) = nodes.iter().find(|planned| planned.name == node) {
+        return Ok(planned.properties.clone());
+    }
+    let nodes: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    bail!("the lab {} has no node {node}; it has {}", lab.name(), nodes.join(", "))
+}
+
+fn move_disks(lab: &OpenLab, from: &str, to: &str) -> anyhow::Result<()> {
+    for vm in [from, to] {
+        if lab.power_state(vm)? == PowerState::On {
+            bail!("{vm} is on; shut it down first: `kaas lab off {vm} --name {}`", lab.name());
+        }
+    }
+    for disk in lab.disks(from)? {
+        lab.detach_disk(from, disk)?;
+        lab.attach_disk(to, disk)?;
+        say!("{to} has the disk {disk}");
+    }
+    Ok(())
+}
+
+fn status(lab: &OpenLab) -> anyhow::Result<()> {
+    for vm in lab.vms()? {
+        let state = lab.power_state(&vm)?;
+        say!("{vm}\t{state}\t{}", lab.console(&vm).display());
+    }
+    match lab.ready_nodes() {
+        Ok(ready) => say!("Ready: {}", ready.join(", ")),
+        Err(error) => say!("The Kubernetes API does not answer: {error:#}"),
+    }
+    Ok(())
+}
+
+/// Replaces this process by a program.
+fn become_program(command: &mut std::process::Command) -> anyhow::Result<()> {
+    use std::os::unix::process::CommandExt;
+    Err(command.exec()).with_context(|| format!("running {}", command.get_program().to_string_lossy()))
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("use KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Reads the `PropertyMapping` of an options file, as `govc import.spec` writes it.
+fn read_options(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let options: serde_json::Value =
+        serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
+    let Some(mapping) = options["PropertyMapping"].as_array() else {
+        bail!("{} has no list PropertyMapping; `govc import.spec` writes one", path.display());
+    };
+    let mut properties = BTreeMap::new();
+    for entry in mapping {
+        let (Some(key), Some(value)) = (entry["Key"].as_str(), entry["Value"].as_str()) else {
+            bail!("{}: each entry of PropertyMapping needs the texts Key and Value, not {entry}", path.display());
+        };
+        // An empty field of the form means "not set", as in vCenter.
+        if !value.is_empty() {
+            properties.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    Ok(properties)
+}

@@ -1,0 +1,155 @@
+//! Generates the tables of the documentation from the code, and writes them into the blocks of a document.
+
+use std::fmt::Write;
+
+use clap::Command;
+use contract::{codes, paths, ports, properties};
+use fleet::{control_plane, upgrade, workers};
+use vsphere::{On, PRIVILEGES, Privilege, WISHED};
+
+/// The generated tables, each with the name of its block.
+pub fn parts(program: &Command) -> [(&'static str, String); 10] {
+    [
+        ("properties", properties::reference_markdown()),
+        ("findings", codes::codes_markdown()),
+        ("refusals", table(upgrade::CODES)),
+        ("reasons", table(upgrade::REASONS)),
+        ("workers", table(workers::REASONS)),
+        ("deployments", table(control_plane::REASONS)),
+        ("paths", paths::markdown()),
+        ("ports", ports::markdown()),
+        ("privileges", privileges()),
+        ("commands", commands(program)),
+    ]
+}
+
+/// Returns `document` with each table in its block, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`. The error
+/// names a table that has no block.
+pub fn renew(document: &str, program: &Command) -> Result<String, &'static str> {
+    parts(program).into_iter().try_fold(document.to_owned(), |document, (name, part)| {
+        let (before, rest) = document.split_once(&format!("<!-- {name}:begin -->")).ok_or(name)?;
+        let (_, after) = rest.split_once(&format!("<!-- {name}:end -->")).ok_or(name)?;
+        let part = part.trim();
+        Ok(format!("{before}<!-- {name}:begin -->\n{part}\n<!-- {name}:end -->{after}"))
+    })
+}
+
+/// A table of codes with their meaning.
+fn table(codes: &[(&str, &str)]) -> String {
+    let mut text = String::from("| Code | When |\n| --- | --- |\n");
+    for (code, meaning) in codes {
+        let _ = writeln!(text, "| `{code}` | {meaning} |");
+    }
+    text
+}
+
+/// The privileges of a vCenter account, each with the object that it is needed on.
+fn privileges() -> String {
+    let mut text = String::from("| On | Privilege | For |\n| --- | --- | --- |\n");
+    for Privilege { id, on, purpose } in PRIVILEGES.iter().chain(WISHED) {
+        let on = match on {
+            On::Folder => "the folders of VMs and templates",
+            On::ClustersFolder => "a Provider's folder",
+            On::Datastore => "the datastores of VMs and of the journal",
+            On::Network => "each network",
+            On::Pool => "the resource pool",
+            On::Cluster => "the cluster",
+            On::Root => "the root of the vCenter, for `storage-policy` alone",
+        };
+        let _ = writeln!(text, "| {on} | `{id}` | {purpose} |");
+    }
+    text
+}
+
+/// Each visible command that is not a group, with the first line of its help.
+fn commands(program: &Command) -> String {
+    let mut text = String::from("| Command | What it does |\n| --- | --- |\n");
+    list(program, program.get_name(), &mut text);
+    text
+}
+
+fn list(command: &Command, name: &str, text: &mut String) {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        let name = format!("{name} {}", below.get_name());
+        if below.has_subcommands() {
+            list(below, &name, text);
+        } else {
+            let about = below.get_about().map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(text, "| `{name}` | {about} |");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::commands::{Arguments, program};
+
+    #[test]
+    fn reference_page_equals_the_generated_tables() {
+        let reference = include_str!("../../../docs/reference.md");
+        let renewed = renew(reference, &Arguments::command()).expect("a block for each part");
+        assert!(renewed == reference, "docs/reference.md is behind the code: `make reference` renews it");
+    }
+
+    /// The options in calls of `kaas` that the called command does not have.
+    fn unknown_options(text: &str) -> Vec<String> {
+        let program = program();
+        let begins =
+            |at: &usize| !text[..*at].ends_with(|letter: char| letter.is_alphanumeric() || "-/_.".contains(letter));
+        let starts = text.match_indices("kaas ").map(|(at, _)| at).filter(begins);
+        let calls = starts.flat_map(|at| {
+            let call = text[at..].split(['\n', '`', '#', '|', ';', '>', ',']).next().unwrap_or_default();
+            let (mut command, mut path, mut wrong) = (&program, String::from("kaas"), Vec::new());
+            for word in call.split_whitespace().skip(1).take_while(|word| *word != "--") {
+                let option = word
+                    .trim_start_matches('[')
+                    .trim_end_matches([']', '.', ')'])
+                    .split('=')
+                    .next()
+                    .unwrap_or_default();
+                match (command.find_subcommand(word), option.strip_prefix("--")) {
+                    (Some(below), _) => (command, path) = (below, format!("{path} {word}")),
+                    // A group has no options. Its commands have.
+                    (None, Some(option)) if !command.has_subcommands() && !["help", "verbose"].contains(&option) => {
+                        let is_known = command.get_arguments().any(|argument| argument.get_long() == Some(option));
+                        wrong.extend((!is_known).then(|| format!("{path} --{option}")));
+                    }
+                    _ => {}
+                }
+            }
+            wrong
+        });
+        calls.collect()
+    }
+
+    #[test]
+    fn pages_use_only_options_that_commands_have() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        for page in pages.chain([root.join("README.md")]).filter(|page| page.extension().is_some_and(|end| end == "md"))
+        {
+            let unknown = unknown_options(&std::fs::read_to_string(&page).unwrap());
+            assert!(unknown.is_empty(), "{} gives options that the commands have not: {unknown:?}", page.display());
+        }
+        let text = "`kaas upgrade commit --downgrade`\n    kaas lab up --nodes 3 # --not\nkaas backup --nodes, --more";
+        assert_eq!(unknown_options(text), ["kaas upgrade commit --downgrade", "kaas backup --nodes"]);
+    }
+
+    #[test]
+    fn document_without_a_block_is_rejected() {
+        assert_eq!(renew("nothing here", &Arguments::command()), Err("properties"));
+    }
+
+    #[test]
+    fn command_table_omits_groups_and_hidden_commands() {
+        let hidden = Command::new("door").hide(true);
+        let lab = Command::new("lab").subcommands([Command::new("up").about("Starts a lab"), hidden]);
+        assert_eq!(
+            commands(&Command::new("kaas").subcommand(lab)),
+            "| Command | What it does |\n| --- | --- |\n| `kaas lab up` | Starts a lab |\n"
+        );
+    }
+}

@@ -1,0 +1,381 @@
+//! The command line of image-swap upgrades, and its translation to the library's options. Pure.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use fleet::hypervisor::Placement;
+use fleet::upgrade::{DescribedPublisher, Mode, OnFailure, Options};
+use image::document::Mistakes;
+
+use crate::cluster_file::ClusterFile;
+use crate::keys::publisher_fingerprint;
+use crate::output::Output;
+use crate::work::{PauseLimitArgs, TakeOverArgs};
+
+/// Upgrade a control cluster by replacing its VMs. The data disks move to the new VMs
+#[derive(Subcommand)]
+pub enum Upgrade {
+    /// Show each step of an upgrade, or why it is refused. Changes nothing
+    Plan {
+        #[command(flatten)]
+        wanted: TargetArgs,
+        #[command(flatten)]
+        at: DeploymentArgs,
+        #[command(flatten)]
+        whose: OtherClusterArgs,
+        /// Output format
+        #[arg(long, default_value = "text")]
+        output: Output,
+    },
+    /// Plan an upgrade and run it. A node that is unhealthy on the new image returns to its old VM
+    Apply {
+        #[command(flatten)]
+        wanted: TargetArgs,
+        #[command(flatten)]
+        on: ResumeArgs,
+    },
+    /// Continue an upgrade that was interrupted or is paused. A node that was rolled back alone is tried again
+    Resume {
+        /// OVA, if its path differs from that in the plan. The content must be the same
+        #[arg(long, value_name = "FILE")]
+        ova: Option<PathBuf>,
+        #[command(flatten)]
+        on: ResumeArgs,
+    },
+    /// Return every node to its old VM, with its data disk as it is now
+    ///
+    /// The nodes are rolled back one after the other. Unhealthy nodes come first, as each run of the command finds them. If a
+    /// node reports that etcd has no quorum, all nodes are rolled back at once.
+    Rollback {
+        /// Stop all nodes, then start all, whatever the nodes report. Use it if no node can be reached, or if nodes wait for
+        /// each other. The Kubernetes API is unavailable meanwhile
+        #[arg(long)]
+        all_at_once: bool,
+        #[command(flatten)]
+        on: ResumeArgs,
+    },
+    /// Make an upgrade final: the old VMs are removed. After that, no rollback is possible
+    Commit(ResumeArgs),
+    /// End an upgrade where it is, if a node was lost for good, so that it can neither continue nor be rolled back
+    ///
+    /// No VM is moved, stopped or removed. Swaps of nodes that are healthy on the new image are made final. VMs that are off
+    /// and hold no data disk are listed, for the operator to remove. A VM that holds the node's disk is named, to be powered
+    /// on. After that, another upgrade can be planned.
+    ///
+    /// The command works whatever the hypervisor, the nodes and the journal report. It names everything that is unknown. With
+    /// --other-cluster no node is asked.
+    Abandon {
+        /// Identifier of the upgrade, as `kaas upgrade status` shows it: the confirmation. If nothing of the journal can be
+        /// read, the number of the damaged lease, which every command shows
+        #[arg(long, value_name = "UUID|NUMBER")]
+        confirm: AbandonTarget,
+        #[command(flatten)]
+        at: DeploymentArgs,
+        #[command(flatten)]
+        whose: OtherClusterArgs,
+        #[command(flatten)]
+        over: TakeOverArgs,
+    },
+    /// Upgrade the control-plane nodes to the next Kubernetes minor version of their image, one after the other
+    ///
+    /// An image swap must be committed first. If the command was interrupted, run it again. No rollback is possible, except by
+    /// restoring the etcd snapshot that the command takes first.
+    Kubernetes {
+        /// Minor version to upgrade to, such as 1.36. Default: the next one
+        #[arg(long, value_name = "MINOR")]
+        to: Option<String>,
+        /// Only show what would be done, or why it is refused
+        #[arg(long)]
+        check: bool,
+        /// Seconds that pods may take to move away from a node
+        #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+        drain: u64,
+        /// Seconds that one node may take in total
+        #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+        limit: u64,
+        #[command(flatten)]
+        at: DeploymentArgs,
+        #[command(flatten)]
+        whose: OtherClusterArgs,
+        #[command(flatten)]
+        over: TakeOverArgs,
+        /// Output format
+        #[arg(long, default_value = "text", requires = "check")]
+        output: Output,
+    },
+    /// Show the progress of an upgrade. Changes nothing
+    Status {
+        #[command(flatten)]
+        at: DeploymentArgs,
+        /// Output format
+        #[arg(long, default_value = "text")]
+        output: Output,
+    },
+}
+
+/// The cluster, and the provider of its VMs.
+#[derive(Args)]
+pub struct DeploymentArgs {
+    /// Lab that the VMs run in
+    #[arg(long, value_name = "NAME", required_unless_present = "file", conflicts_with = "file")]
+    pub(super) lab: Option<String>,
+    /// File that describes the cluster, as for `kaas deploy`: its `[provider]` names the provider of the VMs
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
+    /// Kubeconfig of a cluster administrator. Default: that of the lab, or one that a node issues for the file's deployer key,
+    /// or the kubeconfig that the file names
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// The format of progress. With JSON it goes to standard error.
+    #[arg(skip = Output::Text)]
+    pub(super) output: Output,
+}
+
+/// Confirms the cluster of the deployment.
+#[derive(Args)]
+pub struct OtherClusterArgs {
+    /// The cluster with this UUID is the deployment's cluster, though its UUID was another one at the last upgrade. The
+    /// Kubernetes API reports the UUID
+    #[arg(long, value_name = "UUID")]
+    pub(super) other_cluster: Option<uuid::Uuid>,
+}
+
+/// The upgrade to abandon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbandonTarget {
+    /// The upgrade with this identifier.
+    Upgrade(uuid::Uuid),
+    /// The upgrade with the journal of this lease, of which nothing can be read.
+    Hold(u64),
+}
+
+impl FromStr for AbandonTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let upgrade = text.parse().map(Self::Upgrade);
+        upgrade.or_else(|_| text.parse().map(Self::Hold)).map_err(|_| "neither a UUID nor a hold's number".to_owned())
+    }
+}
+
+/// The options of every command that continues an upgrade.
+#[derive(Args)]
+pub struct ResumeArgs {
+    #[command(flatten)]
+    pub(super) at: DeploymentArgs,
+    #[command(flatten)]
+    pub(super) over: TakeOverArgs,
+    #[command(flatten)]
+    pub(super) whose: OtherClusterArgs,
+    #[command(flatten)]
+    pub(super) waiting: PauseLimitArgs,
+}
+
+/// The options of the target image.
+#[derive(Args)]
+pub struct TargetArgs {
+    /// OVA with the new image, or a directory with one
+    #[arg(long, value_name = "FILE")]
+    pub(super) ova: PathBuf,
+    /// Publisher's certificate or public key in PEM: the OVA must be signed with it. It replaces the pinned key and the one
+    /// that the cluster's file names. The commit pins this key
+    #[arg(long, value_name = "FILE")]
+    pub(super) publisher: Option<PathBuf>,
+    /// Swap all nodes at once. The Kubernetes API is unavailable meanwhile
+    #[arg(long)]
+    pub(super) all_at_once: bool,
+    /// Seconds that a swapped node may take to become healthy. After that, it is rolled back
+    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+    pub(super) gate_limit: u64,
+    /// If a node does not become healthy, roll back all nodes, not only that one
+    #[arg(long)]
+    pub(super) all_back: bool,
+    /// Seconds that pods may take to move away from a node
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    pub(super) drain: u64,
+    /// Allow an older image
+    #[arg(long)]
+    pub(super) downgrade: bool,
+    /// Copy each data disk, as the old image has left it, before the new VM gets it. The copy is next to the disk and needs its
+    /// provisioned size. The node is off meanwhile. The commit removes the copies. No command restores one
+    #[arg(long)]
+    pub(super) copy_disks: bool,
+    /// Datastore of new VMs. Default: that of the VM which each replaces. Data disks are not moved
+    #[arg(long, value_name = "NAME")]
+    pub(super) datastore: Option<String>,
+    /// Resource pool of new VMs. Default: that of the VM which each replaces
+    #[arg(long, value_name = "NAME")]
+    pub(super) resource_pool: Option<String>,
+    /// Inventory folder of new VMs. Default: that of the VM which each replaces
+    #[arg(long, value_name = "NAME")]
+    pub(super) folder: Option<String>,
+}
+
+/// Adopt VMs that were imported by hand, so that upgrades may change them.
+#[derive(Args)]
+pub struct Adopt {
+    #[command(flatten)]
+    pub(super) at: DeploymentArgs,
+    #[command(flatten)]
+    pub(super) over: TakeOverArgs,
+    /// Do not ask for a confirmation. The checks still run: each VM is on, is the only one with its BIOS UUID, has no stamp,
+    /// and holds one data disk
+    #[arg(long)]
+    pub(super) yes: bool,
+}
+
+impl Upgrade {
+    /// The command's name. Other commands show it as the holder of the lease.
+    pub(super) fn what(&self) -> &'static str {
+        match self {
+            Self::Plan { .. } => "upgrade plan",
+            Self::Apply { .. } => "upgrade apply",
+            Self::Resume { .. } => "upgrade resume",
+            Self::Rollback { .. } => "upgrade rollback",
+            Self::Commit(_) => "upgrade commit",
+            Self::Abandon { .. } => "upgrade abandon",
+            Self::Kubernetes { .. } => "upgrade kubernetes",
+            Self::Status { .. } => "upgrade status",
+        }
+    }
+}
+
+impl TargetArgs {
+    /// The options of the library. `description` is the file that describes the cluster. Without `--publisher`, the OVA must be
+    /// signed by the publisher that this file names.
+    pub(super) fn options(&self, description: Option<&Path>) -> anyhow::Result<Options> {
+        let publisher = self.publisher.as_deref().map(publisher_fingerprint).transpose()?;
+        let named = description.filter(|_| publisher.is_none());
+        Ok(Options {
+            mode: if self.all_at_once { Mode::AllAtOnce } else { Mode::Rolling },
+            gate_seconds: self.gate_limit,
+            on_failure: if self.all_back { OnFailure::All } else { OnFailure::Node },
+            size: None,
+            copy_disks: self.copy_disks,
+            placement: Placement {
+                datastore: self.datastore.clone(),
+                resource_pool: self.resource_pool.clone(),
+                folder: self.folder.clone(),
+            },
+            drain_seconds: self.drain,
+            downgrade: self.downgrade,
+            publisher,
+            described_publisher: named.map(described_publisher).transpose()?.flatten(),
+        })
+    }
+}
+
+/// The publisher that a cluster's description names. `None` if it names none.
+fn described_publisher(path: &Path) -> anyhow::Result<Option<DescribedPublisher>> {
+    let file = ClusterFile::read(path)?;
+    let Some(publisher) = &file.publisher else { return Ok(None) };
+    match publisher_fingerprint(&publisher.value) {
+        Ok(key) => Ok(Some(DescribedPublisher { key, by: format!("`publisher` in {}", path.display()) })),
+        Err(error) => Err(Mistakes(vec![file.mistake(publisher, format!("{error:#}"))]).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        upgrade: Upgrade,
+    }
+
+    #[test]
+    fn exactly_one_of_lab_and_file_is_required() {
+        let parsed = |at: &[&str]| Line::try_parse_from(["upgrade", "status"].iter().chain(at)).is_ok();
+        assert!(parsed(&["--lab", "l"]) && parsed(&["--file", "cluster.toml"]) && parsed(&["-f", "cluster.toml"]));
+        assert!(!parsed(&[]) && !parsed(&["--lab", "l", "--file", "cluster.toml"]));
+    }
+
+    #[test]
+    fn described_publisher_is_required_but_not_pinned() {
+        const ONE: &str = include_str!("../deploy/examples/one.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let [described, other] = ["publisher.pem", "other.pem"].map(|name| directory.path().join(name));
+        for path in [&described, &other] {
+            std::fs::write(path, rcgen::KeyPair::generate().unwrap().public_key_pem()).unwrap();
+        }
+        let file = directory.path().join("cluster.toml");
+        let written = ONE.replace("# publisher = ", "publisher = ");
+        assert_ne!(written, ONE);
+        let options = |text: &str, more: &[&str]| {
+            std::fs::write(&file, text).unwrap();
+            let line = ["upgrade", "plan", "--ova", "a.ova", "--file", file.to_str().unwrap()];
+            let line = line.iter().chain(more);
+            let Upgrade::Plan { wanted, at, .. } = Line::try_parse_from(line).unwrap().upgrade else { unreachable!() };
+            wanted.options(at.file.as_deref())
+        };
+        let told = options(&written, &[]).unwrap();
+        let named = told.described_publisher.unwrap();
+        assert_eq!(named.key, publisher_fingerprint(&described).unwrap());
+        assert!(named.by.ends_with("cluster.toml"), "{}", named.by);
+        assert_eq!(told.publisher, None, "what the file names is not pinned for that");
+        assert_eq!(options(ONE, &[]).unwrap().described_publisher, None);
+        let given = options(&written, &["--publisher", other.to_str().unwrap()]).unwrap();
+        assert_eq!(given.described_publisher, None);
+        assert_eq!(given.publisher, Some(publisher_fingerprint(&other).unwrap()));
+        std::fs::remove_file(&described).unwrap();
+        let error = options(&written, &[]).unwrap_err().to_string();
+        assert!(error.contains("cluster.publisher: reading "), "{error}");
+    }
+
+    #[test]
+    fn copy_disks_option_enables_copies() {
+        for verb in ["plan", "apply"] {
+            for (line, copied) in [("--lab l --ova a.ova", false), ("--lab l --ova a.ova --copy-disks", true)] {
+                let words = ["upgrade", verb].into_iter().chain(line.split(' '));
+                let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
+                let (Upgrade::Plan { wanted, .. } | Upgrade::Apply { wanted, .. }) = upgrade else { panic!("{verb}") };
+                assert_eq!(wanted.options(None).unwrap().copy_disks, copied, "{verb} {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn abandon_accepts_an_identifier_or_a_lease_number() {
+        let id = uuid::Uuid::from_u128(12);
+        assert_eq!(id.to_string().parse(), Ok(AbandonTarget::Upgrade(id)));
+        assert_eq!("12".parse(), Ok(AbandonTarget::Hold(12)));
+        for wrong in ["", "hold", "-1", "0x12", &id.to_string()[1..]] {
+            assert!(wrong.parse::<AbandonTarget>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn changing_commands_and_plans_accept_other_cluster() {
+        let id = uuid::Uuid::from_u128(0xbad).to_string();
+        for line in [
+            "plan --ova a.ova",
+            "apply --ova a.ova",
+            "resume",
+            "rollback --all-at-once",
+            "commit",
+            "abandon --confirm 00000000-0000-0000-0000-000000000001",
+            "kubernetes",
+        ] {
+            let name = line.split(' ').next().unwrap_or_default();
+            let words = ["upgrade"].into_iter().chain(line.split(' ')).chain(["--lab", "l", "--other-cluster", &id]);
+            let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
+            assert_eq!(upgrade.what(), format!("upgrade {name}"));
+            let whose = match upgrade {
+                Upgrade::Plan { whose, .. } | Upgrade::Abandon { whose, .. } | Upgrade::Kubernetes { whose, .. } => {
+                    whose
+                }
+                Upgrade::Apply { on, .. }
+                | Upgrade::Resume { on, .. }
+                | Upgrade::Rollback { on, .. }
+                | Upgrade::Commit(on) => on.whose,
+                Upgrade::Status { .. } => unreachable!("{line}"),
+            };
+            assert_eq!(whose.other_cluster.unwrap().to_string(), id, "{line}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! `kaas upgrade …` and `kaas adopt`: runs each command on a deployment, and chooses its exit status.
+
+mod adopt;
+mod arguments;
+pub mod certificate;
+mod connection;
+mod describe;
+mod words;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use fleet::upgrade::{Adoption, Direction, KubernetesOptions, Outcome, Request, RunOutcome, UpgradeStatus};
+
+use self::arguments::AbandonTarget;
+pub use self::arguments::{Adopt, Upgrade};
+pub use self::certificate::Certificate;
+use self::connection::MissingCredentials;
+use crate::output::{Output, PAUSED, STOPPED, ended, json, result, say};
+use crate::signals::SignalPolicy;
+
+/// Runs one of the commands. Exit statuses: 0 if it is done, 3 if it waits for something or for the operator, 4 if nodes were
+/// rolled back.
+pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
+    let what = command.what();
+    match command {
+        Upgrade::Plan { wanted, at, whose, output } => at.looking(what, Some(&whose), async |deployment, site| {
+            let plan = deployment.plan(&site.ova(&wanted.ova)?, &wanted.options(at.file.as_deref())?).await?;
+            match output {
+                Output::Json => json(&plan)?,
+                Output::Text => result(&describe::text(&plan))?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }),
+        Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
+            let options = wanted.options(on.at.file.as_deref())?;
+            let went = deployment.apply(&site.ova(&wanted.ova)?, &options, on.over.take()).await?;
+            Ok(arrived(&went, Some(Outcome::Upgraded)))
+        }),
+        Upgrade::Resume { ova, on } => on.with_or_without_nodes(what, async |deployment, _| {
+            // A resumed rollback, commit or abandonment ends as such.
+            let wanted = match deployment.status().await?.direction {
+                Direction::Back | Direction::Abandon => None,
+                Direction::Forward => Some(Outcome::Upgraded),
+                Direction::Commit => Some(Outcome::Committed),
+            };
+            Ok(arrived(&deployment.go_on(Request::Resume, ova, on.over.take()).await?, wanted))
+        }),
+        Upgrade::Rollback { all_at_once, on } => on.with_or_without_nodes(what, async |deployment, _| {
+            let verb = if all_at_once { Request::RollbackAtOnce } else { Request::Rollback };
+            Ok(arrived(&deployment.go_on(verb, None, on.over.take()).await?, Some(Outcome::RolledBack)))
+        }),
+        Upgrade::Commit(on) => on.with(what, async |deployment, _| {
+            Ok(arrived(&deployment.go_on(Request::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
+        }),
+        Upgrade::Abandon { confirm, at, whose, over } => {
+            let ending = SignalPolicy::WhereItCanBeContinued;
+            at.with(what, Some(&whose), Duration::ZERO, MissingCredentials::Continue, ending, async |deployment, _| {
+                match confirm {
+                    AbandonTarget::Upgrade(id) => {
+                        Ok(arrived(&deployment.abandon(id, over.take()).await?, Some(Outcome::Abandoned)))
+                    }
+                    AbandonTarget::Hold(number) => {
+                        let end = deployment.abandon_unread(number, over.take()).await?;
+                        say(&words::abandoned_unread(&end));
+                        Ok(ExitCode::SUCCESS)
+                    }
+                }
+            })
+        }
+        Upgrade::Kubernetes { to, check, drain, limit, at, whose, over, output } => {
+            let options = KubernetesOptions { to, drain_seconds: drain, limit: Duration::from_secs(limit) };
+            if check {
+                return at.looking(what, Some(&whose), async |deployment, _| {
+                    let plan = deployment.plan_kubernetes(&options).await?;
+                    match output {
+                        Output::Json => json(&plan)?,
+                        Output::Text => result(&words::kubernetes(&plan))?,
+                    }
+                    Ok(ExitCode::SUCCESS)
+                });
+            }
+            at.changing(what, Some(&whose), Duration::ZERO, async |deployment, site| {
+                let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
+                say(&all_run(&done.to, site.tenant()?.as_deref()));
+                Ok(ExitCode::SUCCESS)
+            })
+        }
+        Upgrade::Status { at, output } => at.with(
+            what,
+            None,
+            Duration::ZERO,
+            MissingCredentials::Continue,
+            SignalPolicy::AtOnce,
+            async |deployment, _| {
+                let status = deployment.status().await?;
+                match output {
+                    Output::Json => json(&status)?,
+                    Output::Text => result(&words::status(&status))?,
+                }
+                Ok(ExitCode::SUCCESS)
+            },
+        ),
+    }
+}
+
+/// `kaas adopt`: adopts VMs that were imported by hand.
+pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
+    let over = arguments.over.take();
+    arguments.at.confirming(
+        "adopt",
+        async |deployment| adopt::confirm(deployment, arguments.yes).await,
+        async |deployment, adoptions: Vec<Adoption>| {
+            deployment.adopt(&adoptions, over).await?;
+            Ok(ExitCode::SUCCESS)
+        },
+    )
+}
+
+/// The message after an upgrade of Kubernetes. It does not include the workers of a tenant cluster.
+fn all_run(minor: &str, tenant: Option<&str>) -> String {
+    let done = format!("all control-plane nodes run Kubernetes {minor}");
+    let Some(name) = tenant else { return done };
+    format!(
+        "{done}; the workers go on as they are. `kaas lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
+         them there as well"
+    )
+}
+
+/// Writes the result of a run, and returns its exit status.
+fn arrived((arrived, status): &(RunOutcome, UpgradeStatus), wanted: Option<Outcome>) -> ExitCode {
+    let exit = match arrived {
+        RunOutcome::Ended(outcome) if wanted.is_none_or(|wanted| wanted == *outcome) => 0,
+        RunOutcome::Ended(_) | RunOutcome::NodeIsBack(_) => STOPPED,
+        RunOutcome::Paused(_) | RunOutcome::Cancelled => PAUSED,
+    };
+    ended(exit, &words::status(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::upgrade::Reason;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A status as in its JSON. Its values do not matter in these tests.
+    fn status() -> UpgradeStatus {
+        let plan = describe::tests::plan("rolling", "node");
+        UpgradeStatus {
+            id: plan.id,
+            direction: Direction::Forward,
+            only: Some("cp1".to_owned()),
+            order: fleet::upgrade::Order::LastFirst,
+            left_out: Vec::new(),
+            reason: None,
+            outcome: None,
+            waits_for_a_person: false,
+            paused: None,
+            done: 1,
+            total: 10,
+            next: None,
+            held_by: None,
+            copies: Vec::new(),
+            plan,
+            entries: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn tenant_upgrade_names_the_command_for_its_workers() {
+        assert_eq!(all_run("1.36", None), "all control-plane nodes run Kubernetes 1.36");
+        let told = all_run("1.36", Some("blue"));
+        assert!(told.contains("`kaas lab tenant replace-workers --name blue --kubernetes 1.36`"), "{told}");
+    }
+
+    #[test]
+    fn exit_status_is_done_paused_or_rolled_back() {
+        let reason: Reason = serde_json::from_value(json!({"code": "upgrade.waiting", "reason": "a test"})).unwrap();
+        let ended = RunOutcome::Ended;
+        for (arrived_at, wanted, expected) in [
+            (ended(Outcome::Upgraded), Some(Outcome::Upgraded), 0),
+            (ended(Outcome::Committed), Some(Outcome::Committed), 0),
+            (ended(Outcome::RolledBack), Some(Outcome::RolledBack), 0),
+            (ended(Outcome::Abandoned), Some(Outcome::Abandoned), 0),
+            // A resumed rollback may end as one.
+            (ended(Outcome::RolledBack), None, 0),
+            (ended(Outcome::RolledBack), Some(Outcome::Upgraded), 4),
+            (ended(Outcome::Upgraded), Some(Outcome::RolledBack), 4),
+            (RunOutcome::NodeIsBack(0), Some(Outcome::Upgraded), 4),
+            (RunOutcome::NodeIsBack(0), None, 4),
+            (RunOutcome::Paused(reason.clone()), Some(Outcome::Upgraded), 3),
+            (RunOutcome::Paused(reason), None, 3),
+            (RunOutcome::Cancelled, Some(Outcome::Upgraded), 3),
+            (RunOutcome::Cancelled, None, 3),
+        ] {
+            let told = format!("{arrived_at:?} {wanted:?}");
+            assert_eq!(arrived(&(arrived_at, status()), wanted), ExitCode::from(expected), "{told}");
+        }
+    }
+}

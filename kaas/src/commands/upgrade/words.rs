@@ -1,0 +1,316 @@
+//! The messages about an upgrade: its progress, its state, and the next commands.
+
+use fleet::upgrade::{
+    AbandonedUnread, Direction, DiskCopy, KubernetesPlan, Mode, Notice, Order, Outcome, UpgradeStatus,
+};
+
+use super::describe;
+use crate::output::Output;
+
+/// Writes one or two lines about a notice.
+pub fn tell(output: Output, notice: &Notice<'_>) {
+    let say = |line: String| output.tell(&line);
+    match notice {
+        Notice::Step { plan, step, index, total, again } => {
+            let again = if *again { ", again" } else { "" };
+            say(format!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step)));
+        }
+        Notice::Done { note } => say(format!("      {note}")),
+        Notice::Losses { node, words } => say(format!("      {node}: {words}")),
+        Notice::Waiting { what, why } => say(format!("      waiting for {what}: {}", why.words)),
+        Notice::Paused { reason } => say(format!("      paused: {reason}; it is tried again")),
+        Notice::DirectionChanged { plan, direction, only, order, reason } => {
+            let name = |node: &usize| plan.nodes[*node].name.clone();
+            let who = only.as_ref().map_or_else(|| all(order, name), name);
+            match direction {
+                Direction::Forward => say(format!("Going on ({reason}):")),
+                Direction::Back => say(format!("      {reason}\nGoing back: {who}:")),
+                Direction::Commit => say(format!("Making it final ({reason}):")),
+                Direction::Abandon => say(format!("Ending it where it is ({reason}):")),
+            }
+        }
+        Notice::TakingOver { words } => say((*words).to_owned()),
+        Notice::Stamped { node, vm } => say(format!("{node}: the VM {vm} is stamped")),
+        Notice::Snapshot { place, bytes } => say(format!("snapshot of etcd: {place} ({bytes} bytes)")),
+        Notice::NoSnapshot { name } => {
+            say(format!(
+                "no snapshot of etcd is taken: a node has begun, and {name}, from before that, is not kept here"
+            ));
+        }
+        Notice::Kubernetes { node, to, index, total } => {
+            say(format!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs));
+        }
+        Notice::KubernetesRuns { version, seconds } => {
+            say(format!("      runs {version} and is healthy, after {seconds} s"));
+        }
+    }
+}
+
+/// All nodes, with the order of their rollback.
+fn all(order: &Order, name: impl Fn(&usize) -> String) -> String {
+    match order {
+        Order::LastFirst => "all nodes".to_owned(),
+        Order::First(ill) => {
+            let together = ill.together.iter().map(&name).collect::<Vec<_>>().join(" and ");
+            let one_by_one = ill.one_by_one.iter().map(name);
+            let first: Vec<String> = [together].into_iter().filter(|name| !name.is_empty()).chain(one_by_one).collect();
+            let first = first.join(", then ");
+            format!("all nodes, the unhealthy ones first ({first}): no other one may leave before they are repaired")
+        }
+        Order::AtOnce | Order::WithoutQuorum => "all nodes at once".to_owned(),
+    }
+}
+
+/// The state of an upgrade, and the next command.
+pub fn status(status: &UpgradeStatus) -> String {
+    let id = status.id;
+    let reason = status.reason.as_ref().map_or_else(|| "no reason was noted".to_owned(), ToString::to_string);
+    let mut text = match status.outcome {
+        Some(Outcome::Upgraded) => format!(
+            "upgrade {id}: all nodes run the new image; `kaas upgrade commit` makes it final, `rollback` takes it back"
+        ),
+        Some(Outcome::RolledBack) if status.left_out.is_empty() => {
+            format!("upgrade {id}: all nodes run what they ran before ({reason})")
+        }
+        Some(Outcome::RolledBack) => format!(
+            "upgrade {id}: all nodes but {} run what they ran before ({reason}). Replace what is lost before the next one",
+            status.left_out.join(", "),
+        ),
+        Some(Outcome::Committed) => format!("upgrade {id}: the new image is final"),
+        Some(Outcome::Abandoned) => format!("upgrade {id}: abandoned; its VMs stay as they are"),
+        None if status.waits_for_a_person => format!(
+            "upgrade {id}: {} went back alone, for it was not healthy on the new image ({reason}); the other nodes \
+             stay where they are. `kaas upgrade resume` tries it again, `rollback` takes all nodes back",
+            status.only.as_deref().unwrap_or("a node"),
+        ),
+        None => {
+            let direction = match status.direction {
+                Direction::Forward => "forward",
+                Direction::Back => "back",
+                Direction::Commit => "of the commit",
+                Direction::Abandon => "of the end",
+            };
+            let next = status.next.map(|step| describe::title(&status.plan, step));
+            format!(
+                "upgrade {id}: {} of {} steps {direction}{} are done; next: {}; `kaas upgrade resume` goes on{}",
+                status.done,
+                status.total,
+                who_goes_back(status),
+                next.as_deref().unwrap_or("nothing but to note the end"),
+                match (status.direction, &status.only) {
+                    (Direction::Forward, _) => ", `rollback` rolls it back",
+                    (Direction::Back, Some(_)) => ", `rollback` takes all nodes back",
+                    (Direction::Back, None) if status.plan.options.mode == Mode::Rolling =>
+                        ", `rollback` checks again which nodes are unhealthy and come first",
+                    _ => "",
+                },
+            )
+        }
+    };
+    if let (None, Some(paused)) = (status.outcome, &status.paused) {
+        text += &format!("\npaused: {paused}");
+        let needs_others = ["upgrade.member-unhealthy", "upgrade.unreachable"].contains(&&*paused.code);
+        let one_by_one = status.plan.options.mode == Mode::Rolling && !is_at_once(&status.order);
+        if status.direction == Direction::Back && one_by_one && status.plan.members.len() > 1 && needs_others {
+            text += "\nIf it stays so, `kaas upgrade rollback --all-at-once` takes all nodes back that are not back yet, all \
+                     off and all on, whatever the others say; the API is away meanwhile";
+        }
+    }
+    if let (None, Some(holder)) = (status.outcome, &status.held_by) {
+        text += &format!("\n{holder} is at work on it");
+    }
+    text + &copies(&status.copies, status.outcome) + &earlier_copies(&status.plan.other_copies)
+}
+
+/// The copies of data disks, a line each, and when they are removed. Empty without copies.
+fn copies(copies: &[DiskCopy], outcome: Option<Outcome>) -> String {
+    if copies.is_empty() {
+        return String::new();
+    }
+    let removed = match outcome {
+        None | Some(Outcome::Upgraded) => "the commit removes them; after a rollback they stay",
+        Some(Outcome::RolledBack | Outcome::Committed | Outcome::Abandoned) => {
+            "they stay: remove them yourself once they are no longer needed"
+        }
+    };
+    format!("\ncopies of data disks as the old image has left them; {removed}:{}", one_by_one(copies))
+}
+
+/// As [`copies`], for those of earlier upgrades.
+fn earlier_copies(copies: &[DiskCopy]) -> String {
+    if copies.is_empty() {
+        return String::new();
+    }
+    let stay = "they stay: remove them yourself once they are no longer needed";
+    format!("\ncopies of data disks that upgrades before this one have left; {stay}:{}", one_by_one(copies))
+}
+
+fn one_by_one(copies: &[DiskCopy]) -> String {
+    copies.iter().map(|copy| format!("\n  {copy}")).collect()
+}
+
+/// Whether all nodes are rolled back at once, though they were swapped one by one.
+fn is_at_once(order: &Order) -> bool {
+    matches!(order, Order::AtOnce | Order::WithoutQuorum)
+}
+
+/// The nodes that are rolled back, and how, unless all are rolled back one by one.
+fn who_goes_back(status: &UpgradeStatus) -> String {
+    let at_once = status.plan.options.mode == Mode::AllAtOnce || is_at_once(&status.order);
+    match (status.direction, &status.only) {
+        (Direction::Back, Some(node)) => format!(", for {node} alone,"),
+        (Direction::Back, None) if at_once => ", of all nodes at once, with the API away meanwhile,".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// The message after an upgrade was abandoned whose journal could not be read.
+pub fn abandoned_unread(end: &AbandonedUnread) -> String {
+    format!(
+        "the upgrade of hold {} is abandoned; its VMs stay as they are. Which of them it made is not known: compare them \
+         with the nodes before you remove one",
+        end.unread
+    )
+}
+
+/// The plan of an upgrade of Kubernetes.
+pub fn kubernetes(plan: &KubernetesPlan) -> String {
+    let mut text = format!("Upgrade of Kubernetes to {}\n\nIt rests on\n", plan.to);
+    for ground in &plan.grounds {
+        text += &format!("  {}: {}\n", ground.subject, ground.evidence);
+    }
+    text += "\nA snapshot of etcd is taken. Then, one node after the other,\n";
+    for node in &plan.nodes {
+        let begun = if node.begun { ", begun before" } else { "" };
+        text += &format!("  {} ({}): from {}{begun}\n", node.name, node.address, node.runs);
+    }
+    text += "\nyields the virtual IP, moves its pods away, renews its certificates, starts its control plane and\n\
+             kubelet in the new version and takes pods again. A node whose pods do not move away stays as it is.\n";
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::upgrade::{Damaged, IllNodes, KeptCopy, Reason};
+
+    use super::*;
+    use crate::work::advised;
+
+    #[test]
+    fn damaged_journal_names_the_abandon_command() {
+        let plan = Box::new(describe::tests::plan("rolling", "node"));
+        for (plan, confirm) in [(Some(plan.clone()), plan.id.to_string()), (None, "7".to_owned())] {
+            let damaged = Damaged { words: "hold 7 is damaged".to_owned(), hold: 7, plan };
+            let error = advised(damaged.into()).to_string();
+            assert!(error.contains(&format!("`kaas upgrade abandon --confirm {confirm}`")), "{error}");
+        }
+    }
+
+    fn paused(mode: &str, direction: Direction, code: &str) -> String {
+        paused_on(mode, direction, code, (None, Order::LastFirst))
+    }
+
+    fn paused_on(mode: &str, direction: Direction, code: &str, (only, order): (Option<&str>, Order)) -> String {
+        let plan = describe::tests::plan(mode, "node");
+        status(&UpgradeStatus {
+            id: plan.id,
+            direction,
+            only: only.map(str::to_owned),
+            order,
+            left_out: Vec::new(),
+            reason: None,
+            outcome: None,
+            waits_for_a_person: false,
+            paused: Some(Reason::new(code, "a reason")),
+            done: 1,
+            total: 2,
+            next: None,
+            held_by: None,
+            copies: Vec::new(),
+            plan,
+            entries: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn disk_copies_are_listed_with_their_removal() {
+        let copy = |uuid| DiskCopy {
+            node: "cp1".to_owned(),
+            copy: KeptCopy { path: "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned(), uuid },
+        };
+        let all = [copy(None), copy(Some(uuid::Uuid::from_u128(7)))];
+        for open in [None, Some(Outcome::Upgraded)] {
+            let told = copies(&all[1..], open);
+            assert!(told.contains("of cp1: [ds] cp1/data-before-1a2b3c4d.vmdk"), "{told}");
+            assert!(told.contains("commit removes") && !told.contains("half"), "{told}");
+        }
+        for ended in [Outcome::RolledBack, Outcome::Committed, Outcome::Abandoned] {
+            let told = copies(&all, Some(ended));
+            assert!(told.contains("perhaps half") && told.contains("remove them yourself"), "{told}");
+        }
+        assert_eq!(copies(&[], None), "");
+    }
+
+    #[test]
+    fn status_lists_the_copies() {
+        let mut plan = describe::tests::plan("rolling", "node");
+        let path = "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned();
+        let copy = KeptCopy { path, uuid: Some(uuid::Uuid::from_u128(7)) };
+        let earlier = KeptCopy { path: "[ds] cp1/data-before-2b3c4d5e.vmdk".to_owned(), ..copy.clone() };
+        plan.other_copies = vec![DiskCopy { node: "cp1".to_owned(), copy: earlier }];
+        let told = status(&UpgradeStatus {
+            id: plan.id,
+            direction: Direction::Back,
+            only: None,
+            order: Order::LastFirst,
+            left_out: Vec::new(),
+            reason: None,
+            outcome: Some(Outcome::RolledBack),
+            waits_for_a_person: false,
+            paused: None,
+            done: 2,
+            total: 2,
+            next: None,
+            held_by: None,
+            copies: vec![DiskCopy { node: "cp1".to_owned(), copy }],
+            plan,
+            entries: Vec::new(),
+        });
+        assert!(told.contains("data-before-1a2b3c4d") && told.contains("they stay"), "{told}");
+        let (_, earlier) = told.split_once("upgrades before this one have left").expect("those of before");
+        assert!(earlier.contains("of cp1: [ds] cp1/data-before-2b3c4d5e.vmdk"), "{told}");
+    }
+
+    #[test]
+    fn paused_rollback_names_the_all_at_once_option() {
+        let way_out = "`kaas upgrade rollback --all-at-once`";
+        for code in ["upgrade.member-unhealthy", "upgrade.unreachable"] {
+            assert!(paused("rolling", Direction::Back, code).contains(way_out));
+            assert!(!paused("rolling", Direction::Forward, code).contains(way_out));
+            assert!(!paused("all-at-once", Direction::Back, code).contains(way_out), "they are already");
+        }
+        assert!(!paused("rolling", Direction::Back, "hypervisor.denied").contains(way_out));
+    }
+
+    #[test]
+    fn status_names_the_nodes_of_a_rollback() {
+        let code = "upgrade.member-unhealthy";
+        let alone = paused_on("rolling", Direction::Back, code, (Some("cp3"), Order::LastFirst));
+        assert!(alone.contains("for cp3 alone") && alone.contains("`rollback` takes all nodes back"), "{alone}");
+        for order in [Order::AtOnce, Order::WithoutQuorum] {
+            let all = paused_on("rolling", Direction::Back, code, (None, order));
+            assert!(all.contains("of all nodes at once, with the API away"), "{all}");
+            assert!(!all.contains("--all-at-once"), "they are already: {all}");
+        }
+    }
+
+    #[test]
+    fn unhealthy_nodes_are_listed_in_order() {
+        let order = |together: &[usize], one_by_one: &[usize]| {
+            let ill = IllNodes { together: together.to_vec(), one_by_one: one_by_one.to_vec() };
+            all(&Order::First(ill), |node| format!("cp{node}"))
+        };
+        assert!(order(&[2, 1], &[3]).contains("(cp2 and cp1, then cp3)"));
+        assert!(order(&[], &[3, 1]).contains("(cp3, then cp1)"));
+    }
+}
