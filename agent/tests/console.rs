@@ -48,16 +48,18 @@ fn reports(root: &Path, change: impl FnOnce(&mut Status)) {
 /// Makes the node one of a formed cluster, with a console password.
 fn form(root: &Path) {
     let config: Config = serde_json::from_value(serde_json::json!({
+        "role": "control-plane",
         "cluster": {
             "name": "lab", "control_nodes": [{"name": "cp1", "address": "10.0.0.11"}], "virtual_address": null,
             "pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "vxlan_port": 8472, "kubernetes_minor": "1.36",
+            "pod_security": "baseline", "add_ons": {},
         },
         "node": {
             "name": "cp1",
             "interfaces": [{"mac": null, "network": null, "address": "10.0.0.11/24", "gateway": null}],
             "dns_servers": [], "search_domains": [], "ntp_servers": [], "ssh_authorized_keys": [],
             "console_password_hash": "$5$saltstring$uzdVN3XcAOYKRlFzn8F5/iMpo99aMD8sXQTYY9P10Z8",
-            "proxy": null, "extra_ca_certificates": [], "registry_mirror": null,
+            "proxy": null, "extra_ca_certificates": [], "registry_mirror": null, "snapshot_every": 360,
         },
         "timeout_factor": 1,
     }))

@@ -249,9 +249,8 @@ codes! {
     RECOVERY_KEY_MISSING, "recovery-key.missing", Warning, "Secrets are encrypted, and this node has no public key to seal the encryption keys to: after the loss of all control-plane nodes, no snapshot gives a Secret back.";
     ENCRYPTION_WAITING, "encryption.waiting", Warning, "The next step to a new key for Secrets has waited for more than ten minutes for API servers that have not loaded it.";
     ENCRYPTION_KEY_MISSING, "encryption.key-missing", Error, "The store was restored from another cluster's snapshot, and the keys of its Secrets were not given. The API server is not started.";
-    POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one: clusters that an image without the property has formed.";
+    POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one.";
     NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
-    SERVICE_EXTERNAL_IPS, "service.external-ips", Warning, "There are Services with external IPs, from an image that allowed them: a user who may write a Service takes over any address with them. New ones are refused.";
     NODE_NOT_REGISTERED, "node.not-registered", Warning, "The cluster has no Node object of this control-plane node. The node creates it again within a minute.";
     NODE_POD_RANGE, "node.pod-range", Warning, "A node has a range of addresses for its pods that the cluster has not given it: outside of the pod CIDR, of another size, or another node's. Its pods are reached from no other node. With a range outside of the pod CIDR, kube-controller-manager does not start.";
     WORKER_NOT_APPROVED, "worker.not-approved", Warning, "A certificate that a worker has asked for is not approved: its Node object has an address that is another's or not the one that the cluster knows it by, its token is not for that node, or it was removed from the cluster.";

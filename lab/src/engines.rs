@@ -7,15 +7,13 @@ use super::qemu::VirtualMachines;
 use super::records::VmRecord;
 
 pub struct Engines {
-    /// Engine of VMs whose record has none.
-    pub usual: EngineRecord,
     pub containers: Containers,
     pub virtual_machines: VirtualMachines,
 }
 
 impl Engines {
     pub fn of(&self, vm: &VmRecord) -> &dyn Engine {
-        match vm.engine.unwrap_or(self.usual) {
+        match vm.engine {
             EngineRecord::Container => &self.containers,
             EngineRecord::Qemu { .. } => &self.virtual_machines,
         }

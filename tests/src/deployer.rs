@@ -19,15 +19,17 @@ fn config(key: Option<&PrivateKey>) -> (Config, Ipv4Addr) {
     let low = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 64 | low[2] & 31, low[3], 9);
     let config = json!({
+        "role": "control-plane",
         "cluster": {
             "name": "lab", "control_nodes": [{"name": "cp1", "address": address}], "virtual_address": null,
             "pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "vxlan_port": 8472, "kubernetes_minor": "1.36",
+            "pod_security": "baseline", "add_ons": {},
         },
         "node": {
             "name": "cp1", "interfaces": [{"mac": null, "network": null, "address": format!("{address}/8"), "gateway": null}],
             "dns_servers": [], "search_domains": [], "ntp_servers": [], "ssh_authorized_keys": [],
             "console_password_hash": null, "proxy": null, "extra_ca_certificates": [], "registry_mirror": null,
-            "deployer_public_key": key.map(|key| key.public().unwrap().to_string()),
+            "snapshot_every": 360, "deployer_public_key": key.map(|key| key.public().unwrap().to_string()),
         },
         "timeout_factor": 1,
     });

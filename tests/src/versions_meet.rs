@@ -96,13 +96,7 @@ fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
     all_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kept"), |name, text| match name {
         "identity.json" | "identity-swap.json" | "identity-local-volumes.json" => asked::<Identity>(text),
         "local-volumes.json" => told::<VolumesDisk>(text),
-        "config.json"
-        | "config-administrators.json"
-        | "config-security.json"
-        | "config-deployer.json"
-        | "config-add-ons.json"
-        | "config-worker.json"
-        | "config-dhcp.json" => told::<Config>(text),
+        "config.json" | "config-worker.json" | "config-dhcp.json" => told::<Config>(text),
         "deployer.json" => told::<DeployerRights>(text),
         "progress.json" => told::<Progress>(text),
         "disk-counter.json" => told::<DiskCounter>(text),

@@ -100,7 +100,6 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
     Task { what: ADD_ONS, every: MINUTE, work: Background(addons::prepare) },
     Task { what: "the network policies", every: MINUTE, work: Background(objects::network_policies) },
-    Task { what: "the external IPs of Services", every: Duration::from_secs(600), work: Background(objects::external_ips) },
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Lasting(swap::upgrade) },
     Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Lasting(forming::prepare) },

@@ -9,7 +9,6 @@ pub mod api;
 pub mod api_server;
 pub mod approval;
 pub mod containerd;
-mod external_ips;
 #[cfg(test)]
 pub(crate) mod fake_api;
 pub mod kubeadm;

@@ -17,7 +17,7 @@ pub struct AddOns {
     pub service_addresses: Vec<AddressRange>,
 }
 
-/// Cluster DNS alone: the add-ons of clusters without these properties.
+/// Cluster DNS alone: the add-ons of roles without these properties.
 impl Default for AddOns {
     fn default() -> Self {
         Self { dns: true, metrics: false, local_volumes: false, service_addresses: Vec::new() }

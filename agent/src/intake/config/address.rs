@@ -5,7 +5,7 @@ use contract::properties::parse::addresses::DHCP;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-/// The source of an interface's address. Earlier images saved only the address.
+/// The source of an interface's address. A static address is saved as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Address {

@@ -3,11 +3,12 @@
 use contract::image::ImageFacts;
 use contract::role::Role;
 
-use super::{ClusterNetwork, Config, ControlPlane, JoinedCluster, LearnedCluster, Registration, Worker};
+use super::{AddOns, ClusterNetwork, Config, ControlPlane, JoinedCluster, LearnedCluster, Registration, Worker};
 
 /// A three-node configuration of the first node.
 pub(crate) fn three_nodes() -> ControlPlane {
     let config: Config = serde_json::from_value(serde_json::json!({
+        "role": "control-plane",
         "cluster": {
             "name": "lab",
             "control_nodes": [
@@ -21,6 +22,7 @@ pub(crate) fn three_nodes() -> ControlPlane {
             "vxlan_port": 8472,
             "kubernetes_minor": "1.36",
             "pod_security": "baseline",
+            "add_ons": AddOns::default(),
         },
         "node": {
             "name": "node1",
@@ -33,6 +35,8 @@ pub(crate) fn three_nodes() -> ControlPlane {
             "proxy": null,
             "extra_ca_certificates": [],
             "registry_mirror": null,
+            "snapshot_target": null,
+            "snapshot_every": 360,
         },
         "timeout_factor": 1,
     }))

@@ -77,16 +77,9 @@ pub struct Cluster {
     pub vxlan_port: u16,
     /// Kubernetes minor version to form with, such as `1.36`. The image contains it.
     pub kubernetes_minor: String,
-    /// The Pod Security level of namespaces without one. Earlier images enforced none.
-    #[serde(default = "before_pod_security")]
+    /// The Pod Security level of namespaces without one.
     pub pod_security: PodSecurity,
-    /// The add-ons. Earlier images had cluster DNS alone.
-    #[serde(default)]
     pub add_ons: AddOns,
-}
-
-fn before_pod_security() -> PodSecurity {
-    PodSecurity::Privileged
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,8 +100,7 @@ pub struct Node {
     pub ssh_authorized_keys: Vec<String>,
     /// A crypt(5) hash that unlocks the console. Without one the console shows status only.
     pub console_password_hash: Option<String>,
-    /// Networks that SSH and the endpoint are reachable from. Any network if empty. Missing in configurations of
-    /// earlier images.
+    /// Networks that SSH and the endpoint are reachable from. Any network if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_networks: Vec<Ipv4Net>,
     pub proxy: Option<Proxy>,

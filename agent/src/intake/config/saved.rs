@@ -1,5 +1,5 @@
 //! The saved format of a [`Config`]. Earlier agents read it too. It contains the fields of all roles, and those of
-//! other roles may be missing.
+//! other roles are missing.
 
 use contract::properties::Period;
 use contract::role::Role;
@@ -10,8 +10,6 @@ use super::{Cluster, Config, ControlPlane, JoinedCluster, Node, Registration, Wo
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Saved {
-    /// The role is missing in configurations of earlier images.
-    #[serde(default = "before_roles")]
     role: Role,
     /// Only of a node with a control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,27 +27,17 @@ pub(super) struct Saved {
 struct SavedNode {
     #[serde(flatten)]
     node: Node,
-    /// Missing in configurations of earlier images.
-    #[serde(default)]
     snapshot_target: Option<Secret>,
-    /// Missing in configurations of earlier images.
+    /// Only of a node with a control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     snapshot_every: Option<Period>,
-    /// Missing in configurations of earlier images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     recovery_public_key: Option<String>,
-    /// Missing in configurations of earlier images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deployer_public_key: Option<String>,
 }
 
-/// The snapshot interval of images without a property for it.
-const BEFORE_SNAPSHOT_EVERY: Period = Period::hours(6);
-
-fn before_roles() -> Role {
-    Role::ControlPlane
-}
-
+/// A field that the role requires is missing.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is missing")]
 pub(super) struct Missing(&'static str);
@@ -69,7 +57,7 @@ impl TryFrom<Saved> for Config {
                 cluster: cluster.ok_or(Missing("cluster"))?,
                 node,
                 snapshot_target,
-                snapshot_every: snapshot_every.unwrap_or(BEFORE_SNAPSHOT_EVERY),
+                snapshot_every: snapshot_every.ok_or(Missing("snapshot_every"))?,
                 recovery_public_key,
                 deployer_public_key,
                 timeout_factor,
