@@ -202,7 +202,6 @@ fn each_file_name_belongs_to_one_kind() {
         (&deployment::file(0), Kind::Deployment),
         (&deployment::file(1_234_567), Kind::Deployment),
         (workers::POOL, Kind::Workers),
-        (workers::ALL, Kind::Workers),
         (&machine, Kind::Workers),
         (&changed, Kind::Workers),
         // Put aside by an operator.

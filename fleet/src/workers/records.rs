@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::pool::Pool;
 use super::reason;
 use super::worker_record::{State, WorkerRecord, numbered};
-use crate::journals::workers::{self, ALL, POOL, change, changed, journal, machine_of};
+use crate::journals::workers::{self, POOL, change, changed, journal, machine_of};
 use crate::journals::{beginning, whole};
 use crate::lease::{AllocatedIds, Lease, Store, sorted};
 use crate::upgrade::Reason;
@@ -255,11 +255,7 @@ async fn put_aside(store: &dyn Store, number: u64) -> anyhow::Result<u64> {
 /// The record of a lease. `None` if its command had begun nothing.
 async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRecord>> {
     let changes = changes(store, number).await?;
-    let begun = match begun(store, number, &changes).await? {
-        None => begun_before(store, number).await?,
-        begun => begun,
-    };
-    let Some(mut kept) = begun else {
+    let Some(mut kept) = begun(store, number, &changes).await? else {
         if changes.is_empty() {
             return Ok(None);
         }
@@ -372,19 +368,4 @@ fn machine(text: &str) -> anyhow::Result<WorkerRecord> {
         Record::Machine { machine } => Ok(*machine),
         _ => bail!("it is no machine's"),
     }
-}
-
-/// The record that a lease of an earlier version began with, in one file.
-async fn begun_before(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRecord>> {
-    let Some(text) = store.read(number, ALL).await? else { return Ok(None) };
-    let Some(lines) = whole(&text)? else { return Ok(None) };
-    let mut kept: Option<PoolRecord> = None;
-    for line in lines.lines() {
-        match (serde_json::from_str(line).with_context(|| format!("understanding {ALL}"))?, &mut kept) {
-            (Record::Pool { pool }, None) => kept = Some(PoolRecord { pool: *pool, machines: Vec::new() }),
-            (_, None) => bail!("{ALL} does not begin with the pool"),
-            (record, Some(kept)) => kept.note(record),
-        }
-    }
-    Ok(Some(kept.with_context(|| format!("{ALL} is empty"))?))
 }

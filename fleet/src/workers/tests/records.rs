@@ -164,21 +164,6 @@ async fn names_of_a_lease_put_aside_stay_used() {
     assert_eq!(world.own().last().map(String::as_str), Some("t-w6"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn records_of_an_earlier_version_are_read() {
-    let world = World::with(2).await;
-    let before = world.kept().await.unwrap();
-    let hold = hold(&world).await;
-    let pool = serde_json::json!({"record": "pool", "pool": before.pool}).to_string();
-    let machines = before.machines.iter().map(|machine| serde_json::json!({"record": "machine", "machine": machine}));
-    let lines: String =
-        [pool].into_iter().chain(machines.map(|line| line.to_string())).map(|line| line + "\n").collect();
-    world.write(hold.number(), "workers.jsonl", &crate::journals::beginning(&lines).unwrap()).await.unwrap();
-    assert_eq!(world.kept().await.unwrap(), before);
-    world.write(hold.number(), "workers.jsonl", "{\"form\":").await.unwrap();
-    assert_eq!(world.kept().await.unwrap(), before, "a hold that has begun nothing leaves what the one before it had");
-}
-
 #[test]
 fn fields_missing_in_earlier_records_are_empty() {
     fn without<T: serde::Serialize + serde::de::DeserializeOwned>(noted: &T, later: &str) -> T {
