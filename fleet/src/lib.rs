@@ -9,6 +9,7 @@ pub mod journals;
 pub mod lease;
 pub mod nodes;
 mod notice;
+pub mod schema;
 pub mod upgrade;
 pub mod vcenter;
 pub mod workers;

@@ -361,7 +361,7 @@ mod tests {
         // A begun cluster counts, even if it came later. Workers count too, but not those on another Provider.
         let mut begun = pair.clone();
         let deployment =
-            serde_json::from_value(serde_json::json!({"lifecycle": "Active", "image": {"name": "a"}})).unwrap();
+            serde_json::from_value(serde_json::json!({"cluster": "red", "lifecycle": "Active", "image": {"name": "a"}})).unwrap();
         begun[1].0.status =
             Some(TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() });
         let mut worker = begun[1].1[0].clone();

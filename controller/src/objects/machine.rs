@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use fleet::hypervisor::VmRef;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -10,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::condition::{Condition, reasons};
-use super::deployment::DeletingVm;
 use super::node_pool::Taint;
 use super::reference::Reference;
 use super::rules::{at, fixed, fixed_if_given, rule};
@@ -316,7 +316,7 @@ pub struct Journal {
     pub impersonated: bool,
     /// Its VM, stored before the VM is dismantled, removed or released. Another VM with the same BIOS UUID is a copy.
     #[serde(default, rename = "deletingVM", skip_serializing_if = "Option::is_none")]
-    pub deleting_vm: Option<DeletingVm>,
+    pub deleting_vm: Option<VmRef>,
     /// UUIDs of the disks that its VM held then, except volumes of storage drivers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::uuids")]

@@ -35,9 +35,7 @@ mod vm_class;
 
 pub use self::all::{Described, Kind, all};
 pub use self::condition::{Condition, ConditionStatus, Reason, set};
-pub use self::deployment::{
-    AdoptedVmStatus, DeletingVm, DeployedImage, DeployedNode, Deployment, DeploymentLifecycle, DiskPlace, VmPlace,
-};
+pub use self::deployment::Deployment;
 pub use self::ip_pool::{IPPool, IPPoolReason, IPPoolSpec, IPPoolStatus};
 pub use self::machine::{
     Discards, Journal, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, MachineVm, Phase, PinnedImage,

@@ -12,7 +12,6 @@ use fleet::workers::{self, Image, State, Template};
 use kube::ResourceExt;
 use uuid::Uuid;
 
-use super::deployment::{going_of, going_vm};
 use super::text::{Mismatch, digits, read, read_given, seconds, time, time_if_any};
 use crate::objects::{Discards, Effect, Journal, Machine, MachineSpec, MachineVm, Phase, Removal, Taint, VmState};
 
@@ -81,10 +80,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::WorkerRecord, Mismatch> {
         was_powered_on,
         key,
         impersonated,
-        deleting_vm: deleting_vm
-            .as_ref()
-            .map(|deleting_vm| going_of("journal.deletingVM.biosUUID", deleting_vm))
-            .transpose()?,
+        deleting_vm,
         deleting_disks: deleting_disks
             .iter()
             .map(|disk| read("journal.deletingDisks[]", disk, "UUID"))
@@ -167,7 +163,7 @@ pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machin
         was_powered_on: *was_powered_on,
         key: key.clone(),
         impersonated: *impersonated,
-        deleting_vm: deleting_vm.as_ref().map(going_vm),
+        deleting_vm: deleting_vm.clone(),
         deleting_disks: deleting_disks.iter().map(ToString::to_string).collect(),
         settings: settings.clone(),
         datastore: datastore.clone(),

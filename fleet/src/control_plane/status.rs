@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use super::deployment_record::{DeploymentRecord, Lifecycle};
@@ -40,6 +40,7 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeployStatus {
     pub cluster: String,
+    #[serde(serialize_with = "lowercase")]
     pub lifecycle: Lifecycle,
     /// The image that its VMs were first created from, for messages.
     pub image: String,
@@ -73,6 +74,11 @@ pub struct DeployStatus {
     /// VMs that are newer than the record of the cluster. A caller that trusts only the record changes none of them.
     #[serde(skip)]
     pub newer: Vec<Vm>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn lowercase<S: Serializer>(lifecycle: &Lifecycle, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format!("{lifecycle:?}").to_lowercase())
 }
 
 impl DeployStatus {

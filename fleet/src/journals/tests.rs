@@ -136,7 +136,7 @@ async fn workers_journals_stay_until_a_later_lease_copies() {
     let (_directory, folder) = folder();
     command(&folder, Some((workers::POOL, &beginning("{}\n").unwrap()))).await;
     for _ in 1..=30 {
-        command(&folder, Some((workers::POOL, "{\"form\":3,\"entr"))).await;
+        command(&folder, Some((workers::POOL, "{\"form\":4,\"entr"))).await;
     }
     assert_eq!(sorted(&folder).await.unwrap().first(), Some(&1));
     command(&folder, Some((workers::POOL, &beginning("{}\n").unwrap()))).await;

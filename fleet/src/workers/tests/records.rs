@@ -39,7 +39,7 @@ async fn a_damaged_journal_stops_only_its_worker() {
     let before = world.kept().await.unwrap();
     world.keep(before.clone()).await;
     let last = world.numbers().await.unwrap().into_iter().max().unwrap();
-    for damage in ["{\"form\":3,\"entries\":1}\n{\"record\":\"mach", "", "{\"form\":3,\"entries\":1}\n{}\n"] {
+    for damage in ["{\"form\":4,\"entries\":1}\n{\"record\":\"mach", "", "{\"form\":4,\"entries\":1}\n{}\n"] {
         world.write(last, "machine-t-w2.json", damage).await.unwrap();
         let kept = world.kept().await.unwrap();
         assert_eq!((&kept.machines[0], &kept.machines[2]), (&before.machines[0], &before.machines[2]));
@@ -101,7 +101,7 @@ async fn an_unknown_complete_change_is_not_ignored() {
     world.write(first.number(), file, &text.replace("record", "reco\u{0}d")).await.unwrap();
     let why = format!("{:#}", records::read(&world).await.unwrap_err());
     assert!(why.contains(file) && why.contains("which address are t-w3's"), "{why}");
-    world.write(first.number(), file, &text.replace("\"form\":3", "\"form\":4")).await.unwrap();
+    world.write(first.number(), file, &text.replace("\"form\":4", "\"form\":5")).await.unwrap();
     let why = format!("{:#}", records::read(&world).await.unwrap_err());
     assert!(why.contains(file) && why.contains("of form 4"), "{why}");
     first.release().await;
