@@ -10,6 +10,7 @@ pub mod lease;
 pub mod nodes;
 mod notice;
 pub mod schema;
+mod timestamp;
 pub mod upgrade;
 pub mod vcenter;
 pub mod workers;

@@ -1,6 +1,9 @@
 //! Schemas of strings in records that objects of a control cluster store.
 
+use std::fmt::Debug;
+
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::Serializer;
 
 macro_rules! schemas {
     ($($(#[$doc:meta])* $name:ident = $schema:tt;)*) => {
@@ -28,6 +31,10 @@ schemas! {
     };
     /// A name or code.
     word = {"type": "string", "maxLength": 253};
+    sentence = {"type": "string", "maxLength": 1024};
+    /// The public half of a join token.
+    token = {"type": "string", "minLength": 6, "maxLength": 6, "pattern": "^[a-z0-9]{6}$"};
+    time = {"type": "string", "format": "date-time"};
 }
 
 macro_rules! lists {
@@ -43,4 +50,9 @@ lists! {
     uuids = 64 of uuid;
     /// Disks of one cluster that are kept or still to be deleted.
     removals = 512 of uuid;
+}
+
+/// A variant of a record as the output of `kaas` writes it.
+pub(crate) fn lowercase<T: Debug, S: Serializer>(variant: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format!("{variant:?}").to_lowercase())
 }

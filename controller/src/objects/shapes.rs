@@ -1,6 +1,6 @@
 //! Schemas of strings: pattern, length, and rules that need no other field. Knows no kind.
 
-pub(super) use fleet::schema::{digest, ipv4, label, uuid, uuids, word};
+pub(super) use fleet::schema::{digest, ipv4, label, sentence, uuid, word};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
@@ -112,8 +112,6 @@ shapes! {
     value = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"};
     /// A version, as in Semantic Versioning 2.0.0.
     version = {"type": "string", "minLength": 5, "maxLength": 64, "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"};
-    /// A sentence that the controller writes.
-    sentence = {"type": "string", "maxLength": 1024};
     /// JSON that the controller stores.
     kept = {"type": "object", "x-kubernetes-preserve-unknown-fields": true};
 }

@@ -1,5 +1,5 @@
-//! Conversion of `fleet`'s records to fields of objects and back. `fleet`'s types are taken apart field by field: a new field
-//! does not compile until it is added here. Decides and requests nothing.
+//! The parts of `fleet`'s records that objects store in another form. A worker's template is in the spec of its Machine, and an
+//! upgrade's plan in the spec of its Operation. Decides and requests nothing.
 
 mod entry;
 #[cfg(test)]

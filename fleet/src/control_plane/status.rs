@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use uuid::Uuid;
 
 use super::deployment_record::{DeploymentRecord, Lifecycle};
@@ -12,6 +12,7 @@ use super::replica::LeftVm;
 use super::wait::Wait;
 use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
 use crate::nodes::clean;
+use crate::schema::lowercase;
 use crate::upgrade::{DiskCopy, Reason};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -74,11 +75,6 @@ pub struct DeployStatus {
     /// VMs that are newer than the record of the cluster. A caller that trusts only the record changes none of them.
     #[serde(skip)]
     pub newer: Vec<Vm>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn lowercase<S: Serializer>(lifecycle: &Lifecycle, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&format!("{lifecycle:?}").to_lowercase())
 }
 
 impl DeployStatus {

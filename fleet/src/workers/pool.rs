@@ -47,7 +47,7 @@ pub struct Pool {
     pub keeps_lost: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Template {
     pub image: Image,
     /// The minor version of Kubernetes that kubelets should run at least: the newest that the image carried and the cluster took
@@ -90,7 +90,7 @@ pub struct OvaImage {
 }
 
 /// The image of VMs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Image {
     /// SHA-256 over the digests of the OVA's manifest. Unset for VMs that were not created here.
     #[serde(default, skip_serializing_if = "String::is_empty", with = "prefixed")]

@@ -79,7 +79,7 @@ async fn an_unknown_complete_change_is_not_ignored() {
         assert_eq!(kept.machines[0], before.machines[0]);
     };
     // A state of a later version; a file that is no longer JSON; and one without the first line, of an earlier version.
-    let later = text.replace("\"running\"", "\"tomorrow\"");
+    let later = text.replace("\"Running\"", "\"tomorrow\"");
     assert_ne!(later, text);
     for whole in [later.as_str(), &text.replace("record", "reco\u{0}d")] {
         write(whole).await;
@@ -94,7 +94,7 @@ async fn an_unknown_complete_change_is_not_ignored() {
     records.save_machine(new.clone()).await.unwrap();
     let file = "worker-000002-t-w3.json";
     let text = world.read(first.number(), file).await.unwrap().unwrap();
-    world.write(first.number(), file, &text.replace("\"running\"", "\"tomorrow\"")).await.unwrap();
+    world.write(first.number(), file, &text.replace("\"Running\"", "\"tomorrow\"")).await.unwrap();
     let kept = world.kept().await.unwrap();
     assert_eq!((kept.machines[2].id, kept.machines[2].address), (new.id, new.address));
     // Nothing is done if its VM and its address are unknown, or with an unknown format of another version.
@@ -103,7 +103,7 @@ async fn an_unknown_complete_change_is_not_ignored() {
     assert!(why.contains(file) && why.contains("which address are t-w3's"), "{why}");
     world.write(first.number(), file, &text.replace("\"form\":4", "\"form\":5")).await.unwrap();
     let why = format!("{:#}", records::read(&world).await.unwrap_err());
-    assert!(why.contains(file) && why.contains("of form 4"), "{why}");
+    assert!(why.contains(file) && why.contains("of form 5"), "{why}");
     first.release().await;
 }
 
@@ -173,6 +173,4 @@ fn fields_missing_in_earlier_records_are_empty() {
     }
     let pool = pool(1);
     assert_eq!(without(&pool, "carries"), Pool { carries: Vec::new(), ..pool.clone() });
-    let machine = WorkerRecord::new(&pool, uuid::Uuid::from_u128(1), None, 0);
-    assert_eq!(without(&machine, "last_heartbeat"), machine);
 }
