@@ -19,6 +19,8 @@ pub mod journals;
 pub mod lease;
 pub mod nodes;
 mod notice;
+pub mod schema;
+mod timestamp;
 pub mod upgrade;
 pub mod vcenter;
 pub mod workers;

@@ -10,11 +10,11 @@ use std::net::Ipv4Addr;
 use contract::minor::Minor;
 use contract::statement::Statement;
 use fleet::hypervisor::{Vm, VmSize};
-use fleet::workers::{NodeSeen, Whose, whose};
+use fleet::workers::{NodeSeen, Whose, WorkerRecord, whose};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use uuid::Uuid;
 
-use crate::objects::{Journal, Machine, MachineSpec, MachineStatus, MachineVm, Phase, PinnedImage, Provider, VmState};
+use crate::objects::{Machine, MachineSpec, MachineStatus, MachineVm, Phase, PinnedImage, Provider, VmState};
 
 /// Name of the image of adopted workers.
 const UNKNOWN: &str = "unknown";
@@ -160,20 +160,19 @@ impl AdoptedWorker {
     /// The status of its Machine after adoption: joined, as of now, with this address from a pool.
     pub fn status(&self, machine: &Machine, address: Option<Ipv4Addr>, now: &Time) -> MachineStatus {
         let before = machine.status.clone().unwrap_or_default();
-        let (minor, own) = (self.minor.to_string(), machine.metadata.uid.as_deref());
-        let stamp = self.stamp.to_string();
+        let (minor, own) = (self.minor.to_string(), machine.metadata.uid.clone());
         MachineStatus {
             phase: Phase::Running,
             vms: vec![MachineVm { uuid: self.vm.to_string(), name: self.vm_name.clone(), state: VmState::Current }],
             kubernetes: Some(minor).filter(|minor| *minor != machine.spec.kubernetes),
             address: address.or(self.known_by).map(|address| address.to_string()),
             node: Some(self.name.clone()),
-            journal: Journal {
-                since: Some(now.clone()),
-                address: address.map(|address| address.to_string()),
+            journal: WorkerRecord {
+                since: u64::try_from(now.0.as_second()).unwrap_or_default(),
+                address,
                 // It has joined. The duration is unknown.
                 joined_seconds: Some(0),
-                stamp: Some(stamp).filter(|stamp| Some(stamp.as_str()) != own),
+                id: Some(self.stamp).filter(|stamp| own != Some(stamp.to_string())).unwrap_or_default(),
                 ..before.journal.clone()
             },
             ..before
@@ -323,7 +322,7 @@ mod tests {
         assert!(worker.may_have(&taken) && !worker.may_have(&machine), "nothing is noted of the first one");
         // A worker with its own UID needs no other stamp.
         machine.metadata.uid = Some(worker.stamp.to_string());
-        assert_eq!(worker.status(&machine, None, &now()).journal.stamp, None);
+        assert_eq!(worker.status(&machine, None, &now()).journal.id, Uuid::nil());
         assert!(worker.may_have(&machine));
     }
 }

@@ -108,7 +108,7 @@ pub fn machines(cluster: &TenantCluster, resolved: &Resolved, provider: &Provide
         data_disk_gib: resolved.data_disk_gib,
         labels: BTreeMap::new(),
         taints: Vec::new(),
-        removal: Removal::DestroyVm,
+        removal: Removal::Destroy,
         drain: Discards::default(),
     };
     let machine = |(name, zone): (String, &Zone)| Machine {

@@ -94,9 +94,8 @@ fn uuid(value: Option<&Value>) -> Option<Uuid> {
 /// It prevents that the resolved image and size are trusted before the nodes were asked.
 pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operations: &[Operation]) -> bool {
     let at_first =
-        deployment.into_iter().flat_map(|it| &it.nodes).flat_map(|node| [&node.allocated_uuid, &node.bios_uuid]);
-    let at_first = at_first.flatten().filter_map(|text| text.parse::<Uuid>().ok());
-    let noted: BTreeSet<Uuid> = at_first.chain(operations.iter().flat_map(of_swap)).collect();
+        deployment.into_iter().flat_map(|it| &it.record.nodes).flat_map(|node| [node.allocated_uuid, node.bios_uuid]);
+    let noted: BTreeSet<Uuid> = at_first.flatten().chain(operations.iter().flat_map(of_swap)).collect();
     let statuses = machines.iter().filter_map(|machine| machine.status.as_ref());
     let mut current = statuses.flat_map(|status| &status.vms).filter(|vm| vm.state == VmState::Current);
     current.any(|vm| vm.uuid.parse::<Uuid>().is_ok_and(|uuid| !noted.contains(&uuid)))
@@ -190,7 +189,7 @@ mod tests {
             "name": "shop-cp1", "address": "192.168.10.20", "settingsHash": "x", "biosUUID": Uuid::from_u128(0xf1).to_string(),
         });
         let deployment: Deployment = serde_json::from_value(json!({
-            "lease": 1, "lifecycle": "Active", "image": {"name": "former"}, "formed": true, "nodes": [node],
+            "lease": 1, "cluster": "shop", "lifecycle": "Active", "image": {"name": "former"}, "formed": true, "nodes": [node],
         }))
         .unwrap();
         // The swap has created this VM.

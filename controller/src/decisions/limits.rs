@@ -253,7 +253,7 @@ pub fn pool_allowance(
     let (namespace, machines) = pool;
     let one = ResourceUsage::sized(1, class.processors, class.memory_mib);
     let is_replaced = |machine: &&&Machine| {
-        let code = machine.status.as_ref().and_then(|status| status.journal.code.as_deref());
+        let code = machine.status.as_ref().and_then(|status| Some(status.journal.reason.as_ref()?.code.as_str()));
         code.is_some_and(|code| code == OUTDATED || code == UNHEALTHY)
     };
     let (leaving, staying): (Vec<&Machine>, Vec<&Machine>) =
@@ -360,8 +360,10 @@ mod tests {
         assert_eq!((nodes(&same, 0), nodes(&same, 1)), (0, 3), "in the same second");
         // A begun cluster counts, even if it came later. Workers count too, but not those on another Provider.
         let mut begun = pair.clone();
-        let deployment =
-            serde_json::from_value(serde_json::json!({"lifecycle": "Active", "image": {"name": "a"}})).unwrap();
+        let deployment = serde_json::from_value(
+            serde_json::json!({"cluster": "red", "lifecycle": "Active", "image": {"name": "a"}}),
+        )
+        .unwrap();
         begun[1].0.status =
             Some(TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() });
         let mut worker = begun[1].1[0].clone();
@@ -436,7 +438,7 @@ mod tests {
         assert!(over.stands.unwrap().contains("may have 4 nodes: 4 are taken, and 1 wanted"));
         for (code, count) in [(OUTDATED, 2), (UNHEALTHY, 2), ("workers.surplus", 1), ("workers.asked", 1)] {
             let mut status = MachineStatus { phase: Phase::Deleting, ..MachineStatus::default() };
-            status.journal.code = Some(code.to_owned());
+            status.journal.reason = Some(fleet::upgrade::Reason::new(code, ""));
             machines[0].status = Some(status);
             assert_eq!(of(&provider, &machines, used).count, count, "{code}");
         }

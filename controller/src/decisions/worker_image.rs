@@ -23,7 +23,8 @@ pub struct WorkerImage {
 pub fn worker_image(cluster: &TenantCluster) -> Result<WorkerImage, String> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let status = cluster.status.as_ref();
-    let is_formed = status.and_then(|status| status.deployment.as_ref()).is_some_and(|deployment| deployment.formed);
+    let is_formed =
+        status.and_then(|status| status.deployment.as_ref()).is_some_and(|deployment| deployment.record.formed);
     let resolved = status.and_then(|status| status.resolved.as_ref()).filter(|_| is_formed);
     let Some((image, digest)) = resolved.and_then(|resolved| resolved.image.clone().zip(resolved.digest.clone()))
     else {
@@ -59,7 +60,8 @@ mod tests {
     /// A cluster whose control-plane nodes have formed a cluster.
     fn formed() -> TenantCluster {
         let mut cluster = cluster();
-        let deployment = serde_json::json!({"lifecycle": "Active", "image": {"name": "a"}, "formed": true});
+        let deployment =
+            serde_json::json!({"cluster": "shop", "lifecycle": "Active", "image": {"name": "a"}, "formed": true});
         let resolved = Resolved {
             image: Some("kaas-tenant-0.2.0".to_owned()),
             digest: Some(format!("sha256:{}", "0a".repeat(32))),
@@ -102,7 +104,7 @@ mod tests {
     #[test]
     fn unformed_cluster_has_no_worker_image() {
         let changes: [&dyn Fn(&mut TenantClusterStatus); 5] = [
-            &|status| status.deployment.as_mut().unwrap().formed = false,
+            &|status| status.deployment.as_mut().unwrap().record.formed = false,
             &|status| status.deployment = None,
             &|status| status.resolved.as_mut().unwrap().digest = None,
             &|status| status.kubernetes = None,

@@ -55,7 +55,7 @@ pub fn machine_template(
         data_disk_gib: class.data_disk_gib,
         labels: pool.spec.labels.clone(),
         taints: pool.spec.taints.clone(),
-        removal: Removal::DestroyVm,
+        removal: Removal::Destroy,
         drain: Discards::default(),
     };
     let metadata = ObjectMeta {

@@ -20,7 +20,7 @@ pub(crate) fn worker() -> MachineSpec {
         data_disk_gib: Some(40),
         labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
         taints: vec![taint("edge"), taint("batch")],
-        removal: Removal::DestroyVm,
+        removal: Removal::Destroy,
         drain: Discards::default(),
     }
 }

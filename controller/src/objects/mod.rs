@@ -35,13 +35,10 @@ mod vm_class;
 
 pub use self::all::{Described, Kind, all};
 pub use self::condition::{Condition, ConditionStatus, Reason, set};
-pub use self::deployment::{
-    AdoptedVmStatus, DeletingVm, DeployedImage, DeployedNode, Deployment, DeploymentLifecycle, DiskPlace, VmPlace,
-};
+pub use self::deployment::Deployment;
 pub use self::ip_pool::{IPPool, IPPoolReason, IPPoolSpec, IPPoolStatus};
 pub use self::machine::{
-    Discards, Journal, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, MachineVm, Phase, PinnedImage,
-    Removal, VmState,
+    Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, MachineVm, PinnedImage, VmState,
 };
 pub use self::network::{AddressRange, Endpoint, Network, ServiceVips};
 pub use self::node_image::{
@@ -65,6 +62,7 @@ pub use self::tenant_cluster::{
     UpgradeMode,
 };
 pub use self::vm_class::{VMClass, VMClassSpec};
+pub use fleet::workers::{Discards, Removal, State as Phase};
 
 /// The group of all kinds.
 pub const GROUP: &str = "kaas.local";

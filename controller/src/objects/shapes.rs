@@ -1,5 +1,6 @@
 //! Schemas of strings: pattern, length, and rules that need no other field. Knows no kind.
 
+pub(super) use fleet::schema::{digest, ipv4, label, sentence, uuid, word};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
@@ -11,16 +12,12 @@ macro_rules! shapes {
     };
 }
 
-const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 const DOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-const IPV4: &str = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$";
 const CIDR: &str = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$";
 /// Names with `/` between them, none empty or blank at its ends.
 const INVENTORY: &str = r"^[^/\[\s]([^/]*[^/\s])?(/[^/\s]([^/]*[^/\s])?)*$";
 
 shapes! {
-    /// A DNS label (RFC 1123, section 2.1), lower-case.
-    label = {"type": "string", "minLength": 1, "maxLength": 63, "pattern": LABEL};
     /// The name of an object.
     name = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": DOMAIN};
     /// A DNS domain.
@@ -37,15 +34,6 @@ shapes! {
     server = {
         "type": "string", "minLength": 1, "maxLength": 259,
         "pattern": r"^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?$"
-    };
-    /// An IPv4 address of a host.
-    ipv4 = {
-        "type": "string", "minLength": 7, "maxLength": 15, "pattern": IPV4,
-        "x-kubernetes-validations": [rule(
-            "isIP(self) && ip(self).isGlobalUnicast() && !self.startsWith('0.') && int(self.split('.')[0]) < 224",
-            "is not the IPv4 address of a host: four numbers from 0 to 255 with dots between them, neither loopback, \
-             link-local nor multicast"
-        )]
     };
     /// The subnet of nodes.
     subnet = {
@@ -67,8 +55,6 @@ shapes! {
         "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
         "x-kubernetes-validations": range(12, 24)
     };
-    /// A SHA-256 of content.
-    digest = {"type": "string", "minLength": 71, "maxLength": 71, "pattern": "^sha256:[0-9a-f]{64}$"};
     /// Such digests, each under a word of the controller.
     digests = {
         "type": "object", "maxProperties": 64,
@@ -83,11 +69,6 @@ shapes! {
     };
     /// A minor version of Kubernetes.
     minor = {"type": "string", "minLength": 3, "maxLength": 6, "pattern": r"^1\.(0|[1-9][0-9]{0,2})$"};
-    /// A UUID.
-    uuid = {
-        "type": "string", "minLength": 36, "maxLength": 36,
-        "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-    };
     /// An object of vCenter's inventory below its data center.
     inventory = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": INVENTORY};
     /// An http:// or https:// URL without a user and a password.
@@ -131,10 +112,6 @@ shapes! {
     value = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"};
     /// A version, as in Semantic Versioning 2.0.0.
     version = {"type": "string", "minLength": 5, "maxLength": 64, "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"};
-    /// A word that the controller writes: a name, a code.
-    word = {"type": "string", "maxLength": 253};
-    /// A sentence that the controller writes.
-    sentence = {"type": "string", "maxLength": 1024};
     /// JSON that the controller stores.
     kept = {"type": "object", "x-kubernetes-preserve-unknown-fields": true};
 }
@@ -189,10 +166,6 @@ lists! {
     reserved = 64 of ipv4;
     /// Minor versions of Kubernetes.
     minors = 8 of minor;
-    /// Disks of one VM.
-    uuids = 64 of uuid;
-    /// Disks of one cluster that are kept or still to be deleted.
-    removals = 512 of uuid;
     /// Addresses for Services of one cluster.
     service_vips = 256 of ipv4;
 }

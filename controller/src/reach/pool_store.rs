@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use async_trait::async_trait;
 use fleet::journals::File;
 use fleet::lease::{AllocatedIds, Holder, Store};
-use fleet::workers::{self, Noted};
+use fleet::workers::{self, Record};
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -326,9 +326,10 @@ impl Store for PoolStore<'_> {
         }
         for change in workers::noted(text)? {
             match change {
-                Noted::Pool(pool) => self.count(pool.last_index).await?,
-                Noted::Machine(worker) => self.keep(&worker).await?,
-                Noted::Gone(name) => self.forget(&name).await?,
+                Record::Pool { pool } => self.count(pool.last_index).await?,
+                Record::Machine { machine } => self.keep(&machine).await?,
+                Record::Known(_) => {}
+                Record::Gone { name } => self.forget(&name).await?,
             }
         }
         Ok(())

@@ -24,7 +24,7 @@ use crate::objects::{
     ControlPlaneSize, Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference,
     SYSTEM, TenantCluster,
 };
-use crate::records::{add, deployment_of, deployment_record, entry_of, journal_entry, plan_of};
+use crate::records::{add, entry_of, journal_entry, plan_of};
 use crate::term::{Term, is_controller};
 
 /// The prefix of annotations that hold the files of a lease.
@@ -142,13 +142,13 @@ impl<'a> ClusterStore<'a> {
         }
         let deployment: Deployment =
             serde_json::from_value(deployment.clone()).context("understanding what is kept")?;
-        Ok(Some(deployment_record(&self.cluster, &deployment)?))
+        Ok(Some(deployment.record))
     }
 
     async fn keep_deployment(&self, number: u64, text: &str) -> anyhow::Result<()> {
-        let kept: DeploymentRecord = serde_json::from_str(text).context("understanding what is to be kept")?;
-        let deployment = deployment_of(number, &self.cluster, &kept)?;
-        let deployment = serde_json::to_value(deployment)?;
+        let record: DeploymentRecord = serde_json::from_str(text).context("understanding what is to be kept")?;
+        ensure!(record.cluster == self.cluster, "the record is of {}, and this is {}", record.cluster, self.cluster);
+        let deployment = serde_json::to_value(Deployment { lease: number, record })?;
         self.note(&self.clusters(), &self.cluster, |status| {
             ensure_not_superseded(&status["deployment"], number)?;
             status["deployment"] = deployment.clone();

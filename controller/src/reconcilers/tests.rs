@@ -258,7 +258,9 @@ async fn clusters_of_forbidden_namespaces_keep_nothing_before_beginning() {
         let mut cluster = cluster("shop", "i1", "medium");
         cluster.spec.provider_ref.name = provider.name_any();
         if is_begun {
-            let deployment = serde_json::from_value(json!({"lifecycle": "Active", "image": {"name": "a"}})).unwrap();
+            let deployment =
+                serde_json::from_value(json!({"cluster": "shop", "lifecycle": "Active", "image": {"name": "a"}}))
+                    .unwrap();
             let status = TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() };
             cluster.status = Some(status);
         }

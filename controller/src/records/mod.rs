@@ -1,14 +1,12 @@
-//! Conversion of `fleet`'s records to fields of objects and back. `fleet`'s types are taken apart field by field: a new field
-//! does not compile until it is added here. Decides and requests nothing.
+//! The parts of `fleet`'s records that objects store in another form. A worker's template is in the spec of its Machine, and an
+//! upgrade's plan in the spec of its Operation. Decides and requests nothing.
 
-mod deployment;
 mod entry;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod text;
 mod worker;
 
-pub use self::deployment::{deployment_of, deployment_record};
 pub use self::entry::{add, entry_of, journal_entry, plan_of};
 pub use self::text::{Mismatch, digest, digits_of};
 pub use self::worker::{as_on_form, noted, template, worker_of};

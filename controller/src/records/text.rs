@@ -1,7 +1,4 @@
-//! Single values as objects write them: UUIDs, addresses, digests, times.
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+//! Single values as objects write them.
 
 /// An object and a record of `fleet` do not match. Neither may be used then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,15 +21,6 @@ pub(super) fn read<T: std::str::FromStr>(field: &'static str, text: &str, what: 
     text.parse().map_err(|_| Mismatch::new(field, text, format!("which is no {what}")))
 }
 
-/// As [`read`], for an optional value.
-pub(super) fn read_given<T: std::str::FromStr>(
-    field: &'static str,
-    text: Option<&str>,
-    what: &str,
-) -> Result<Option<T>, Mismatch> {
-    text.map(|text| read(field, text, what)).transpose()
-}
-
 /// The prefix of digests in objects. `fleet` stores digests of images without it.
 const SCHEME: &str = "sha256:";
 
@@ -49,21 +37,4 @@ pub fn digits_of(digest: &str) -> Option<String> {
 /// As [`digits_of`], for a required field.
 pub(super) fn digits(field: &'static str, digest: &str) -> Result<String, Mismatch> {
     digits_of(digest).ok_or_else(|| Mismatch::new(field, digest, "which is no SHA-256"))
-}
-
-/// Seconds of Unix time as an object writes them.
-pub(super) fn time(field: &'static str, seconds: u64) -> Result<Time, Mismatch> {
-    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
-    time.map(Time).ok_or_else(|| Mismatch::new(field, seconds.to_string(), "which is no time"))
-}
-
-/// As [`time`], with `None` for zero.
-pub(super) fn time_if_any(field: &'static str, seconds: u64) -> Result<Option<Time>, Mismatch> {
-    if seconds == 0 { Ok(None) } else { time(field, seconds).map(Some) }
-}
-
-/// A time of an object in seconds of Unix time.
-pub(super) fn seconds(field: &'static str, time: &Time) -> Result<u64, Mismatch> {
-    let seconds = time.0.as_second();
-    u64::try_from(seconds).map_err(|_| Mismatch::new(field, time.0.to_string(), "which is before 1970"))
 }

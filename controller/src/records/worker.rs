@@ -1,4 +1,4 @@
-//! A worker: [`workers::WorkerRecord`] of `fleet` and a Machine. The spec has the template, the status the record of its steps.
+//! A worker: [`WorkerRecord`] of `fleet` and a Machine. The spec has the template, the status the record of its steps.
 //!
 //! The Machine's UID is in its VM's stamp, and is also the BIOS UUID for its VM. The API server draws it when the object is
 //! created, before it is used, and never again. An adopted worker has the UID of its former Machine.
@@ -7,14 +7,12 @@
 //! written.
 
 use fleet::hypervisor::Size;
-use fleet::upgrade::Reason;
-use fleet::workers::{self, Image, State, Template};
+use fleet::workers::{Discards, Image, Removal, State, Template, WorkerRecord};
 use kube::ResourceExt;
 use uuid::Uuid;
 
-use super::deployment::{going_of, going_vm};
-use super::text::{Mismatch, digits, read, read_given, seconds, time, time_if_any};
-use crate::objects::{Discards, Effect, Journal, Machine, MachineSpec, MachineVm, Phase, Removal, Taint, VmState};
+use super::text::{Mismatch, digits, read};
+use crate::objects::{Effect, Machine, MachineSpec, MachineVm, Taint, VmState};
 
 const GIB: u64 = 1 << 30;
 
@@ -22,75 +20,19 @@ const GIB: u64 = 1 << 30;
 ///
 /// # Errors
 /// The Machine has no UID yet, or a text has the wrong form.
-pub fn worker_of(machine: &Machine) -> Result<workers::WorkerRecord, Mismatch> {
-    let id = identity(machine)?;
-    let status = machine.status.clone().unwrap_or_default();
-    let Journal {
-        since,
-        address,
-        token,
-        expires,
-        timeout_factor,
-        joined_seconds,
-        code,
-        reason,
-        cordoned,
-        handed_over,
-        last_heartbeat,
-        was_powered_on,
-        key,
-        impersonated,
-        deleting_vm,
-        deleting_disks,
-        settings,
-        datastore,
-        stamp: _,
-    } = status.journal;
-    let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
-    let Discards { delete_local_volumes, delete_unmanaged_pods } = machine.spec.drain;
-    let removal = match machine.spec.removal {
-        Removal::DestroyVm => workers::Removal::Destroy,
-        Removal::KeepVm => workers::Removal::Keep,
-    };
-    Ok(workers::WorkerRecord {
+pub fn worker_of(machine: &Machine) -> Result<WorkerRecord, Mismatch> {
+    let (id, status) = (identity(machine)?, machine.status.clone().unwrap_or_default());
+    let vm = status.vms.first().map(|vm| read("status.vms[].uuid", &vm.uuid, "UUID")).transpose()?;
+    Ok(WorkerRecord {
         name: machine.name_any(),
         id,
         template: template(&machine.spec, status.kubernetes.as_deref())?,
-        address: read_given("journal.address", address.as_deref(), "IPv4 address")?,
-        state: match status.phase {
-            Phase::Provisioning => State::Provisioning,
-            Phase::Joining => State::Joining,
-            Phase::Running => State::Running,
-            Phase::Rejoining => State::Rejoining,
-            Phase::Failed => State::Failed,
-            Phase::Deleting => State::Deleting,
-        },
-        since: given("journal.since", &since)?.unwrap_or_default(),
+        state: status.phase,
         allocated_uuid: Some(id),
-        bios_uuid: read_given("status.vms[].uuid", status.vms.first().map(|vm| vm.uuid.as_str()), "UUID")?,
-        token,
-        expires: given("journal.expires", &expires)?.unwrap_or_default(),
-        timeout_factor: timeout_factor.unwrap_or(1),
-        joined_seconds,
-        reason: code.map(|code| Reason { code, words: reason.unwrap_or_default() }),
-        cordoned: given("journal.cordoned", &cordoned)?,
-        handed_over: given("journal.handedOver", &handed_over)?,
-        drain: workers::Discards { delete_local_volumes, delete_unmanaged_pods },
-        removal,
-        last_heartbeat,
-        was_powered_on,
-        key,
-        impersonated,
-        deleting_vm: deleting_vm
-            .as_ref()
-            .map(|deleting_vm| going_of("journal.deletingVM.biosUUID", deleting_vm))
-            .transpose()?,
-        deleting_disks: deleting_disks
-            .iter()
-            .map(|disk| read("journal.deletingDisks[]", disk, "UUID"))
-            .collect::<Result<_, _>>()?,
-        settings,
-        datastore,
+        bios_uuid: vm,
+        drain: machine.spec.drain,
+        removal: machine.spec.removal,
+        ..status.journal
     })
 }
 
@@ -98,36 +40,9 @@ pub fn worker_of(machine: &Machine) -> Result<workers::WorkerRecord, Mismatch> {
 ///
 /// # Errors
 /// The record belongs to another Machine, or has another template: a worker's template cannot change.
-pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machine, Mismatch> {
-    let workers::WorkerRecord {
-        name,
-        id,
-        template: made,
-        address,
-        state,
-        since,
-        allocated_uuid,
-        bios_uuid,
-        token,
-        expires,
-        timeout_factor,
-        joined_seconds,
-        reason,
-        cordoned,
-        handed_over,
-        drain: _,
-        removal: _,
-        last_heartbeat,
-        was_powered_on,
-        key,
-        impersonated,
-        deleting_vm,
-        deleting_disks,
-        settings,
-        datastore,
-    } = worker;
-    let own = identity(machine)?;
-    if *name != machine.name_any() || *id != own || allocated_uuid.is_some_and(|uuid| uuid != own) {
+pub fn noted(machine: &Machine, worker: &WorkerRecord) -> Result<Machine, Mismatch> {
+    let (WorkerRecord { name, id, template: made, .. }, own) = (worker, identity(machine)?);
+    if *name != machine.name_any() || *id != own || worker.allocated_uuid.is_some_and(|uuid| uuid != own) {
         let why = format!("and this is {} {own}", machine.name_any());
         return Err(Mismatch::new("the worker of the record", format!("{name} {id}"), why));
     }
@@ -137,41 +52,22 @@ pub fn noted(machine: &Machine, worker: &workers::WorkerRecord) -> Result<Machin
     }
     let mut noted = machine.clone();
     let status = noted.status.get_or_insert_default();
-    status.kubernetes = newer;
-    status.phase = match state {
-        State::Provisioning => Phase::Provisioning,
-        State::Joining => Phase::Joining,
-        State::Running => Phase::Running,
-        State::Rejoining => Phase::Rejoining,
-        State::Failed => Phase::Failed,
-        State::Deleting => Phase::Deleting,
-    };
-    set_vm(&mut status.vms, name, *bios_uuid);
-    if let Some(address) = address {
+    (status.kubernetes, status.phase) = (newer, worker.state);
+    set_vm(&mut status.vms, name, worker.bios_uuid);
+    if let Some(address) = worker.address {
         status.address = Some(address.to_string());
     }
-    let given = |field, given: Option<u64>| given.map(|seconds| time(field, seconds)).transpose();
-    let (code, words) = reason.clone().map(|Reason { code, words }| (code, words)).unzip();
-    status.journal = Journal {
-        since: time_if_any("since", *since)?,
-        address: address.map(|address| address.to_string()),
-        token: token.clone(),
-        expires: time_if_any("expires", *expires)?,
-        timeout_factor: Some(*timeout_factor),
-        joined_seconds: *joined_seconds,
-        code,
-        reason: words,
-        cordoned: given("cordoned", *cordoned)?,
-        handed_over: given("handed_over", *handed_over)?,
-        last_heartbeat: last_heartbeat.clone(),
-        was_powered_on: *was_powered_on,
-        key: key.clone(),
-        impersonated: *impersonated,
-        deleting_vm: deleting_vm.as_ref().map(going_vm),
-        deleting_disks: deleting_disks.iter().map(ToString::to_string).collect(),
-        settings: settings.clone(),
-        datastore: datastore.clone(),
-        stamp: status.journal.stamp.take(),
+    // The Machine has these elsewhere: `worker_of` reads them there.
+    status.journal = WorkerRecord {
+        name: String::new(),
+        id: Some(*id).filter(|id| machine.metadata.uid != Some(id.to_string())).unwrap_or_default(),
+        template: Template::default(),
+        state: State::default(),
+        allocated_uuid: None,
+        bios_uuid: None,
+        drain: Discards::default(),
+        removal: Removal::default(),
+        ..worker.clone()
     };
     Ok(noted)
 }
@@ -187,12 +83,9 @@ fn set_vm(vms: &mut Vec<MachineVm>, name: &str, uuid: Option<Uuid>) {
 
 /// The UID in the stamp of its VM: that of its Machine, or of its former Machine.
 fn identity(machine: &Machine) -> Result<Uuid, Mismatch> {
-    let stamp = machine.status.as_ref().and_then(|status| status.journal.stamp.as_deref());
-    read_given("journal.stamp", stamp, "UUID")?.map_or_else(|| uid(machine), Ok)
-}
-
-fn uid(machine: &Machine) -> Result<Uuid, Mismatch> {
-    read("metadata.uid", machine.metadata.uid.as_deref().unwrap_or_default(), "UUID")
+    let noted = machine.status.as_ref().map(|status| status.journal.id).filter(|id| !id.is_nil());
+    let own = || read("metadata.uid", machine.metadata.uid.as_deref().unwrap_or_default(), "UUID");
+    noted.map_or_else(own, Ok)
 }
 
 /// A worker's template in `fleet`'s words. `kubernetes` is the minor version that it runs, if that is newer. Only the template
@@ -243,9 +136,10 @@ pub fn as_on_form(taint: &Taint) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use fleet::hypervisor::VmRef;
+    use fleet::upgrade::Reason;
 
     use super::*;
     use crate::objects::fixture;
@@ -256,7 +150,7 @@ mod tests {
         let taint = |value: &str, effect| Taint { key: "edge".to_owned(), value: value.to_owned(), effect };
         let spec = MachineSpec {
             taints: vec![taint("true", Effect::NoSchedule), taint("", Effect::NoExecute)],
-            removal: Removal::KeepVm,
+            removal: Removal::Keep,
             drain: Discards { delete_local_volumes: true, delete_unmanaged_pods: true },
             ..fixture::worker()
         };
@@ -266,9 +160,9 @@ mod tests {
     }
 
     /// A record in which no field has its default.
-    fn whole() -> workers::WorkerRecord {
+    fn whole() -> WorkerRecord {
         let id: Uuid = UID.parse().unwrap();
-        workers::WorkerRecord {
+        WorkerRecord {
             name: "shop-general-w1".to_owned(),
             id,
             template: Template {
@@ -290,8 +184,8 @@ mod tests {
             reason: Some(Reason::new("workers.asked", "a person wants it to go")),
             cordoned: Some(1_796_115_601),
             handed_over: Some(1_796_115_602),
-            drain: workers::Discards { delete_local_volumes: true, delete_unmanaged_pods: true },
-            removal: workers::Removal::Keep,
+            drain: Discards { delete_local_volumes: true, delete_unmanaged_pods: true },
+            removal: Removal::Keep,
             last_heartbeat: Some("2026-12-01T09:00:00Z".to_owned()),
             was_powered_on: true,
             key: Some("sha256:0e".to_owned()),
@@ -303,7 +197,7 @@ mod tests {
         }
     }
 
-    fn there_and_back(machine: &Machine, worker: &workers::WorkerRecord) -> Machine {
+    fn there_and_back(machine: &Machine, worker: &WorkerRecord) -> Machine {
         let object = noted(machine, worker).unwrap();
         // As the API server stores it.
         let object: Machine = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
@@ -318,42 +212,29 @@ mod tests {
         for state in
             [State::Provisioning, State::Joining, State::Running, State::Rejoining, State::Failed, State::Deleting]
         {
-            there_and_back(&made, &workers::WorkerRecord { state, ..whole() });
+            there_and_back(&made, &WorkerRecord { state, ..whole() });
         }
         // An empty record clears all fields of a complete one.
-        let begun = workers::WorkerRecord {
+        let begun = WorkerRecord {
+            name: whole().name,
+            id: whole().id,
             template: Template { kubernetes: "1.36".to_owned(), ..whole().template },
-            address: None,
-            since: 0,
-            bios_uuid: None,
-            token: None,
-            expires: 0,
-            timeout_factor: 1,
-            joined_seconds: None,
-            reason: None,
-            cordoned: None,
-            handed_over: None,
-            last_heartbeat: None,
-            was_powered_on: false,
-            key: None,
-            impersonated: false,
-            deleting_vm: None,
-            deleting_disks: BTreeSet::new(),
-            settings: None,
-            datastore: None,
-            ..whole()
+            allocated_uuid: whole().allocated_uuid,
+            drain: whole().drain,
+            removal: whole().removal,
+            ..WorkerRecord::default()
         };
         there_and_back(&made, &begun);
-        assert_eq!(worker_of(&machine()).unwrap(), workers::WorkerRecord { state: State::Provisioning, ..begun });
+        assert_eq!(worker_of(&machine()).unwrap(), begun);
     }
 
     #[test]
     fn adopted_worker_keeps_its_former_uid() {
         let (mut adopted, id) = (machine(), Uuid::from_u128(7));
-        adopted.status.get_or_insert_default().journal.stamp = Some(id.to_string());
+        adopted.status.get_or_insert_default().journal.id = id;
         assert!(noted(&adopted, &whole()).is_err(), "it is another one's");
-        let made = there_and_back(&adopted, &workers::WorkerRecord { id, allocated_uuid: Some(id), ..whole() });
-        assert_eq!(made.status.unwrap().journal.stamp, Some(id.to_string()));
+        let made = there_and_back(&adopted, &WorkerRecord { id, allocated_uuid: Some(id), ..whole() });
+        assert_eq!(made.status.unwrap().journal.id, id);
     }
 
     #[test]
@@ -362,10 +243,10 @@ mod tests {
         made.status.as_mut().unwrap().vms[0].name = "shop-general-w1-renamed".to_owned();
         let vms = |machine: &Machine| machine.status.clone().unwrap().vms;
         assert_eq!(vms(&noted(&made, &whole()).unwrap()), vms(&made));
-        let other = noted(&made, &workers::WorkerRecord { bios_uuid: Some(Uuid::from_u128(9)), ..whole() }).unwrap();
+        let other = noted(&made, &WorkerRecord { bios_uuid: Some(Uuid::from_u128(9)), ..whole() }).unwrap();
         let uuids: Vec<_> = vms(&other).into_iter().map(|vm| vm.uuid).collect();
         assert_eq!(uuids, [Uuid::from_u128(9).to_string()]);
-        let gone = noted(&made, &workers::WorkerRecord { bios_uuid: None, ..whole() }).unwrap();
+        let gone = noted(&made, &WorkerRecord { bios_uuid: None, ..whole() }).unwrap();
         assert_eq!(vms(&gone), []);
     }
 
@@ -440,7 +321,7 @@ mod tests {
             &|wanted| wanted.kubernetes = "1.9".to_owned(),
             &|wanted| wanted.zone = "b".to_owned(),
             &|wanted| wanted.taints.reverse(),
-            &|wanted| (wanted.removal, wanted.drain.delete_unmanaged_pods) = (Removal::KeepVm, true),
+            &|wanted| (wanted.removal, wanted.drain.delete_unmanaged_pods) = (Removal::Keep, true),
         ];
         for (place, change) in others.iter().enumerate() {
             assert!(!outdates(*change), "the change at {place}");
@@ -452,11 +333,10 @@ mod tests {
         let (machine, other) = (machine(), Uuid::from_u128(1));
         let image = |digest: &str| Image { digest: digest.repeat(32), name: "kaas-tenant-0.2.0".to_owned() };
         for worker in [
-            workers::WorkerRecord { name: "shop-general-w2".to_owned(), ..whole() },
-            workers::WorkerRecord { id: other, ..whole() },
-            workers::WorkerRecord { allocated_uuid: Some(other), ..whole() },
-            workers::WorkerRecord { template: Template { image: image("0b"), ..whole().template }, ..whole() },
-            workers::WorkerRecord { since: u64::MAX, ..whole() },
+            WorkerRecord { name: "shop-general-w2".to_owned(), ..whole() },
+            WorkerRecord { id: other, ..whole() },
+            WorkerRecord { allocated_uuid: Some(other), ..whole() },
+            WorkerRecord { template: Template { image: image("0b"), ..whole().template }, ..whole() },
         ] {
             assert!(noted(&machine, &worker).is_err(), "{worker:?}");
         }

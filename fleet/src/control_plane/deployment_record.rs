@@ -4,120 +4,163 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use contract::deployer::Fingerprint;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::hypervisor::{DiskRef, Place, Stamp, Vm, VmRef};
+use crate::schema;
 use crate::upgrade::{DiskCopy, UpgradeSummary};
 use crate::workers::Image;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// The lifecycle of control-plane nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Lifecycle {
-    /// The cluster is created, and runs.
+    /// The nodes are created, and run.
     Active,
+    /// The nodes are being removed.
     Deleting,
-    /// The cluster was removed.
+    /// The nodes were removed.
     Deleted,
 }
 
 /// In place of a disk's UUID if the node's own disk is unknown. No disk has it.
 pub(super) const NONE_KNOWN: Uuid = Uuid::nil();
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A control-plane node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// The node's name, and its VM's name at creation.
+    /// Name of the node, and of the first VM that is created for it.
+    #[schemars(schema_with = "schema::label")]
     pub name: String,
+    /// IPv4 address of the node.
+    #[schemars(schema_with = "schema::ipv4")]
     pub address: Ipv4Addr,
-    /// Keyed hash of what its VM is created from.
+    /// Keyed hash of the settings that its VM is created with.
+    #[schemars(schema_with = "schema::word")]
     pub settings_hash: String,
-    /// Keyed hash of the deployment secret that its VM was given. `None` in a journal of an earlier version.
+    /// Keyed hash of the deployment secret in the OVF properties of its VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::word")]
     pub secret_hash: Option<String>,
-    /// BIOS UUID for its VM, drawn and saved before the VM is created. It identifies an incomplete VM. A stamp alone proves
-    /// nothing: each account that may change a VM's settings can write one.
-    #[serde(default)]
+    /// BIOS UUID for its VM, recorded before the VM is created: it identifies an incomplete VM. A stamp alone proves nothing: each
+    /// account that may change a VM's settings can write one.
+    #[serde(default, rename = "allocatedUUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::uuid")]
     pub allocated_uuid: Option<Uuid>,
     /// BIOS UUID of its VM, once the VM is complete.
-    #[serde(default)]
+    #[serde(default, rename = "biosUUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::uuid")]
     pub bios_uuid: Option<Uuid>,
     /// Whether that VM was ever powered on. From then on its data disk holds data of the cluster.
     #[serde(default)]
     pub ever_powered_on: bool,
-    /// UUID of the data disk that its VM was created with. Saved before the VM is first powered on, or before an incomplete VM
-    /// releases the disk. Image swaps move this disk from VM to VM. Other disks of a VM were attached by other clients.
-    ///
-    /// [`NONE_KNOWN`] if its VM did not hold exactly one data disk then: no later disk is taken for its own. `None` before the
-    /// next VM is created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// UUID of the data disk that its VM was created with. Recorded before the VM is first powered on, or before an incomplete VM
+    /// releases the disk. Image swaps move this disk from VM to VM. Other disks of a VM were attached by other clients. All digits
+    /// are 0 if the VM did not hold exactly one data disk then: no later disk is taken for its own.
+    #[serde(default, rename = "dataDisk", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::uuid")]
     pub disk: Option<Uuid>,
 }
 
-/// A VM without a record. An operator has named it for removal with the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A VM that the operator adopted for deletion.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct AdoptedVm {
+    /// BIOS UUID of the VM.
+    #[serde(rename = "biosUUID")]
+    #[schemars(schema_with = "schema::uuid")]
     pub bios_uuid: Uuid,
-    /// UUIDs of the data disks that it held then.
+    /// UUIDs of the data disks that the VM held then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::uuids")]
     pub disks: Vec<Uuid>,
-    /// Whether an earlier command named it. Its disks are the cluster's. The VM itself is removed only if it is shown and named
-    /// again: its purpose may have changed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    /// Whether the adoption belongs to an earlier removal. Then its disks are the cluster's, and the VM is deleted only after
+    /// another adoption: its purpose may have changed.
+    #[serde(default)]
     pub earlier: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The record of the control-plane nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct DeploymentRecord {
+    /// Name of the cluster.
+    #[schemars(schema_with = "schema::label")]
     pub cluster: String,
-    /// The deployment in the stamps of its VMs. `None` in a journal of an earlier version.
-    #[serde(default)]
+    /// The deployment ID in the stamp of the cluster's VMs.
+    #[serde(default, rename = "id", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::uuid")]
     pub deployment: Option<Uuid>,
+    /// Whether the nodes run, or are being removed.
     pub lifecycle: Lifecycle,
-    /// The image that its VMs were created from. Upgrades do not change it.
+    /// The image of their first VMs. Upgrades do not change it.
     pub image: Image,
+    /// The control-plane nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 3),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     pub nodes: Vec<Node>,
-    /// Whether the cluster has formed. From then on no VM is created for it: the other nodes replace a node that lost its VM.
+    /// Whether the nodes have formed a cluster. From then on no VM is created for it: the other nodes replace a node that lost
+    /// its VM.
     #[serde(default)]
     pub formed: bool,
-    /// Fingerprint of its CA's public key, as all its nodes showed it when the cluster had formed. Guests can write another one
-    /// later: only this one is trusted.
+    /// Fingerprint of the cluster's CA, as all nodes showed it when they formed the cluster. A node with another CA is not
+    /// trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::digest")]
     pub ca_fingerprint: Option<Fingerprint>,
-    /// Fingerprint of the deployer key that its VMs were given. Once the cluster has formed: of the last key that a node
-    /// admitted. `None` in a journal of an earlier version. Its nodes may have been given another key since.
+    /// Fingerprint of the deployer's key in the OVF properties of the VMs. Once the cluster has formed: of the last key that a
+    /// node admitted. Its nodes may have been given another key since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::digest")]
     pub deployer_fingerprint: Option<Fingerprint>,
-    /// Whether data disks are removed with it.
+    /// Whether data disks are deleted with the cluster.
     #[serde(default)]
     pub removes_disks: bool,
-    /// VMs that are also removed with the cluster, because an operator named them: adopted VMs, and VMs that replaced another one
-    /// by hand.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// VMs that are deleted with the cluster because the operator adopted them.
+    #[serde(default, rename = "adoptedVMs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["biosUUID"])
+    )]
     pub adopted_vms: Vec<AdoptedVm>,
-    /// The last upgrade when a cluster here was removed: it ended with that cluster. A later upgrade is of VMs that replaced it.
+    /// The last upgrade before the cluster was deleted. It ended with the cluster. A later upgrade is of VMs that replaced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::uuid")]
     pub upgrade: Option<Uuid>,
-    /// Data disks that are left where they are, recorded before they are detached.
-    #[serde(default)]
-    pub retained_disks: Vec<DiskRef>,
-    /// Disks that are removed once no VM holds them, recorded before they are detached.
-    #[serde(default)]
-    pub disks_to_delete: Vec<DiskRef>,
-    /// UUIDs of disks whose removal was requested, saved before the last check and the request. A disk that is missing then is
-    /// gone, or was moved: only a command that got the response knows which. Disks that were removed with the cluster stay
-    /// recorded, because an upgrade's journal still leads to them.
+    /// Disks that are kept. Recorded before they are detached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
+    pub retained_disks: Vec<DiskRef>,
+    /// Disks that are deleted once no VM holds them. Recorded before they are detached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
+    pub disks_to_delete: Vec<DiskRef>,
+    /// UUIDs of disks whose deletion was requested. Recorded before the last check and the request: a disk that is missing later
+    /// was deleted or moved. Only a command that got the response knows which. Disks that were deleted with the cluster stay
+    /// recorded, because the journal of an upgrade still leads to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::removals")]
     pub requested_disk_deletions: Vec<Uuid>,
+    // An object has none: a controller's image swap makes no copies.
     /// Copies of data disks that upgrades left, recorded once the cluster is to be removed. When the journals of its upgrades are
     /// gone, nothing else names them. None of them is removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
     pub copies: Vec<DiskCopy>,
-    /// VMs whose removal was requested as the cluster goes, saved before the request. Once it is gone, also its other VMs, with
-    /// an empty `id`. A VM with such a BIOS UUID that is found later is a copy.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// VMs whose removal was requested while the cluster is deleted. Another VM with such a BIOS UUID is a copy. Once the cluster
+    /// is gone, also its other VMs, with an empty `id`.
+    #[serde(default, rename = "deletingVMs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub deleting_vms: Vec<VmRef>,
-    /// The last known places of VMs, by BIOS UUID. They are VMs that nodes were created in, that the last upgrade knows, or that
-    /// an operator named.
+    /// Where VMs were last seen, by BIOS UUID: VMs that nodes were created in, that the last upgrade knows, or that the operator
+    /// adopted. While a file of a VM exists, a VM that the vCenter does not show may run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "BTreeMap<String, Place>", extend("maxProperties" = 64))]
     pub places: BTreeMap<Uuid, Place>,
 }
 

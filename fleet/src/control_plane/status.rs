@@ -12,6 +12,7 @@ use super::replica::LeftVm;
 use super::wait::Wait;
 use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
 use crate::nodes::clean;
+use crate::schema::lowercase;
 use crate::upgrade::{DiskCopy, Reason};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,6 +41,7 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeployStatus {
     pub cluster: String,
+    #[serde(serialize_with = "lowercase")]
     pub lifecycle: Lifecycle,
     /// The image that its VMs were first created from, for messages.
     pub image: String,

@@ -1,16 +1,23 @@
 //! The proof that a VM no longer exists. A missing entry in the inventory is no proof: a host that was removed from the
 //! inventory keeps its VMs running.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema;
+
 /// Where a VM of a node was last seen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Place {
+    /// Name of the node.
+    #[schemars(schema_with = "schema::word")]
     pub node: String,
-    /// The path of the file with the VM's settings.
+    /// Path of the file with the VM's settings.
+    #[schemars(schema_with = "schema::word")]
     pub settings: String,
-    /// The hypervisor's identifier of the datastore of that file, which stays if the datastore is renamed.
+    /// The hypervisor's identifier of the datastore of that file. It stays if the datastore is renamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::word")]
     pub datastore: Option<String>,
 }
 

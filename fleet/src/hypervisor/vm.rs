@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::size::VmSize;
 use crate::nodes::clean;
+use crate::schema;
 
 /// Whether a VM runs, as far as that is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,11 +42,14 @@ impl fmt::Display for PowerState {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A VM, by both of its identifiers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VmRef {
-    /// The BIOS UUID, which the guest can read.
+    /// BIOS UUID of the VM. The guest can read it.
+    #[schemars(schema_with = "schema::uuid")]
     pub uuid: Uuid,
-    /// The hypervisor's identifier: a managed object ID, a directory.
+    /// The hypervisor's identifier of the VM, such as its managed object ID in a vCenter.
+    #[schemars(length(max = 253))]
     pub id: String,
 }
 
@@ -68,10 +73,13 @@ impl Stamp {
 }
 
 /// Identifies a disk. A detached disk cannot be found by its UUID, only by its path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskRef {
+    /// UUID of the disk.
+    #[schemars(schema_with = "schema::uuid")]
     pub uuid: Uuid,
-    /// The place in the hypervisor's notation: a datastore path, a file.
+    /// Path of the disk in the hypervisor's notation, such as a datastore path.
+    #[schemars(length(max = 1024))]
     pub path: String,
 }
 

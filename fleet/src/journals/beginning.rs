@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Each journal and record begins with this text.
 const HEAD: &str = "{\"form\":";
 /// The form that this version writes and reads.
-const FORM: u32 = 3;
+const FORM: u32 = 4;
 
 #[derive(Serialize, Deserialize)]
 struct Head {

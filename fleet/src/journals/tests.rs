@@ -136,7 +136,7 @@ async fn workers_journals_stay_until_a_later_lease_copies() {
     let (_directory, folder) = folder();
     command(&folder, Some((workers::POOL, &beginning("{}\n").unwrap()))).await;
     for _ in 1..=30 {
-        command(&folder, Some((workers::POOL, "{\"form\":3,\"entr"))).await;
+        command(&folder, Some((workers::POOL, "{\"form\":4,\"entr"))).await;
     }
     assert_eq!(sorted(&folder).await.unwrap().first(), Some(&1));
     command(&folder, Some((workers::POOL, &beginning("{}\n").unwrap()))).await;
@@ -202,7 +202,6 @@ fn each_file_name_belongs_to_one_kind() {
         (&deployment::file(0), Kind::Deployment),
         (&deployment::file(1_234_567), Kind::Deployment),
         (workers::POOL, Kind::Workers),
-        (workers::ALL, Kind::Workers),
         (&machine, Kind::Workers),
         (&changed, Kind::Workers),
         // Put aside by an operator.

@@ -7,8 +7,6 @@ use crate::lease::{Store, sorted};
 
 /// The desired state and the list of machines. A lease begins with it.
 pub(crate) const POOL: &str = "pool.jsonl";
-/// The first file of leases of an earlier version.
-pub(crate) const ALL: &str = "workers.jsonl";
 
 /// The operator adds this to the names of damaged files, so that the lease before counts.
 const ASIDE: &str = ".damaged";
@@ -45,7 +43,7 @@ pub(crate) fn machine_of(file: &str) -> Option<&str> {
 pub(super) fn owns(name: &str) -> bool {
     let name = put_aside(name).unwrap_or(name);
     let is_machine = name.strip_prefix("machine-").is_some_and(|rest| rest.ends_with(".json"));
-    name == POOL || name == ALL || is_machine || change(name).is_some()
+    name == POOL || is_machine || change(name).is_some()
 }
 
 /// The last lease that has begun such journals.
@@ -54,11 +52,9 @@ pub(super) fn owns(name: &str) -> bool {
 /// When the store cannot be read, or another version wrote them.
 pub(super) async fn counts(store: &dyn Store) -> anyhow::Result<Option<u64>> {
     for number in sorted(store).await.context("looking for the workers' journals")?.into_iter().rev() {
-        for file in [POOL, ALL] {
-            let text = store.read(number, file).await?;
-            if text.as_deref().map(whole).transpose()?.flatten().is_some() {
-                return Ok(Some(number));
-            }
+        let text = store.read(number, POOL).await?;
+        if text.as_deref().map(whole).transpose()?.flatten().is_some() {
+            return Ok(Some(number));
         }
     }
     Ok(None)

@@ -3,18 +3,24 @@
 use std::fmt;
 
 use contract::swap::Rejection;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::codes;
 use crate::nodes::told;
+use crate::schema;
 
 /// A reason. As JSON it has the members `code` and `reason`, as a node's refusal has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
-    /// Stable code: of [`REASONS`], of [`super::CODES`], or the node's own, such as `drain.blocked`.
+    // Of [`REASONS`], of [`super::CODES`], or the node's own, such as `drain.blocked`.
+    /// Code of the reason.
     #[serde(default = "uncoded")]
+    #[schemars(schema_with = "schema::word", example = &"workers.not-joined")]
     pub code: String,
+    /// The same reason in words.
     #[serde(rename = "reason")]
+    #[schemars(schema_with = "schema::sentence")]
     pub words: String,
 }
 

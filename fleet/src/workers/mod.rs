@@ -59,7 +59,7 @@ pub(crate) use newer::Newer;
 pub use pool::{Addresses, Image, OvaImage, Pool, Rollout, Template};
 pub use reason::{OUTDATED, REASONS, UNHEALTHY};
 pub use reconcile_loop::{ReconcileLoop, Round};
-pub use records::{Noted, PoolRecord, Records, noted};
+pub use records::{PoolRecord, Record, Records, noted};
 pub use removal::Removal;
 pub use site::Site;
 pub use skew::{cluster_minor, worker_minor};

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use contract::minor::Minor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hypervisor::Size;
+use crate::schema;
 
 /// How long a join token is valid, in seconds, times the worker's timeout factor. A worker that comes later is created again.
 pub(super) const TOKEN_SECONDS: u64 = 1800;
@@ -45,7 +47,7 @@ pub struct Pool {
     pub keeps_lost: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Template {
     pub image: Image,
     /// The minor version of Kubernetes that kubelets should run at least: the newest that the image carried and the cluster took
@@ -87,12 +89,30 @@ pub struct OvaImage {
     pub carries: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The image of VMs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Image {
-    /// SHA-256 over the digests of the OVA's manifest.
+    /// SHA-256 over the digests of the OVA's manifest. Unset for VMs that were not created here.
+    #[serde(default, skip_serializing_if = "String::is_empty", with = "prefixed")]
+    #[schemars(schema_with = "schema::digest")]
     pub digest: String,
-    /// Name, version and build, for messages.
+    /// Name, version and build of the image, for operators.
+    #[schemars(schema_with = "schema::word")]
     pub name: String,
+}
+
+/// A digest as objects write it: with its algorithm.
+mod prefixed {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(digits: &str, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("sha256:{digits}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(text.strip_prefix("sha256:").map_or_else(|| text.clone(), str::to_owned))
+    }
 }
 
 /// Addresses of one subnet, the last one included.

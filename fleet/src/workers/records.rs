@@ -10,14 +10,14 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::pool::Pool;
 use super::reason;
 use super::worker_record::{State, WorkerRecord, numbered};
-use crate::journals::workers::{self, ALL, POOL, change, changed, journal, machine_of};
+use crate::journals::workers::{self, POOL, change, changed, journal, machine_of};
 use crate::journals::{beginning, whole};
 use crate::lease::{AllocatedIds, Lease, Store, sorted};
 use crate::upgrade::Reason;
@@ -25,7 +25,7 @@ use crate::upgrade::Reason;
 /// One line, or one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "record")]
-enum Record {
+pub enum Record {
     Pool {
         pool: Box<Pool>,
     },
@@ -43,10 +43,12 @@ enum Record {
 
 /// The pool's knowledge of a worker. It reserves the worker's VM and address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Known {
+pub struct Known {
     name: String,
+    #[serde(rename = "stamp")]
     id: Uuid,
     address: Option<Ipv4Addr>,
+    #[serde(rename = "biosUUID")]
     bios_uuid: Option<Uuid>,
 }
 
@@ -196,30 +198,13 @@ impl<'a> Records<'a> {
     }
 }
 
-/// A record in a file of the journals, for stores that do not keep files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Noted {
-    Pool(Box<Pool>),
-    /// The record of a worker.
-    Machine(Box<WorkerRecord>),
-    /// Nothing of the worker with this name is left.
-    Gone(String),
-}
-
 /// The records of a file of the journals, in order, as it is given to a store.
 ///
 /// # Errors
 /// If it is no such file.
-pub fn noted(text: &str) -> anyhow::Result<Vec<Noted>> {
+pub fn noted(text: &str) -> anyhow::Result<Vec<Record>> {
     let lines = whole(text)?.context("it was cut")?;
-    let records = lines.lines().map(|line| serde_json::from_str(line).context("understanding a worker's journal"));
-    let of = |record| match record {
-        Record::Pool { pool } => Some(Noted::Pool(pool)),
-        Record::Machine { machine } => Some(Noted::Machine(machine)),
-        Record::Gone { name } => Some(Noted::Gone(name)),
-        Record::Known(_) => None,
-    };
-    Ok(records.collect::<anyhow::Result<Vec<Record>>>()?.into_iter().filter_map(of).collect())
+    lines.lines().map(|line| record(line).context("understanding a worker's journal")).collect()
 }
 
 fn line(record: &Record) -> anyhow::Result<String> {
@@ -255,11 +240,7 @@ async fn put_aside(store: &dyn Store, number: u64) -> anyhow::Result<u64> {
 /// The record of a lease. `None` if its command had begun nothing.
 async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRecord>> {
     let changes = changes(store, number).await?;
-    let begun = match begun(store, number, &changes).await? {
-        None => begun_before(store, number).await?,
-        begun => begun,
-    };
-    let Some(mut kept) = begun else {
+    let Some(mut kept) = begun(store, number, &changes).await? else {
         if changes.is_empty() {
             return Ok(None);
         }
@@ -307,10 +288,8 @@ enum Change {
 impl Change {
     /// Reads a change of a worker, or of the pool. `None` if its write was interrupted: then it recorded nothing.
     fn read(file: &str, of: &str, text: &str) -> anyhow::Result<Option<Self>> {
-        // Files of an earlier version have no first line that tells their end.
-        let lines = whole(text).with_context(|| format!("reading {file}"))?.filter(|lines| lines.ends_with('\n'));
-        let Some(lines) = lines else { return Ok(None) };
-        let why = match lines.lines().map(serde_json::from_str::<Record>).collect::<Result<Vec<_>, _>>() {
+        let Some(lines) = whole(text).with_context(|| format!("reading {file}"))? else { return Ok(None) };
+        let why = match lines.lines().map(record).collect::<anyhow::Result<Vec<_>>>() {
             Ok(records) => return Ok(Some(Self::Noted(records))),
             Err(why) => why,
         };
@@ -367,24 +346,17 @@ async fn begun(
     Ok(Some(kept))
 }
 
+/// The record of a line.
+fn record(line: &str) -> anyhow::Result<Record> {
+    let record = serde_json::from_str(line)?;
+    let is_part = matches!(&record, Record::Machine { machine } if !machine.is_whole());
+    ensure!(!is_part, "it does not say whose it is, or what the worker is made like");
+    Ok(record)
+}
+
 fn machine(text: &str) -> anyhow::Result<WorkerRecord> {
-    match serde_json::from_str(whole(text)?.context("it was cut")?)? {
+    match record(whole(text)?.context("it was cut")?)? {
         Record::Machine { machine } => Ok(*machine),
         _ => bail!("it is no machine's"),
     }
-}
-
-/// The record that a lease of an earlier version began with, in one file.
-async fn begun_before(store: &dyn Store, number: u64) -> anyhow::Result<Option<PoolRecord>> {
-    let Some(text) = store.read(number, ALL).await? else { return Ok(None) };
-    let Some(lines) = whole(&text)? else { return Ok(None) };
-    let mut kept: Option<PoolRecord> = None;
-    for line in lines.lines() {
-        match (serde_json::from_str(line).with_context(|| format!("understanding {ALL}"))?, &mut kept) {
-            (Record::Pool { pool }, None) => kept = Some(PoolRecord { pool: *pool, machines: Vec::new() }),
-            (_, None) => bail!("{ALL} does not begin with the pool"),
-            (record, Some(kept)) => kept.note(record),
-        }
-    }
-    Ok(Some(kept.with_context(|| format!("{ALL} is empty"))?))
 }

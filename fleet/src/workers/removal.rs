@@ -1,14 +1,17 @@
 //! The end of a worker's VM once the worker has left.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The operator's choice for one worker, given each time again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// Whether a VM is destroyed or kept when its Machine is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Removal {
-    /// It is destroyed. Its data disks are detached before.
+    /// The VM is destroyed. Disks that are not the appliance's are detached first.
     #[default]
+    #[serde(rename = "DestroyVM")]
     Destroy,
-    /// It is disowned: off, on no network, with all its disks, and no longer managed. An incomplete VM is destroyed anyway.
+    /// The VM is kept: powered off, with its network adapters disconnected, all its disks, and another name. From then on the
+    /// controller neither counts nor changes it. An incomplete VM is destroyed.
+    #[serde(rename = "KeepVM")]
     Keep,
 }

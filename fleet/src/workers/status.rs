@@ -14,6 +14,7 @@ use super::wait::Wait;
 use super::worker_record::State;
 use crate::hypervisor::{PowerState, Vm};
 use crate::nodes::told;
+use crate::schema::lowercase;
 use crate::upgrade::Reason;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,6 +22,7 @@ pub struct WorkerStatus {
     pub name: String,
     /// Its address. With DHCP, the one that its cluster has for it, and `None` before it has joined.
     pub address: Option<Ipv4Addr>,
+    #[serde(serialize_with = "lowercase")]
     pub state: State,
     pub image: String,
     /// Version of its kubelet, such as `v1.36.2`. `None` if its node reports none.

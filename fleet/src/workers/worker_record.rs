@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -12,25 +13,26 @@ use super::reason;
 use super::removal::Removal;
 use crate::hypervisor::{DiskKind, PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::Reason;
+use crate::{schema, timestamp};
 
 /// The most disks of a leaving VM that are recorded: as many as a Machine's status takes.
 const MOST_GOING_DISKS: usize = 64;
 
-/// The state of a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// Phase of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum State {
     /// Its VM is to be created, or was created and never powered on.
+    #[default]
     Provisioning,
-    /// Its VM was powered on, and should join.
+    /// Its VM was powered on, and has to join.
     Joining,
-    /// It has joined.
+    /// The node has joined.
     Running,
-    /// It had joined, and gets a new token to join again.
+    /// The node had joined, and gets a new token to join again.
     Rejoining,
-    /// It did not join. Everything of it stays until the operator continues: its console says why.
+    /// The node did not join. Its VM stays until the operator acts. The VM's console shows the reason.
     Failed,
-    /// It is drained, and leaves.
+    /// The node is drained and removed.
     Deleting,
 }
 
@@ -40,94 +42,123 @@ impl State {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The record of a worker's steps. A Machine has the fields without a schema elsewhere: in its metadata, its spec, or its status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct WorkerRecord {
     /// The name of the VM and of the node. Never used for another worker of the pool.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(skip)]
     pub name: String,
-    /// The worker's ID in its VM's stamp, in addition to the deployment. Drawn once, before the VM is created.
+    // Drawn once, before the VM is created.
+    /// UID in the stamp of an adopted VM in place of this Machine's UID. It is the UID of the former Machine, which no longer
+    /// exists.
+    #[serde(rename = "stamp", skip_serializing_if = "is_default")]
+    #[schemars(schema_with = "schema::uuid")]
     pub id: Uuid,
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(skip)]
     pub template: Template,
-    /// Its address. `None` for DHCP.
+    /// IPv4 address that was claimed from a pool. Unset if the worker uses DHCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::ipv4")]
     pub address: Option<Ipv4Addr>,
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(skip)]
     pub state: State,
-    /// When it entered the state, or a command began to watch it, in seconds of Unix time.
+    /// Since when the worker is in its phase, or a command watches it.
+    #[serde(skip_serializing_if = "is_default", with = "timestamp")]
+    #[schemars(schema_with = "schema::time")]
     pub since: u64,
     /// BIOS UUID for its VM, drawn and saved before the VM is created. It identifies an incomplete VM. A stamp alone proves
     /// nothing: each account that may change a VM's settings can write one.
-    #[serde(default)]
+    #[serde(rename = "allocatedUUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
     pub allocated_uuid: Option<Uuid>,
     /// BIOS UUID of its VM, once the VM is complete.
-    #[serde(default)]
+    #[serde(rename = "biosUUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
     pub bios_uuid: Option<Uuid>,
-    /// The public half of its join token, saved before its creation and until its removal.
-    #[serde(default)]
+    /// The public half of its join token, stored before the token is created and until it is removed. The secret half is not
+    /// stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::token")]
     pub token: Option<String>,
-    /// When that token expires, in seconds of Unix time.
-    #[serde(default)]
+    /// When the current or last token expires.
+    #[serde(skip_serializing_if = "is_default", with = "timestamp")]
+    #[schemars(schema_with = "schema::time")]
     pub expires: u64,
-    /// How many times longer than usual it may take for anything, as set when its VM was created.
-    #[serde(default = "usual")]
+    /// Factor for its time limits, as it was when its VM was created.
+    #[schemars(range(min = 1, max = 20))]
     pub timeout_factor: u32,
-    /// How long it took to join, in seconds from its power-on.
-    #[serde(default)]
+    /// How long joining took, in seconds from its power-on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub joined_seconds: Option<u64>,
     /// Why it failed, or leaves.
-    #[serde(default)]
+    #[serde(flatten)]
     pub reason: Option<Reason>,
-    /// When its node was cordoned, and the addresses of services moved to other nodes, for its removal, in seconds of Unix time.
-    #[serde(default)]
+    /// Since when its node is cordoned for removal: no new pods, and no virtual IPs of Services.
+    #[serde(skip_serializing_if = "Option::is_none", with = "timestamp::option")]
+    #[schemars(schema_with = "schema::time")]
     pub cordoned: Option<u64>,
-    /// When other nodes began to answer for the addresses of services in its place, in seconds of Unix time.
-    #[serde(default)]
+    /// Since when other nodes answer for the virtual IPs of Services in its place.
+    #[serde(skip_serializing_if = "Option::is_none", with = "timestamp::option")]
+    #[schemars(schema_with = "schema::time")]
     pub handed_over: Option<u64>,
-    #[serde(default)]
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(skip)]
     pub drain: Discards,
     /// The end of its VM once it has left.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(skip)]
     pub removal: Removal,
-    /// The last report of its node, as [`super::NodeSeen::heard`], before its VM was powered on again.
-    #[serde(default)]
+    /// Time of its node's last heartbeat before its VM was powered on again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::word")]
     pub last_heartbeat: Option<String>,
-    /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
-    #[serde(default)]
+    /// Whether its VM ran before it was powered off for a new token, and was not powered on since.
     pub was_powered_on: bool,
-    /// The key with which its VM asks to join with its last token, as reported before its kubelet was heard. Later programs of
-    /// pods may report another one. If the worker was impersonated and no key was recorded, the key that its VM reported then.
-    #[serde(default)]
+    /// The key with which its VM asks to join with its last token. The VM reports it before its kubelet connects, or when another
+    /// machine was seen in its place. Later programs of pods may report another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::word")]
     pub key: Option<String>,
-    /// Whether another client was seen to have joined in its place, and it got no other token since.
-    #[serde(default)]
+    /// Whether another machine was seen to have joined in its place, and no new token was issued since.
     pub impersonated: bool,
-    /// Its VM, recorded before it is changed for its removal, removed or disowned. Another one with its BIOS UUID that is found
-    /// later is a copy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Its VM, stored before the VM is dismantled, removed or released. Another VM with the same BIOS UUID is a copy.
+    #[serde(rename = "deletingVM", skip_serializing_if = "Option::is_none")]
     pub deleting_vm: Option<VmRef>,
     /// UUIDs of the disks that its VM held then, except volumes of storage drivers.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(schema_with = "schema::uuids")]
     pub deleting_disks: BTreeSet<Uuid>,
-    /// The settings file of its VM when the VM was last seen. If the file still exists, a VM that is not shown may run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Path of the file with the settings of its VM, where the VM was last seen. While the file exists, a VM that the vCenter
+    /// does not show may run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::word")]
     pub settings: Option<String>,
-    /// The hypervisor's identifier of the datastore of that file. It stays if the datastore is renamed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The vCenter's identifier of the datastore of that file. It stays if the datastore is renamed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::word")]
     pub datastore: Option<String>,
 }
 
-impl WorkerRecord {
-    /// The next worker of a pool, with the last given number. Nothing is begun for it.
-    pub(super) fn new(pool: &Pool, id: Uuid, address: Option<Ipv4Addr>, since: u64) -> Self {
+/// Of a worker for which nothing is begun.
+impl Default for WorkerRecord {
+    fn default() -> Self {
         Self {
-            name: pool.machine_name(pool.last_index),
-            id,
-            template: pool.template.clone(),
-            address,
+            name: String::new(),
+            id: Uuid::nil(),
+            template: Template::default(),
+            address: None,
             state: State::Provisioning,
-            since,
+            since: 0,
             allocated_uuid: None,
             bios_uuid: None,
             token: None,
             expires: 0,
-            timeout_factor: usual(),
+            timeout_factor: 1,
             joined_seconds: None,
             reason: None,
             cordoned: None,
@@ -143,6 +174,19 @@ impl WorkerRecord {
             settings: None,
             datastore: None,
         }
+    }
+}
+
+impl WorkerRecord {
+    /// The next worker of a pool, with the last given number. Nothing is begun for it.
+    pub(super) fn new(pool: &Pool, id: Uuid, address: Option<Ipv4Addr>, since: u64) -> Self {
+        let (name, template) = (pool.machine_name(pool.last_index), pool.template.clone());
+        Self { name, id, template, address, since, ..Self::default() }
+    }
+
+    /// Whether it names its worker, and what the worker is made like. A record in a file does.
+    pub(super) fn is_whole(&self) -> bool {
+        !(is_default(&self.name) || is_default(&self.id) || is_default(&self.template))
     }
 
     pub fn stamp(&self, deployment: Uuid) -> Stamp {
@@ -250,7 +294,6 @@ pub(super) fn numbered(name: &str) -> Option<u64> {
     name.rsplit_once("-w")?.1.parse().ok()
 }
 
-/// The factor of workers without one.
-fn usual() -> u32 {
-    1
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

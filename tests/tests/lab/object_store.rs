@@ -17,9 +17,9 @@ const CLUSTER: &str = "/apis/kaas.local/v1alpha1/namespaces/team-blue/tenantclus
 /// What is kept of a cluster that has formed, or not yet.
 fn kept(formed: bool) -> control_plane::DeploymentRecord {
     let kept = json!({
-        "cluster": "shop", "deployment": "6f1c2f0e-7a57-4b8f-9d55-2a1f0b3c4d5e", "lifecycle": "active", "formed": formed,
+        "cluster": "shop", "id": "6f1c2f0e-7a57-4b8f-9d55-2a1f0b3c4d5e", "lifecycle": "Active", "formed": formed,
         "image": {"digest": "0a".repeat(32), "name": "kaas-tenant 0.2.0"},
-        "nodes": [{"name": "shop-cp1", "address": "192.168.10.21", "settings_hash": "0c".repeat(32)}],
+        "nodes": [{"name": "shop-cp1", "address": "192.168.10.21", "settingsHash": "0c".repeat(32)}],
     });
     serde_json::from_value(kept).expect("what is kept")
 }

@@ -292,7 +292,9 @@ fn what_was_begun_for_control_nodes_stays(bed: &Bed, shown: &mut Shown) {
     const KIND: &str = "TenantCluster";
     let deployment = |goal: &str, address: &str| {
         let node = json!({"name": "shop-cp1", "address": address, "settingsHash": "0c"});
-        json!({"status": {"deployment": {"lifecycle": goal, "image": {"name": "kaas-tenant 0.2.0"}, "nodes": [node]}}})
+        json!({"status": {"deployment": {
+            "cluster": "shop", "lifecycle": goal, "image": {"name": "kaas-tenant 0.2.0"}, "nodes": [node],
+        }}})
     };
     bed.refuses(shown, KIND, Bed::note, &deployment("Active", "192.168.10"), "should match");
     bed.keeps(KIND, "/status", &deployment("Active", "192.168.10.21"));

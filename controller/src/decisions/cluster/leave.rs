@@ -1,8 +1,10 @@
 //! The next step of a cluster that is being deleted. Its pools come first, then its control-plane nodes, then all other objects
 //! that were created for it.
 
+use fleet::control_plane::Lifecycle;
+
 use super::{is_kept, is_ours};
-use crate::objects::{DeploymentLifecycle, Machine, NodePool, PoolAddress, TenantCluster};
+use crate::objects::{Machine, NodePool, PoolAddress, TenantCluster};
 
 #[derive(Debug)]
 pub struct DeletionInputs<'a> {
@@ -69,7 +71,7 @@ pub fn deletion_step(leaving: &DeletionInputs<'_>) -> DeletionStep {
     }
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
     // A record precedes each action: without a record there is no VM.
-    if deployment.is_some_and(|deployment| deployment.lifecycle != DeploymentLifecycle::Deleted) {
+    if deployment.is_some_and(|deployment| deployment.record.lifecycle != Lifecycle::Deleted) {
         return DeletionStep::Destroy;
     }
     // Each is deleted once. Its finalizer may keep it until its VM is deleted too.
@@ -104,12 +106,13 @@ mod tests {
     use crate::decisions::{CLUSTER_FINALIZER, MACHINE_FINALIZER, claims};
     use crate::objects::{Deployment, NodePoolSpec, TenantClusterStatus};
 
-    fn deployed(goal: DeploymentLifecycle) -> TenantCluster {
+    fn deployed(goal: Lifecycle) -> TenantCluster {
         let mut cluster = cluster();
         cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
         cluster.metadata.deletion_timestamp = Some(now());
         let deployment: Deployment =
-            serde_json::from_value(serde_json::json!({"lifecycle": goal, "image": {"name": "a"}})).unwrap();
+            serde_json::from_value(serde_json::json!({"cluster": "shop", "lifecycle": goal, "image": {"name": "a"}}))
+                .unwrap();
         cluster.status = Some(TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() });
         cluster
     }
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn deletion_removes_workers_first_and_addresses_after_vms() {
-        let (up, gone) = (deployed(DeploymentLifecycle::Active), deployed(DeploymentLifecycle::Deleted));
+        let (up, gone) = (deployed(Lifecycle::Active), deployed(Lifecycle::Deleted));
         let mut seen = leaving(&up);
         assert_eq!(deletion_step(&seen), DeletionStep::DeletePools(vec!["shop-general".to_owned()]));
         seen.pools[0].metadata.deletion_timestamp = Some(now());
@@ -165,7 +168,7 @@ mod tests {
 
     #[test]
     fn cluster_without_vm_is_deleted_without_a_vcenter() {
-        let mut cluster = deployed(DeploymentLifecycle::Active);
+        let mut cluster = deployed(Lifecycle::Active);
         cluster.status.as_mut().unwrap().deployment = None;
         let mut seen = leaving(&cluster);
         seen.pools.clear();

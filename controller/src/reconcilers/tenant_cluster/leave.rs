@@ -56,10 +56,7 @@ impl Reconciler<'_> {
             DeletionStep::RemoveLease(number) => self.remove_lease(cluster, number).await?,
             DeletionStep::RemoveFinalizer => {
                 // Logged before the finalizer is removed. If this fails, the next leader logs it again.
-                match what_is_left(cluster) {
-                    Ok(left) => left.iter().for_each(|words| log::warn!("{words}")),
-                    Err(error) => log::warn!("what is left of {} is unknown: {error:#}", cluster.name_any()),
-                }
+                what_is_left(cluster).iter().for_each(|words| log::warn!("{words}"));
                 if let Err(error) = self.places.clears(cluster).await {
                     let name = cluster.name_any();
                     log::warn!("the snapshot of {name} that came before its last upgrade stays: {error:#}");

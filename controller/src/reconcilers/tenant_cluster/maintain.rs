@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fleet::control_plane::{DeployStatus, DesiredState, Goal, RunOutcome, Wait, WantedNode};
+use fleet::control_plane::{
+    DeployStatus, DeploymentRecord, DesiredState, Goal, Lifecycle, Node, RunOutcome, Wait, WantedNode,
+};
 use fleet::hypervisor::{Placement, PowerState, Size};
 use kube::ResourceExt;
 use uuid::Uuid;
@@ -20,9 +22,8 @@ use crate::decisions::{
     CLUSTER_FINALIZER, Change, ClusterCondition, ControlNode, Health, Keys, KeysSeen, Obstacle, OperationPhase, is_due,
     lowest_minor, unapplied_settings, unchanged,
 };
-use crate::objects::{Deployment, DeploymentLifecycle, Machine, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
-use crate::records::deployment_record;
 
 /// The pause after a run that waits.
 const WAITING: Duration = Duration::from_secs(15);
@@ -35,7 +36,7 @@ impl Reconciler<'_> {
         let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
             return Ok(StepOutcome::RequeueNow);
         };
-        if deployment.lifecycle != DeploymentLifecycle::Active {
+        if deployment.record.lifecycle != Lifecycle::Active {
             // A deletion cannot be withdrawn: the database is older than the deletion.
             let words = "its control-plane nodes were being removed, and the TenantCluster is not being deleted";
             return self.stuck(cluster, TenantClusterReason::AdoptionRequired, words).await;
@@ -60,7 +61,7 @@ impl Reconciler<'_> {
             Ok(keys) => keys,
             Err(seen) => return self.locked_out(cluster, &machines, &opened, seen).await,
         };
-        if !deployment.formed && !cluster.spec.paused {
+        if !deployment.record.formed && !cluster.spec.paused {
             return self.form(cluster, deployment, &machines, &opened, keys).await;
         }
         self.watch(cluster, deployment, &machines, &opened, keys).await
@@ -116,8 +117,8 @@ impl Reconciler<'_> {
         opened: &ProviderSession,
         keys: Keys,
     ) -> Result<StepOutcome, ReconcileError> {
-        let wanted = formed_desired_state(cluster, deployment, &keys)?;
-        let kept = deployment_record(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
+        let kept = &deployment.record;
+        let wanted = formed_desired_state(kept, &keys)?;
         let guests = self.guests(cluster, Some(keys.deployer));
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(StepOutcome::RequeueNow) };
         let newer = self.newer(cluster, opened, &seen).await?;
@@ -149,7 +150,7 @@ impl Reconciler<'_> {
             return self.after(cluster, machines, ran, adopts).await;
         }
         if changing.is_open() && is_due {
-            match issued(opened, &*guests, &kept).await {
+            match issued(opened, &*guests, kept).await {
                 Ok(kubeconfig) => drop(self.hand_over(cluster, &kubeconfig).await?),
                 Err(error) => log::debug!("renewing the kubeconfig: {error:#}"),
             }
@@ -157,7 +158,7 @@ impl Reconciler<'_> {
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
         let changing = self.counts_good(cluster, changing, machines, are_good).await?;
         let (mut changing, operator) = if changing.change.is_to_do() {
-            let operator = self.upgrade_context(cluster, opened, &*guests, &kept).await?;
+            let operator = self.upgrade_context(cluster, opened, &*guests, kept).await?;
             let judged = self.with_obstacles(cluster, machines, changing, opened, &operator).await?;
             let Some(judged) = judged else { return Ok(StepOutcome::RequeueNow) };
             (judged, Some(operator))
@@ -379,34 +380,33 @@ fn words(waits: &[Wait]) -> String {
 
 /// The control-plane nodes of a cluster as they were begun.
 pub(in crate::reconcilers) fn nodes(deployment: &Deployment, machines: &[Machine]) -> Vec<ControlNode> {
-    let node = |node: &crate::objects::DeployedNode| {
+    let node = |node: &Node| {
         let machine = machines.iter().find(|machine| machine.name_any() == node.name)?;
         Some(ControlNode {
             name: node.name.clone(),
-            address: node.address.parse().ok()?,
+            address: node.address,
             machine: machine.metadata.uid.as_deref()?.parse::<Uuid>().ok()?,
             zone: machine.spec.zone.clone(),
         })
     };
-    deployment.nodes.iter().filter_map(node).collect()
+    deployment.record.nodes.iter().filter_map(node).collect()
 }
 
 /// The desired state of control-plane nodes that have formed: powered on. How they were created no longer matters, so it needs no
 /// image, pool or class.
-fn formed_desired_state(cluster: &TenantCluster, deployment: &Deployment, keys: &Keys) -> anyhow::Result<DesiredState> {
-    let kept = deployment_record(&cluster.name_any(), deployment)?;
-    let node = |node: fleet::control_plane::Node| WantedNode {
-        name: node.name,
+fn formed_desired_state(kept: &DeploymentRecord, keys: &Keys) -> anyhow::Result<DesiredState> {
+    let node = |node: &Node| WantedNode {
+        name: node.name.clone(),
         address: node.address,
         properties: Default::default(),
         drawn: node.allocated_uuid,
         placement: None,
     };
     Ok(DesiredState {
-        cluster: kept.cluster,
-        nodes: kept.nodes.into_iter().map(node).collect(),
+        cluster: kept.cluster.clone(),
+        nodes: kept.nodes.iter().map(node).collect(),
         size: Size { processors: 0, memory: 0, data_disk: None },
-        image: kept.image,
+        image: kept.image.clone(),
         ova: Default::default(),
         networks: Vec::new(),
         placement: Placement::default(),

@@ -4,21 +4,18 @@
 use fleet::control_plane::{LeftVm, left_in_words};
 use kube::ResourceExt;
 
-use crate::objects::TenantCluster;
-use crate::records::deployment_record;
+use crate::objects::{Deployment, TenantCluster};
 
 /// A log line for each of these disks, from the record in the cluster's status.
-pub(super) fn what_is_left(cluster: &TenantCluster) -> anyhow::Result<Vec<String>> {
+pub(super) fn what_is_left(cluster: &TenantCluster) -> Vec<String> {
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
-    let Some(deployment) = deployment else { return Ok(Vec::new()) };
-    let name = cluster.name_any();
-    let kept = deployment_record(&name, deployment)?;
-    let namespace = cluster.namespace().unwrap_or_default();
+    let Some(Deployment { record: kept, .. }) = deployment else { return Vec::new() };
+    let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let said = kept.retained_disks.iter().map(|disk| {
         let words = left_in_words(disk, kept.requested_disk_deletions.contains(&disk.uuid));
         format!("{namespace}/{name}: left: {words}")
     });
-    Ok(said.collect())
+    said.collect()
 }
 
 /// A log line for each copy of a control-plane node's VM that the removal found: it contains the cluster's Secrets. Copies are
@@ -42,16 +39,16 @@ mod tests {
     fn an_unconfirmed_deletion_is_mentioned() {
         let [there, doubtful] = ["4", "5"].map(|digit| format!("00000000-0000-0000-0000-00000000000{digit}"));
         let deployment = json!({
-            "lease": 1, "lifecycle": "Deleted", "image": {"name": "kaas-tenant 0.2.0"},
+            "lease": 1, "cluster": "shop", "lifecycle": "Deleted", "image": {"name": "kaas-tenant 0.2.0"},
             "retainedDisks": [{"uuid": there, "path": "[ds] 4.vmdk"}, {"uuid": doubtful, "path": "[ds] 5.vmdk"}],
             "requestedDiskDeletions": [doubtful],
         });
         let deployment = Some(serde_json::from_value(deployment).unwrap());
         let mut cluster = cluster();
-        assert_eq!(what_is_left(&cluster).unwrap(), [""; 0]);
+        assert_eq!(what_is_left(&cluster), [""; 0]);
         cluster.metadata.namespace = Some("tenants".to_owned());
         cluster.status = Some(TenantClusterStatus { deployment, ..TenantClusterStatus::default() });
-        let said = what_is_left(&cluster).unwrap();
+        let said = what_is_left(&cluster);
         assert_eq!(said[0], format!("tenants/shop: left: the data disk {there} at [ds] 4.vmdk"));
         assert!(said[1].contains(&doubtful) && said[1].contains("its removal was asked for"), "{said:?}");
         assert_eq!(said.len(), 2);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use contract::deployer::{Fingerprint, PrivateKey};
+use contract::deployer::PrivateKey;
 use contract::ports;
 use fleet::nodes::Credentials;
 use k8s_openapi::ByteString;
@@ -175,7 +175,7 @@ fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
     let Ok(credentials) = Credentials::handed_on(kubeconfig) else { return false };
     let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
     let is_own = |server: SocketAddrV4| server.port() == ports::API && is_of(cluster, *server.ip());
-    let authority = deployment.and_then(|deployment| deployment.ca_fingerprint.as_ref()?.parse::<Fingerprint>().ok());
+    let authority = deployment.and_then(|deployment| deployment.record.ca_fingerprint);
     credentials.address().is_some_and(is_own)
         && authority.is_some_and(|formed| credentials.authorities().is_ok_and(|known| known == [formed]))
 }
@@ -183,9 +183,9 @@ fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
 /// Whether an address is the cluster's endpoint or that of one of its control-plane nodes.
 pub(super) fn is_of(cluster: &TenantCluster, address: Ipv4Addr) -> bool {
     let Some(status) = &cluster.status else { return false };
-    let endpoint = status.resolved.as_ref().and_then(|resolved| resolved.endpoint.as_deref());
-    let nodes = status.deployment.iter().flat_map(|deployment| &deployment.nodes).map(|node| node.address.as_str());
-    endpoint.into_iter().chain(nodes).any(|own| own.parse() == Ok(address))
+    let endpoint = status.resolved.as_ref().and_then(|resolved| resolved.endpoint.as_ref()?.parse().ok());
+    let nodes = status.deployment.iter().flat_map(|deployment| &deployment.record.nodes).map(|node| node.address);
+    endpoint.into_iter().chain(nodes).any(|own| own == address)
 }
 
 fn text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {

@@ -148,7 +148,7 @@ async fn no_vm_is_created_without_the_secret() {
         // Also if the secret was not recorded, as in a journal of an earlier version.
         world.rewrite(|text| {
             let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
-            assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secret_hash").is_some());
+            assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secretHash").is_some());
             kept.to_string()
         });
         let refused = world.give_over(Goal::Deploy(&without)).await.failed();

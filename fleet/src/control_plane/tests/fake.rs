@@ -666,7 +666,7 @@ impl Store for World {
             }
         }
         self.call("store.write", Does::Writes, move |state| {
-            let then = state.once_removal_is_noted.filter(|_| text.contains("\"requested_disk_deletions\":"));
+            let then = state.once_removal_is_noted.filter(|_| text.contains("\"requestedDiskDeletions\":"));
             state.holds.get_mut(&number).context("no hold")?.insert(file, text);
             if let Some(then) = then {
                 then(state);

@@ -668,9 +668,7 @@ async fn a_repeated_removal_is_recorded_once() {
     let notes = || {
         let state = world.lock();
         let texts = state.holds().values().flat_map(|files| files.iter());
-        texts
-            .filter(|(name, text)| name.starts_with("deploy-") && text.contains("\"requested_disk_deletions\":"))
-            .count()
+        texts.filter(|(name, text)| name.starts_with("deploy-") && text.contains("\"requestedDiskDeletions\":")).count()
     };
     let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
     assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");

@@ -227,7 +227,7 @@ async fn removals_of_an_earlier_version_need_no_proof() {
     assert_eq!(world.give(DESTROY).await.arrived().0, RunOutcome::Gone);
     world.rewrite(|text| {
         let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
-        kept.as_object_mut().unwrap().remove("deleting_vms");
+        kept.as_object_mut().unwrap().remove("deletingVMs");
         kept.to_string()
     });
     world.lock().demands_places = true;

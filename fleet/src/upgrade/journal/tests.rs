@@ -81,7 +81,7 @@ async fn a_journal_continues_in_the_next_hold() {
     let again = Journal::continued(&next).await.unwrap();
     assert_eq!((again.text(), again.entries(), again.plan()), (text.clone(), &*entries, &plan));
     let own = &world.store().holds[&2][FILE];
-    assert_eq!(own, &format!("{{\"form\":3,\"entries\":8}}\n{text}"), "a copy of its own");
+    assert_eq!(own, &format!("{{\"form\":4,\"entries\":8}}\n{text}"), "a copy of its own");
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,7 +262,7 @@ async fn a_cut_beginning_is_no_journal() {
     put(&world, 2, "journal-000001.json", "{}");
     let error = format!("{:#}", last(&world).await.unwrap_err());
     assert!(error.contains("hold 2: journal.jsonl was cut, and entries follow it"), "{error}");
-    put(&world, 2, FILE, &whole.replace("{\"form\":3", "{\"form\":4"));
+    put(&world, 2, FILE, &whole.replace("{\"form\":4", "{\"form\":5"));
     assert!(format!("{:#}", last(&world).await.unwrap_err()).contains("of form 4, and 3 is known"));
 }
 
@@ -286,7 +286,7 @@ async fn journals_of_other_forms_are_refused() {
     world.make(1).await.unwrap();
     let lines = include_str!("../tests/testdata/journal.jsonl");
     put(&world, 1, "released", "");
-    for old in [lines.to_owned(), beginning(lines).unwrap().replace("{\"form\":3", "{\"form\":2")] {
+    for old in [lines.to_owned(), beginning(lines).unwrap().replace("{\"form\":4", "{\"form\":3")] {
         put(&world, 1, FILE, &old);
         let hold = take(&world).await;
         let error = format!("{:#}", Journal::continued(&hold).await.err().unwrap());

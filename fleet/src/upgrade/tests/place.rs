@@ -21,7 +21,7 @@ fn note(world: &World, deployment: Uuid, goal: &str) {
 /// The same with the upgrade that was the last one of a cluster which is gone.
 fn note_with(world: &World, deployment: Uuid, goal: &str, upgrade: Option<Uuid>) {
     let noted = serde_json::json!({
-        "cluster": "control", "deployment": deployment, "lifecycle": goal, "image": {"digest": "one", "name": "kaas"}, "nodes": [],
+        "cluster": "control", "id": deployment, "lifecycle": goal, "image": {"digest": "one", "name": "kaas"}, "nodes": [],
         "upgrade": upgrade,
     });
     put(world, &noted);
@@ -37,9 +37,9 @@ fn put(world: &World, noted: &serde_json::Value) {
 
 /// The note of `kaas deploy` once it has created a node's VM, in the last lease.
 fn note_begun(world: &World, formed: bool) {
-    let node = serde_json::json!({"name": "cp1", "address": "10.0.0.11", "settings_hash": "", "bios_uuid": old_vm("cp1"), "ever_powered_on": true});
+    let node = serde_json::json!({"name": "cp1", "address": "10.0.0.11", "settingsHash": "", "biosUUID": old_vm("cp1"), "everPoweredOn": true});
     let noted = serde_json::json!({
-        "cluster": "control", "deployment": DEPLOYMENT, "lifecycle": "active", "image": {"digest": "one", "name": "kaas"}, "nodes": [node],
+        "cluster": "control", "id": DEPLOYMENT, "lifecycle": "Active", "image": {"digest": "one", "name": "kaas"}, "nodes": [node],
         "formed": formed,
     });
     put(world, &noted);
@@ -94,7 +94,7 @@ async fn begins_nothing(world: &World) -> Vec<anyhow::Error> {
 #[tokio::test(start_paused = true)]
 async fn upgrade_of_a_deleted_cluster_can_only_end() {
     let world = before(3, Step::of(Action::Attach, 1)).await;
-    note(&world, DEPLOYMENT, "deleting");
+    note(&world, DEPLOYMENT, "Deleting");
     let seen = world.lock().machines.clone();
     for verb in [Request::Resume, Request::Rollback, Request::RollbackAtOnce, Request::Commit] {
         let refused = match give(&world, verb).await {
@@ -114,7 +114,7 @@ async fn upgrade_of_a_deleted_cluster_can_only_end() {
     assert_eq!(abandoned.0, RunOutcome::Ended(Outcome::Abandoned));
     // One that is gone blocks nothing.
     let world = before(3, Step::of(Action::Attach, 1)).await;
-    note(&world, DEPLOYMENT, "deleted");
+    note(&world, DEPLOYMENT, "Deleted");
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
 
@@ -124,7 +124,7 @@ async fn upgrade_ended_with_its_cluster_blocks_no_other() {
     let id = deployment(&world, &|_| {}).status().await.unwrap().id;
     let earlier = async || ClusterSeen::take(&world, &world, None).await.unwrap().earlier.map(|earlier| earlier.id);
     assert_eq!(earlier().await, Some(id));
-    for goal in ["deleted", "active"] {
+    for goal in ["Deleted", "Active"] {
         note_with(&world, DEPLOYMENT, goal, Some(id));
         assert_eq!(earlier().await, None, "{goal}");
         let seen = world.lock().machines.clone();
@@ -138,9 +138,9 @@ async fn upgrade_ended_with_its_cluster_blocks_no_other() {
         assert_eq!(world.lock().machines, seen);
     }
     // Another one's note says nothing of it.
-    note_with(&world, DEPLOYMENT, "active", Some(OTHER));
+    note_with(&world, DEPLOYMENT, "Active", Some(OTHER));
     assert_eq!(earlier().await, Some(id));
-    note_with(&world, DEPLOYMENT, "active", Some(id));
+    note_with(&world, DEPLOYMENT, "Active", Some(id));
     let abandoned = deployment(&world, &|_| {}).abandon(id, TakeOver::FromTheDead).await.unwrap();
     assert_eq!(abandoned.0, RunOutcome::Ended(Outcome::Abandoned));
 }
@@ -153,7 +153,7 @@ async fn foreign_journal_is_refused_by_each_command() {
     };
     // Begun by that deployment.
     let world = World::of(3, Mode::Rolling, Ill::Well);
-    note(&world, OTHER, "active");
+    note(&world, OTHER, "Active");
     for refused in begins_nothing(&world).await {
         is_named(&refused, "that of the cluster control");
     }

@@ -97,13 +97,13 @@ mod tests {
             });
             serde_json::from_value(kept).unwrap()
         };
-        for goal in ["active", "deleting"] {
+        for goal in ["Active", "Deleting"] {
             assert!(may_have(Some(&kept(goal, true))).unwrap(), "{goal}");
             let told = words(may_have(Some(&kept(goal, false))).map(|_| Vec::new())).unwrap();
             assert!(told.ends_with("is not known: its journal does not say that it has formed"), "{goal}: {told}");
         }
         assert!(may_have(None).unwrap());
-        assert!(!may_have(Some(&kept("deleted", true))).unwrap(), "it was removed");
+        assert!(!may_have(Some(&kept("Deleted", true))).unwrap(), "it was removed");
     }
 
     #[tokio::test(start_paused = true)]

@@ -128,7 +128,7 @@ fn begun_cluster_gets_no_new_key_or_secret() {
         let kept = serde_json::json!({
             "cluster": "control", "lifecycle": goal, "formed": formed,
             "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
-            "nodes": [{"name": "cp1", "address": "192.168.77.11", "settings_hash": "", "bios_uuid": vm}],
+            "nodes": [{"name": "cp1", "address": "192.168.77.11", "settingsHash": "", "biosUUID": vm}],
         });
         serde_json::from_value(kept).unwrap()
     };
@@ -138,25 +138,25 @@ fn begun_cluster_gets_no_new_key_or_secret() {
     };
     let had = |has_key, kept: &DeploymentRecord| had_beside(has_key, kept, BTreeSet::new());
     // No VM was created with the values, or none will be.
-    for kept in [kept("active", false, None), kept("deleted", true, vm), kept("deleting", true, vm)] {
+    for kept in [kept("Active", false, None), kept("Deleted", true, vm), kept("Deleting", true, vm)] {
         assert_eq!(had(false, &kept), Ok(Resolve::All));
     }
     for formed in [true, false] {
-        let refused = had(false, &kept("active", formed, vm)).unwrap_err();
+        let refused = had(false, &kept("Active", formed, vm)).unwrap_err();
         assert!(refused.contains("deployer-key of [cluster]: there is no ") && refused.contains("control.key,"));
     }
     // A formed cluster no longer needs the secret. Neither does one whose VMs all exist.
-    assert_eq!(had(true, &kept("active", true, vm)), Ok(Resolve::AllButTheSecret));
-    assert_eq!(had_beside(true, &kept("active", false, vm), vm.into_iter().collect()), Ok(Resolve::AllButTheSecret));
+    assert_eq!(had(true, &kept("Active", true, vm)), Ok(Resolve::AllButTheSecret));
+    assert_eq!(had_beside(true, &kept("Active", false, vm), vm.into_iter().collect()), Ok(Resolve::AllButTheSecret));
     // One VM was removed before its first start: it is created again, with the secret.
-    let refused = had(true, &kept("active", false, vm)).unwrap_err();
+    let refused = had(true, &kept("Active", false, vm)).unwrap_err();
     assert!(refused.contains("deployment-secret of [cluster]: there is no "), "{refused}");
     let made = |name: &str| directory.path().join(name).exists();
     let (target, form) = package();
     let judged = judge_with(&file, Resolve::WhatWasBegunWith, target, &form).unwrap();
     assert!(judged.key.is_none() && !made("control.key") && !made("control.secret"));
     std::fs::write(directory.path().join("control.secret"), "a secret\n").unwrap();
-    assert_eq!(had(true, &kept("active", false, vm)), Ok(Resolve::WhatWasBegunWith));
+    assert_eq!(had(true, &kept("Active", false, vm)), Ok(Resolve::WhatWasBegunWith));
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn another_deployer_key_gives_a_warning() {
     let [noted, other] = [b"noted", b"other"].map(|key: &[u8; 5]| Fingerprint::of(key));
     let kept = |formed: bool, deployer: Option<Fingerprint>| -> DeploymentRecord {
         let kept = serde_json::json!({
-            "cluster": "control", "lifecycle": "active", "formed": formed, "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
-            "nodes": [], "deployer_fingerprint": deployer,
+            "cluster": "control", "lifecycle": "Active", "formed": formed, "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
+            "nodes": [], "deployerFingerprint": deployer,
         });
         serde_json::from_value(kept).unwrap()
     };

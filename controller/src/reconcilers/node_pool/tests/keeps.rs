@@ -14,7 +14,7 @@ impl Pooled {
     }
 
     pub(super) fn keeps(&self, name: &str) {
-        self.is_removed_by(name, Removal::KeepVm);
+        self.is_removed_by(name, Removal::Keep);
     }
 
     /// The VMs without a deployment.
@@ -72,9 +72,9 @@ async fn the_machine_names_the_kept_vm() {
 
 #[tokio::test(start_paused = true)]
 async fn the_removal_can_change_until_the_end() {
-    for removal in [Removal::KeepVm, Removal::DestroyVm] {
+    for removal in [Removal::Keep, Removal::Destroy] {
         let pooled = Pooled::settled(2).await;
-        let before = if removal == Removal::KeepVm { Removal::DestroyVm } else { Removal::KeepVm };
+        let before = if removal == Removal::Keep { Removal::Destroy } else { Removal::Keep };
         pooled.is_removed_by("shop-general-w1", before);
         pooled.sticks_to("shop-general-w1", false);
         pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
@@ -82,7 +82,7 @@ async fn the_removal_can_change_until_the_end() {
         pooled.0.place.lock().stuck.clear();
         let is_anew = |it: &Pooled| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned());
         pooled.until("anew", is_anew).await;
-        assert_eq!(pooled.kept().len(), usize::from(removal == Removal::KeepVm));
+        assert_eq!(pooled.kept().len(), usize::from(removal == Removal::Keep));
         pooled.is_consistent("anew");
     }
 }

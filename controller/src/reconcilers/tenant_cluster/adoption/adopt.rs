@@ -20,7 +20,6 @@ use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{adopted, left_prepared, may_cancel, pinned_as_run, superseded};
 use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, TenantCluster};
 use crate::reach::kinds;
-use crate::records::{deployment_of, deployment_record};
 
 /// The result of cancelling swaps that nodes have prepared, or failed to prepare.
 pub(super) enum CancelResult {
@@ -47,8 +46,7 @@ impl Reconciler<'_> {
         (opened, guests): (&ProviderSession, &dyn Guests),
     ) -> Result<Result<(), String>, ReconcileError> {
         let name = cluster.name_any();
-        let kept = deployment_record(&name, deployment).map_err(anyhow::Error::from)?;
-        let proving = Box::pin(self.proved(cluster, &kept, (opened, guests)));
+        let proving = Box::pin(self.proved(cluster, &deployment.record, (opened, guests)));
         let (kept, vms, said) = match self.within(JUDGING, proving).await? {
             Some(Ok(proved)) => proved,
             Some(Err(error)) => return Ok(Err(format!("{error:#}"))),
@@ -81,7 +79,7 @@ impl Reconciler<'_> {
         if let (Some(Some(minor)), 1) = (minors.first().copied(), minors.len()) {
             self.pin_minor(&self.control_machines(cluster).await?, minor).await?;
         }
-        let deployment = deployment_of(deployment.lease, &name, &kept).map_err(anyhow::Error::from)?;
+        let deployment = Deployment { lease: deployment.lease, record: kept.clone() };
         self.note(cluster, &[], |status| status.deployment = Some(deployment.clone())).await?;
         log::info!("{name}: the VMs of its control-plane nodes were adopted");
         Ok(Ok(()))
@@ -95,12 +93,12 @@ impl Reconciler<'_> {
         (opened, guests): (&ProviderSession, &dyn Guests),
     ) -> Result<CancelResult, ReconcileError> {
         let name = cluster.name_any();
-        let kept = deployment_record(&name, deployment).map_err(anyhow::Error::from)?;
+        let kept = &deployment.record;
         if !kept.formed {
             // No swap begins before.
             return Ok(CancelResult::All);
         }
-        let operator = self.upgrade_context(cluster, opened, guests, &kept).await?;
+        let operator = self.upgrade_context(cluster, opened, guests, kept).await?;
         let asking = Box::pin(async {
             let vms = opened.hypervisor.vms().await?;
             let said = operator.told(&vms).await;

@@ -18,7 +18,6 @@ use crate::objects::{
     ADOPT, ConditionStatus, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster,
 };
 use crate::reach::kinds;
-use crate::records::deployment_record;
 use crate::term::ObservedGenerations;
 
 /// The number of pools whose reason is in the message, to leave room for the rest.
@@ -115,11 +114,10 @@ impl Reconciler<'_> {
         if last_swap(&operations).filter(is_open_swap).is_some() {
             return Ok(None);
         }
-        let kept = deployment_record(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
         let vms = opened.hypervisor.vms().await;
         self.term.ensure_active()?;
         Ok(match vms {
-            Ok(vms) => without_disk(&kept, &vms),
+            Ok(vms) => without_disk(&deployment.record, &vms),
             Err(error) => Some(format!("VMs could not be listed: {}", shortened(&error.to_string()))),
         })
     }

@@ -26,8 +26,8 @@ impl OwnNodes {
     /// The nodes that were made for a cluster. `nodes` calls them.
     pub(super) fn new(nodes: Arc<dyn Nodes>, cluster: &TenantCluster) -> Self {
         let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
-        let made = deployment.into_iter().flat_map(|deployment| &deployment.nodes);
-        let own = made.filter_map(|node| Some((node.name.clone(), node.address.parse().ok()?))).collect();
+        let made = deployment.into_iter().flat_map(|deployment| &deployment.record.nodes);
+        let own = made.map(|node| (node.name.clone(), node.address)).collect();
         Self { nodes, own }
     }
 

@@ -1,0 +1,58 @@
+//! Schemas of strings in records that objects of a control cluster store.
+
+use std::fmt::Debug;
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::Serializer;
+
+macro_rules! schemas {
+    ($($(#[$doc:meta])* $name:ident = $schema:tt;)*) => {
+        $($(#[$doc])* pub fn $name(_: &mut SchemaGenerator) -> Schema { json_schema!($schema) })*
+    };
+}
+
+schemas! {
+    /// A DNS label (RFC 1123, section 2.1), lower-case.
+    label = {"type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"};
+    /// An IPv4 address of a host.
+    ipv4 = {
+        "type": "string", "minLength": 7, "maxLength": 15, "pattern": r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$",
+        "x-kubernetes-validations": [{
+            "rule": "isIP(self) && ip(self).isGlobalUnicast() && !self.startsWith('0.') && int(self.split('.')[0]) < 224",
+            "message": "is not the IPv4 address of a host: four numbers from 0 to 255 with dots between them, neither loopback, \
+                        link-local nor multicast"
+        }]
+    };
+    /// A SHA-256 of content.
+    digest = {"type": "string", "minLength": 71, "maxLength": 71, "pattern": "^sha256:[0-9a-f]{64}$"};
+    uuid = {
+        "type": "string", "minLength": 36, "maxLength": 36,
+        "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+    };
+    /// A name or code.
+    word = {"type": "string", "maxLength": 253};
+    sentence = {"type": "string", "maxLength": 1024};
+    /// The public half of a join token.
+    token = {"type": "string", "minLength": 6, "maxLength": 6, "pattern": "^[a-z0-9]{6}$"};
+    time = {"type": "string", "format": "date-time"};
+}
+
+macro_rules! lists {
+    ($($(#[$doc:meta])* $name:ident = $most:literal of $entry:ident;)*) => {
+        $($(#[$doc])* pub fn $name(generator: &mut SchemaGenerator) -> Schema {
+            json_schema!({"type": "array", "maxItems": $most, "items": $entry(generator)})
+        })*
+    };
+}
+
+lists! {
+    /// Disks of one VM.
+    uuids = 64 of uuid;
+    /// Disks of one cluster that are kept or still to be deleted.
+    removals = 512 of uuid;
+}
+
+/// A variant of a record as the output of `kaas` writes it.
+pub(crate) fn lowercase<T: Debug, S: Serializer>(variant: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format!("{variant:?}").to_lowercase())
+}
