@@ -1,8 +1,10 @@
 //! The appliances seen from outside the VMs. [`hypervisor`] runs them ([`vcenter`] is one), and [`lease`] says who may
-//! change them. [`nodes`] is their API, [`upgrade`] swaps their images, and [`workers`] creates and removes workers.
+//! change them. [`nodes`] is their API, [`upgrade`] swaps their images, and [`workers`] creates and removes workers. The
+//! shared parts of these engines are in [`engine`].
 
 mod cancel;
 pub mod control_plane;
+pub mod engine;
 pub mod files;
 pub mod hypervisor;
 pub mod journals;

@@ -17,11 +17,12 @@ use super::inventory::{Found, Inventory};
 use super::look::is_copy;
 use super::records::Records;
 use crate::cancel::{Cancelled, last_look, unless_cancelled};
+use crate::engine::{GuardedHypervisor, Noting, Scope, Unless, guarded};
 use crate::hypervisor::{
-    Addition, DiskRef, Error, ErrorKind, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm,
+    self, Addition, DiskRef, Error, ErrorKind, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm,
     VmRef,
 };
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, NotedEnd, Noting, Unless, UpgradeSummary};
+use crate::upgrade::{HYPERVISOR_TRANSIENT, UpgradeSummary};
 use crate::workers::ActionError;
 
 /// The context of actions.
@@ -85,7 +86,8 @@ impl ActionContext<'_> {
                 let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
                 let stays = is_back || self.may_have_served(records.kept(), vm);
                 save(records, if stays { noted.leaving(disk) } else { noted }).await?;
-                heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
+                let call = self.hypervisor.open(Scope::Vm(vm))?;
+                heard(guarded(&call, self.hypervisor.detach(vm, disk, &call)).await)
             }
             Action::Destroy(vm) => {
                 let vm = found(seen, vm)?;
@@ -97,7 +99,8 @@ impl ActionContext<'_> {
                 {
                     save(records, records.kept().destroying(&vm.reference)).await?;
                 }
-                heard(self.hypervisor.destroy_unless(self.cancelled(), vm).await)
+                let call = self.hypervisor.open(Scope::Vm(vm))?;
+                heard(guarded(&call, self.hypervisor.destroy(vm, &call)).await)
             }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
@@ -226,7 +229,8 @@ impl ActionContext<'_> {
             placement,
         };
         self.attempts.makes(uuid);
-        let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
+        let call = self.hypervisor.open(Scope::Addition(&addition))?;
+        let made = guarded(&call, self.hypervisor.add(&addition, &call)).await.map_err(is_to_end)?;
         self.attempts.made(uuid, &made);
         let made = made?;
         save(records, records.kept().with(Node { bios_uuid: Some(made), ..node })).await
@@ -249,7 +253,8 @@ impl ActionContext<'_> {
             return Ok(ready);
         }
         (self.deploy.watch)(&Notice::Staging);
-        heard(self.hypervisor.import_template_unless(cancelled, &wanted.ova, digest, None, placement).await)
+        let call = self.hypervisor.call();
+        heard(guarded(&call, self.hypervisor.import_template(&wanted.ova, digest, None, placement, &call)).await)
     }
 
     async fn power_on(&self, records: &mut Records<'_>, seen: &Inventory, node: Node) -> Result<(), ActionError> {
@@ -262,7 +267,8 @@ impl ActionContext<'_> {
         self.is_on(vm);
         self.attempts.powers_on(vm.uuid());
         if vm.power == PowerState::Off {
-            let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
+            let call = self.hypervisor.open(Scope::Vm(vm))?;
+            let on = guarded(&call, self.hypervisor.power_on(vm, &call)).await.map_err(is_to_end)?;
             self.attempts.powered_on(&name, &on);
             on?;
         }
@@ -304,7 +310,7 @@ impl ActionContext<'_> {
         if matches!(asked, Err(Cancelled)) && !was_noted {
             self.take_note_back(records, disk).await?;
         }
-        let NotedEnd { answer, is_asked } = asked.map_err(is_to_end)?;
+        let (answer, is_asked) = asked.map_err(is_to_end)?;
         self.unasked().retain(|unasked| unasked != disk);
         if let Err(error) = &answer
             && !was_noted
@@ -344,16 +350,24 @@ impl ActionContext<'_> {
     /// command knows that the disk is gone.
     async fn remove_emptied(&self, records: &Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
         let nodes: Vec<&str> = records.kept().nodes.iter().map(|node| node.name.as_str()).collect();
-        match self.hypervisor.remove_emptied_unless(self.cancelled(), disk, &nodes).await {
+        let call = self.hypervisor.call();
+        match guarded(&call, self.hypervisor.remove_empty_directory(disk, &nodes, &call)).await {
             Ok(done) => Ok(done?),
             Err(Cancelled) => Ok(()),
         }
     }
 
-    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<NotedEnd, Cancelled> {
+    /// The result, and whether the removal was requested.
+    async fn ask_to_delete(
+        &self,
+        records: &mut Records<'_>,
+        disk: &DiskRef,
+    ) -> Result<(hypervisor::Result<()>, bool), Cancelled> {
         let records = Mutex::new(records);
         let note = || -> Noting<'_> { Box::pin(note_removal(&records, disk)) };
-        self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
+        let call = self.hypervisor.call().noting(&note);
+        let answer = guarded(&call, self.hypervisor.delete_disk(disk, &call)).await?;
+        Ok((answer, call.is_begun()))
     }
 
     /// Withdraws the record of a removal that a cancelled command did not request. The write may have been interrupted, and may
@@ -406,12 +420,12 @@ impl ActionContext<'_> {
 
     async fn power_off(&self, vm: &Vm) -> Result<(), ActionError> {
         let cancelled = self.cancelled();
-        match self.hypervisor.shut_down_unless(vm, SHUTTING_DOWN, cancelled).await? {
+        match self.hypervisor.shut_down_unless(vm, SHUTTING_DOWN).await? {
             ShutDown::Off => {}
             ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
                 let vm = heard(unless_cancelled(cancelled, self.hypervisor.vm(&vm.reference)).await)?;
-                self.hypervisor.cut_power(&vm).await?;
+                self.hypervisor.cut_power(&vm, &self.hypervisor.open(Scope::Vm(&vm))?).await?;
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::fmt;
 use super::reason::{self, Reason};
 use super::refusal;
 use crate::cancel::Cancelled;
+use crate::engine::Unconfirmed;
 use crate::hypervisor::{Error, ErrorKind};
 use crate::lease::Lost;
 
@@ -133,11 +134,6 @@ impl fmt::Display for StepError {
         }
     }
 }
-
-/// Whether this command still holds the deployment could not be confirmed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing is changed while it cannot be confirmed that no other command has taken over")]
-pub(super) struct Unconfirmed;
 
 /// Why a look does not see yet what is waited for.
 #[derive(Debug)]

@@ -23,9 +23,12 @@ use super::token::Token;
 use super::worker_pool::Workers;
 use super::worker_record::{State, WorkerRecord};
 use super::worker_step::{NAMED, what_ends_it};
-use crate::hypervisor::{Addition, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm};
+use crate::engine::{Call, GuardedHypervisor, Scope};
+use crate::hypervisor::{
+    self, Addition, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm, doubles,
+};
 use crate::lease::AllocatedIds;
-use crate::upgrade::{GuardedHypervisor, Reason};
+use crate::upgrade::Reason;
 
 /// How long a round evicts the pods of one worker, plus one request. The other workers of that round wait meanwhile.
 const EVICTING: Duration = Duration::from_secs(60);
@@ -134,23 +137,24 @@ impl ActionContext<'_> {
             Action::Detach(_, disk) => {
                 let vm = vm(seen, &machine)?;
                 note_going(records, &machine, vm).await?;
-                self.hypervisor.detach(vm, disk).await?;
+                self.hypervisor.detach(vm, disk, &self.open(vm)?).await?;
                 Ok(ActionOutcome::Changed)
             }
             Action::Destroy(_) => {
                 let vm = vm(seen, &machine)?;
                 note_going(records, &machine, vm).await?;
-                self.hypervisor.destroy(vm).await?;
+                self.hypervisor.destroy(vm, &self.open(vm)?).await?;
                 Ok(ActionOutcome::Changed)
             }
             Action::Disconnect(_, adapter) => {
-                self.hypervisor.connect(vm(seen, &machine)?, adapter, false).await?;
+                let vm = vm(seen, &machine)?;
+                self.hypervisor.connect(vm, adapter, false, &self.open(vm)?).await?;
                 Ok(ActionOutcome::Changed)
             }
             Action::Release(_, name) => {
                 let vm = vm(seen, &machine)?;
                 note_going(records, &machine, vm).await?;
-                self.hypervisor.disown(vm, name).await?;
+                self.hypervisor.disown(vm, name, &self.open(vm)?).await?;
                 Ok(ActionOutcome::Changed)
             }
             Action::Forget(..) => {
@@ -168,10 +172,14 @@ impl ActionContext<'_> {
         }
     }
 
+    fn open(&self, vm: &Vm) -> hypervisor::Result<Call<'_>> {
+        self.hypervisor.open(Scope::Vm(vm))
+    }
+
     /// Refuses an action if another VM with the same BIOS UUID may run elsewhere: the VM that was seen may be a copy. Checked
     /// here, not in each round, because a drain may be blocked for days.
     async fn is_alone(&self, vm: &Vm) -> Result<(), ActionError> {
-        let doubles = self.hypervisor.doubles(vm).await?;
+        let doubles = doubles(&*self.hypervisor, vm).await?;
         not_alone(vm, &doubles).map_or(Ok(()), |why| Err(ActionError::Refused(why)))
     }
 
@@ -232,7 +240,8 @@ impl ActionContext<'_> {
             stamp: noted.stamp(self.workers.hypervisor.deployment()),
             placement: &placed.placement,
         };
-        match self.hypervisor.add(&addition).await.map_err(ActionError::from) {
+        let call = self.hypervisor.open(Scope::Addition(&addition));
+        match self.hypervisor.add(&addition, &call?).await.map_err(ActionError::from) {
             Err(ActionError::Refused(why)) => self.refused(records, noted, why).await,
             made => {
                 let (made, ended) = (WorkerRecord { bios_uuid: Some(made?), ..noted }, (self.workers.clock)());
@@ -260,7 +269,8 @@ impl ActionContext<'_> {
         self.cluster.add_token(&token).await.map_err(ActionError::api)?;
         let labels = (self.workers.placed)(&noted.name).labels;
         let properties = self.workers.site.properties(&pool, &noted, &token, labels);
-        let given = self.hypervisor.set_properties(vm(seen, &noted)?, &properties).await.map_err(ActionError::from);
+        let vm = vm(seen, &noted)?;
+        let given = self.hypervisor.set_properties(vm, &properties, &self.open(vm)?).await.map_err(ActionError::from);
         let since = (self.workers.clock)();
         match given {
             // Another token would be refused as well. Its properties are unchanged, and so is the key that it was admitted with.
@@ -297,7 +307,7 @@ impl ActionContext<'_> {
         }
         let vm = vm(seen, &machine)?;
         if vm.power == PowerState::Off {
-            self.hypervisor.power_on(vm).await?;
+            self.hypervisor.power_on(vm, &self.open(vm)?).await?;
         }
         // If it is shut down from now on, it should stay off.
         if noted.was_powered_on {
@@ -328,10 +338,11 @@ impl ActionContext<'_> {
         placement: &Placement,
     ) -> Result<ImageTemplate, ActionError> {
         let digest = &machine.template.image.digest;
-        if let Some(ready) = self.hypervisor.find_template(digest, beside, placement).await? {
+        if let Some(ready) = self.hypervisor.find_template(digest, Some(beside), placement).await? {
             return Ok(ready);
         }
-        Ok(self.hypervisor.import_template(&records.kept().pool.ova, digest, beside, placement).await?)
+        let (ova, call) = (&records.kept().pool.ova, self.hypervisor.call());
+        Ok(self.hypervisor.import_template(ova, digest, Some(beside), placement, &call).await?)
     }
 
     /// Evicts each pod, and reports which may not be evicted. If the API is slow or the command is cancelled, the rest is left
@@ -398,12 +409,12 @@ impl ActionContext<'_> {
 
     async fn power_off(&self, machine: &WorkerRecord, vm: &Vm) -> Result<ActionOutcome, ActionError> {
         let (limit, cancelled) = (SHUTTING_DOWN * machine.timeout_factor, &self.workers.cancelled);
-        match self.hypervisor.shut_down_unless(vm, limit, cancelled).await? {
+        match self.hypervisor.shut_down_unless(vm, limit).await? {
             ShutDown::Off => {}
             ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
                 let vm = self.hypervisor.vm(&vm.reference).await?;
-                self.hypervisor.cut_power(&vm).await?;
+                self.hypervisor.cut_power(&vm, &self.open(&vm)?).await?;
             }
         }
         Ok(ActionOutcome::Changed)

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
+use crate::engine::may;
 use crate::lease::Lease;
-use crate::upgrade::may;
 
 /// The cluster, behind a lease.
 pub(super) struct GuardedCluster<'a> {

@@ -19,9 +19,10 @@ use super::wait::Wait;
 use super::worker_pool::{Notice, Workers};
 use super::worker_record::{State, WorkerRecord};
 use crate::cancel::Cancelled;
+use crate::engine::GuardedHypervisor;
 use crate::hypervisor::DiskRef;
 use crate::lease::Lease;
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
+use crate::upgrade::{HYPERVISOR_TRANSIENT, Reason};
 
 /// How long a round may create VMs, in seconds, before those are powered on. At least one is created.
 const MAKING: u64 = 60;
@@ -39,7 +40,7 @@ impl<'a> ReconcileLoop<'a> {
     pub fn new(workers: &'a Workers<'a>, hold: &'a Lease<'a>, records: Records<'a>) -> Self {
         let acting = ActionContext {
             workers,
-            hypervisor: GuardedHypervisor::new(workers.hypervisor, hold),
+            hypervisor: GuardedHypervisor::new(workers.hypervisor, hold, Some(&workers.cancelled)),
             cluster: GuardedCluster { cluster: workers.cluster, hold },
             turns: Mutex::default(),
         };
@@ -184,7 +185,7 @@ async fn note_settings(
 
 async fn looked(acting: &ActionContext<'_>, kept: &PoolRecord, in_doubt: &mut bool) -> Result<Inventory, ActionError> {
     if *in_doubt {
-        let settled = acting.hypervisor.settle_unless(&acting.workers.cancelled).await;
+        let settled = acting.hypervisor.settled().await;
         settled.map_err(|Cancelled| ActionError::is_to_end(HYPERVISOR_TRANSIENT))??;
         *in_doubt = false;
     }

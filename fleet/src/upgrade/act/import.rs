@@ -3,7 +3,8 @@
 use uuid::Uuid;
 
 use super::{Taken, Vms, held};
-use crate::hypervisor::{ImageTemplate, PowerState, Replacement, Stamp, Vm};
+use crate::engine::{Scope, guarded};
+use crate::hypervisor::{self, ImageTemplate, PowerState, Replacement, Stamp, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
@@ -50,7 +51,7 @@ impl StepContext<'_> {
     /// imported, each time again: the file may have been replaced since.
     async fn staged(&self, plan: &Plan, like: &Vm) -> Result<(ImageTemplate, Source), StepError> {
         let (placement, digest) = (&plan.options.placement, &plan.target.digest);
-        if let Some(ready) = self.look(self.hypervisor.find_template(digest, like, placement)).await? {
+        if let Some(ready) = self.look(self.hypervisor.find_template(digest, Some(like), placement)).await? {
             return Ok((ready, Source::LaidBefore));
         }
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
@@ -58,8 +59,9 @@ impl StepContext<'_> {
         let verified =
             verified.map_err(|error| StepError::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
         verified.map_err(|error| StepError::refused(reason::OVA, format!("{error:#}")))?;
-        let staged =
-            self.hypervisor.import_template_unless(&self.cancelled, self.ova(plan), digest, like, placement).await?;
+        let call = self.hypervisor.call();
+        let import = self.hypervisor.import_template(self.ova(plan), digest, Some(like), placement, &call);
+        let staged = guarded(&call, import).await?;
         Ok((staged?, Source::Read))
     }
 
@@ -91,8 +93,7 @@ impl StepContext<'_> {
     ) -> Result<(String, Uuid), StepError> {
         if let Some(left) = &vms.new {
             removable(left)?;
-            let removed = self.hypervisor.destroy_unless(&self.cancelled, left).await?;
-            removed.map_err(|error| error.context(format!("removing half of {left}")))?;
+            self.destroy(left).await?.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
         let old = vms.old_vm()?;
         let (staged, _) = self.staged(plan, old).await?;
@@ -105,8 +106,14 @@ impl StepContext<'_> {
             stamp: Stamp { deployment: plan.deployment, node: node.name.clone(), swap: Some(node.swap) },
             placement: &plan.options.placement,
         };
-        let uuid = self.hypervisor.import_unless(&self.cancelled, &replacement).await??;
+        let call = self.hypervisor.open(Scope::Replacement(&replacement))?;
+        let uuid = guarded(&call, self.hypervisor.clone_vm(&replacement, &call)).await??;
         Ok((format!("{} ({uuid}), off, without a data disk", node.new_name), uuid))
+    }
+
+    async fn destroy(&self, vm: &Vm) -> Result<hypervisor::Result<()>, StepError> {
+        let call = self.open(vm)?;
+        Ok(guarded(&call, self.hypervisor.destroy(vm, &call)).await?)
     }
 
     /// Removes the new VM, or the rest of an interrupted import.
@@ -117,7 +124,7 @@ impl StepContext<'_> {
             let words = format!("{} does not hold the disk of {}; {new} stays until it does", node.old_name, node.name);
             return Err(StepError::pause(DISK_HELD, words));
         }
-        self.hypervisor.destroy_unless(&self.cancelled, new).await??;
+        self.destroy(new).await??;
         Ok(format!("{} is removed", new.name))
     }
 
@@ -134,7 +141,7 @@ impl StepContext<'_> {
             let words = format!("no other VM of {} runs with a data disk; {old} stays until one does", node.name);
             return Err(StepError::pause(DISK_HELD, words));
         }
-        self.hypervisor.destroy_unless(&self.cancelled, old).await??;
+        self.destroy(old).await??;
         Ok(format!("{} is removed", old.name))
     }
 }

@@ -31,9 +31,9 @@ use super::datastore_directory::DatastoreDirectory;
 use super::trouble::Asking;
 use super::{DatastoreStore, Site, VcenterHypervisor};
 use crate::cancel::unless_cancelled;
+use crate::engine::may;
 use crate::hypervisor::{ErrorKind, Fence, Result, Stamp};
 use crate::lease::{Lease, TakeOver};
-use crate::upgrade::may;
 
 /// The namespace of the deployment IDs of probes.
 const PROBES: Uuid = Uuid::from_u128(0x5b1c_0f0e_8a34_4d6f_9f21_6c3b_47d9_a052);
