@@ -312,6 +312,6 @@ mod cuts;
 #[cfg(test)]
 mod drain_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod withdrawal_tests;

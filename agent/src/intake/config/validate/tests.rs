@@ -729,8 +729,8 @@ fn fuzz_of_ovf_environments() {
         )
     };
     let examples = [
-        include_bytes!("../environment/fixtures/three-nodes.xml").to_vec(),
-        include_bytes!("../environment/fixtures/other-prefixes.xml").to_vec(),
+        include_bytes!("../../environment/fixtures/three-nodes.xml").to_vec(),
+        include_bytes!("../../environment/fixtures/other-prefixes.xml").to_vec(),
         every_property(&fixture()).into_bytes(),
     ];
     let image = image();
