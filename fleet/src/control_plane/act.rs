@@ -19,8 +19,8 @@ use super::records::Records;
 use crate::cancel::{Cancelled, last_look, unless_cancelled};
 use crate::engine::{GuardedHypervisor, Noting, Scope, Unless, guarded};
 use crate::hypervisor::{
-    self, Addition, DiskRef, Error, ErrorKind, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm,
-    VmRef,
+    self, CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, ImageTemplate, Networks, Placement, PowerState,
+    SHUTTING_DOWN, ShutDown, Vm, VmRef,
 };
 use crate::upgrade::{HYPERVISOR_TRANSIENT, UpgradeSummary};
 use crate::workers::ActionError;
@@ -218,19 +218,18 @@ impl ActionContext<'_> {
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
         }
-        let addition = Addition {
+        let networks = Networks::Named(&wanted.networks);
+        let request = CloneRequest {
             name: &node.name,
-            uuid: Some(uuid),
+            uuid,
             image: &staged,
-            networks: Networks::Named(&wanted.networks),
-            size: &wanted.size,
-            properties: &asked.properties,
+            settings: CloneSettings::Given { networks, size: &wanted.size, properties: &asked.properties },
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
         self.attempts.makes(uuid);
-        let call = self.hypervisor.open(Scope::Addition(&addition))?;
-        let made = guarded(&call, self.hypervisor.add(&addition, &call)).await.map_err(is_to_end)?;
+        let call = self.hypervisor.open(Scope::Clone(&request))?;
+        let made = guarded(&call, self.hypervisor.clone_vm(&request, &call)).await.map_err(is_to_end)?;
         self.attempts.made(uuid, &made);
         let made = made?;
         save(records, records.kept().with(Node { bios_uuid: Some(made), ..node })).await

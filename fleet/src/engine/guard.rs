@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::cancel::{Cancelled, unless_cancelled};
 use crate::hypervisor::{
-    Addition, Error, ErrorKind, Fence, Hypervisor, PowerState, Replacement, Result, ShutDown, Stamp, Vm,
+    CloneRequest, CloneSettings, Error, ErrorKind, Fence, Hypervisor, PowerState, Result, ShutDown, Stamp, Vm,
 };
 use crate::lease::{Lease, LeaseUnconfirmed, Lost};
 
@@ -49,9 +49,7 @@ pub enum Scope<'s> {
     /// The stamp that a VM gets.
     Stamp(&'s Stamp),
     /// The stamp of a new VM, and the VM that it replaces.
-    Replacement(&'s Replacement<'s>),
-    /// The stamp of a new VM.
-    Addition(&'s Addition<'s>),
+    Clone(&'s CloneRequest<'s>),
 }
 
 /// The fence of one call.
@@ -170,11 +168,7 @@ pub(crate) async fn may(hold: &Lease<'_>) -> Result<()> {
 
 impl<'a> GuardedHypervisor<'a> {
     /// `cancelled` becomes true when the operator asks the command to end. `None` if it cannot.
-    pub fn new(
-        hypervisor: &'a dyn Hypervisor,
-        hold: &'a Lease<'a>,
-        cancelled: Option<&watch::Receiver<bool>>,
-    ) -> Self {
+    pub fn new(hypervisor: &'a dyn Hypervisor, hold: &'a Lease<'a>, cancelled: Option<&watch::Receiver<bool>>) -> Self {
         Self { hypervisor, hold, cancelled: cancelled.cloned() }
     }
 
@@ -186,8 +180,10 @@ impl<'a> GuardedHypervisor<'a> {
         let (stamp, vm) = match scope {
             Scope::Vm(vm) => (None, Some(vm)),
             Scope::Stamp(stamp) => (Some(stamp), None),
-            Scope::Replacement(replacement) => (Some(&replacement.stamp), Some(replacement.like)),
-            Scope::Addition(addition) => (Some(&addition.stamp), None),
+            Scope::Clone(request) => match request.settings {
+                CloneSettings::Replaces { vm, .. } => (Some(&request.stamp), Some(vm)),
+                CloneSettings::Given { .. } => (Some(&request.stamp), None),
+            },
         };
         let deployment = self.hypervisor.deployment();
         if stamp.is_some_and(|stamp| stamp.deployment != deployment) {

@@ -109,8 +109,9 @@ pub enum Action {
     Verify,
     /// Pulls a snapshot of etcd.
     Snapshot,
-    /// Makes the new VM, powered off.
-    Import,
+    /// Creates the new VM, powered off.
+    #[serde(rename = "import")]
+    CloneVm,
     /// Lets the node prepare the swap.
     Prepare,
     /// Shuts the old VM down and proves that it is off.

@@ -138,7 +138,7 @@ impl<'a> Run<'a> {
         // elsewhere now.
         let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
         // If an earlier version has begun the step, its VM is unknown: a VM that it left is named, and stays.
-        let makes = step.node.filter(|_| step.action == Action::Import);
+        let makes = step.node.filter(|_| step.action == Action::CloneVm);
         let vm = makes.filter(|node| journal.progress().noted(*node).is_none()).map(|_| Uuid::new_v4());
         if !again || moved || vm.is_some() {
             let copy = self.context.copy_to_make(plan, journal, step);

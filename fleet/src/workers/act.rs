@@ -25,7 +25,8 @@ use super::worker_record::{State, WorkerRecord};
 use super::worker_step::{NAMED, what_ends_it};
 use crate::engine::{Call, GuardedHypervisor, Scope};
 use crate::hypervisor::{
-    self, Addition, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm, doubles,
+    self, CloneRequest, CloneSettings, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm,
+    doubles,
 };
 use crate::lease::AllocatedIds;
 use crate::upgrade::Reason;
@@ -230,18 +231,18 @@ impl ActionContext<'_> {
         };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(ActionError::api)?;
-        let addition = Addition {
+        let properties = self.workers.site.properties(&pool, &noted, &token, placed.labels.clone());
+        let (networks, size) = (Networks::Of(beside), &noted.template.size);
+        let request = CloneRequest {
             name: &noted.name,
-            uuid: Some(drawn),
+            uuid: drawn,
             image: &staged,
-            networks: Networks::Of(beside),
-            size: &noted.template.size,
-            properties: &self.workers.site.properties(&pool, &noted, &token, placed.labels.clone()),
+            settings: CloneSettings::Given { networks, size, properties: &properties },
             stamp: noted.stamp(self.workers.hypervisor.deployment()),
             placement: &placed.placement,
         };
-        let call = self.hypervisor.open(Scope::Addition(&addition));
-        match self.hypervisor.add(&addition, &call?).await.map_err(ActionError::from) {
+        let call = self.hypervisor.open(Scope::Clone(&request))?;
+        match self.hypervisor.clone_vm(&request, &call).await.map_err(ActionError::from) {
             Err(ActionError::Refused(why)) => self.refused(records, noted, why).await,
             made => {
                 let (made, ended) = (WorkerRecord { bios_uuid: Some(made?), ..noted }, (self.workers.clock)());

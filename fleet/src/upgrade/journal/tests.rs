@@ -50,7 +50,7 @@ async fn a_journal_continues_in_the_next_hold() {
             settings: None,
         },
         Event::Begun {
-            step: Step::of(Action::Import, 2),
+            step: Step::of(Action::CloneVm, 2),
             disk: None,
             vm: Some(Uuid::from_u128(0xb2)),
             copy: None,

@@ -5,7 +5,7 @@ use super::command::{begin, end, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, stamp};
 use crate::engine::{GuardedHypervisor, Scope};
-use crate::hypervisor::{ErrorKind, ImageTemplate, Placement, Replacement, Result, Vm};
+use crate::hypervisor::{CloneRequest, CloneSettings, ErrorKind, ImageTemplate, Placement, Result, Vm};
 use crate::lease::{Lease, Lost, TakeOver};
 use crate::upgrade::{Mode, Outcome, Request};
 
@@ -44,16 +44,15 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<ErrorKind>, V
                 let swap = Some(uuid::Uuid::from_u128(1));
                 let stamp = stamp("cp1", swap).unwrap();
                 let name = if at.is_some() { "second" } else { "first" };
-                let replacement = Replacement {
+                let replacement = CloneRequest {
                     name,
                     uuid: uuid::Uuid::new_v4(),
                     image,
-                    like: &like,
-                    size: None,
+                    settings: CloneSettings::Replaces { vm: &like, size: None },
                     stamp,
                     placement: &placement,
                 };
-                let call = guarded.open(Scope::Replacement(&replacement)).unwrap();
+                let call = guarded.open(Scope::Clone(&replacement)).unwrap();
                 guarded.clone_vm(&replacement, &call).await.map(drop)
             }
             None => {
@@ -134,8 +133,14 @@ async fn template_place_is_checked_at_each_import() {
     let image = staged(&guarded, &world, &like, placement).await.unwrap();
     world.lock().templates[0].digest = "another".to_owned();
     let (uuid, stamp) = (uuid::Uuid::new_v4(), stamp("cp1", None).unwrap());
-    let replacement =
-        |image| Replacement { name: "x", uuid, image, like: &like, size: None, stamp: stamp.clone(), placement };
+    let replacement = |image| CloneRequest {
+        name: "x",
+        uuid,
+        image,
+        settings: CloneSettings::Replaces { vm: &like, size: None },
+        stamp: stamp.clone(),
+        placement,
+    };
     let imported = async || guarded.clone_vm(&replacement(&image), &guarded.call()).await;
     assert_eq!(imported().await.unwrap_err().kind, ErrorKind::Refused);
     world.lock().templates.clear();

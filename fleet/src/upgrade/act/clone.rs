@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::{Taken, Vms, held};
 use crate::engine::{Scope, guarded};
-use crate::hypervisor::{self, ImageTemplate, PowerState, Replacement, Stamp, Vm};
+use crate::hypervisor::{self, CloneRequest, CloneSettings, ImageTemplate, PowerState, Stamp, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
@@ -82,9 +82,9 @@ impl StepContext<'_> {
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }
 
-    /// Creates the new VM, with the BIOS UUID that was drawn for it. One of an interrupted import may be incomplete: it
+    /// Creates the new VM, with the BIOS UUID that was drawn for it. One of an interrupted run may be incomplete: it
     /// is created again.
-    pub(super) async fn import(
+    pub(super) async fn clone_vm(
         &self,
         plan: &Plan,
         node: &PlannedNode,
@@ -97,17 +97,16 @@ impl StepContext<'_> {
         }
         let old = vms.old_vm()?;
         let (staged, _) = self.staged(plan, old).await?;
-        let replacement = Replacement {
+        let request = CloneRequest {
             name: &node.new_name,
             uuid: drawn,
             image: &staged,
-            like: old,
-            size: plan.options.size,
+            settings: CloneSettings::Replaces { vm: old, size: plan.options.size },
             stamp: Stamp { deployment: plan.deployment, node: node.name.clone(), swap: Some(node.swap) },
             placement: &plan.options.placement,
         };
-        let call = self.hypervisor.open(Scope::Replacement(&replacement))?;
-        let uuid = guarded(&call, self.hypervisor.clone_vm(&replacement, &call)).await??;
+        let call = self.hypervisor.open(Scope::Clone(&request))?;
+        let uuid = guarded(&call, self.hypervisor.clone_vm(&request, &call)).await??;
         Ok((format!("{} ({uuid}), off, without a data disk", node.new_name), uuid))
     }
 
@@ -116,7 +115,7 @@ impl StepContext<'_> {
         Ok(guarded(&call, self.hypervisor.destroy(vm, &call)).await?)
     }
 
-    /// Removes the new VM, or the rest of an interrupted import.
+    /// Removes the new VM, or what an interrupted run left of it.
     pub(super) async fn destroy_new(&self, node: &PlannedNode, vms: &Vms) -> Taken {
         let Some(new) = &vms.new else { return Ok("it does not exist".to_owned()) };
         removable(new)?;
