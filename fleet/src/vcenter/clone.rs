@@ -14,7 +14,7 @@ use super::settings::{Wire, filled, taken_over, wired};
 use super::site::Clones;
 use super::stamp;
 use super::template_catalog::{CHANGED, TemplateFingerprint, is_by_host, snapshot};
-use super::trouble::{Asking, after_it_began, changed};
+use super::trouble::{after_it_began, changed};
 use crate::hypervisor::{CloneRequest, CloneSettings, Error, Fence, Networks, Result, Size, VmSize};
 
 /// The prefix of the entries of `extraConfig` that a guest reads.
@@ -137,7 +137,7 @@ impl VcenterHypervisor {
             config: spec,
             is_template: false,
         };
-        let made = self.client.changes(&Asking(permit)).clone_vm(&template.reference, &clone).await;
+        let made = self.client.changes(&permit).clone_vm(&template.reference, &clone).await;
         let made = made.map_err(|error| self.with_policy(error))?;
         let after = self.client.whole_vm(&template.reference).await.map_err(after_it_began)?;
         // A linked clone has the settings of its snapshot. A full clone has the current settings.

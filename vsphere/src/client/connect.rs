@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 
 use super::clock::Clock;
+use super::exchange::{Exchange, Place, Wire};
 use super::limits::Limits;
 use super::returns::Returns;
 use super::service::Service;
 use super::session::Session;
 use super::settings::Connect;
-use super::wire::{Exchange, Place, Wire};
 use super::{Client, Inner};
 use crate::connection::Transport;
 use crate::error::{Error, Result};

@@ -2,10 +2,10 @@
 
 mod clock;
 mod connect;
+mod exchange;
 mod files;
 mod limits;
 mod own_tasks;
-mod perform;
 mod returns;
 mod service;
 mod session;
@@ -14,7 +14,6 @@ mod settings;
 mod tests;
 mod tries;
 mod turns;
-mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,12 +32,12 @@ pub use service::{About, Service};
 pub use settings::{CHANGE_LIMIT, Connect, Settings};
 pub use tries::Tries;
 
+use exchange::Wire;
 use limits::{Limit, Taken};
 use own_tasks::OwnTasks;
 pub(crate) use own_tasks::Pending;
 use returns::Returns;
 use session::Session;
-use wire::Wire;
 
 /// A client of one vCenter. Clones share the session and the limits. [`Client::log_out`] ends the session. If a client
 /// is dropped without it, vCenter ends the session after half an hour without calls.

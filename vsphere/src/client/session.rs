@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::wire::{Exchange, Place, Wire};
+use super::exchange::{Exchange, Place, Wire};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::method::LOGIN;
