@@ -17,13 +17,12 @@ use super::inventory::{Found, Inventory};
 use super::look::is_copy;
 use super::records::Records;
 use crate::cancel::{Cancelled, last_look, unless_cancelled};
-use crate::engine::{GuardedHypervisor, Noting, Scope, Unless, guarded};
+use crate::engine::{ActionError, GuardedHypervisor, HYPERVISOR_TRANSIENT, Noting, Scope, Unless, guarded};
 use crate::hypervisor::{
     self, CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, ImageTemplate, Networks, Placement, PowerState,
     SHUTTING_DOWN, ShutDown, Vm, VmRef,
 };
-use crate::upgrade::{HYPERVISOR_TRANSIENT, UpgradeSummary};
-use crate::workers::ActionError;
+use crate::upgrade::UpgradeSummary;
 
 /// The context of actions.
 pub(super) struct ActionContext<'a> {

@@ -24,12 +24,12 @@ use super::status::DeployStatus;
 use super::upgraded::Upgraded;
 use super::wait::Wait;
 use crate::cancel::{Cancelled, last_look, unless_cancelled};
-use crate::engine::GuardedHypervisor;
+use crate::engine::{ActionError, GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason, STORE, TO_END};
 use crate::hypervisor::{DiskRef, ErrorKind, Vm};
 use crate::journals;
 use crate::lease::{Lease, TakeOver};
-use crate::upgrade::{DiskCopy, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
-use crate::workers::{ActionError, Newer, TO_END};
+use crate::upgrade::{DiskCopy, LastUpgrade};
+use crate::workers::Newer;
 
 impl Deploy<'_> {
     /// Records a goal, and runs until it is reached.

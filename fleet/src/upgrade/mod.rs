@@ -79,10 +79,7 @@ pub use order::{IllNodes, Order};
 pub(crate) use plan::base_of;
 pub use plan::{Action, DescribedPublisher, Evidence, Mode, OnFailure, Options, Plan, PlannedNode, Step};
 pub use progress::{Next, Progress};
-pub(crate) use reason::{HYPERVISOR_CHANGED, HYPERVISOR_DENIED, HYPERVISOR_IN_DOUBT, HYPERVISOR_NOT_FOUND};
-pub(crate) use reason::{HYPERVISOR_REFUSED, HYPERVISOR_TRANSIENT, STORE};
-pub use reason::{REASONS, Reason};
-pub(crate) use refusal::codes;
+pub use reason::REASONS;
 pub use refusal::{CODES, Refusal, Refusals};
 pub use renewed::{Asking, Given, Renewed};
 pub use request::Request;
@@ -92,3 +89,5 @@ pub use snapshot_name::{before_kubernetes, before_swap};
 pub use status::UpgradeStatus;
 pub use step_deadline::StepDeadline;
 pub use target::Target;
+
+pub use crate::engine::Reason;

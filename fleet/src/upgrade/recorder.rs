@@ -9,8 +9,8 @@ use super::entry::Event;
 use super::journal::Journal;
 use super::nodes::Nodes as _;
 use super::notice::Notice;
-use super::reason::{self, Reason};
 use super::step_error::StepError;
+use crate::engine::{Reason, STORE};
 use crate::lease::Lost;
 
 /// The number of looks between two tries of a blocked step.
@@ -38,7 +38,7 @@ impl Recorder {
             if error.is::<Lost>() {
                 return Err(StepError::Stop(error));
             }
-            let reason = Reason::new(reason::STORE, format!("{error:#}"));
+            let reason = Reason::new(STORE, format!("{error:#}"));
             if *context.cancelled.borrow() {
                 return Err(StepError::Cancelled);
             }

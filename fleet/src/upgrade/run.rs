@@ -14,10 +14,11 @@ use super::notice::Notice;
 use super::order::Order;
 use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;
-use super::reason::{self, Reason};
+use super::reason;
 use super::recorder::{LOOKS_PER_TRY, Recorder};
 use super::step_deadline::StepDeadline;
 use super::step_error::{Obstacle, RollbackTrigger, StepError};
+use crate::engine::Reason;
 
 /// Runs the steps of one deployment's journal, under a lease. Each change needs the lease: a run cannot be made
 /// without.

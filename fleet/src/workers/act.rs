@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::action::Action;
-use super::action_error::ActionError;
 use super::cluster::{Cluster as _, Evicted, NodeSeen, PodSeen};
 use super::copies::not_alone;
 use super::guarded_cluster::GuardedCluster;
@@ -23,13 +22,12 @@ use super::token::Token;
 use super::worker_pool::Workers;
 use super::worker_record::{State, WorkerRecord};
 use super::worker_step::{NAMED, what_ends_it};
-use crate::engine::{Call, GuardedHypervisor, Scope};
+use crate::engine::{ActionError, Call, GuardedHypervisor, Reason, Scope};
 use crate::hypervisor::{
     self, CloneRequest, CloneSettings, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm,
     doubles,
 };
 use crate::lease::AllocatedIds;
-use crate::upgrade::Reason;
 
 /// How long a round evicts the pods of one worker, plus one request. The other workers of that round wait meanwhile.
 const EVICTING: Duration = Duration::from_secs(60);

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
+use crate::engine::Reason;
 use crate::hypervisor::DiskRef;
-use crate::upgrade::Reason;
 
 /// One action. Each reads the state again before it acts, and may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]

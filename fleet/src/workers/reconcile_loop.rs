@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::act::{ActionContext, ActionOutcome};
 use super::action::Action;
-use super::action_error::ActionError;
 use super::decide::{Next, next};
 use super::goal::Goal;
 use super::guarded_cluster::GuardedCluster;
@@ -19,10 +18,9 @@ use super::wait::Wait;
 use super::worker_pool::{Notice, Workers};
 use super::worker_record::{State, WorkerRecord};
 use crate::cancel::Cancelled;
-use crate::engine::GuardedHypervisor;
+use crate::engine::{ActionError, GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
 use crate::hypervisor::DiskRef;
 use crate::lease::Lease;
-use crate::upgrade::{HYPERVISOR_TRANSIENT, Reason};
 
 /// How long a round may create VMs, in seconds, before those are powered on. At least one is created.
 const MAKING: u64 = 60;

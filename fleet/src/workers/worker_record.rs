@@ -10,8 +10,8 @@ use super::discards::Discards;
 use super::pool::{Pool, Template};
 use super::reason;
 use super::removal::Removal;
+use crate::engine::Reason;
 use crate::hypervisor::{DiskKind, PowerState, Stamp, Vm, VmRef};
-use crate::upgrade::Reason;
 
 /// The most disks of a leaving VM that are recorded: as many as a Machine's status takes.
 const MOST_GOING_DISKS: usize = 64;

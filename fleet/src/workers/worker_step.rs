@@ -14,8 +14,8 @@ use super::removal::Removal;
 use super::token_remedy;
 use super::wait::Wait;
 use super::worker_record::{State, WorkerRecord};
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Vm};
-use crate::upgrade::Reason;
 
 /// How long a kubelet may take to create its node once it has its certificate, in seconds.
 const LAST_MOMENT: u64 = 60;

@@ -2,7 +2,7 @@
 //! by the commit. A copy is never attached from here: a node refuses an old one.
 
 use super::{StepOutcome, place};
-use crate::engine::{Unconfirmed, guarded};
+use crate::engine::{HYPERVISOR_TRANSIENT, Unconfirmed, guarded};
 use crate::hypervisor::{DiskRef, Error, ErrorKind, Vm};
 use crate::nodes::told;
 use crate::upgrade::context::StepContext;
@@ -11,7 +11,7 @@ use crate::upgrade::entry::Event;
 use crate::upgrade::journal::Journal;
 use crate::upgrade::kept_copy::KeptCopy;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
-use crate::upgrade::reason::{DISK_HELD, HYPERVISOR_TRANSIENT};
+use crate::upgrade::reason::DISK_HELD;
 use crate::upgrade::step_error::StepError;
 
 impl StepContext<'_> {

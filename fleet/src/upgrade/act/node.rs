@@ -9,6 +9,7 @@ use super::reach::Says;
 use super::vm::no_rival;
 use super::{Taken, Vms};
 use crate::cancel::unless_cancelled;
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::inventory::disk_refusals;
@@ -17,7 +18,7 @@ use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::order::Order;
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
-use crate::upgrade::reason::{self, DISK_HELD, Reason, VM_GONE, VM_STATE, VM_UNASKABLE};
+use crate::upgrade::reason::{self, DISK_HELD, VM_GONE, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_BESIDE, VM_SNAPSHOT, VM_TASK};
 use crate::upgrade::step_error::{Obstacle, StepError, Wait};
 

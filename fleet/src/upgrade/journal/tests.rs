@@ -2,12 +2,12 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::*;
+use crate::engine::Reason;
 use crate::hypervisor::ErrorKind;
 use crate::journals;
 use crate::lease::TakeOver;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::plan::{Action, Step};
-use crate::upgrade::reason::Reason;
 use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{Ill, World, disk};
 use crate::upgrade::{IllNodes, Mode, Plan};

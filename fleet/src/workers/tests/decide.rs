@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, done, node_on, pool, template, vm};
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Stamp, Vm, VmRef};
-use crate::upgrade::Reason;
 use crate::workers::inventory::Observed;
 use crate::workers::reason;
 use crate::workers::{Action, Inventory, Pool, Rollout, State, WorkerRecord, next};

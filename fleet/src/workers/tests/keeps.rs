@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::fake::{Fault, Given, World, node_on, pool, remove};
 use super::stories::codes;
+use crate::engine::Reason;
 use crate::hypervisor::PowerState;
-use crate::upgrade::Reason;
 use crate::workers::{Action, Goal, Inventory, Next, Removal, State, WorkerRecord, next, reason};
 
 /// The first call of this name while a worker leaves whose VM is kept.

@@ -1,12 +1,8 @@
 //! Why an action was not done.
 
-use super::reason;
+use super::reason::{Reason, STORE};
 use crate::hypervisor::{Error, ErrorKind};
 use crate::lease::Lost;
-use crate::upgrade::{
-    HYPERVISOR_CHANGED, HYPERVISOR_DENIED, HYPERVISOR_IN_DOUBT, HYPERVISOR_NOT_FOUND, HYPERVISOR_REFUSED,
-    HYPERVISOR_TRANSIENT, Reason, STORE,
-};
 
 /// The reason if reads and waits end because the command was cancelled.
 pub(crate) const TO_END: &str = "the command is to end";
@@ -25,11 +21,6 @@ pub(crate) enum ActionError {
 }
 
 impl ActionError {
-    /// The cluster's API failed.
-    pub(super) fn api(error: anyhow::Error) -> Self {
-        Self::of(reason::API, error)
-    }
-
     /// The store failed.
     pub(crate) fn store(error: anyhow::Error) -> Self {
         Self::of(STORE, error)
@@ -53,23 +44,21 @@ impl ActionError {
         }
     }
 
-    fn of(code: &str, error: anyhow::Error) -> Self {
+    /// An error of this code. [`Lost`] stops the command.
+    pub(crate) fn of(code: &str, error: anyhow::Error) -> Self {
         if error.is::<Lost>() { Self::Stop(error) } else { Self::Later(Reason::new(code, format!("{error:#}"))) }
     }
 }
 
 impl From<Error> for ActionError {
     fn from(error: Error) -> Self {
-        let words = format!("{:#}", error.source);
-        let later = |code| Self::Later(Reason::new(code, &words));
         match error.kind {
             ErrorKind::Fenced => Self::Stop(error.source),
-            ErrorKind::InDoubt => Self::InDoubt(Reason::new(HYPERVISOR_IN_DOUBT, words)),
-            ErrorKind::Refused => Self::Refused(Reason::new(HYPERVISOR_REFUSED, words)),
-            ErrorKind::Transient => later(HYPERVISOR_TRANSIENT),
-            ErrorKind::Changed => later(HYPERVISOR_CHANGED),
-            ErrorKind::Denied => later(HYPERVISOR_DENIED),
-            ErrorKind::NotFound => later(HYPERVISOR_NOT_FOUND),
+            ErrorKind::InDoubt => Self::InDoubt(error.into()),
+            ErrorKind::Refused => Self::Refused(error.into()),
+            ErrorKind::Transient | ErrorKind::Changed | ErrorKind::Denied | ErrorKind::NotFound => {
+                Self::Later(error.into())
+            }
         }
     }
 }
