@@ -17,7 +17,7 @@ use super::inventory::{Found, Inventory};
 use super::look::is_copy;
 use super::records::Records;
 use crate::cancel::{Cancelled, last_look, unless_cancelled};
-use crate::engine::{ActionError, GuardedHypervisor, HYPERVISOR_TRANSIENT, Noting, Scope, Unless, guarded};
+use crate::engine::{ActionError, GuardedHypervisor, Noting, Scope, guarded};
 use crate::hypervisor::{
     self, CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, ImageTemplate, Networks, Placement, PowerState,
     SHUTTING_DOWN, ShutDown, Vm, VmRef,
@@ -86,7 +86,7 @@ impl ActionContext<'_> {
                 let stays = is_back || self.may_have_served(records.kept(), vm);
                 save(records, if stays { noted.leaving(disk) } else { noted }).await?;
                 let call = self.hypervisor.open(Scope::Vm(vm))?;
-                heard(guarded(&call, self.hypervisor.detach(vm, disk, &call)).await)
+                Ok(guarded(&call, self.hypervisor.detach(vm, disk, &call)).await??)
             }
             Action::Destroy(vm) => {
                 let vm = found(seen, vm)?;
@@ -99,7 +99,7 @@ impl ActionContext<'_> {
                     save(records, records.kept().destroying(&vm.reference)).await?;
                 }
                 let call = self.hypervisor.open(Scope::Vm(vm))?;
-                heard(guarded(&call, self.hypervisor.destroy(vm, &call)).await)
+                Ok(guarded(&call, self.hypervisor.destroy(vm, &call)).await??)
             }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
@@ -125,7 +125,7 @@ impl ActionContext<'_> {
                 false
             })
         };
-        unless_cancelled(self.cancelled(), looked).await.map_err(is_to_end)
+        Ok(unless_cancelled(self.cancelled(), looked).await?)
     }
 
     /// Whether an incomplete VM may have served: another process began it, and the record may be older than the VM. False while
@@ -228,7 +228,7 @@ impl ActionContext<'_> {
         };
         self.attempts.makes(uuid);
         let call = self.hypervisor.open(Scope::Clone(&request))?;
-        let made = guarded(&call, self.hypervisor.clone_vm(&request, &call)).await.map_err(is_to_end)?;
+        let made = guarded(&call, self.hypervisor.clone_vm(&request, &call)).await?;
         self.attempts.made(uuid, &made);
         let made = made?;
         save(records, records.kept().with(Node { bios_uuid: Some(made), ..node })).await
@@ -247,12 +247,12 @@ impl ActionContext<'_> {
     async fn staged(&self, wanted: &DesiredState, placement: &Placement) -> Result<ImageTemplate, ActionError> {
         let (digest, cancelled) = (&wanted.image.digest, self.cancelled());
         let ready = unless_cancelled(cancelled, self.hypervisor.find_template(digest, None, placement)).await;
-        if let Some(ready) = heard(ready)? {
+        if let Some(ready) = ready?? {
             return Ok(ready);
         }
         (self.deploy.watch)(&Notice::Staging);
         let call = self.hypervisor.call();
-        heard(guarded(&call, self.hypervisor.import_template(&wanted.ova, digest, None, placement, &call)).await)
+        Ok(guarded(&call, self.hypervisor.import_template(&wanted.ova, digest, None, placement, &call)).await??)
     }
 
     async fn power_on(&self, records: &mut Records<'_>, seen: &Inventory, node: Node) -> Result<(), ActionError> {
@@ -266,7 +266,7 @@ impl ActionContext<'_> {
         self.attempts.powers_on(vm.uuid());
         if vm.power == PowerState::Off {
             let call = self.hypervisor.open(Scope::Vm(vm))?;
-            let on = guarded(&call, self.hypervisor.power_on(vm, &call)).await.map_err(is_to_end)?;
+            let on = guarded(&call, self.hypervisor.power_on(vm, &call)).await?;
             self.attempts.powered_on(&name, &on);
             on?;
         }
@@ -281,7 +281,7 @@ impl ActionContext<'_> {
     /// killed, the disk may have been moved, and is listed as retained.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
         let was_removed = self.removed().contains(&disk.uuid);
-        if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
+        if !unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await?? {
             if self.is_unasked(disk) {
                 // Another client moved or removed it.
                 save(records, records.kept().not_removing(disk)).await?;
@@ -308,7 +308,7 @@ impl ActionContext<'_> {
         if matches!(asked, Err(Cancelled)) && !was_noted {
             self.take_note_back(records, disk).await?;
         }
-        let (answer, is_asked) = asked.map_err(is_to_end)?;
+        let (answer, is_asked) = asked?;
         self.unasked().retain(|unasked| unasked != disk);
         if let Err(error) = &answer
             && !was_noted
@@ -340,7 +340,7 @@ impl ActionContext<'_> {
             return Ok(true);
         }
         let nodes: Vec<&str> = kept.nodes.iter().map(|node| node.name.as_str()).collect();
-        heard(unless_cancelled(self.cancelled(), self.hypervisor.is_in_node_directory(disk, &nodes)).await)
+        Ok(unless_cancelled(self.cancelled(), self.hypervisor.is_in_node_directory(disk, &nodes)).await??)
     }
 
     /// Removes the empty directory of a VM that was removed before its disk. Runs before the disk is recorded as removed:
@@ -422,7 +422,7 @@ impl ActionContext<'_> {
             ShutDown::Off => {}
             ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
-                let vm = heard(unless_cancelled(cancelled, self.hypervisor.vm(&vm.reference)).await)?;
+                let vm = unless_cancelled(cancelled, self.hypervisor.vm(&vm.reference)).await??;
                 self.hypervisor.cut_power(&vm, &self.hypervisor.open(Scope::Vm(&vm))?).await?;
             }
         }
@@ -433,15 +433,6 @@ impl ActionContext<'_> {
 /// Whether a call has failed for good. After other errors it is repeated with the same record.
 fn is_final(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Changed | ErrorKind::Refused | ErrorKind::Denied | ErrorKind::NotFound)
-}
-
-/// The result of a call or a read that ends when the command is cancelled.
-fn heard<T>(called: Unless<T>) -> Result<T, ActionError> {
-    Ok(called.map_err(is_to_end)??)
-}
-
-fn is_to_end(Cancelled: Cancelled) -> ActionError {
-    ActionError::is_to_end(HYPERVISOR_TRANSIENT)
 }
 
 async fn save(records: &mut Records<'_>, kept: DeploymentRecord) -> Result<(), ActionError> {

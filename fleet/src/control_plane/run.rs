@@ -477,13 +477,10 @@ impl Deploy<'_> {
         in_doubt: &mut bool,
     ) -> Result<(Inventory, Option<Zeroizing<String>>), ActionError> {
         if *in_doubt {
-            let settled = acting.hypervisor.settled().await;
-            settled.map_err(|Cancelled| ActionError::is_to_end(HYPERVISOR_TRANSIENT))??;
+            acting.hypervisor.settled().await??;
             *in_doubt = false;
         }
-        unless_cancelled(&self.cancelled, look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref()))
-            .await
-            .map_err(|Cancelled| ActionError::is_to_end(HYPERVISOR_TRANSIENT))?
+        unless_cancelled(&self.cancelled, look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref())).await?
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why an action was not done.
 
-use super::reason::{Reason, STORE};
+use super::reason::{HYPERVISOR_TRANSIENT, Reason, STORE};
+use crate::cancel::Cancelled;
 use crate::hypervisor::{Error, ErrorKind};
 use crate::lease::Lost;
 
@@ -26,11 +27,6 @@ impl ActionError {
         Self::of(STORE, error)
     }
 
-    /// Reads and waits have ended.
-    pub(crate) fn is_to_end(code: &str) -> Self {
-        Self::Later(Reason::new(code, TO_END))
-    }
-
     /// The reason, and whether it lasts. Sets `in_doubt` if the request may have taken effect.
     ///
     /// # Errors
@@ -47,6 +43,13 @@ impl ActionError {
     /// An error of this code. [`Lost`] stops the command.
     pub(crate) fn of(code: &str, error: anyhow::Error) -> Self {
         if error.is::<Lost>() { Self::Stop(error) } else { Self::Later(Reason::new(code, format!("{error:#}"))) }
+    }
+}
+
+/// Reads and waits have ended.
+impl From<Cancelled> for ActionError {
+    fn from(Cancelled: Cancelled) -> Self {
+        Self::Later(Reason::new(HYPERVISOR_TRANSIENT, TO_END))
     }
 }
 

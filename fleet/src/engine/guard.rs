@@ -59,7 +59,7 @@ pub struct Call<'a> {
     cancelled: Option<watch::Receiver<bool>>,
     /// Whether a request was permitted: it may have happened then, whatever the result.
     begun: AtomicBool,
-    /// Writes a note that the requests follow from. `None` if there is none, or it is written.
+    /// Writes a note before the requests.
     note: Option<&'a (dyn Fn() -> Noting<'a> + Send + Sync)>,
     is_noted: AtomicBool,
 }

@@ -237,7 +237,7 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// The name is taken, or the hypervisor refuses. The template is gone ([`ErrorKind::NotFound`]), has changed
     /// ([`ErrorKind::Changed`]) or is not the image of its digest ([`ErrorKind::Refused`]). [`ErrorKind::Refused`] also
-    /// if a VM with this stamp exists, even an incomplete one, or the image has no such property, or a network does not
+    /// if a VM with this stamp exists, even an incomplete one. Or the image has no such property, or a network does not
     /// exist.
     async fn clone_vm(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid>;
 

@@ -21,11 +21,7 @@ use crate::hypervisor::{CloneRequest, CloneSettings, Error, Fence, Networks, Res
 const GUESTINFO: &str = "guestinfo.";
 
 impl VcenterHypervisor {
-    /// Creates a VM:
-    ///
-    /// 1. The place, the networks and the settings are read: those of the VM that is replaced, or the given ones.
-    /// 2. [`Self::clone_of`] clones the template, with all settings in that one request.
-    /// 3. The clone is compared with the template and with the settings. Lost settings are sent once more.
+    /// Reads the place, the networks and the settings of a new VM, then clones the template.
     pub(super) async fn clone_template(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
         match request.settings {
             CloneSettings::Replaces { vm, size } => {

@@ -12,7 +12,7 @@ use super::wait::Wait;
 use super::worker_pool::Workers;
 use super::worker_record::{State, WorkerRecord};
 use crate::cancel::{Cancelled, LAST_LOOK, unless_cancelled};
-use crate::engine::{ActionError, Reason};
+use crate::engine::{ActionError, Reason, TO_END};
 use crate::hypervisor::{Absence, Hypervisor, LastSeen, PowerState, Vm, doubles};
 use crate::nodes::clean;
 
@@ -33,7 +33,7 @@ pub(super) async fn look(workers: &Workers<'_>, kept: &PoolRecord) -> Result<Inv
 pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &PoolRecord) -> Result<Inventory, ActionError> {
     unless_cancelled(&workers.cancelled, look(workers, kept))
         .await
-        .map_err(|Cancelled| ActionError::is_to_end(reason::API))?
+        .map_err(|Cancelled| ActionError::Later(Reason::new(reason::API, TO_END)))?
 }
 
 async fn looked(

@@ -17,8 +17,7 @@ use super::records::{PoolRecord, Records};
 use super::wait::Wait;
 use super::worker_pool::{Notice, Workers};
 use super::worker_record::{State, WorkerRecord};
-use crate::cancel::Cancelled;
-use crate::engine::{ActionError, GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
+use crate::engine::{ActionError, GuardedHypervisor, Reason};
 use crate::hypervisor::DiskRef;
 use crate::lease::Lease;
 
@@ -183,8 +182,7 @@ async fn note_settings(
 
 async fn looked(acting: &ActionContext<'_>, kept: &PoolRecord, in_doubt: &mut bool) -> Result<Inventory, ActionError> {
     if *in_doubt {
-        let settled = acting.hypervisor.settled().await;
-        settled.map_err(|Cancelled| ActionError::is_to_end(HYPERVISOR_TRANSIENT))??;
+        acting.hypervisor.settled().await??;
         *in_doubt = false;
     }
     look_or_end(acting.workers, kept).await

@@ -1,4 +1,17 @@
-//! The steps before the first node is touched, and the creation of new VMs.
+//! The steps before the first node is touched, and the creation and removal of VMs.
+//!
+//! A node's new VM is a clone. From the command to vCenter's task:
+//!
+//! 1. `Deployment::apply_to` reads the inventory, decides the plan, acquires the lease and begins the journal.
+//! 2. `Run::take` writes the step `Action::CloneVm` and the BIOS UUID of the new VM to the journal.
+//! 3. [`StepContext::clone_vm`] removes the incomplete VM of an interrupted run, and finds or imports the template.
+//! 4. `GuardedHypervisor::open` checks the stamps. The call that it returns confirms the lease before each request.
+//! 5. `Hypervisor::clone_vm` is called. `vcenter/clone.rs` reads the place, the networks and the settings of the new VM.
+//! 6. vsphere's `Changes::clone_vm` sends `CloneVM_Task`, and waits for the end of the task.
+//! 7. `vcenter/clone.rs` compares the clone with the template and with its settings.
+//! 8. `Run::take` writes the result to the journal.
+//!
+//! A run that is killed on the way begins again with step 2. The new VM keeps its BIOS UUID.
 
 use uuid::Uuid;
 
