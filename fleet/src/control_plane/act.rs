@@ -24,7 +24,6 @@ use crate::hypervisor::{
 };
 use crate::upgrade::UpgradeSummary;
 
-/// The context of actions.
 pub(super) struct ActionContext<'a> {
     pub(super) deploy: &'a Deploy<'a>,
     pub(super) hypervisor: GuardedHypervisor<'a>,
@@ -463,7 +462,6 @@ fn node(records: &Records<'_>, name: &str) -> Result<Node, ActionError> {
     Ok(node.map_err(ActionError::store)?.clone())
 }
 
-/// A VM of the inventory.
 fn found<'s>(seen: &'s Inventory, vm: &VmRef) -> Result<&'s Vm, ActionError> {
     let found = seen.vms.iter().find(|other| other.reference == *vm);
     found.with_context(|| format!("{} was not seen", vm.id)).map_err(ActionError::store)

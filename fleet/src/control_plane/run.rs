@@ -495,7 +495,6 @@ struct Applied {
     forgotten: Vec<DiskRef>,
 }
 
-/// The result of one round.
 #[derive(Default)]
 struct Round {
     /// Something was done.

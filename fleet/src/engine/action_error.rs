@@ -8,7 +8,6 @@ use crate::lease::Lost;
 /// The reason if reads and waits end because the command was cancelled.
 pub(crate) const TO_END: &str = "the command is to end";
 
-/// Why an action was not done.
 #[derive(Debug)]
 pub(crate) enum ActionError {
     /// This command must stop.

@@ -26,7 +26,6 @@ use crate::lease::{Lease, LeaseUnconfirmed, Lost};
 const ASKING: Duration = Duration::from_secs(5);
 const LOOKING: Duration = Duration::from_secs(5);
 
-/// The hypervisor, under a lease.
 pub struct GuardedHypervisor<'a> {
     hypervisor: &'a dyn Hypervisor,
     hold: &'a Lease<'a>,
@@ -52,7 +51,6 @@ pub enum Scope<'s> {
     Clone(&'s CloneRequest<'s>),
 }
 
-/// The fence of one call.
 pub struct Call<'a> {
     hold: &'a Lease<'a>,
     /// Becomes true when the operator asks the command to end. `None` if it cannot.

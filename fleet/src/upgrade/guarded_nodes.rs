@@ -14,7 +14,6 @@ use super::nodes::{Asked, Nodes};
 use crate::engine::may;
 use crate::lease::{Lease, SpaceQuota};
 
-/// The nodes, under a lease.
 pub struct GuardedNodes<'a> {
     nodes: &'a dyn Nodes,
     hold: &'a Lease<'a>,

@@ -194,7 +194,6 @@ pub struct Evidence {
     pub evidence: String,
 }
 
-/// The plan of an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Its name: that of the journal, too.

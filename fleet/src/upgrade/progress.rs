@@ -13,7 +13,6 @@ use super::refusal::NODE_SILENT;
 use crate::engine::Reason;
 use crate::hypervisor::LastSeen;
 
-/// How far an upgrade is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The way that it goes.

@@ -8,7 +8,6 @@ use crate::engine::{Reason, STORE, Unconfirmed};
 use crate::hypervisor::{Error, ErrorKind};
 use crate::lease::Lost;
 
-/// Why a step was not done.
 #[derive(Debug)]
 pub(super) enum StepError {
     /// Something is in its way.
@@ -67,7 +66,6 @@ impl StepError {
         Self::elsewhere(STORE, format!("{error:#}"))
     }
 
-    /// The obstacle.
     ///
     /// # Errors
     /// The error itself, if it is not an obstacle of a step.

@@ -179,7 +179,6 @@ fn strange(template: &vsphere::Vm, made: &vsphere::Vm, new_disks: usize) -> Opti
     changed.map(|key| format!("the entry {key}"))
 }
 
-/// In words for messages.
 fn started(boot: &vsphere::Boot) -> String {
     let signed = if boot.is_secure { ", only what is signed" } else { "" };
     format!("{}{signed}, in the order {:?}", boot.firmware, boot.order)

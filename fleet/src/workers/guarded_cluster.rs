@@ -10,7 +10,6 @@ use super::token::Token;
 use crate::engine::{ActionError, may};
 use crate::lease::Lease;
 
-/// The cluster, behind a lease.
 pub(super) struct GuardedCluster<'a> {
     pub(super) cluster: &'a dyn Cluster,
     pub(super) hold: &'a Lease<'a>,

@@ -11,7 +11,7 @@
 //! 7. `vcenter/clone.rs` compares the clone with the template and with its settings.
 //! 8. `Run::take` writes the result to the journal.
 //!
-//! A run that is killed on the way begins again with step 2. The new VM keeps its BIOS UUID.
+//! A run that was interrupted after step 2 continues with step 3 and the same BIOS UUID.
 
 use uuid::Uuid;
 
@@ -25,7 +25,6 @@ use crate::upgrade::reason::{self, DISK_HELD, VM_STATE};
 use crate::upgrade::snapshot_name::before_swap;
 use crate::upgrade::step_error::StepError;
 
-/// The source of an imported template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// From the OVA, which was read and verified for it now.

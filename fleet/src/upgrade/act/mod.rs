@@ -265,7 +265,6 @@ impl StepOutcome {
     }
 }
 
-/// The VMs of a node.
 pub(super) struct Vms {
     /// The one that it runs in before.
     pub(super) old: Option<Vm>,
