@@ -52,7 +52,7 @@ impl ActionContext<'_> {
         action: &Action,
     ) -> Result<(), ActionError> {
         match action {
-            Action::Make(name) => self.make(records, node(records, name)?).await,
+            Action::CloneVm(name) => self.clone_vm(records, node(records, name)?).await,
             Action::PowerOn(name) => self.power_on(records, seen, node(records, name)?).await,
             Action::Formed => {
                 let kept = records.kept().clone();
@@ -192,7 +192,7 @@ impl ActionContext<'_> {
         save(records, noted).await
     }
 
-    async fn make(&self, records: &mut Records<'_>, node: Node) -> Result<(), ActionError> {
+    async fn clone_vm(&self, records: &mut Records<'_>, node: Node) -> Result<(), ActionError> {
         let make = || {
             let wanted = self.wanted?;
             Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
@@ -206,7 +206,7 @@ impl ActionContext<'_> {
             )));
         }
         let placement = wanted.placement(asked);
-        let staged = self.staged(wanted, placement).await?;
+        let template = self.template(wanted, placement).await?;
         // A UUID from an earlier attempt is used again: no VM has it, or that VM would be removed first. If a VM with it appears,
         // its disk is removed only if this process drew the UUID.
         let is_noted = node.allocated_uuid.is_some() && node.bios_uuid.is_none() && node.disk.is_none();
@@ -220,7 +220,7 @@ impl ActionContext<'_> {
         let request = CloneRequest {
             name: &node.name,
             uuid,
-            image: &staged,
+            image: &template,
             settings: CloneSettings::Given { networks, size: &wanted.size, properties: &asked.properties },
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
@@ -243,7 +243,7 @@ impl ActionContext<'_> {
     }
 
     /// The image at a VM's placement. Until an import begins, this only reads, and ends if the command is cancelled.
-    async fn staged(&self, wanted: &DesiredState, placement: &Placement) -> Result<ImageTemplate, ActionError> {
+    async fn template(&self, wanted: &DesiredState, placement: &Placement) -> Result<ImageTemplate, ActionError> {
         let (digest, cancelled) = (&wanted.image.digest, self.cancelled());
         let ready = unless_cancelled(cancelled, self.hypervisor.find_template(digest, None, placement)).await;
         if let Some(ready) = ready?? {

@@ -78,7 +78,7 @@ impl ActionContext<'_> {
         };
         match action {
             Action::Add { .. } => Ok(ActionOutcome::Changed),
-            Action::Import(_) => self.import(records, machine).await,
+            Action::CloneVm(_) => self.clone_vm(records, machine).await,
             Action::Invite(_) => self.invite(records, seen, machine).await,
             Action::PowerOn(_) => self.power_on(records, seen, machine).await,
             Action::Hear(_, key) => save(records, WorkerRecord { key: Some(key.clone()), ..machine }).await,
@@ -203,14 +203,14 @@ impl ActionContext<'_> {
     /// Creates the token and the VM. If the VM is incomplete, the token has no use: it is removed, and both are created again. If
     /// the VM took so long that the token leaves no time to join, the next one would too. Then the worker fails, for the
     /// operator.
-    async fn import(&self, records: &mut Records<'_>, machine: WorkerRecord) -> Result<ActionOutcome, ActionError> {
+    async fn clone_vm(&self, records: &mut Records<'_>, machine: WorkerRecord) -> Result<ActionOutcome, ActionError> {
         let pool = records.kept().pool.clone();
         let none = || Reason::new(reason::NO_CONTROL_NODE, "there is no control-plane node's VM to put it next to");
         let beside = self.workers.beside.as_ref().ok_or_else(|| ActionError::Refused(none()))?;
         let placed = (self.workers.placed)(&machine.name);
-        let staged = match self.staged(records, &machine, beside, &placed.placement).await {
+        let template = match self.template(records, &machine, beside, &placed.placement).await {
             Err(ActionError::Refused(why)) => return self.refused(records, machine, why).await,
-            staged => staged?,
+            template => template?,
         };
         let now = (self.workers.clock)();
         let timeout_factor = self.workers.site.timeout_factor();
@@ -234,7 +234,7 @@ impl ActionContext<'_> {
         let request = CloneRequest {
             name: &noted.name,
             uuid: drawn,
-            image: &staged,
+            image: &template,
             settings: CloneSettings::Given { networks, size, properties: &properties },
             stamp: noted.stamp(self.workers.hypervisor.deployment()),
             placement: &placed.placement,
@@ -329,7 +329,7 @@ impl ActionContext<'_> {
 
     /// The worker's image at the placement of its VM. The pool's image can be imported there. A former image of the pool exists
     /// there, or is no longer needed.
-    async fn staged(
+    async fn template(
         &self,
         records: &Records<'_>,
         machine: &WorkerRecord,

@@ -114,17 +114,17 @@ impl<'a> ReconcileLoop<'a> {
         let Next { actions, waits, stopped } = next;
         (round.waits, round.stopped) = (waits, stopped);
         // A blocked drain continues only once the operator has acted, and so does a refused action.
-        let (mut imported, mut may_go_on) = (false, false);
+        let (mut cloned, mut may_go_on) = (false, false);
         for action in actions {
             if *workers.cancelled.borrow() {
                 break;
             }
             // The token of a created VM should not expire while all others are created.
-            let makes = matches!(action, Action::Import(_));
-            if makes && imported && (workers.clock)().saturating_sub(seen.now) >= MAKING {
+            let makes = matches!(action, Action::CloneVm(_));
+            if makes && cloned && (workers.clock)().saturating_sub(seen.now) >= MAKING {
                 continue;
             }
-            imported |= makes;
+            cloned |= makes;
             if !matches!(action, Action::Drain(_)) {
                 (workers.watch)(&Notice::Begun(&action));
             }

@@ -30,7 +30,7 @@ enum Source {
     /// From the OVA, which was read and verified for it now.
     Read,
     /// It was imported before: its OVA was not read now.
-    LaidBefore,
+    ImportedBefore,
 }
 
 /// The known facts of an image, and no more.
@@ -39,8 +39,8 @@ fn verified(source: Source, signer: Option<&str>) -> String {
     match (source, signer) {
         (Source::Read, Some(signer)) => format!("whole, signed with {signer}"),
         (Source::Read, None) => "whole; not signed".to_owned(),
-        (Source::LaidBefore, Some(signer)) => format!("{BEFORE} signed with {signer}"),
-        (Source::LaidBefore, None) => format!("{BEFORE} not signed"),
+        (Source::ImportedBefore, Some(signer)) => format!("{BEFORE} signed with {signer}"),
+        (Source::ImportedBefore, None) => format!("{BEFORE} not signed"),
     }
 }
 
@@ -54,17 +54,17 @@ impl StepContext<'_> {
             }
             return Err(StepError::refused(reason::VM_GONE, "all VMs of the plan are gone"));
         };
-        let (_, source) = self.staged(plan, old).await?;
+        let (_, source) = self.template(plan, old).await?;
         Ok(verified(source, plan.target.signer.as_deref()))
     }
 
     /// The template of the plan's image where the VM that replaces `like` is to be. An imported one needs no file: its
     /// signer was judged with the plan, and the hypervisor vouches for its bytes. Otherwise the OVA is verified and
     /// imported, each time again: the file may have been replaced since.
-    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<(ImageTemplate, Source), StepError> {
+    async fn template(&self, plan: &Plan, like: &Vm) -> Result<(ImageTemplate, Source), StepError> {
         let (placement, digest) = (&plan.options.placement, &plan.target.digest);
         if let Some(ready) = self.look(self.hypervisor.find_template(digest, Some(like), placement)).await? {
-            return Ok((ready, Source::LaidBefore));
+            return Ok((ready, Source::ImportedBefore));
         }
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
         let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
@@ -73,8 +73,8 @@ impl StepContext<'_> {
         verified.map_err(|error| StepError::refused(reason::OVA, format!("{error:#}")))?;
         let call = self.hypervisor.call();
         let import = self.hypervisor.import_template(self.ova(plan), digest, Some(like), placement, &call);
-        let staged = guarded(&call, import).await?;
-        Ok((staged?, Source::Read))
+        let imported = guarded(&call, import).await?;
+        Ok((imported?, Source::Read))
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
@@ -108,11 +108,11 @@ impl StepContext<'_> {
             self.destroy(left).await?.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
         let old = vms.old_vm()?;
-        let (staged, _) = self.staged(plan, old).await?;
+        let (template, _) = self.template(plan, old).await?;
         let request = CloneRequest {
             name: &node.new_name,
             uuid: drawn,
-            image: &staged,
+            image: &template,
             settings: CloneSettings::Replaces { vm: old, size: plan.options.size },
             stamp: Stamp { deployment: plan.deployment, node: node.name.clone(), swap: Some(node.swap) },
             placement: &plan.options.placement,
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn unread_image_is_not_called_signed() {
         for signer in [Some("the key 1a2b"), None] {
-            let (read, before) = (verified(Source::Read, signer), verified(Source::LaidBefore, signer));
+            let (read, before) = (verified(Source::Read, signer), verified(Source::ImportedBefore, signer));
             assert!(read.starts_with("whole"), "{read}");
             assert!(before.starts_with("imported before") && before.contains("was not read again"), "{before}");
             assert!(!before.contains("whole"), "{before}");

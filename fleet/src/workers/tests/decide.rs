@@ -117,7 +117,7 @@ impl Model {
         let Some(machine) = machine.as_mut() else { return self.add(action) };
         match action {
             Action::Add { .. } => {}
-            Action::Import(_) => {
+            Action::CloneVm(_) => {
                 self.made += 1;
                 let uuid = Uuid::from_u128(self.made);
                 let mut vm = super::fake::vm(&name, uuid, Some(machine.stamp(DEPLOYMENT)));

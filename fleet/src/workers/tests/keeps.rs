@@ -175,7 +175,7 @@ fn a_disowned_vm_is_not_created_again() {
         let [action] = <[Action; 1]>::try_from(next(&pool, std::slice::from_ref(&machine), seen).actions).unwrap();
         action
     };
-    assert!(matches!(decided(&Inventory::default()), Action::Import(_)));
+    assert!(matches!(decided(&Inventory::default()), Action::CloneVm(_)));
     let kept = [(machine.name.clone(), "t-w1-kept-00000000".to_owned())].into();
     // As long as it may run, no other worker gets its address.
     let runs = Inventory { kept, ..Inventory::default() };
