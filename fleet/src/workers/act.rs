@@ -51,7 +51,7 @@ pub(super) struct ActionContext<'a> {
     pub(super) turns: Mutex<BTreeMap<String, (String, String)>>,
 }
 
-impl ActionContext<'_> {
+impl<'a> ActionContext<'a> {
     /// Runs one action. If the inventory is outdated, the calls themselves refuse.
     pub(super) async fn act(
         &self,
@@ -171,7 +171,7 @@ impl ActionContext<'_> {
         }
     }
 
-    fn open(&self, vm: &Vm) -> hypervisor::Result<Call<'_>> {
+    fn open(&self, vm: &Vm) -> hypervisor::Result<Call<'a>> {
         self.hypervisor.open(Scope::Vm(vm))
     }
 

@@ -13,7 +13,7 @@ use crate::upgrade::reason::{DISK_HELD, VM_COPIED, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::VM_SNAPSHOT;
 use crate::upgrade::step_error::{StepError, Wait};
 
-impl StepContext<'_> {
+impl<'a> StepContext<'a> {
     /// Shuts a VM down. Its power is cut only if it was asked and is still on at the limit. Then it looks up whether
     /// the VM is off.
     pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Taken {
@@ -55,7 +55,7 @@ impl StepContext<'_> {
     }
 
     /// The fence of a call that changes a VM.
-    pub(super) fn open(&self, vm: &Vm) -> hypervisor::Result<Call<'_>> {
+    pub(super) fn open(&self, vm: &Vm) -> hypervisor::Result<Call<'a>> {
         self.hypervisor.open(Scope::Vm(vm))
     }
 
