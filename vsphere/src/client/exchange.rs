@@ -34,11 +34,11 @@ impl Client {
     /// Waits for a slot, then asks the guard for permission. No wait follows between permission and request. The guard
     /// may read from this vCenter with this client, and save the intended change there, in the slot of the change. The
     /// request's time limit begins with the permission, by a clock that also runs while the machine sleeps.
-    pub(super) async fn permitted(&self, guard: &dyn Fence) -> Result<Place> {
+    pub(super) async fn permitted(&self, guard: &dyn Fence) -> Result<Slot> {
         let wire = &self.inner.wire;
-        let place = wire.any_place().await;
-        wire.asking(&place, guard.still()).await.map_err(Error::Stopped)?;
-        Ok(place.until(Until::within(&wire.clock, self.settings().change_limit)))
+        let slot = wire.any_slot().await;
+        wire.asking(&slot, guard.still()).await.map_err(Error::Stopped)?;
+        Ok(slot.until(Until::within(&wire.clock, self.settings().change_limit)))
     }
 
     /// Calls a method under a guard, which is asked only about changes.
@@ -54,13 +54,13 @@ impl Client {
         let (begin, mut tries, mut logins, mut waits) = (Instant::now(), 0, 0, 0);
         loop {
             let ticket = inner.session.ticket(&inner.wire).await?;
-            let place = match method.effect {
+            let slot = match method.effect {
                 Effect::Change => self.permitted(guard).await?,
-                Effect::Look | Effect::OfSession => inner.wire.place(method).await,
+                Effect::Look | Effect::OfSession => inner.wire.slot(method).await,
             };
             let cookie = ticket.cookie.as_deref();
-            let exchange = inner.wire.exchange(method, this, arguments.clone(), cookie, &place).await?;
-            drop(place);
+            let exchange = inner.wire.exchange(method, this, arguments.clone(), cookie, &slot).await?;
+            drop(slot);
             tries += 1;
             let fault = match exchange {
                 Exchange::Response(response, _) => match expired(&response) {
@@ -109,13 +109,13 @@ fn expired(response: &Element) -> Option<Fault> {
 
 /// A slot for a request. It is taken until its owners are dropped and the request is answered.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct Slot {
     taken: Option<Arc<Taken>>,
     /// The deadline of a changing request in it.
     until: Option<Until>,
 }
 
-impl Place {
+impl Slot {
     /// For requests that are not counted.
     pub(super) const NONE: Self = Self { taken: None, until: None };
 
@@ -141,10 +141,10 @@ impl Place {
         if self.taken.is_none() {
             return request.await;
         }
-        let place = self.clone();
+        let slot = self.clone();
         let heard = tokio::spawn(async move {
             let answer = request.await;
-            drop(place);
+            drop(slot);
             answer
         });
         match heard.await {
@@ -158,7 +158,7 @@ impl Place {
 
 tokio::task_local! {
     /// The slot of the change that the current guard is asked about, and the address of its wire.
-    static PLACE: (usize, Place);
+    static SLOT: (usize, Slot);
 }
 
 pub(super) struct Wire {
@@ -186,23 +186,23 @@ impl Wire {
     }
 
     /// Waits for a slot. A wait for updates idles most of the time, and is not counted.
-    pub(super) async fn place(&self, method: Method) -> Place {
-        if method == WAIT_FOR_UPDATES { Place::NONE } else { self.any_place().await }
+    pub(super) async fn slot(&self, method: Method) -> Slot {
+        if method == WAIT_FOR_UPDATES { Slot::NONE } else { self.any_slot().await }
     }
 
     /// Waits for a slot for a request that is not SOAP.
-    pub(super) async fn any_place(&self) -> Place {
-        let here = |(of, place): &(usize, Place)| (*of == self.address()).then(|| place.clone());
-        if let Ok(Some(place)) = PLACE.try_with(here) {
-            return place;
+    pub(super) async fn any_slot(&self) -> Slot {
+        let here = |(of, slot): &(usize, Slot)| (*of == self.address()).then(|| slot.clone());
+        if let Ok(Some(slot)) = SLOT.try_with(here) {
+            return slot;
         }
-        Place { taken: self.limits.calls().take().await.map(Arc::new), until: None }
+        Slot { taken: self.limits.calls().take().await.map(Arc::new), until: None }
     }
 
     /// Runs a guard's question in a slot: the question's requests by this wire, one after the other, use the same slot.
     /// Tasks that the question spawns wait for other slots, and the question must not wait for them.
-    pub(super) async fn asking<T>(&self, place: &Place, question: impl Future<Output = T>) -> T {
-        PLACE.scope((self.address(), place.clone()), question).await
+    pub(super) async fn asking<T>(&self, slot: &Slot, question: impl Future<Output = T>) -> T {
+        SLOT.scope((self.address(), slot.clone()), question).await
     }
 
     fn address(&self) -> usize {
@@ -215,14 +215,14 @@ impl Wire {
         this: &MoRef,
         arguments: Vec<Element>,
         cookie: Option<&str>,
-        place: &Place,
+        slot: &Slot,
     ) -> Result<Exchange> {
         let body = match method.endpoint {
             Endpoint::Vim => soap::request(method.name, this, arguments)?,
             Endpoint::Policies => soap::policy_request(method.name, this, arguments, cookie)?,
         };
         let request = self.transport.post(method.endpoint, cookie, body.to_string(), self.limit(method));
-        let answer = place.hears(request).await;
+        let answer = slot.hears(request).await;
         let Answer { status, cookie, body } = match answer {
             Ok(answer) => answer,
             Err(Failed::Unreached(reason)) => return Ok(Exchange::Unreached(reason)),

@@ -63,11 +63,11 @@ const NOTABLE: Duration = Duration::from_secs(5);
 /// Waits for a slot. Time limits and patience count after the wait, so its duration is logged here.
 async fn waited_for(limit: &Arc<Limit>, attempt: &str) -> Option<Taken> {
     let begin = Instant::now();
-    let place = limit.take().await;
+    let slot = limit.take().await;
     if begin.elapsed() >= NOTABLE {
-        log::debug!("{attempt}: had a place after {} s", begin.elapsed().as_secs());
+        log::debug!("{attempt}: had a slot after {} s", begin.elapsed().as_secs());
     }
-    place
+    slot
 }
 
 impl Drop for Inner {
