@@ -42,7 +42,6 @@ mod place;
 mod plan;
 mod progress;
 mod reason;
-mod recorder;
 mod refusal;
 mod renewed;
 mod request;
