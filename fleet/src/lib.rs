@@ -1,18 +1,21 @@
 //! The appliances seen from outside the VMs. [`hypervisor`] runs them ([`vcenter`] is one), and [`lease`] says who may
-//! change them. [`nodes`] is their API, [`upgrade`] swaps their images, and [`workers`] creates and removes workers.
+//! change them. [`nodes`] is their API, [`upgrade`] swaps their images, and [`workers`] creates and removes workers. The
+//! shared parts of these engines are in [`engine`].
 //!
 //! Rooms, from the top down. A room uses rooms of its line and below, never one above:
 //!
 //! ```text
 //! control_plane upgrade vcenter workers
+//! engine
 //! hypervisor
 //! journals nodes
 //! lease
-//! cancel files notice
+//! cancel files notice schema timestamp
 //! ```
 
 mod cancel;
 pub mod control_plane;
+pub mod engine;
 pub mod files;
 pub mod hypervisor;
 pub mod journals;

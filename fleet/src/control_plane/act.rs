@@ -17,14 +17,13 @@ use super::inventory::{Found, Inventory};
 use super::look::is_copy;
 use super::records::Records;
 use crate::cancel::{Cancelled, last_look, unless_cancelled};
+use crate::engine::{ActionError, GuardedHypervisor, Noting, Scope, guarded};
 use crate::hypervisor::{
-    Addition, DiskRef, Error, ErrorKind, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm,
-    VmRef,
+    self, CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, ImageTemplate, Networks, Placement, PowerState,
+    SHUTTING_DOWN, ShutDown, Vm, VmRef,
 };
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, NotedEnd, Noting, Unless, UpgradeSummary};
-use crate::workers::ActionError;
+use crate::upgrade::UpgradeSummary;
 
-/// The context of actions.
 pub(super) struct ActionContext<'a> {
     pub(super) deploy: &'a Deploy<'a>,
     pub(super) hypervisor: GuardedHypervisor<'a>,
@@ -53,7 +52,7 @@ impl ActionContext<'_> {
         action: &Action,
     ) -> Result<(), ActionError> {
         match action {
-            Action::Make(name) => self.make(records, node(records, name)?).await,
+            Action::CloneVm(name) => self.clone_vm(records, node(records, name)?).await,
             Action::PowerOn(name) => self.power_on(records, seen, node(records, name)?).await,
             Action::Formed => {
                 let kept = records.kept().clone();
@@ -85,7 +84,8 @@ impl ActionContext<'_> {
                 let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
                 let stays = is_back || self.may_have_served(records.kept(), vm);
                 save(records, if stays { noted.leaving(disk) } else { noted }).await?;
-                heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
+                let call = self.hypervisor.open(Scope::Vm(vm))?;
+                Ok(guarded(&call, self.hypervisor.detach(vm, disk, &call)).await??)
             }
             Action::Destroy(vm) => {
                 let vm = found(seen, vm)?;
@@ -97,7 +97,8 @@ impl ActionContext<'_> {
                 {
                     save(records, records.kept().destroying(&vm.reference)).await?;
                 }
-                heard(self.hypervisor.destroy_unless(self.cancelled(), vm).await)
+                let call = self.hypervisor.open(Scope::Vm(vm))?;
+                Ok(guarded(&call, self.hypervisor.destroy(vm, &call)).await??)
             }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
@@ -123,7 +124,7 @@ impl ActionContext<'_> {
                 false
             })
         };
-        unless_cancelled(self.cancelled(), looked).await.map_err(is_to_end)
+        Ok(unless_cancelled(self.cancelled(), looked).await?)
     }
 
     /// Whether an incomplete VM may have served: another process began it, and the record may be older than the VM. False while
@@ -191,7 +192,7 @@ impl ActionContext<'_> {
         save(records, noted).await
     }
 
-    async fn make(&self, records: &mut Records<'_>, node: Node) -> Result<(), ActionError> {
+    async fn clone_vm(&self, records: &mut Records<'_>, node: Node) -> Result<(), ActionError> {
         let make = || {
             let wanted = self.wanted?;
             Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
@@ -205,7 +206,7 @@ impl ActionContext<'_> {
             )));
         }
         let placement = wanted.placement(asked);
-        let staged = self.staged(wanted, placement).await?;
+        let template = self.template(wanted, placement).await?;
         // A UUID from an earlier attempt is used again: no VM has it, or that VM would be removed first. If a VM with it appears,
         // its disk is removed only if this process drew the UUID.
         let is_noted = node.allocated_uuid.is_some() && node.bios_uuid.is_none() && node.disk.is_none();
@@ -215,18 +216,18 @@ impl ActionContext<'_> {
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
         }
-        let addition = Addition {
+        let networks = Networks::Named(&wanted.networks);
+        let request = CloneRequest {
             name: &node.name,
-            uuid: Some(uuid),
-            image: &staged,
-            networks: Networks::Named(&wanted.networks),
-            size: &wanted.size,
-            properties: &asked.properties,
+            uuid,
+            image: &template,
+            settings: CloneSettings::Given { networks, size: &wanted.size, properties: &asked.properties },
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
         self.attempts.makes(uuid);
-        let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
+        let call = self.hypervisor.open(Scope::Clone(&request))?;
+        let made = guarded(&call, self.hypervisor.clone_vm(&request, &call)).await?;
         self.attempts.made(uuid, &made);
         let made = made?;
         save(records, records.kept().with(Node { bios_uuid: Some(made), ..node })).await
@@ -242,14 +243,15 @@ impl ActionContext<'_> {
     }
 
     /// The image at a VM's placement. Until an import begins, this only reads, and ends if the command is cancelled.
-    async fn staged(&self, wanted: &DesiredState, placement: &Placement) -> Result<ImageTemplate, ActionError> {
+    async fn template(&self, wanted: &DesiredState, placement: &Placement) -> Result<ImageTemplate, ActionError> {
         let (digest, cancelled) = (&wanted.image.digest, self.cancelled());
         let ready = unless_cancelled(cancelled, self.hypervisor.find_template(digest, None, placement)).await;
-        if let Some(ready) = heard(ready)? {
+        if let Some(ready) = ready?? {
             return Ok(ready);
         }
         (self.deploy.watch)(&Notice::Staging);
-        heard(self.hypervisor.import_template_unless(cancelled, &wanted.ova, digest, None, placement).await)
+        let call = self.hypervisor.call();
+        Ok(guarded(&call, self.hypervisor.import_template(&wanted.ova, digest, None, placement, &call)).await??)
     }
 
     async fn power_on(&self, records: &mut Records<'_>, seen: &Inventory, node: Node) -> Result<(), ActionError> {
@@ -262,7 +264,8 @@ impl ActionContext<'_> {
         self.is_on(vm);
         self.attempts.powers_on(vm.uuid());
         if vm.power == PowerState::Off {
-            let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
+            let call = self.hypervisor.open(Scope::Vm(vm))?;
+            let on = guarded(&call, self.hypervisor.power_on(vm, &call)).await?;
             self.attempts.powered_on(&name, &on);
             on?;
         }
@@ -277,7 +280,7 @@ impl ActionContext<'_> {
     /// killed, the disk may have been moved, and is listed as retained.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
         let was_removed = self.removed().contains(&disk.uuid);
-        if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
+        if !unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await?? {
             if self.is_unasked(disk) {
                 // Another client moved or removed it.
                 save(records, records.kept().not_removing(disk)).await?;
@@ -304,7 +307,7 @@ impl ActionContext<'_> {
         if matches!(asked, Err(Cancelled)) && !was_noted {
             self.take_note_back(records, disk).await?;
         }
-        let NotedEnd { answer, is_asked } = asked.map_err(is_to_end)?;
+        let (answer, is_asked) = asked?;
         self.unasked().retain(|unasked| unasked != disk);
         if let Err(error) = &answer
             && !was_noted
@@ -336,7 +339,7 @@ impl ActionContext<'_> {
             return Ok(true);
         }
         let nodes: Vec<&str> = kept.nodes.iter().map(|node| node.name.as_str()).collect();
-        heard(unless_cancelled(self.cancelled(), self.hypervisor.is_in_node_directory(disk, &nodes)).await)
+        Ok(unless_cancelled(self.cancelled(), self.hypervisor.is_in_node_directory(disk, &nodes)).await??)
     }
 
     /// Removes the empty directory of a VM that was removed before its disk. Runs before the disk is recorded as removed:
@@ -344,16 +347,24 @@ impl ActionContext<'_> {
     /// command knows that the disk is gone.
     async fn remove_emptied(&self, records: &Records<'_>, disk: &DiskRef) -> Result<(), ActionError> {
         let nodes: Vec<&str> = records.kept().nodes.iter().map(|node| node.name.as_str()).collect();
-        match self.hypervisor.remove_emptied_unless(self.cancelled(), disk, &nodes).await {
+        let call = self.hypervisor.call();
+        match guarded(&call, self.hypervisor.remove_empty_directory(disk, &nodes, &call)).await {
             Ok(done) => Ok(done?),
             Err(Cancelled) => Ok(()),
         }
     }
 
-    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<NotedEnd, Cancelled> {
+    /// The result, and whether the removal was requested.
+    async fn ask_to_delete(
+        &self,
+        records: &mut Records<'_>,
+        disk: &DiskRef,
+    ) -> Result<(hypervisor::Result<()>, bool), Cancelled> {
         let records = Mutex::new(records);
         let note = || -> Noting<'_> { Box::pin(note_removal(&records, disk)) };
-        self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
+        let call = self.hypervisor.call().noting(&note);
+        let answer = guarded(&call, self.hypervisor.delete_disk(disk, &call)).await?;
+        Ok((answer, call.is_begun()))
     }
 
     /// Withdraws the record of a removal that a cancelled command did not request. The write may have been interrupted, and may
@@ -406,12 +417,12 @@ impl ActionContext<'_> {
 
     async fn power_off(&self, vm: &Vm) -> Result<(), ActionError> {
         let cancelled = self.cancelled();
-        match self.hypervisor.shut_down_unless(vm, SHUTTING_DOWN, cancelled).await? {
+        match self.hypervisor.shut_down_unless(vm, SHUTTING_DOWN).await? {
             ShutDown::Off => {}
             ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
-                let vm = heard(unless_cancelled(cancelled, self.hypervisor.vm(&vm.reference)).await)?;
-                self.hypervisor.cut_power(&vm).await?;
+                let vm = unless_cancelled(cancelled, self.hypervisor.vm(&vm.reference)).await??;
+                self.hypervisor.cut_power(&vm, &self.hypervisor.open(Scope::Vm(&vm))?).await?;
             }
         }
         Ok(())
@@ -421,15 +432,6 @@ impl ActionContext<'_> {
 /// Whether a call has failed for good. After other errors it is repeated with the same record.
 fn is_final(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Changed | ErrorKind::Refused | ErrorKind::Denied | ErrorKind::NotFound)
-}
-
-/// The result of a call or a read that ends when the command is cancelled.
-fn heard<T>(called: Unless<T>) -> Result<T, ActionError> {
-    Ok(called.map_err(is_to_end)??)
-}
-
-fn is_to_end(Cancelled: Cancelled) -> ActionError {
-    ActionError::is_to_end(HYPERVISOR_TRANSIENT)
 }
 
 async fn save(records: &mut Records<'_>, kept: DeploymentRecord) -> Result<(), ActionError> {
@@ -460,7 +462,6 @@ fn node(records: &Records<'_>, name: &str) -> Result<Node, ActionError> {
     Ok(node.map_err(ActionError::store)?.clone())
 }
 
-/// A VM of the inventory.
 fn found<'s>(seen: &'s Inventory, vm: &VmRef) -> Result<&'s Vm, ActionError> {
     let found = seen.vms.iter().find(|other| other.reference == *vm);
     found.with_context(|| format!("{} was not seen", vm.id)).map_err(ActionError::store)

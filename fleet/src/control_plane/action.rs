@@ -8,7 +8,7 @@ use crate::hypervisor::{DiskRef, VmRef};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Creates a node's VM, powered off.
-    Make(String),
+    CloneVm(String),
     /// Records that a node's VM is started, and powers it on.
     PowerOn(String),
     /// Records that the cluster has formed, and its CA.
@@ -27,7 +27,7 @@ pub enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Make(node) => write!(f, "making the VM of {node}"),
+            Self::CloneVm(node) => write!(f, "making the VM of {node}"),
             Self::PowerOn(node) => write!(f, "powering {node} on"),
             Self::Formed => f.write_str("the cluster has formed"),
             Self::PowerOff(vm) => write!(f, "shutting {} down", vm.id),

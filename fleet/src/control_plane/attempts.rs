@@ -81,7 +81,7 @@ impl<'a> Attempts<'a> {
     /// Why an action is not repeated now. `None` if it may be.
     pub(super) fn hinder(&self, kept: &DeploymentRecord, action: &Action) -> Option<Wait> {
         let (node, words) = match action {
-            Action::Make(node) => (node, self.hinders_making(kept.node(node)?.allocated_uuid?)?),
+            Action::CloneVm(node) => (node, self.hinders_making(kept.node(node)?.allocated_uuid?)?),
             Action::PowerOn(node) => (node, self.hinders_power_on(node)?),
             _ => return None,
         };

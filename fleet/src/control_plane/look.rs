@@ -10,9 +10,9 @@ use super::guests::Guests;
 use super::inventory::{Found, Inventory, NodeReport};
 use super::reason;
 use super::wait::Wait;
+use crate::engine::ActionError;
 use crate::hypervisor::{Absence, Error, ErrorKind, Hypervisor, LastSeen, PowerState, Vm, doubles};
 use crate::upgrade::UpgradeSummary;
-use crate::workers::ActionError;
 
 /// Reads the VMs, and asks the nodes once all of them are on. In a formed cluster, asks those that are on. An unreadable VM is
 /// never taken for absent: there is no inventory then. `upgraded` are an upgrade's records of the cluster. Also returns the

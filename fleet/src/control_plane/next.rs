@@ -40,7 +40,7 @@ pub fn next(kept: &DeploymentRecord, seen: &Inventory) -> Next {
     let unheld = kept.disks_to_delete.iter().filter(|disk| seen.unproved.is_empty() && seen.is_free(disk));
     next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
     // Incomplete VMs, and their blank disks if possible, are removed before another VM is begun.
-    next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
+    next.actions.sort_by_key(|action| matches!(action, Action::CloneVm(_)));
     if kept.lifecycle == Lifecycle::Deleting && next.is_done() {
         next.actions.push(Action::Gone);
     }
@@ -60,11 +60,11 @@ fn up(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
     // with a disk are taken for VMs that have served (`Inventory::newer`).
     let holds = |node: &Node| matches!(seen.first_vm(node), Found::Half(vm) if vm.data_disks().next().is_some());
     if kept.nodes.iter().any(holds) {
-        next.actions.retain(|action| !matches!(action, Action::Make(_)));
+        next.actions.retain(|action| !matches!(action, Action::CloneVm(_)));
     }
     // Nothing is powered on before all VMs exist: until then nothing that is removed was ever in use. A VM that was recorded as
     // complete may be gone.
-    let makes = next.actions.iter().any(|action| matches!(action, Action::Make(_)));
+    let makes = next.actions.iter().any(|action| matches!(action, Action::CloneVm(_)));
     if (makes || kept.nodes.iter().any(|node| node.bios_uuid.is_none())) && !kept.formed {
         next.actions.retain(|action| !matches!(action, Action::PowerOn(_)));
     }
@@ -91,7 +91,7 @@ fn begins(node: &Node, seen: &Inventory, next: &mut Next) -> bool {
             let words = "its VM is gone before the cluster has formed: destroy the cluster, and deploy it again";
             next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));
         }
-        Found::Nothing => next.actions.push(Action::Make(node.name.clone())),
+        Found::Nothing => next.actions.push(Action::CloneVm(node.name.clone())),
         Found::Half(vm) => removed(vm, next),
         Found::Vm(vm) if vm.power == PowerState::On && node.ever_powered_on => return true,
         Found::Vm(vm) => powered(node, vm, seen, next),

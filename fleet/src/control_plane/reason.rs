@@ -1,6 +1,6 @@
 //! Why a deployment waits or stops: codes for programs.
 
-use crate::upgrade::codes;
+use crate::engine::codes;
 
 codes! {
     REASONS;

@@ -24,11 +24,12 @@ use super::status::DeployStatus;
 use super::upgraded::Upgraded;
 use super::wait::Wait;
 use crate::cancel::{Cancelled, last_look, unless_cancelled};
+use crate::engine::{ActionError, GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason, STORE, TO_END};
 use crate::hypervisor::{DiskRef, ErrorKind, Vm};
 use crate::journals;
 use crate::lease::{Lease, TakeOver};
-use crate::upgrade::{DiskCopy, GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
-use crate::workers::{ActionError, Newer, TO_END};
+use crate::upgrade::{DiskCopy, LastUpgrade};
+use crate::workers::Newer;
 
 impl Deploy<'_> {
     /// Records a goal, and runs until it is reached.
@@ -44,8 +45,7 @@ impl Deploy<'_> {
         journals::prune_beside_upgrades(&hold, &self.cancelled).await;
         let gone = async {
             // Requests of a former command have arrived, and are awaited.
-            let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
-            hypervisor.settle_unless(&self.cancelled).await??;
+            GuardedHypervisor::new(self.hypervisor, &hold, Some(&self.cancelled)).settled().await??;
             let applied = unless_cancelled(&self.cancelled, self.applied(wish)).await??;
             let Applied { kept, before, upgraded, mut forgotten } = applied;
             let mut records = Records::begin(&hold, kept).await?;
@@ -318,7 +318,7 @@ impl Deploy<'_> {
     ) -> anyhow::Result<RunOutcome> {
         let acting = ActionContext {
             deploy: self,
-            hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
+            hypervisor: GuardedHypervisor::new(self.hypervisor, hold, Some(&self.cancelled)),
             wanted: if let Goal::Deploy(wanted) = wish { Some(wanted) } else { None },
             upgrade: upgraded.id,
             upgraded: upgraded.own,
@@ -477,13 +477,10 @@ impl Deploy<'_> {
         in_doubt: &mut bool,
     ) -> Result<(Inventory, Option<Zeroizing<String>>), ActionError> {
         if *in_doubt {
-            let settled = acting.hypervisor.settle_unless(&self.cancelled).await;
-            settled.map_err(|Cancelled| ActionError::is_to_end(HYPERVISOR_TRANSIENT))??;
+            acting.hypervisor.settled().await??;
             *in_doubt = false;
         }
-        unless_cancelled(&self.cancelled, look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref()))
-            .await
-            .map_err(|Cancelled| ActionError::is_to_end(HYPERVISOR_TRANSIENT))?
+        unless_cancelled(&self.cancelled, look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref())).await?
     }
 }
 
@@ -498,7 +495,6 @@ struct Applied {
     forgotten: Vec<DiskRef>,
 }
 
-/// The result of one round.
 #[derive(Default)]
 struct Round {
     /// Something was done.

@@ -10,10 +10,11 @@ use super::inventory::{Inventory, NodeReport};
 use super::next::next;
 use super::replica::LeftVm;
 use super::wait::Wait;
+use crate::engine::Reason;
 use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
 use crate::nodes::clean;
 use crate::schema::lowercase;
-use crate::upgrade::{DiskCopy, Reason};
+use crate::upgrade::DiskCopy;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeStatus {

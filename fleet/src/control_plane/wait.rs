@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::upgrade::Reason;
+use crate::engine::Reason;
 
 /// A condition before the run continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

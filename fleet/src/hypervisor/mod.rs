@@ -33,37 +33,29 @@ pub use placement::Placement;
 pub use size::{Size, VmSize};
 pub use vm::{Adapter, Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
 
-/// A VM that replaces another one.
-#[derive(Clone, Debug)]
-pub struct Replacement<'a> {
+/// A VM to create from a template.
+#[derive(Clone)]
+pub struct CloneRequest<'a> {
     /// The VM's name in the inventory.
     pub name: &'a str,
-    /// The BIOS UUID of the new VM. Its maker has noted it before: an incomplete VM is recognized by it.
+    /// The BIOS UUID of the new VM. The caller has saved it before: an incomplete VM is recognized by it.
     pub uuid: Uuid,
     pub image: &'a ImageTemplate,
-    /// The VM that is replaced. The new one gets the same networks and properties.
-    pub like: &'a Vm,
-    /// Processors and memory. `None` copies those of the replaced VM.
-    pub size: Option<VmSize>,
+    pub settings: CloneSettings<'a>,
     /// The stamp, which the VM has from its creation.
     pub stamp: Stamp,
     pub placement: &'a Placement,
 }
 
-/// A VM that replaces no other one. It may be the first VM of an empty place.
-pub struct Addition<'a> {
-    /// The VM's name in the inventory.
-    pub name: &'a str,
-    /// The BIOS UUID of the new VM, which its maker has noted before. `None` lets the hypervisor choose.
-    pub uuid: Option<Uuid>,
-    pub image: &'a ImageTemplate,
-    pub networks: Networks<'a>,
-    pub size: &'a Size,
-    /// OVF properties by key. Some may be secrets.
-    pub properties: &'a BTreeMap<String, String>,
-    /// The stamp, which the VM has from its creation.
-    pub stamp: Stamp,
-    pub placement: &'a Placement,
+/// The settings of a new VM that its image does not have.
+#[derive(Clone, Copy)]
+pub enum CloneSettings<'a> {
+    /// The networks and properties of the VM that the new one replaces. `size` is processors and memory; `None` copies
+    /// those of that VM.
+    Replaces { vm: &'a Vm, size: Option<VmSize> },
+    /// The settings of a VM that replaces no other one. It may be the first VM of an empty place. Properties are OVF
+    /// properties by key, and some may be secrets.
+    Given { networks: Networks<'a>, size: &'a Size, properties: &'a BTreeMap<String, String> },
 }
 
 /// How long a guest may take to shut down before its power is cut. A worker's pods have 180 s to end, and systemd stops
@@ -238,22 +230,16 @@ pub trait Hypervisor: Send + Sync {
         permit: &dyn Fence,
     ) -> Result<ImageTemplate>;
 
-    /// Creates a VM, powered off, without a data disk, and returns the requested BIOS UUID. The VM has the UUID and the
-    /// stamp from its creation, so that an incomplete VM can be found and destroyed.
+    /// Creates a VM, powered off, and returns its BIOS UUID. The VM has the UUID and the stamp from its creation, so that
+    /// an incomplete VM can be found and destroyed. A VM that replaces another one gets no data disk. Another one gets a
+    /// new, blank disk if its size has one, and no second VM is created with its stamp.
     ///
     /// # Errors
     /// The name is taken, or the hypervisor refuses. The template is gone ([`ErrorKind::NotFound`]), has changed
-    /// ([`ErrorKind::Changed`]) or is not the image of its digest ([`ErrorKind::Refused`]).
-    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid>;
-
-    /// Creates a VM that replaces no other one, powered off, and returns its BIOS UUID. If its size has a data disk,
-    /// the VM gets a new, blank one. It has its stamp from its creation, so that an incomplete VM can be found and
-    /// destroyed. No second VM is created with the same stamp.
-    ///
-    /// # Errors
-    /// As [`Hypervisor::clone_vm`]. [`ErrorKind::Refused`] if a VM with this stamp exists, even an incomplete one, or
-    /// the image has no such property, or a network does not exist.
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid>;
+    /// ([`ErrorKind::Changed`]) or is not the image of its digest ([`ErrorKind::Refused`]). [`ErrorKind::Refused`] also
+    /// if a VM with this stamp exists, even an incomplete one. Or the image has no such property, or a network does not
+    /// exist.
+    async fn clone_vm(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid>;
 
     /// Sets the properties of a VM that is off. Its guest reads them at its next power-on, on vSphere from its vApp
     /// options. Some may be secrets.

@@ -8,15 +8,15 @@ use contract::swap::Stage;
 use super::abandoned_unread::AbandonedUnread;
 use super::act::{held, withdrawn};
 use super::deployment::Deployment;
-use super::guarded_hypervisor::GuardedHypervisor;
 use super::guarded_nodes::GuardedNodes;
 use super::journal;
 use super::nodes::Nodes;
 use super::notice::Notice;
 use super::offline_nodes::OfflineNodes;
-use super::reason::{self, Reason};
+use super::reason;
 use super::salvage::{self, Damaged, Last};
 use crate::cancel::{Cancelled, unless_cancelled};
+use crate::engine::{GuardedHypervisor, Reason};
 use crate::hypervisor::Vm;
 use crate::lease::{Lease, TakeOver};
 use crate::nodes::clean;
@@ -81,12 +81,12 @@ impl Deployment<'_> {
     /// Names all VMs and nodes of the deployment, and withdraws prepared swaps. Does nothing if it is asked to end
     /// before.
     async fn look_at_all(&self, hold: &Lease<'_>) -> Result<Vec<String>, Cancelled> {
-        let hypervisor = GuardedHypervisor::new(self.hypervisor, hold);
+        let hypervisor = GuardedHypervisor::new(self.hypervisor, hold, Some(&self.cancelled));
         let unasked = OfflineNodes::of_another_cluster();
         let nodes: &dyn Nodes = if self.other_cluster.is_some() { &unasked } else { self.nodes };
         let nodes = GuardedNodes::new(nodes, hold);
         let mut notes = Vec::new();
-        if let Err(error) = hypervisor.settle_unless(&self.cancelled).await? {
+        if let Err(error) = hypervisor.settled().await? {
             notes.push(format!("what was begun before may still be going on: {:#}", error.source));
         }
         let vms = unless_cancelled(&self.cancelled, hypervisor.vms()).await?.unwrap_or_else(|error| {

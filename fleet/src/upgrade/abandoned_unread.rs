@@ -3,7 +3,7 @@
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::reason::Reason;
+use crate::engine::Reason;
 use crate::journals::beginning;
 use crate::journals::upgrade::FILE;
 use crate::lease::Lease;

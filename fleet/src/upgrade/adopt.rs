@@ -8,9 +8,9 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::Deployment;
-use super::guarded_hypervisor::GuardedHypervisor;
 use super::notice::Notice;
 use crate::cancel::unless_cancelled;
+use crate::engine::{GuardedHypervisor, Scope, guarded};
 use crate::hypervisor::{PowerState, Stamp, Vm, named_twice, uuids_of};
 use crate::lease::TakeOver;
 use crate::nodes::clean;
@@ -100,14 +100,16 @@ impl Deployment<'_> {
         let stamped = async {
             // The confirmed VMs are looked at again: one may have been replaced meanwhile.
             let now = unless_cancelled(&self.cancelled, self.adoptable()).await??;
-            let guarded = GuardedHypervisor::new(self.hypervisor, &hold);
+            let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold, Some(&self.cancelled));
             for Adoption { node, vm, .. } in adoptions {
                 let same = now.iter().any(|other| other.node == *node && other.vm.reference == vm.reference);
                 if !same {
                     bail!("{node} no longer runs in the VM {vm}; nothing further was stamped");
                 }
                 let stamp = Stamp { deployment: self.hypervisor.deployment(), node: node.clone(), swap: None };
-                let stamped = guarded.stamp_unless(&self.cancelled, vm, &stamp).await?;
+                // The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
+                let call = hypervisor.open(Scope::Stamp(&stamp))?;
+                let stamped = guarded(&call, hypervisor.stamp(vm, &stamp, &call)).await?;
                 stamped.with_context(|| format!("stamping the VM {vm}"))?;
                 self.tell(&Notice::Stamped { node, vm });
             }

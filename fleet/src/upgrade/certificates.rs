@@ -14,10 +14,11 @@ use super::hold_view::HoldView;
 use super::judge::{self, Judged};
 use super::kubernetes_plan::is_last;
 use super::notice::Notice;
-use super::reason::{self, Reason};
+use super::reason;
 use super::refusal::{NODE_SILENT, Refusal};
 use super::{Asked, Deployment, Nodes as _};
 use crate::cancel::{Cancelled, unless_cancelled};
+use crate::engine::Reason;
 use crate::lease::{Lease, TakeOver};
 
 /// A node that did not run with its new certificates in time, or until the operator asked to end. Running the command

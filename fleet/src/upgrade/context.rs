@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::guarded_hypervisor::GuardedHypervisor;
 use super::guarded_nodes::GuardedNodes;
 use super::notice::Notice;
 use super::plan::Plan;
 use super::step_error::{StepError, Wait};
 use crate::cancel::{unless_cancelled, unless_ended};
+use crate::engine::GuardedHypervisor;
 use crate::lease::{Lease, Snapshots};
 
 /// The number of looks for which the cluster's API is not asked after it did not answer.
@@ -57,7 +57,7 @@ impl StepContext<'_> {
 
     /// Waits until earlier requests have ended. Ends early if the command is asked to end.
     pub(super) async fn settle(&self) -> Result<(), StepError> {
-        let settled = self.hypervisor.settle_unless(&self.cancelled).await?;
+        let settled = self.hypervisor.settled().await?;
         Ok(settled.map_err(|error| error.context("waiting for what was begun before"))?)
     }
 

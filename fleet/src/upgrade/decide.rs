@@ -116,8 +116,8 @@ fn others(inventory: &Inventory, planned: &[PlannedNode]) -> (BTreeSet<Uuid>, Ve
 }
 
 fn forward(options: &Options, nodes: usize) -> Vec<Step> {
-    use Action::{Attach, Copy, Detach, Fence, Gate, Import, PowerOn, Prepare, ShutDown, Snapshot, Verify};
-    const SWAP: [Action; 9] = [Import, Prepare, ShutDown, Fence, Detach, Copy, Attach, PowerOn, Gate];
+    use Action::{Attach, CloneVm, Copy, Detach, Fence, Gate, PowerOn, Prepare, ShutDown, Snapshot, Verify};
+    const SWAP: [Action; 9] = [CloneVm, Prepare, ShutDown, Fence, Detach, Copy, Attach, PowerOn, Gate];
     let copies = options.copy_disks;
     let swap = || SWAP.into_iter().filter(move |action| copies || *action != Copy);
     let mut steps = vec![Step::whole(Verify), Step::whole(Snapshot)];

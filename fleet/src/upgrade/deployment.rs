@@ -10,7 +10,6 @@ use uuid::Uuid;
 
 use super::context::StepContext;
 use super::entry::plan_of;
-use super::guarded_hypervisor::GuardedHypervisor;
 use super::guarded_nodes::GuardedNodes;
 use super::hold_view::HoldView;
 use super::journal::Journal;
@@ -22,6 +21,7 @@ use super::salvage::{self, Damaged};
 use super::status::UpgradeStatus;
 use super::{ClusterSeen, Inventory, Nodes, Options, Plan, Target, plan};
 use crate::cancel::unless_cancelled;
+use crate::engine::GuardedHypervisor;
 use crate::hypervisor::{Hypervisor, Placement};
 use crate::journals;
 use crate::lease::{Lease, Snapshots, Store, TakeOver, standing};
@@ -59,7 +59,7 @@ impl Deployment<'_> {
 
     pub(super) fn context<'r>(&'r self, hold: &'r Lease<'r>, ova: Option<PathBuf>) -> StepContext<'r> {
         StepContext {
-            hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
+            hypervisor: GuardedHypervisor::new(self.hypervisor, hold, Some(&self.cancelled)),
             nodes: GuardedNodes::new(self.nodes, hold),
             hold,
             snapshots: self.snapshots,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::kept_copy::KeptCopy;
 use super::order::{IllNodes, Order};
 use super::plan::{Plan, Step};
-use super::reason::Reason;
+use crate::engine::Reason;
 use crate::hypervisor::DiskRef;
 
 /// Which way an upgrade goes.

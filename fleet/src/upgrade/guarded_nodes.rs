@@ -10,11 +10,10 @@ use contract::node::Node;
 use contract::swap;
 use uuid::Uuid;
 
-use super::guarded_hypervisor::may;
 use super::nodes::{Asked, Nodes};
+use crate::engine::may;
 use crate::lease::{Lease, SpaceQuota};
 
-/// The nodes, under a lease.
 pub struct GuardedNodes<'a> {
     nodes: &'a dyn Nodes,
     hold: &'a Lease<'a>,

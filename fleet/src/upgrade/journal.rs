@@ -12,7 +12,7 @@ use super::entry::{Direction, Entry, Event, parse, plan_of};
 use super::order::Order;
 use super::plan::Plan;
 use super::progress::Progress;
-use super::reason::Reason;
+use crate::engine::Reason;
 use crate::journals::beginning;
 use crate::journals::upgrade::{self, FILE, added};
 use crate::lease::{Lease, Store};

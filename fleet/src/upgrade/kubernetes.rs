@@ -15,11 +15,12 @@ use super::judge::drain_deletes;
 use super::kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
 use super::notice::Notice;
 use super::plan::Evidence;
-use super::reason::{self, Reason};
+use super::reason;
 use super::refusal as codes;
 use super::snapshot_name::before_kubernetes;
 use super::{Asked, Deployment, Nodes};
 use crate::cancel::{unless_cancelled, unless_ended};
+use crate::engine::Reason;
 use crate::lease::{Lease, TakeOver};
 
 /// A node refuses to go to another minor version, gave that up, or did not get there in time. Asked again, it is

@@ -4,7 +4,7 @@ use super::entry::Direction;
 use super::kubernetes_plan::KubernetesNode;
 use super::order::Order;
 use super::plan::{Plan, Step};
-use super::reason::Reason;
+use crate::engine::Reason;
 use crate::hypervisor::Vm;
 
 #[derive(Clone, Debug)]

@@ -109,8 +109,9 @@ pub enum Action {
     Verify,
     /// Pulls a snapshot of etcd.
     Snapshot,
-    /// Makes the new VM, powered off.
-    Import,
+    /// Creates the new VM, powered off.
+    #[serde(rename = "import")]
+    CloneVm,
     /// Lets the node prepare the swap.
     Prepare,
     /// Shuts the old VM down and proves that it is off.
@@ -193,7 +194,6 @@ pub struct Evidence {
     pub evidence: String,
 }
 
-/// The plan of an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Its name: that of the journal, too.

@@ -8,11 +8,11 @@ use uuid::Uuid;
 use super::entry::{Direction, Entry, Event, Outcome};
 use super::order::Order;
 use super::plan::{Action, Plan, Step};
-use super::reason::{Reason, WITHDRAWN};
+use super::reason::WITHDRAWN;
 use super::refusal::NODE_SILENT;
+use crate::engine::Reason;
 use crate::hypervisor::LastSeen;
 
-/// How far an upgrade is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The way that it goes.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::engine::codes;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     /// Stable code.
@@ -27,16 +29,6 @@ impl fmt::Display for Refusals {
         Ok(())
     }
 }
-
-macro_rules! codes {
-    ($table:ident; $($name:ident, $code:literal, $meaning:literal;)*) => {
-        $(#[doc = $meaning] pub const $name: &str = $code;)*
-        /// All codes with their meaning, in the order of the documentation.
-        pub const $table: &[(&str, &str)] = &[$(($code, $meaning)),*];
-    };
-}
-
-pub(crate) use codes;
 
 codes! {
     CODES;

@@ -11,9 +11,10 @@ use super::journal::Journal;
 use super::order::Order;
 use super::plan::Plan;
 use super::progress::{Next, Progress};
-use super::reason::{self, Reason};
+use super::reason;
 use super::run::{Run, RunOutcome, ended};
 use super::step_error::{Obstacle, StepError, Wait};
+use crate::engine::Reason;
 
 /// The request with which an upgrade is continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,28 +2,36 @@
 //! the run. A node that is not healthy on the new image goes back. To recover from everything else, run it again.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::act::{StepOutcome, Touched, old_of, place};
 use super::context::StepContext;
 use super::entry::{Direction, Event, Outcome};
 use super::journal::Journal;
+use super::nodes::Nodes as _;
 use super::notice::Notice;
 use super::order::Order;
 use super::plan::{Action, Mode, OnFailure, Plan, Step};
 use super::progress::Next;
-use super::reason::{self, Reason};
-use super::recorder::{LOOKS_PER_TRY, Recorder};
+use super::reason;
 use super::step_deadline::StepDeadline;
 use super::step_error::{Obstacle, RollbackTrigger, StepError};
+use crate::engine::{Reason, STORE};
+use crate::lease::Lost;
+
+/// The number of looks between two tries of a blocked step.
+const LOOKS_PER_TRY: u32 = 5;
 
 /// Runs the steps of one deployment's journal, under a lease. Each change needs the lease: a run cannot be made
 /// without.
 pub struct Run<'a> {
     pub(super) context: StepContext<'a>,
-    recorder: Recorder,
+    /// Until then the cluster's API counts as away.
+    away_until: Mutex<Option<Instant>>,
 }
 
 /// Where a run has come to.
@@ -41,7 +49,7 @@ pub enum RunOutcome {
 impl<'a> Run<'a> {
     /// A run on a deployment that is held.
     pub(super) fn new(context: StepContext<'a>) -> Self {
-        Self { context, recorder: Recorder::default() }
+        Self { context, away_until: Mutex::default() }
     }
 
     /// Goes on until the way has ended, or cannot be continued.
@@ -138,7 +146,7 @@ impl<'a> Run<'a> {
         // elsewhere now.
         let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
         // If an earlier version has begun the step, its VM is unknown: a VM that it left is named, and stays.
-        let makes = step.node.filter(|_| step.action == Action::Import);
+        let makes = step.node.filter(|_| step.action == Action::CloneVm);
         let vm = makes.filter(|node| journal.progress().noted(*node).is_none()).map(|_| Uuid::new_v4());
         if !again || moved || vm.is_some() {
             let copy = self.context.copy_to_make(plan, journal, step);
@@ -257,14 +265,70 @@ impl<'a> Run<'a> {
         Ok(None)
     }
 
-    async fn note(&self, journal: &mut Journal<'_>, event: Event) -> Result<(), StepError> {
-        self.recorder.note(&self.context, journal, event).await
+    /// Adds an entry to the journal. While that cannot be written, nothing can follow: it is tried again, for as long
+    /// as the run may be paused.
+    pub(super) async fn note(&self, journal: &mut Journal<'_>, event: Event) -> Result<(), StepError> {
+        let (context, started, mut said) = (&self.context, Instant::now(), false);
+        while let Err(error) = journal.append(event.clone()).await {
+            if error.is::<Lost>() {
+                return Err(StepError::Stop(error));
+            }
+            let reason = Reason::new(STORE, format!("{error:#}"));
+            if *context.cancelled.borrow() {
+                return Err(StepError::Cancelled);
+            }
+            if started.elapsed() >= context.pause_limit {
+                return Err(StepError::JournalUnwritable(reason));
+            }
+            if !said {
+                (context.watch)(&Notice::Paused { reason: &reason });
+                said = true;
+            }
+            context.rest(context.pace * LOOKS_PER_TRY).await?;
+        }
+        self.show(journal).await;
+        Ok(())
     }
 
-    /// Lets the cluster show the journal at the end of a command, even if its API was away a moment ago.
-    pub async fn show_last(&self, journal: &Journal<'_>) {
-        self.recorder.show_last(&self.context, journal).await;
+    /// Lets the cluster show users the journal. While its API is away it is not asked at every entry; the next time it
+    /// gets all of it.
+    async fn show(&self, journal: &Journal<'_>) {
+        let until = *self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        // A command that was frozen and overtaken does not overwrite its successor's status.
+        if !self.context.hold.is_fresh() && self.context.hold.confirm().await.is_err() {
+            return;
+        }
+        let shown = self.context.nodes.publish(&shown(journal)).await;
+        if let Err(error) = &shown {
+            log::debug!("the cluster does not show the journal now: {error:#}");
+        }
+        let until = shown.is_err().then(|| Instant::now() + self.context.most_of_a_look());
+        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
+
+    /// Lets the cluster show the journal at the end of a command, even if its API was away a moment ago. Does nothing if
+    /// the command was overtaken.
+    pub async fn show_last(&self, journal: &Journal<'_>) {
+        if self.context.hold.confirm().await.is_err() {
+            return;
+        }
+        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.show(journal).await;
+    }
+}
+
+/// The public part of a journal: how far it is, and nothing that names VMs or disks.
+fn shown(journal: &Journal<'_>) -> String {
+    let (plan, progress) = (journal.plan(), journal.progress());
+    let (done, total) = progress.count(plan);
+    serde_json::json!({
+        "id": plan.id, "image": plan.target.image, "direction": progress.direction, "done": done, "total": total,
+        "outcome": progress.outcome, "paused": progress.paused,
+    })
+    .to_string()
 }
 
 /// The outcome of a run that ends with this error.

@@ -6,7 +6,8 @@ use anyhow::Context;
 use super::abandoned_unread::AbandonedUnread;
 use super::entry::{Entry, Event, Outcome, parse};
 use super::plan::Plan;
-use super::reason::{self, Reason};
+use super::reason;
+use crate::engine::Reason;
 use crate::journals::upgrade::JournalFiles;
 use crate::lease::{Store, sorted};
 

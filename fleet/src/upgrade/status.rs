@@ -10,7 +10,7 @@ use super::kept_copy::DiskCopy;
 use super::order::Order;
 use super::plan::{Plan, Step};
 use super::progress::{Next, Progress};
-use super::reason::Reason;
+use crate::engine::Reason;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct UpgradeStatus {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::plan::Step;
 use super::progress::Progress;
-use super::reason::Reason;
+use crate::engine::Reason;
 
 /// How a run does with its next step.
 #[derive(Debug, Default)]

@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use super::reason::{self, Reason};
 use super::refusal;
 use crate::cancel::Cancelled;
+use crate::engine::{Reason, STORE, Unconfirmed};
 use crate::hypervisor::{Error, ErrorKind};
 use crate::lease::Lost;
 
-/// Why a step was not done.
 #[derive(Debug)]
 pub(super) enum StepError {
     /// Something is in its way.
@@ -64,10 +63,9 @@ impl StepError {
 
     /// The store does not do its part.
     pub(super) fn store(error: &anyhow::Error) -> Self {
-        Self::elsewhere(reason::STORE, format!("{error:#}"))
+        Self::elsewhere(STORE, format!("{error:#}"))
     }
 
-    /// The obstacle.
     ///
     /// # Errors
     /// The error itself, if it is not an obstacle of a step.
@@ -96,16 +94,14 @@ impl From<Reason> for StepError {
 /// An operation that the hypervisor cannot do now it cannot do for a rollback either.
 impl From<Error> for StepError {
     fn from(error: Error) -> Self {
-        let words = format!("{:#}", error.source);
         match error.kind {
             ErrorKind::Fenced => Self::Stop(error.source),
-            ErrorKind::Refused => Self::refused(reason::HYPERVISOR_REFUSED, words),
-            ErrorKind::NotFound => Self::refused(reason::HYPERVISOR_NOT_FOUND, words),
-            ErrorKind::Denied => Self::blocked(reason::HYPERVISOR_DENIED, words),
-            ErrorKind::Transient if error.source.is::<Unconfirmed>() => Self::elsewhere(reason::STORE, words),
-            ErrorKind::Transient => Self::elsewhere(reason::HYPERVISOR_TRANSIENT, words),
-            ErrorKind::Changed => Self::elsewhere(reason::HYPERVISOR_CHANGED, words),
-            ErrorKind::InDoubt => Self::elsewhere(reason::HYPERVISOR_IN_DOUBT, words),
+            ErrorKind::Refused | ErrorKind::NotFound => Self::cannot(error.into(), false, RollbackTrigger::AtOnce),
+            ErrorKind::Denied => Self::cannot(error.into(), false, RollbackTrigger::Never),
+            ErrorKind::Transient if error.source.is::<Unconfirmed>() => Self::store(&error.source),
+            ErrorKind::Transient | ErrorKind::Changed | ErrorKind::InDoubt => {
+                Self::cannot(error.into(), true, RollbackTrigger::Never)
+            }
         }
     }
 }
@@ -118,7 +114,7 @@ impl From<anyhow::Error> for StepError {
         }
         let words = format!("{error:#}");
         if error.is::<Unconfirmed>() {
-            return Self::elsewhere(reason::STORE, words);
+            return Self::elsewhere(STORE, words);
         }
         Self::pause(refusal::NODE_SILENT, words)
     }
@@ -133,11 +129,6 @@ impl fmt::Display for StepError {
         }
     }
 }
-
-/// Whether this command still holds the deployment could not be confirmed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing is changed while it cannot be confirmed that no other command has taken over")]
-pub(super) struct Unconfirmed;
 
 /// Why a look does not see yet what is waited for.
 #[derive(Debug)]

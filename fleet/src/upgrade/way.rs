@@ -111,7 +111,7 @@ impl Progress {
             if self.is_at_once(plan) { &PREPARED[1..] } else { PREPARED }
         } else if begun(Action::Prepare) {
             &[Cancel, GateOld, DestroyNew]
-        } else if begun(Action::Import) {
+        } else if begun(Action::CloneVm) {
             &[DestroyNew]
         } else {
             &[]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use vsphere::MoRef;
 
 use super::VcenterHypervisor;
-use super::trouble::{Asking, granted};
+use super::trouble::granted;
 use crate::hypervisor::{Error, ErrorKind, Fence, Result};
 
 impl VcenterHypervisor {
@@ -34,7 +34,7 @@ impl VcenterHypervisor {
         let Some(cluster) = self.ruled_cluster_of(vm).await? else { return Ok(()) };
         let vms = self.own_in(&cluster).await?;
         if vms.len() > 1 {
-            self.client.changes(&Asking(permit)).keep_apart(&cluster, &self.rule(), &vms).await?;
+            self.client.changes(&permit).keep_apart(&cluster, &self.rule(), &vms).await?;
         }
         Ok(())
     }
@@ -64,8 +64,7 @@ impl VcenterHypervisor {
         let Some(cluster) = self.ruled_cluster_of(vm).await? else { return Ok(()) };
         let mut others = self.own_in(&cluster).await?;
         others.retain(|own| *own != vm.reference);
-        let asking = Asking(permit);
-        let changes = self.client.changes(&asking);
+        let changes = self.client.changes(&permit);
         if others.len() > 1 {
             changes.keep_apart(&cluster, &self.rule(), &others).await?;
         } else {

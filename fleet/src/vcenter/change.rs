@@ -7,7 +7,7 @@ use vsphere::{ConfigSpec, Power};
 use super::VcenterHypervisor;
 use super::disks::{has_no_snapshot, is_off, kind};
 use super::stamp::{self, GOING, STAMP, written};
-use super::trouble::{Asking, changed, not_now};
+use super::trouble::{changed, not_now};
 use crate::hypervisor::{DiskKind, Error, Fence, Result, Stamp, Vm};
 
 impl VcenterHypervisor {
@@ -21,7 +21,7 @@ impl VcenterHypervisor {
         }
         self.would_be_found(vm, &now).await?;
         let spec = ConfigSpec::of(&now).extra(STAMP, &written(stamp));
-        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+        Ok(self.client.changes(&permit).reconfigure(&now.reference, &spec).await?)
     }
 
     /// Refuses a VM in a folder that is not searched: no look would find it there, and no privilege for it would be
@@ -52,7 +52,7 @@ impl VcenterHypervisor {
         if !connected {
             self.leave_off(&now, permit).await?;
         }
-        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+        Ok(self.client.changes(&permit).reconfigure(&now.reference, &spec).await?)
     }
 
     /// Gives up a VM in one request that is tied to the settings that were read. Before that, the VM is removed from
@@ -79,7 +79,7 @@ impl VcenterHypervisor {
             spec = spec.managed_by_nobody();
         }
         self.let_go(&now, permit).await?;
-        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+        Ok(self.client.changes(&permit).reconfigure(&now.reference, &spec).await?)
     }
 
     pub(super) async fn give_properties(
@@ -94,6 +94,6 @@ impl VcenterHypervisor {
         }
         let values = properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let spec = ConfigSpec::of(&now).properties(&now.properties, values)?;
-        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+        Ok(self.client.changes(&permit).reconfigure(&now.reference, &spec).await?)
     }
 }

@@ -3,7 +3,6 @@
 use vsphere::{ConfigSpec, MoRef, Outcome};
 
 use super::VcenterHypervisor;
-use super::trouble::Asking;
 use crate::hypervisor::{Error, Fence, Result};
 
 /// How often a new VM is compared if its settings change meanwhile. A host's changes may reach vCenter after the task
@@ -33,7 +32,7 @@ impl VcenterHypervisor {
                 )));
             }
             log::info!("the new VM {} lacks {parts}: it is reconfigured before its first power-on", vm.name);
-            match self.client.changes(&Asking(permit)).reconfigure(made, &lacking.rest).await {
+            match self.client.changes(&permit).reconfigure(made, &lacking.rest).await {
                 Ok(()) => is_sent = true,
                 Err(error) if error.outcome() == Outcome::Changed => {}
                 Err(error) => return Err(error.into()),

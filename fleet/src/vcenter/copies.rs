@@ -8,7 +8,7 @@ use vsphere::{DatastorePath, DiskFile, Outcome};
 use super::VcenterHypervisor;
 use super::directory_owner::is_of_objects;
 use super::holders::Search;
-use super::trouble::{Asking, LastLook, Looked, after_it_began, not_now};
+use super::trouble::{LastLook, Looked, after_it_began, not_now};
 use crate::hypervisor::{DiskRef, Error, ErrorKind, Fence, Result};
 
 /// How long a copy may take: a terabyte at 12 MiB/s. A copy that takes longer is in doubt.
@@ -38,7 +38,7 @@ impl VcenterHypervisor {
         }
         let datacenter = &self.places.datacenter;
         let [from, to] = [&*disk.path, &*path].map(|path| DiskFile { path, datacenter });
-        if let Err(error) = self.client.changes(&Asking(permit)).within(COPYING).copy_disk(from, to).await {
+        if let Err(error) = self.client.changes(&permit).within(COPYING).copy_disk(from, to).await {
             let error = Error::from(error);
             return Err(match error.kind {
                 ErrorKind::Transient => self.with_size(error, disk).await,

@@ -6,7 +6,7 @@ use super::VcenterHypervisor;
 use super::datastore_directory::find_datastore;
 use super::holders::Search;
 use super::stamp::GOING;
-use super::trouble::{Asking, LastLook, Looked, changed, not_now};
+use super::trouble::{LastLook, Looked, changed, not_now};
 use crate::hypervisor::{DiskKind, DiskRef, Error, ErrorKind, Fence, Result, Vm};
 use crate::upgrade::base_of;
 
@@ -61,7 +61,7 @@ impl VcenterHypervisor {
             )));
         }
         let spec = ConfigSpec::of(&now).detach(held);
-        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+        Ok(self.client.changes(&permit).reconfigure(&now.reference, &spec).await?)
     }
 
     /// The journal that names a disk is a file on a datastore. A user who may write that file must not make this
@@ -75,7 +75,7 @@ impl VcenterHypervisor {
         let controller = controller.ok_or_else(|| Error::refused(format!("{vm} has no SCSI controller")))?;
         let existing = ExistingDisk { path: &disk.path, controller, mode: DiskMode::IndependentPersistent };
         let spec = ConfigSpec::of(&now).attach(&existing)?;
-        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+        Ok(self.client.changes(&permit).reconfigure(&now.reference, &spec).await?)
     }
 
     /// Refuses a VM with a data disk whose place does not allow another VM of the node to get it.
@@ -123,7 +123,7 @@ impl VcenterHypervisor {
         let now = self.as_seen(vm).await?;
         may_go(vm, &now)?;
         let going = ConfigSpec::of(&now).extra(GOING, "yes");
-        self.client.changes(&Asking(permit)).reconfigure(&now.reference, &going).await?;
+        self.client.changes(&permit).reconfigure(&now.reference, &going).await?;
         self.let_go(&now, permit).await?;
         let look = || -> Looked<'_> {
             Box::pin(async move {

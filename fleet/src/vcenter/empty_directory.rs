@@ -8,7 +8,7 @@ use uuid::Uuid;
 use vsphere::{DatastorePath, Outcome};
 
 use super::VcenterHypervisor;
-use super::trouble::{Asking, LastLook, Looked, granted, not_now};
+use super::trouble::{LastLook, Looked, granted, not_now};
 use crate::hypervisor::{DiskRef, Fence, Result};
 use crate::upgrade::base_of;
 
@@ -48,8 +48,7 @@ impl VcenterHypervisor {
         permit: &dyn Fence,
     ) -> Result<()> {
         let aside = DatastorePath::new(&directory.datastore, format!("{}-{mark}-{ASIDE}", directory.path));
-        let asking = Asking(permit);
-        let changes = self.client.changes(&asking);
+        let changes = self.client.changes(&permit);
         let datacenter = &self.places.datacenter;
         match self.is_empty(directory).await? {
             Some(true) => changes.move_file(directory, &aside, datacenter).await?,

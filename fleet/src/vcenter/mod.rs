@@ -12,6 +12,7 @@
 mod absent;
 mod anti_affinity;
 mod change;
+mod clone;
 mod complete;
 mod copies;
 mod datastore_directory;
@@ -23,7 +24,6 @@ mod holders;
 mod image;
 mod library;
 mod look;
-mod make;
 mod place;
 mod policy;
 mod power;
@@ -58,8 +58,8 @@ pub use library::{Library, Template};
 pub use site::{Clones, Site};
 
 use crate::hypervisor::{
-    Absence, Addition, DiskRef, Fence, Hypervisor, ImageTemplate, LastSeen, Placement, Replacement, Result, ShutDown,
-    Stamp, Vm, VmRef,
+    Absence, CloneRequest, DiskRef, Fence, Hypervisor, ImageTemplate, LastSeen, Placement, Result, ShutDown, Stamp, Vm,
+    VmRef,
 };
 use datastore_directory::DatastoreDirectory;
 use place::Places;
@@ -222,12 +222,8 @@ impl Hypervisor for VcenterHypervisor {
         self.lay_ready(ova, digest, like, placement, permit).await
     }
 
-    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        self.make_replacement(replacement, permit).await
-    }
-
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        self.make_addition(addition, permit).await
+    async fn clone_vm(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        self.clone_template(request, permit).await
     }
 
     async fn set_properties(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> {

@@ -8,7 +8,7 @@ use vsphere::{ConfigSpec, Power};
 
 use super::VcenterHypervisor;
 use super::disks::is_off;
-use super::trouble::{Asking, changed};
+use super::trouble::changed;
 use crate::hypervisor::{Fence, Result, ShutDown, Vm};
 
 impl VcenterHypervisor {
@@ -18,8 +18,8 @@ impl VcenterHypervisor {
         self.forget_said(&now, permit).await?;
         self.keep_apart(&now, permit).await?;
         self.start_again(&now, permit).await?;
-        let (asking, vms) = (Asking(permit), [now.reference]);
-        let changes = self.client.changes(&asking);
+        let vms = [now.reference];
+        let changes = self.client.changes(&permit);
         Ok(self.telling_questions(&vms, changes.power_on(&vms[0])).await?)
     }
 
@@ -34,7 +34,7 @@ impl VcenterHypervisor {
             return Ok(());
         }
         let spec = said.into_iter().fold(ConfigSpec::of(now), |spec, key| spec.extra(key, ""));
-        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+        Ok(self.client.changes(&permit).reconfigure(&now.reference, &spec).await?)
     }
 
     pub(super) async fn ask_to_shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Fence) -> Result<ShutDown> {
@@ -44,8 +44,8 @@ impl VcenterHypervisor {
             Power::On => {}
             Power::Suspended | Power::Unknown => return Err(changed(format!("the VM {vm} is {}", now.power))),
         }
-        let (asking, vms) = (Asking(permit), [now.reference]);
-        let changes = self.client.changes(&asking);
+        let vms = [now.reference];
+        let changes = self.client.changes(&permit);
         Ok(match self.telling_questions(&vms, changes.shut_down(&vms[0], limit)).await? {
             vsphere::ShutDown::Off => ShutDown::Off,
             vsphere::ShutDown::StillOn => ShutDown::StillOn,
@@ -58,8 +58,8 @@ impl VcenterHypervisor {
         if now.power == Power::Off {
             return Ok(());
         }
-        let (asking, vms) = (Asking(permit), [now.reference]);
-        let changes = self.client.changes(&asking);
+        let vms = [now.reference];
+        let changes = self.client.changes(&permit);
         Ok(self.telling_questions(&vms, changes.power_off(&vms[0])).await?)
     }
 }

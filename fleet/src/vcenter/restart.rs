@@ -6,7 +6,7 @@
 use vsphere::RestartPriority;
 
 use super::VcenterHypervisor;
-use super::trouble::{Asking, granted};
+use super::trouble::granted;
 use crate::hypervisor::{Fence, Result};
 
 impl VcenterHypervisor {
@@ -25,7 +25,7 @@ impl VcenterHypervisor {
             // If no priority is configured, the operator's own stays. A setting by a disconnect is this program's, and
             // is removed.
             if wanted.is_some() || now == Some(RestartPriority::Disabled) {
-                self.client.changes(&Asking(permit)).set_restart_priority(&cluster, &vm.reference, wanted).await?;
+                self.client.changes(&permit).set_restart_priority(&cluster, &vm.reference, wanted).await?;
             }
             Ok(())
         };
@@ -62,7 +62,7 @@ impl VcenterHypervisor {
         let wish = async {
             let Some(cluster) = self.cluster_of(vm).await? else { return Ok(()) };
             let disabled = Some(RestartPriority::Disabled);
-            self.client.changes(&Asking(permit)).set_restart_priority(&cluster, &vm.reference, disabled).await?;
+            self.client.changes(&permit).set_restart_priority(&cluster, &vm.reference, disabled).await?;
             Ok(())
         };
         granted(wish.await, &format!("that {} is not started after a failure of its host", vm.name))

@@ -13,7 +13,7 @@ use super::place::Place;
 use super::retry_budget::{RetryBudget, may_be_made_later};
 use super::stamp::{GOING, IMAGE};
 use super::template_catalog::{Note, SNAPSHOT, TemplateFingerprint, parts};
-use super::trouble::{Asking, LastLook, Looked, changed, not_now};
+use super::trouble::{LastLook, Looked, changed, not_now};
 use crate::hypervisor::{Error, ErrorKind, Fence, ImageTemplate, Placement, Result, Vm};
 
 /// The limit for templates of an image that others have changed, or that were not sealed. Each cost an import and takes
@@ -216,7 +216,7 @@ impl VcenterHypervisor {
         };
         let removed = async {
             let going = ConfigSpec::of(half).extra(GOING, "yes");
-            self.client.changes(&Asking(permit)).reconfigure(&half.reference, &going).await?;
+            self.client.changes(&permit).reconfigure(&half.reference, &going).await?;
             self.client.changes(&LastLook { permit, look: &look }).destroy(&half.reference).await
         };
         match removed.await.map_err(Error::from) {
@@ -273,8 +273,7 @@ impl VcenterHypervisor {
             blank_disks: false,
         };
         let tell = |percent: u32| log::debug!("uploading {}: {percent} %", ova.display());
-        let asking = Asking(permit);
-        let changes = self.client.changes(&asking);
+        let changes = self.client.changes(&permit);
         let imported = changes.telling(&tell).import(&import).await?;
         for warning in imported.warnings {
             log::info!("importing {}: {warning}", ova.display());
@@ -284,7 +283,7 @@ impl VcenterHypervisor {
             return Err(another());
         }
         self.complete(&imported.vm, &config, permit).await?;
-        let changes = self.client.changes(&asking);
+        let changes = self.client.changes(&permit);
         // All data is on vCenter: a request that had no effect is repeated, each time under the permit.
         let what = format!("making the snapshot of {}", note.name);
         let mut patience = RetryBudget::with(&self.client, &what, permit);

@@ -17,7 +17,6 @@ use uuid::Uuid;
 use vsphere::{Element, MoRef};
 
 use super::datastore_directory::DatastoreDirectory;
-use super::trouble::Asking;
 use crate::hypervisor::{Error, ErrorKind, Fence, Result};
 
 /// The snapshot that clones are made from.
@@ -380,11 +379,10 @@ impl TemplateCatalog {
 
     /// Notes an import that is about to begin. The note is durable when this returns.
     pub(super) async fn begin(&self, note: &Note, permit: &dyn Fence) -> Result<()> {
-        let asking = Asking(permit);
         if !self.directory.exists().await? {
-            self.directory.make_with_parents(&asking).await?;
+            self.directory.make_with_parents(&permit).await?;
         }
-        Ok(self.directory.write(&format!("{}{BEGUN}", note.name), &text(note)?, &asking).await?)
+        Ok(self.directory.write(&format!("{}{BEGUN}", note.name), &text(note)?, &permit).await?)
     }
 
     /// Notes that the account was not permitted to make a template of the import.
@@ -395,14 +393,14 @@ impl TemplateCatalog {
     /// Notes that a template is complete, in its current state. A repeated call writes the same.
     pub(super) async fn seal(&self, note: &Note, seal: TemplateFingerprint, permit: &dyn Fence) -> Result<()> {
         let text = text(&Note { seal: Some(seal), ..note.clone() })?;
-        Ok(self.directory.write(&format!("{}{SEALED}", note.name), &text, &Asking(permit)).await?)
+        Ok(self.directory.write(&format!("{}{SEALED}", note.name), &text, &permit).await?)
     }
 
     /// Removes the note of a template of which nothing is left.
     pub(super) async fn forget(&self, note: &Note, permit: &dyn Fence) -> Result<()> {
         let ends: &[&str] = if note.seal.is_some() { &[SEALED, BEGUN] } else { &[BEGUN] };
         for end in ends {
-            match self.directory.remove_file(&format!("{}{end}", note.name), &Asking(permit)).await {
+            match self.directory.remove_file(&format!("{}{end}", note.name), &permit).await {
                 Err(error) if error.outcome() != vsphere::Outcome::NotFound => {
                     let error = Error::from(error);
                     if error.kind == ErrorKind::Fenced {

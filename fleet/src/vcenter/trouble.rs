@@ -1,4 +1,4 @@
-//! Converts failures of the API for the caller, and a call's permit into the API's guard.
+//! Converts failures of the API for the caller. A call's permit is the API's fence.
 
 use std::pin::Pin;
 
@@ -8,12 +8,10 @@ use vsphere::Outcome;
 use crate::hypervisor::{Error, ErrorKind, Fence, Result};
 
 /// A call's permit, asked before each request that changes something.
-pub(super) struct Asking<'a>(pub(super) &'a dyn Fence);
-
 #[async_trait]
-impl vsphere::Fence for Asking<'_> {
+impl<'a> vsphere::Fence for &'a (dyn Fence + 'a) {
     async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        self.0.still().await.map_err(Into::into)
+        Fence::still(*self).await.map_err(Into::into)
     }
 }
 

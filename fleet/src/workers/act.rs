@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::action::Action;
-use super::action_error::ActionError;
 use super::cluster::{Cluster as _, Evicted, NodeSeen, PodSeen};
 use super::copies::not_alone;
 use super::guarded_cluster::GuardedCluster;
@@ -23,9 +22,12 @@ use super::token::Token;
 use super::worker_pool::Workers;
 use super::worker_record::{State, WorkerRecord};
 use super::worker_step::{NAMED, what_ends_it};
-use crate::hypervisor::{Addition, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm};
+use crate::engine::{ActionError, Call, GuardedHypervisor, Reason, Scope};
+use crate::hypervisor::{
+    self, CloneRequest, CloneSettings, ImageTemplate, Networks, Placement, PowerState, SHUTTING_DOWN, ShutDown, Vm,
+    doubles,
+};
 use crate::lease::AllocatedIds;
-use crate::upgrade::{GuardedHypervisor, Reason};
 
 /// How long a round evicts the pods of one worker, plus one request. The other workers of that round wait meanwhile.
 const EVICTING: Duration = Duration::from_secs(60);
@@ -49,7 +51,7 @@ pub(super) struct ActionContext<'a> {
     pub(super) turns: Mutex<BTreeMap<String, (String, String)>>,
 }
 
-impl ActionContext<'_> {
+impl<'a> ActionContext<'a> {
     /// Runs one action. If the inventory is outdated, the calls themselves refuse.
     pub(super) async fn act(
         &self,
@@ -76,7 +78,7 @@ impl ActionContext<'_> {
         };
         match action {
             Action::Add { .. } => Ok(ActionOutcome::Changed),
-            Action::Import(_) => self.import(records, machine).await,
+            Action::CloneVm(_) => self.clone_vm(records, machine).await,
             Action::Invite(_) => self.invite(records, seen, machine).await,
             Action::PowerOn(_) => self.power_on(records, seen, machine).await,
             Action::Hear(_, key) => save(records, WorkerRecord { key: Some(key.clone()), ..machine }).await,
@@ -134,23 +136,24 @@ impl ActionContext<'_> {
             Action::Detach(_, disk) => {
                 let vm = vm(seen, &machine)?;
                 note_going(records, &machine, vm).await?;
-                self.hypervisor.detach(vm, disk).await?;
+                self.hypervisor.detach(vm, disk, &self.open(vm)?).await?;
                 Ok(ActionOutcome::Changed)
             }
             Action::Destroy(_) => {
                 let vm = vm(seen, &machine)?;
                 note_going(records, &machine, vm).await?;
-                self.hypervisor.destroy(vm).await?;
+                self.hypervisor.destroy(vm, &self.open(vm)?).await?;
                 Ok(ActionOutcome::Changed)
             }
             Action::Disconnect(_, adapter) => {
-                self.hypervisor.connect(vm(seen, &machine)?, adapter, false).await?;
+                let vm = vm(seen, &machine)?;
+                self.hypervisor.connect(vm, adapter, false, &self.open(vm)?).await?;
                 Ok(ActionOutcome::Changed)
             }
             Action::Release(_, name) => {
                 let vm = vm(seen, &machine)?;
                 note_going(records, &machine, vm).await?;
-                self.hypervisor.disown(vm, name).await?;
+                self.hypervisor.disown(vm, name, &self.open(vm)?).await?;
                 Ok(ActionOutcome::Changed)
             }
             Action::Forget(..) => {
@@ -168,10 +171,14 @@ impl ActionContext<'_> {
         }
     }
 
+    fn open(&self, vm: &Vm) -> hypervisor::Result<Call<'a>> {
+        self.hypervisor.open(Scope::Vm(vm))
+    }
+
     /// Refuses an action if another VM with the same BIOS UUID may run elsewhere: the VM that was seen may be a copy. Checked
     /// here, not in each round, because a drain may be blocked for days.
     async fn is_alone(&self, vm: &Vm) -> Result<(), ActionError> {
-        let doubles = self.hypervisor.doubles(vm).await?;
+        let doubles = doubles(&*self.hypervisor, vm).await?;
         not_alone(vm, &doubles).map_or(Ok(()), |why| Err(ActionError::Refused(why)))
     }
 
@@ -196,14 +203,14 @@ impl ActionContext<'_> {
     /// Creates the token and the VM. If the VM is incomplete, the token has no use: it is removed, and both are created again. If
     /// the VM took so long that the token leaves no time to join, the next one would too. Then the worker fails, for the
     /// operator.
-    async fn import(&self, records: &mut Records<'_>, machine: WorkerRecord) -> Result<ActionOutcome, ActionError> {
+    async fn clone_vm(&self, records: &mut Records<'_>, machine: WorkerRecord) -> Result<ActionOutcome, ActionError> {
         let pool = records.kept().pool.clone();
         let none = || Reason::new(reason::NO_CONTROL_NODE, "there is no control-plane node's VM to put it next to");
         let beside = self.workers.beside.as_ref().ok_or_else(|| ActionError::Refused(none()))?;
         let placed = (self.workers.placed)(&machine.name);
-        let staged = match self.staged(records, &machine, beside, &placed.placement).await {
+        let template = match self.template(records, &machine, beside, &placed.placement).await {
             Err(ActionError::Refused(why)) => return self.refused(records, machine, why).await,
-            staged => staged?,
+            template => template?,
         };
         let now = (self.workers.clock)();
         let timeout_factor = self.workers.site.timeout_factor();
@@ -222,17 +229,18 @@ impl ActionContext<'_> {
         };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(ActionError::api)?;
-        let addition = Addition {
+        let properties = self.workers.site.properties(&pool, &noted, &token, placed.labels.clone());
+        let (networks, size) = (Networks::Of(beside), &noted.template.size);
+        let request = CloneRequest {
             name: &noted.name,
-            uuid: Some(drawn),
-            image: &staged,
-            networks: Networks::Of(beside),
-            size: &noted.template.size,
-            properties: &self.workers.site.properties(&pool, &noted, &token, placed.labels.clone()),
+            uuid: drawn,
+            image: &template,
+            settings: CloneSettings::Given { networks, size, properties: &properties },
             stamp: noted.stamp(self.workers.hypervisor.deployment()),
             placement: &placed.placement,
         };
-        match self.hypervisor.add(&addition).await.map_err(ActionError::from) {
+        let call = self.hypervisor.open(Scope::Clone(&request))?;
+        match self.hypervisor.clone_vm(&request, &call).await.map_err(ActionError::from) {
             Err(ActionError::Refused(why)) => self.refused(records, noted, why).await,
             made => {
                 let (made, ended) = (WorkerRecord { bios_uuid: Some(made?), ..noted }, (self.workers.clock)());
@@ -260,7 +268,8 @@ impl ActionContext<'_> {
         self.cluster.add_token(&token).await.map_err(ActionError::api)?;
         let labels = (self.workers.placed)(&noted.name).labels;
         let properties = self.workers.site.properties(&pool, &noted, &token, labels);
-        let given = self.hypervisor.set_properties(vm(seen, &noted)?, &properties).await.map_err(ActionError::from);
+        let vm = vm(seen, &noted)?;
+        let given = self.hypervisor.set_properties(vm, &properties, &self.open(vm)?).await.map_err(ActionError::from);
         let since = (self.workers.clock)();
         match given {
             // Another token would be refused as well. Its properties are unchanged, and so is the key that it was admitted with.
@@ -297,7 +306,7 @@ impl ActionContext<'_> {
         }
         let vm = vm(seen, &machine)?;
         if vm.power == PowerState::Off {
-            self.hypervisor.power_on(vm).await?;
+            self.hypervisor.power_on(vm, &self.open(vm)?).await?;
         }
         // If it is shut down from now on, it should stay off.
         if noted.was_powered_on {
@@ -320,7 +329,7 @@ impl ActionContext<'_> {
 
     /// The worker's image at the placement of its VM. The pool's image can be imported there. A former image of the pool exists
     /// there, or is no longer needed.
-    async fn staged(
+    async fn template(
         &self,
         records: &Records<'_>,
         machine: &WorkerRecord,
@@ -328,10 +337,11 @@ impl ActionContext<'_> {
         placement: &Placement,
     ) -> Result<ImageTemplate, ActionError> {
         let digest = &machine.template.image.digest;
-        if let Some(ready) = self.hypervisor.find_template(digest, beside, placement).await? {
+        if let Some(ready) = self.hypervisor.find_template(digest, Some(beside), placement).await? {
             return Ok(ready);
         }
-        Ok(self.hypervisor.import_template(&records.kept().pool.ova, digest, beside, placement).await?)
+        let (ova, call) = (&records.kept().pool.ova, self.hypervisor.call());
+        Ok(self.hypervisor.import_template(ova, digest, Some(beside), placement, &call).await?)
     }
 
     /// Evicts each pod, and reports which may not be evicted. If the API is slow or the command is cancelled, the rest is left
@@ -398,12 +408,12 @@ impl ActionContext<'_> {
 
     async fn power_off(&self, machine: &WorkerRecord, vm: &Vm) -> Result<ActionOutcome, ActionError> {
         let (limit, cancelled) = (SHUTTING_DOWN * machine.timeout_factor, &self.workers.cancelled);
-        match self.hypervisor.shut_down_unless(vm, limit, cancelled).await? {
+        match self.hypervisor.shut_down_unless(vm, limit).await? {
             ShutDown::Off => {}
             ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
                 let vm = self.hypervisor.vm(&vm.reference).await?;
-                self.hypervisor.cut_power(&vm).await?;
+                self.hypervisor.cut_power(&vm, &self.open(&vm)?).await?;
             }
         }
         Ok(ActionOutcome::Changed)

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
+use crate::engine::Reason;
 use crate::hypervisor::DiskRef;
-use crate::upgrade::Reason;
 
 /// One action. Each reads the state again before it acts, and may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Action {
         address: Option<Ipv4Addr>,
     },
     /// Creates the worker's token and with it its VM, powered off.
-    Import(String),
+    CloneVm(String),
     /// Sets a new token in its VM, which is off, so that it joins again.
     Invite(String),
     PowerOn(String),
@@ -55,7 +55,7 @@ impl Action {
     pub fn machine(&self) -> Option<&String> {
         match self {
             Self::Add { .. } => None,
-            Self::Import(name)
+            Self::CloneVm(name)
             | Self::Invite(name)
             | Self::PowerOn(name)
             | Self::Hear(name, _)

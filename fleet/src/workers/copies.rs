@@ -2,8 +2,8 @@
 //! If two may run, neither is taken for the worker.
 
 use super::reason;
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Vm};
-use crate::upgrade::Reason;
 
 /// Why a VM is not used, from all others with its BIOS UUID. `None` if no other one may run.
 pub(super) fn not_alone(vm: &Vm, doubles: &[Vm]) -> Option<Reason> {

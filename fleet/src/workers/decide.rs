@@ -9,7 +9,7 @@ use super::reason;
 use super::wait::Wait;
 use super::worker_record::{State, WorkerRecord};
 use super::worker_step::{Step, step};
-use crate::upgrade::Reason;
+use crate::engine::Reason;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {

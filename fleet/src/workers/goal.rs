@@ -10,7 +10,7 @@ use super::reason;
 use super::records::PoolRecord;
 use super::skew::worker_minor;
 use super::worker_record::{State, WorkerRecord};
-use crate::upgrade::Reason;
+use crate::engine::Reason;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Goal {

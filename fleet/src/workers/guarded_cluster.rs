@@ -5,14 +5,21 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
+use super::reason;
 use super::token::Token;
+use crate::engine::{ActionError, may};
 use crate::lease::Lease;
-use crate::upgrade::may;
 
-/// The cluster, behind a lease.
 pub(super) struct GuardedCluster<'a> {
     pub(super) cluster: &'a dyn Cluster,
     pub(super) hold: &'a Lease<'a>,
+}
+
+impl ActionError {
+    /// The cluster's API failed.
+    pub(super) fn api(error: anyhow::Error) -> Self {
+        Self::of(reason::API, error)
+    }
 }
 
 impl GuardedCluster<'_> {

@@ -10,8 +10,8 @@ use super::pool::Pool;
 use super::reason;
 use super::wait::Wait;
 use super::worker_record::{State, WorkerRecord};
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Vm};
-use crate::upgrade::Reason;
 
 /// VMs, nodes and pods at one moment. If a place could not be read, there is no inventory, and nothing is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

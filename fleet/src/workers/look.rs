@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::action_error::ActionError;
 use super::cluster::{Cluster, NodeSeen};
 use super::copies::not_alone;
 use super::inventory::{Inventory, Node, Observed};
@@ -13,9 +12,9 @@ use super::wait::Wait;
 use super::worker_pool::Workers;
 use super::worker_record::{State, WorkerRecord};
 use crate::cancel::{Cancelled, LAST_LOOK, unless_cancelled};
+use crate::engine::{ActionError, Reason, TO_END};
 use crate::hypervisor::{Absence, Hypervisor, LastSeen, PowerState, Vm, doubles};
 use crate::nodes::clean;
-use crate::upgrade::Reason;
 
 /// How long an inventory may take. Each request ends in seconds, and root in a tenant cluster controls how many there are.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -34,7 +33,7 @@ pub(super) async fn look(workers: &Workers<'_>, kept: &PoolRecord) -> Result<Inv
 pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &PoolRecord) -> Result<Inventory, ActionError> {
     unless_cancelled(&workers.cancelled, look(workers, kept))
         .await
-        .map_err(|Cancelled| ActionError::is_to_end(reason::API))?
+        .map_err(|Cancelled| ActionError::Later(Reason::new(reason::API, TO_END)))?
 }
 
 async fn looked(

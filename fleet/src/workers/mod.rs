@@ -12,7 +12,6 @@
 
 mod act;
 mod action;
-mod action_error;
 mod api;
 mod ca_hash;
 mod changes;
@@ -47,7 +46,6 @@ mod worker_step;
 mod tests;
 
 pub use action::Action;
-pub(crate) use action_error::{ActionError, TO_END};
 pub use ca_hash::ca_hash;
 pub use changes::Changes;
 pub use cluster::{Cluster, Evicted, NodeSeen, PodSeen};

@@ -1,6 +1,6 @@
 //! Why workers wait, fail or leave: codes for programs.
 
-use crate::upgrade::codes;
+use crate::engine::codes;
 
 codes! {
     REASONS;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::act::{ActionContext, ActionOutcome};
 use super::action::Action;
-use super::action_error::ActionError;
 use super::decide::{Next, next};
 use super::goal::Goal;
 use super::guarded_cluster::GuardedCluster;
@@ -18,10 +17,9 @@ use super::records::{PoolRecord, Records};
 use super::wait::Wait;
 use super::worker_pool::{Notice, Workers};
 use super::worker_record::{State, WorkerRecord};
-use crate::cancel::Cancelled;
+use crate::engine::{ActionError, GuardedHypervisor, Reason};
 use crate::hypervisor::DiskRef;
 use crate::lease::Lease;
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
 
 /// How long a round may create VMs, in seconds, before those are powered on. At least one is created.
 const MAKING: u64 = 60;
@@ -39,7 +37,7 @@ impl<'a> ReconcileLoop<'a> {
     pub fn new(workers: &'a Workers<'a>, hold: &'a Lease<'a>, records: Records<'a>) -> Self {
         let acting = ActionContext {
             workers,
-            hypervisor: GuardedHypervisor::new(workers.hypervisor, hold),
+            hypervisor: GuardedHypervisor::new(workers.hypervisor, hold, Some(&workers.cancelled)),
             cluster: GuardedCluster { cluster: workers.cluster, hold },
             turns: Mutex::default(),
         };
@@ -116,17 +114,17 @@ impl<'a> ReconcileLoop<'a> {
         let Next { actions, waits, stopped } = next;
         (round.waits, round.stopped) = (waits, stopped);
         // A blocked drain continues only once the operator has acted, and so does a refused action.
-        let (mut imported, mut may_go_on) = (false, false);
+        let (mut cloned, mut may_go_on) = (false, false);
         for action in actions {
             if *workers.cancelled.borrow() {
                 break;
             }
             // The token of a created VM should not expire while all others are created.
-            let makes = matches!(action, Action::Import(_));
-            if makes && imported && (workers.clock)().saturating_sub(seen.now) >= MAKING {
+            let makes = matches!(action, Action::CloneVm(_));
+            if makes && cloned && (workers.clock)().saturating_sub(seen.now) >= MAKING {
                 continue;
             }
-            imported |= makes;
+            cloned |= makes;
             if !matches!(action, Action::Drain(_)) {
                 (workers.watch)(&Notice::Begun(&action));
             }
@@ -184,8 +182,7 @@ async fn note_settings(
 
 async fn looked(acting: &ActionContext<'_>, kept: &PoolRecord, in_doubt: &mut bool) -> Result<Inventory, ActionError> {
     if *in_doubt {
-        let settled = acting.hypervisor.settle_unless(&acting.workers.cancelled).await;
-        settled.map_err(|Cancelled| ActionError::is_to_end(HYPERVISOR_TRANSIENT))??;
+        acting.hypervisor.settled().await??;
         *in_doubt = false;
     }
     look_or_end(acting.workers, kept).await

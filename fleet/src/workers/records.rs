@@ -17,10 +17,10 @@ use uuid::Uuid;
 use super::pool::Pool;
 use super::reason;
 use super::worker_record::{State, WorkerRecord, numbered};
+use crate::engine::Reason;
 use crate::journals::workers::{self, POOL, change, changed, journal, machine_of};
 use crate::journals::{beginning, whole};
 use crate::lease::{AllocatedIds, Lease, Store, sorted};
-use crate::upgrade::Reason;
 
 /// One line, or one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,6 @@
 
 use tokio::time::Instant;
 
-use super::action_error::{ActionError, TO_END};
 use super::goal::Goal;
 use super::look::look;
 use super::reason;
@@ -12,9 +11,9 @@ use super::status::WorkersStatus;
 use super::wait::Wait;
 use super::worker_pool::{Notice, RunOutcome, Workers};
 use crate::cancel::{Cancelled, last_look, unless_cancelled};
+use crate::engine::{ActionError, Reason, TO_END};
 use crate::journals;
 use crate::lease::{Lease, TakeOver, standing};
-use crate::upgrade::Reason;
 
 impl Workers<'_> {
     /// Records a goal, and runs until it is reached.

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::cluster::{Cluster as _, NodeSeen};
 use super::reason;
+use crate::engine::Reason;
 use crate::nodes::{Client, Method};
-use crate::upgrade::Reason;
 
 /// The minor version of a cluster's API servers.
 ///

@@ -12,10 +12,10 @@ use super::inventory::{Inventory, Observed};
 use super::records::PoolRecord;
 use super::wait::Wait;
 use super::worker_record::State;
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Vm};
 use crate::nodes::told;
 use crate::schema::lowercase;
-use crate::upgrade::Reason;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkerStatus {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::worker_record::WorkerRecord;
-use crate::upgrade::Reason;
+use crate::engine::Reason;
 
 /// A condition before the run continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

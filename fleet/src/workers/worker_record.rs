@@ -11,8 +11,8 @@ use super::discards::Discards;
 use super::pool::{Pool, Template};
 use super::reason;
 use super::removal::Removal;
+use crate::engine::Reason;
 use crate::hypervisor::{DiskKind, PowerState, Stamp, Vm, VmRef};
-use crate::upgrade::Reason;
 use crate::{schema, timestamp};
 
 /// The most disks of a leaving VM that are recorded: as many as a Machine's status takes.

@@ -14,8 +14,8 @@ use super::removal::Removal;
 use super::token_remedy;
 use super::wait::Wait;
 use super::worker_record::{State, WorkerRecord};
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Vm};
-use crate::upgrade::Reason;
 
 /// How long a kubelet may take to create its node once it has its certificate, in seconds.
 const LAST_MOMENT: u64 = 60;
@@ -110,7 +110,7 @@ fn new(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory, m
             let words = "its VM was given up already, and is kept: another worker is made";
             Step::Run(Action::Leave(name(machine), Reason::new(reason::GIVEN_UP, words)))
         }
-        None if machine.token.is_none() => Step::Run(Action::Import(name(machine))),
+        None if machine.token.is_none() => Step::Run(Action::CloneVm(name(machine))),
         None if !is_whole => Step::Run(Action::RemoveToken(name(machine))),
         Some(_) | None => {
             let words = "it is created again: its VM was not made to the end, or its token leaves no time to join";

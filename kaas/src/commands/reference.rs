@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::Command;
 use contract::{codes, paths, ports, properties};
-use fleet::{control_plane, upgrade, workers};
+use fleet::{control_plane, engine, upgrade, workers};
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 
 /// The generated tables, each with the name of its block.
@@ -13,7 +13,7 @@ pub fn parts(program: &Command) -> [(&'static str, String); 10] {
         ("properties", properties::reference_markdown()),
         ("findings", codes::codes_markdown()),
         ("refusals", table(upgrade::CODES)),
-        ("reasons", table(upgrade::REASONS)),
+        ("reasons", table(&[engine::REASONS, upgrade::REASONS].concat())),
         ("workers", table(workers::REASONS)),
         ("deployments", table(control_plane::REASONS)),
         ("paths", paths::markdown()),

@@ -7,16 +7,6 @@ use fleet::hypervisor::{Error, ImageTemplate, Result, Stamp, Vm, VmSize};
 use crate::records::{LONGEST_REPLACEMENT, check_name};
 use crate::{Lab, NewVm, Source, UnpackedOva, cache_directory, environment};
 
-/// Owned form of a `Replacement`: it outlives the call.
-#[derive(Clone)]
-pub(super) struct ReplacementRequest {
-    pub(super) name: String,
-    pub(super) image: ImageTemplate,
-    pub(super) like: Vm,
-    pub(super) size: Option<VmSize>,
-    pub(super) stamp: Stamp,
-}
-
 impl Lab {
     pub(super) fn find_unpacked(&self, digest: String) -> Result<Option<ImageTemplate>> {
         let cache = cache_directory().map_err(Error::transient)?;
@@ -35,25 +25,32 @@ impl Lab {
         Ok(as_staged(&unpacked, digest))
     }
 
-    pub(super) fn replacement(&self, wanted: &ReplacementRequest) -> Result<NewVm> {
-        let ReplacementRequest { name, image, like, size, stamp } = wanted;
+    pub(super) fn replacement(
+        &self,
+        name: String,
+        image: &ImageTemplate,
+        like: &Vm,
+        size: Option<VmSize>,
+        stamp: Stamp,
+    ) -> Result<NewVm> {
         let Some(node) = self.plan().nodes.iter().find(|planned| planned.name == stamp.node) else {
             return Err(Error::refused(format!("the lab {} was not made with a node {}", self.name, stamp.node)));
         };
         let source = image_of(image)?;
         let like = self.as_seen(like, stamp.deployment)?;
-        self.may_have(name)?;
+        self.may_have(&name)?;
         let memory = size.map_or(Ok(like.memory), |size| u32::try_from(size.memory));
+        let memory = memory.map_err(|_| Error::refused(format!("{name} is to have more memory than a lab gives")))?;
         Ok(NewVm {
-            name: name.clone(),
-            memory: memory.map_err(|_| Error::refused(format!("{name} is to have more memory than a lab gives")))?,
+            name,
+            memory,
             processors: size.map_or(like.processors, |size| size.processors),
             data_disk: None,
             network_interface: true,
             properties: node.properties.clone(),
             source: Some(source),
             engine: self.replacements(),
-            stamp: Some(stamp.clone()),
+            stamp: Some(stamp),
             in_order_uuid: false,
         })
     }

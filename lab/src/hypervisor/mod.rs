@@ -15,13 +15,12 @@ use async_trait::async_trait;
 use contract::deployer::Fingerprints;
 use contract::statement::Statement;
 use fleet::hypervisor::{
-    Addition, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Networks, Placement, Replacement, Result,
-    ShutDown, Stamp, Vm, VmRef,
+    CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Networks, Placement,
+    Result, ShutDown, Stamp, Vm, VmRef,
 };
 use nix::unistd::geteuid;
 use uuid::Uuid;
 
-use self::image::ReplacementRequest;
 use self::look::ADAPTER;
 use super::records::VmRecord;
 use super::{Lab, NewVm};
@@ -247,47 +246,41 @@ impl Hypervisor for LabHypervisor {
         self.with(move |lab| lab.unpack_template(&ova, digest)).await
     }
 
-    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        self.0.has_place(replacement.placement)?;
-        let wanted = ReplacementRequest {
-            name: replacement.name.to_owned(),
-            image: replacement.image.clone(),
-            like: replacement.like.clone(),
-            size: replacement.size,
-            stamp: replacement.stamp.clone(),
-        };
-        let (uuid, lock) = (replacement.uuid, self.locked(permit).await?);
-        let new = self.with(move |lab| lab.replacement(&wanted)).await?;
-        self.make(new, uuid, lock, permit).await
-    }
-
     /// The lab's own engine runs the first VMs. Later ones run in the engine for replacements or for workers.
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        self.0.has_place(addition.placement)?;
-        let engine = match addition.networks {
-            Networks::Named(networks) => {
-                self.0.has_networks(networks)?;
-                self.0.engine()
+    async fn clone_vm(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        self.0.has_place(request.placement)?;
+        let (name, image, stamp) = (request.name.to_owned(), request.image.clone(), request.stamp.clone());
+        let (new, lock) = match request.settings {
+            CloneSettings::Replaces { vm, size } => {
+                let (like, lock) = (vm.clone(), self.locked(permit).await?);
+                (self.with(move |lab| lab.replacement(name, &image, &like, size, stamp)).await?, lock)
             }
-            Networks::Of(_) if self.1 == self.0.deployment() => self.0.replacements(),
-            Networks::Of(_) => self.0.worker_engine(),
+            CloneSettings::Given { networks, size, properties } => {
+                let engine = match networks {
+                    Networks::Named(networks) => {
+                        self.0.has_networks(networks)?;
+                        self.0.engine()
+                    }
+                    Networks::Of(_) if self.1 == self.0.deployment() => self.0.replacements(),
+                    Networks::Of(_) => self.0.worker_engine(),
+                };
+                let vm = NewVm {
+                    name,
+                    memory: size.memory,
+                    processors: size.processors,
+                    data_disk: size.data_disk,
+                    network_interface: true,
+                    properties: properties.clone(),
+                    source: None,
+                    engine,
+                    stamp: Some(stamp),
+                    in_order_uuid: false,
+                };
+                let lock = self.locked(permit).await?;
+                (self.with(move |lab| lab.addition(vm, &image)).await?, lock)
+            }
         };
-        let vm = NewVm {
-            name: addition.name.to_owned(),
-            memory: addition.size.memory,
-            processors: addition.size.processors,
-            data_disk: addition.size.data_disk,
-            network_interface: true,
-            properties: addition.properties.clone(),
-            source: None,
-            engine,
-            stamp: Some(addition.stamp.clone()),
-            in_order_uuid: false,
-        };
-        let uuid = addition.uuid.unwrap_or_else(Uuid::new_v4);
-        let (image, lock) = (addition.image.clone(), self.locked(permit).await?);
-        let new = self.with(move |lab| lab.addition(vm, &image)).await?;
-        self.make(new, uuid, lock, permit).await
+        self.make(new, request.uuid, lock, permit).await
     }
 
     async fn set_properties(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> {

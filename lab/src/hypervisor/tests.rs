@@ -150,12 +150,11 @@ async fn without_a_fence_no_call_changes_anything() {
     let (none, disk) = (Times::of(0), lab.0.disk_reference(Uuid::from_u128(1)));
     let (image, placement) = (staged(&state), Placement::default());
     let (stamp, uuid) = (own.stamp.clone().unwrap(), Uuid::from_u128(9));
-    let replacement = Replacement {
+    let replacement = CloneRequest {
         name: "new",
         uuid,
         image: &image,
-        like: &own,
-        size: None,
+        settings: CloneSettings::Replaces { vm: &own, size: None },
         stamp: stamp.clone(),
         placement: &placement,
     };
@@ -193,8 +192,14 @@ async fn an_interrupted_import_leaves_a_stamped_vm() {
     let stamp = Stamp { swap: Some(Uuid::from_u128(2)), ..own.stamp.clone().unwrap() };
     let import = async |times: usize| {
         let (uuid, stamp) = (Uuid::from_u128(9), stamp.clone());
-        let replacement =
-            Replacement { name: "new", uuid, image: &image, like: &own, size: None, stamp, placement: &placement };
+        let replacement = CloneRequest {
+            name: "new",
+            uuid,
+            image: &image,
+            settings: CloneSettings::Replaces { vm: &own, size: None },
+            stamp,
+            placement: &placement,
+        };
         lab.clone_vm(&replacement, &Times::of(times)).await.unwrap_err().kind
     };
     assert_eq!(import(1).await, ErrorKind::Fenced);
@@ -214,8 +219,14 @@ async fn a_replacement_of_the_longest_name_has_room() {
     let longest = format!("{}-abcdef1", "a".repeat(LONGEST_VM));
     let import = async |name: &str| {
         let (uuid, stamp) = (Uuid::from_u128(9), stamp.clone());
-        let replacement =
-            Replacement { name, uuid, image: &image, like: &own, size: None, stamp, placement: &placement };
+        let replacement = CloneRequest {
+            name,
+            uuid,
+            image: &image,
+            settings: CloneSettings::Replaces { vm: &own, size: None },
+            stamp,
+            placement: &placement,
+        };
         // The fence fails before the VM is complete.
         lab.clone_vm(&replacement, &Times::of(2)).await.unwrap_err().kind
     };
@@ -237,17 +248,15 @@ async fn workers_are_a_separate_deployment() {
     let add = async |properties: &[(&str, &str)], times: usize| {
         let properties = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let (image, networks, size, properties) = (&image, Networks::Of(&beside), &size, &properties);
-        let addition = Addition {
+        let request = CloneRequest {
             name: "x-w1",
-            uuid: None,
+            uuid: Uuid::new_v4(),
             image,
-            networks,
-            size,
-            properties,
+            settings: CloneSettings::Given { networks, size, properties },
             stamp: stamp.clone(),
             placement: &placement,
         };
-        workers.add(&addition, &Times::of(times)).await.unwrap_err().kind
+        workers.clone_vm(&request, &Times::of(times)).await.unwrap_err().kind
     };
     assert_eq!(add(&[("no-such-key", "x")], 9).await, ErrorKind::Refused);
     assert_eq!(add(&[], 0).await, ErrorKind::Fenced);
@@ -270,8 +279,14 @@ async fn a_missing_or_changed_image_is_not_imported() {
     let placement = Placement::default();
     let import = async |image: &ImageTemplate| {
         let (uuid, stamp) = (Uuid::from_u128(9), own.stamp.clone().unwrap());
-        let replacement =
-            Replacement { name: "new", uuid, image, like: &own, size: None, stamp, placement: &placement };
+        let replacement = CloneRequest {
+            name: "new",
+            uuid,
+            image,
+            settings: CloneSettings::Replaces { vm: &own, size: None },
+            stamp,
+            placement: &placement,
+        };
         lab.clone_vm(&replacement, &Times::of(9)).await.unwrap_err().kind
     };
     let image = staged(&state);

@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 
 use super::clock::Clock;
+use super::exchange::{Exchange, Slot, Wire};
 use super::limits::Limits;
 use super::returns::Returns;
 use super::service::Service;
 use super::session::Session;
 use super::settings::Connect;
-use super::wire::{Exchange, Place, Wire};
 use super::{Client, Inner};
 use crate::connection::Transport;
 use crate::error::{Error, Result};
@@ -75,7 +75,7 @@ impl Client {
         }
         let Some(ticket) = self.inner.session.close().await else { return Ok(()) };
         let (wire, manager) = (&self.inner.wire, self.inner.session.manager());
-        match wire.exchange(LOGOUT, manager, Vec::new(), ticket.cookie.as_deref(), &Place::NONE).await? {
+        match wire.exchange(LOGOUT, manager, Vec::new(), ticket.cookie.as_deref(), &Slot::NONE).await? {
             Exchange::Response(..) => Ok(()),
             Exchange::Fault(fault) if fault.is("NotAuthenticated") => Ok(()),
             Exchange::Fault(fault) => Err(Error::of_fault("logging out", fault)),
@@ -92,7 +92,7 @@ impl Client {
 async fn service_content(wire: &Wire, address: &str) -> Result<Element> {
     let attempt = || format!("connecting to {address}");
     let arguments = Vec::new();
-    match wire.exchange(RETRIEVE_SERVICE_CONTENT, &service_instance(), arguments, None, &Place::NONE).await? {
+    match wire.exchange(RETRIEVE_SERVICE_CONTENT, &service_instance(), arguments, None, &Slot::NONE).await? {
         Exchange::Response(response, _) => Ok(response.need("returnval")?.clone()),
         Exchange::Fault(fault) => Err(Error::of_fault(attempt(), fault)),
         Exchange::Unreached(reason) => Err(Error::Unreached { attempt: attempt(), reason }),

@@ -30,15 +30,15 @@ impl Client {
         let mut logins = 0;
         loop {
             let ticket = self.inner.session.ticket(&self.inner.wire).await?;
-            let (place, request, most) = match transfer {
+            let (slot, request, most) = match transfer {
                 Transfer::Get(most) => {
                     let request = self.http().get(url.clone()).timeout(self.settings().look_limit);
-                    (self.inner.wire.any_place().await, request, *most)
+                    (self.inner.wire.any_slot().await, request, *most)
                 }
                 Transfer::Put(bytes, guard) => {
-                    let place = self.permitted(*guard).await?;
+                    let slot = self.permitted(*guard).await?;
                     let request = self.http().put(url.clone()).timeout(self.settings().change_limit);
-                    (place, request.body(bytes.clone()), SAID)
+                    (slot, request.body(bytes.clone()), SAID)
                 }
             };
             let cookie = ticket.cookie.as_deref().and_then(|cookie| HeaderValue::from_str(cookie).ok());
@@ -50,7 +50,7 @@ impl Client {
                 Transfer::Get(_) => Error::unanswered(attempt(), reason),
                 Transfer::Put(..) => Error::in_doubt(attempt(), reason),
             };
-            let (status, read) = match place.hears(moved(request, most)).await {
+            let (status, read) = match slot.hears(moved(request, most)).await {
                 Ok(moved) => moved,
                 Err(Failed::Unreached(reason)) => return Err(Error::Unreached { attempt: attempt(), reason }),
                 Err(Failed::Lost(reason)) => return Err(lost(reason)),
@@ -62,7 +62,7 @@ impl Client {
                 (200..=299, Transfer::Get(_)) => read.map_err(lost),
                 (401, _) if logins == 0 => {
                     logins += 1;
-                    drop(place);
+                    drop(slot);
                     self.inner.session.renew(&self.inner.wire, &ticket).await?;
                     continue;
                 }

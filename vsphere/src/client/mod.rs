@@ -2,10 +2,10 @@
 
 mod clock;
 mod connect;
+mod exchange;
 mod files;
 mod limits;
 mod own_tasks;
-mod perform;
 mod returns;
 mod service;
 mod session;
@@ -14,7 +14,6 @@ mod settings;
 mod tests;
 mod tries;
 mod turns;
-mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,12 +32,12 @@ pub use service::{About, Service};
 pub use settings::{CHANGE_LIMIT, Connect, Settings};
 pub use tries::Tries;
 
+use exchange::Wire;
 use limits::{Limit, Taken};
 use own_tasks::OwnTasks;
 pub(crate) use own_tasks::Pending;
 use returns::Returns;
 use session::Session;
-use wire::Wire;
 
 /// A client of one vCenter. Clones share the session and the limits. [`Client::log_out`] ends the session. If a client
 /// is dropped without it, vCenter ends the session after half an hour without calls.
@@ -64,11 +63,11 @@ const NOTABLE: Duration = Duration::from_secs(5);
 /// Waits for a slot. Time limits and patience count after the wait, so its duration is logged here.
 async fn waited_for(limit: &Arc<Limit>, attempt: &str) -> Option<Taken> {
     let begin = Instant::now();
-    let place = limit.take().await;
+    let slot = limit.take().await;
     if begin.elapsed() >= NOTABLE {
-        log::debug!("{attempt}: had a place after {} s", begin.elapsed().as_secs());
+        log::debug!("{attempt}: had a slot after {} s", begin.elapsed().as_secs());
     }
-    place
+    slot
 }
 
 impl Drop for Inner {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::wire::{Exchange, Place, Wire};
+use super::exchange::{Exchange, Slot, Wire};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::method::LOGIN;
@@ -137,7 +137,7 @@ impl Session {
             Element::text("locale", LOCALE),
         ];
         // Logins need no slot, because a caller with a slot may wait for one.
-        let exchange = wire.exchange(LOGIN, &self.manager, arguments, None, &Place::NONE).await?;
+        let exchange = wire.exchange(LOGIN, &self.manager, arguments, None, &Slot::NONE).await?;
         let failure = match exchange {
             Exchange::Response(response, cookie) => {
                 let user_name = response.at(&["returnval", "userName"]).map(Element::value);

@@ -611,8 +611,8 @@ async fn permitted_changes_do_not_outlive_a_sleep() {
             // A change of the API takes the same path, to a server without a login.
             let transport = crate::connection::Transport::new(&address, &Trust::Thumbprint(thumbprint(&key))).unwrap();
             let wire = Wire::new(transport, client.settings().clone(), clock.clone(), Limits::default());
-            let place = client.permitted(&Unguarded).await.unwrap();
-            format!("{:?}", wire.exchange(SHUTDOWN_GUEST, &vm(), vec![], None, &place).await.unwrap())
+            let slot = client.permitted(&Unguarded).await.unwrap();
+            format!("{:?}", wire.exchange(SHUTDOWN_GUEST, &vm(), vec![], None, &slot).await.unwrap())
         };
         let (read, said) = tokio::join!(server, change);
         assert_eq!(read > 0, slept == 0, "{read} bytes of a change: {said}");

@@ -214,7 +214,7 @@ async fn a_complete_vm_resets_the_count() {
     let attempts = Attempts::new(Some(&process));
     let uuid = Uuid::from_u128(1);
     let stamp = Stamp { deployment: DEPLOYMENT, node: "cp1".to_owned(), swap: None };
-    let (made, make) = (vm("cp1", uuid, Some(stamp)), Action::Make("cp1".to_owned()));
+    let (made, make) = (vm("cp1", uuid, Some(stamp)), Action::CloneVm("cp1".to_owned()));
     let mut kept = Goal::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap();
     kept.nodes[0].allocated_uuid = Some(uuid);
     let seen = Inventory { vms: vec![made.clone()], ..Inventory::default() };

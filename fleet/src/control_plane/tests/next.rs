@@ -32,7 +32,7 @@ fn seen(vms: Vec<Vm>) -> Inventory {
 #[test]
 fn all_vms_are_created_before_any_starts() {
     let mut kept = kept();
-    let make = |name: &str| Action::Make(name.to_owned());
+    let make = |name: &str| Action::CloneVm(name.to_owned());
     assert_eq!(next(&kept, &Inventory::default()).actions, [make("cp1"), make("cp2"), make("cp3")]);
     kept.nodes[0].bios_uuid = Some(Uuid::from_u128(1));
     let first = vm_of("cp1", 1);
@@ -166,7 +166,7 @@ fn no_vm_begins_before_incomplete_disks_are_detached() {
     let codes: Vec<_> = away.waits.iter().map(|wait| wait.reason.code.as_str()).collect();
     assert_eq!((away.actions.len(), codes), (0, vec!["deploy.vm-state"]));
     assert!(!away.needs_a_person(), "it comes back by itself");
-    let [make, other] = ["cp2", "cp3"].map(|name| Action::Make(name.to_owned()));
+    let [make, other] = ["cp2", "cp3"].map(|name| Action::CloneVm(name.to_owned()));
     assert_eq!(next(&kept, &seen(vec![bare.clone()])).actions, [Action::Destroy(bare.reference), make, other]);
 }
 

@@ -23,7 +23,7 @@ impl StepContext<'_> {
     pub(super) async fn leave(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> Result<String, Cancelled> {
         let node = &plan.nodes[index];
         // A disk that is attached late would be in a VM that was named to be removed.
-        let settled = self.hypervisor.settle_unless(&self.cancelled).await?;
+        let settled = self.hypervisor.settled().await?;
         let vms = match self.vms().await {
             Ok(vms) => Vms::of(node, vms, journal.progress().noted(index)),
             Err(StepError::Cancelled) => return Err(Cancelled),

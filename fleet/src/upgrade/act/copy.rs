@@ -2,6 +2,7 @@
 //! by the commit. A copy is never attached from here: a node refuses an old one.
 
 use super::{StepOutcome, place};
+use crate::engine::{HYPERVISOR_TRANSIENT, Unconfirmed, guarded};
 use crate::hypervisor::{DiskRef, Error, ErrorKind, Vm};
 use crate::nodes::told;
 use crate::upgrade::context::StepContext;
@@ -10,8 +11,8 @@ use crate::upgrade::entry::Event;
 use crate::upgrade::journal::Journal;
 use crate::upgrade::kept_copy::KeptCopy;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
-use crate::upgrade::reason::{DISK_HELD, HYPERVISOR_TRANSIENT};
-use crate::upgrade::step_error::{StepError, Unconfirmed};
+use crate::upgrade::reason::DISK_HELD;
+use crate::upgrade::step_error::StepError;
 
 impl StepContext<'_> {
     /// The path of the copy that a step makes. `None` for every other step. It is noted before anything is done.
@@ -28,7 +29,8 @@ impl StepContext<'_> {
             return Err(StepError::pause(DISK_HELD, format!("{holder} holds the disk {}", node.disk.uuid)));
         }
         let names = [base_of(&node.old_name), base_of(&node.new_name)];
-        let copied = self.hypervisor.copy_disk_unless(&self.cancelled, place, &mark(node), &names).await?;
+        let call = self.hypervisor.call();
+        let copied = guarded(&call, self.hypervisor.copy_disk(place, &mark(node), &names, &call)).await?;
         let copy = copied.map_err(|error| not_copied(node, place, error))?;
         let note = format!("the disk {} is copied to {}, a separate disk: {}", place.uuid, copy.path, copy.uuid);
         Ok(StepOutcome { copies: vec![copy.into()], ..StepOutcome::note(note) })
@@ -92,7 +94,8 @@ impl StepContext<'_> {
             let why = "it was not completed, and its content is unknown; remove it if it exists";
             return Ok(Deleted::Left(why.to_owned()));
         };
-        match self.hypervisor.delete_copy_unless(&self.cancelled, &disk).await? {
+        let call = self.hypervisor.call();
+        match guarded(&call, self.hypervisor.delete_disk(&disk, &call)).await? {
             Ok(()) => Ok(Deleted::Gone(format!("the copy at {path} is removed"))),
             Err(error) if matches!(error.kind, ErrorKind::Refused | ErrorKind::Denied) => {
                 Ok(Deleted::Left(error.to_string()))

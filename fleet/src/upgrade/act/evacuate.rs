@@ -13,6 +13,7 @@ use super::Taken;
 use super::failure_threshold::FailureThreshold;
 use super::gate::missing;
 use super::reach::Says;
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::judge::drain_deletes;
@@ -20,7 +21,7 @@ use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
-use crate::upgrade::reason::{self, Reason};
+use crate::upgrade::reason;
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_SILENT};
 use crate::upgrade::step_error::{StepError, Wait};
 

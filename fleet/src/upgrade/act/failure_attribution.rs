@@ -7,7 +7,8 @@ use contract::node::Node;
 use tokio::time::Instant;
 
 use super::failure_threshold::FailureThreshold;
-use crate::upgrade::reason::{self, NODE_DIFFERS, Reason};
+use crate::engine::Reason;
+use crate::upgrade::reason::{self, NODE_DIFFERS};
 use crate::upgrade::refusal::NODE_SILENT;
 use crate::upgrade::step_error::{StepError, Wait};
 

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::failure_attribution::{FailureAttribution, Health};
 use super::{Taken, Vms};
+use crate::engine::Reason;
 use crate::hypervisor::{Error, PowerState, Vm, named_twice, uuids_of};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::judge::members_wrong;
@@ -19,7 +20,7 @@ use crate::upgrade::moved::may_be_its;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
-use crate::upgrade::reason::{self, NODE_DIFFERS, Reason};
+use crate::upgrade::reason::{self, NODE_DIFFERS};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, NODE_SILENT};
 use crate::upgrade::step_error::Wait;
 

@@ -2,13 +2,13 @@
 //! after a crash at any point.
 
 mod abandon;
+mod clone;
 mod copy;
 mod evacuate;
 mod failure_attribution;
 mod failure_threshold;
 mod gate;
 mod ill_first;
-mod import;
 mod node;
 mod proof;
 mod reach;
@@ -60,9 +60,9 @@ impl StepContext<'_> {
         if let Some(made) = unseen {
             self.is_gone(plan, node, (&node.new_name, made), progress.new_seen(index)).await?;
         }
-        if step.action == Action::Import {
+        if step.action == Action::CloneVm {
             let drawn = progress.noted(index).ok_or_else(|| misplaced(step.action))?;
-            let (note, vm) = self.import(plan, node, &vms, drawn).await?;
+            let (note, vm) = self.clone_vm(plan, node, &vms, drawn).await?;
             return Ok(StepOutcome { vm: Some(vm), ..StepOutcome::note(note) });
         }
         if step.action == Action::Copy {
@@ -105,7 +105,7 @@ impl StepContext<'_> {
             | Action::Snapshot
             | Action::Check
             | Action::Keep
-            | Action::Import
+            | Action::CloneVm
             | Action::Copy
             | Action::DeleteCopy => Err(misplaced(step.action)),
         }
@@ -169,7 +169,7 @@ impl StepContext<'_> {
     ) -> Result<Option<StepOutcome>, StepError> {
         let known = step.node.is_some_and(|index| progress.is_replaced(index));
         // A node counts as lost if its old VM is gone, or should run and does not.
-        let begins = matches!(step.action, Action::Import | Action::Prepare | Action::ShutDown);
+        let begins = matches!(step.action, Action::CloneVm | Action::Prepare | Action::ShutDown);
         let is_lost = vms.old.as_ref().is_none_or(|old| begins && old.power != PowerState::On);
         let removes = matches!(step.action, Action::DestroyNew | Action::DestroyOld);
         if !known && (!is_lost || removes) {
@@ -265,11 +265,10 @@ impl StepOutcome {
     }
 }
 
-/// The VMs of a node.
 pub(super) struct Vms {
     /// The one that it runs in before.
     pub(super) old: Option<Vm>,
-    /// The one that was made for its swap, or the rest of an interrupted import.
+    /// The one that was made for its swap, or what an interrupted run left of it.
     pub(super) new: Option<Vm>,
     /// All others that carry its name in their stamp, but for the strays.
     pub(super) others: Vec<Vm>,
@@ -280,7 +279,7 @@ pub(super) struct Vms {
 }
 
 impl Vms {
-    /// Finds them by stamp and BIOS UUID. `noted` is that of the VM that its import has made, or is to make. No other
+    /// Finds them by stamp and BIOS UUID. `noted` is that of the VM that its clone step has made, or is to make. No other
     /// one is taken for it, whatever stamp it carries.
     ///
     /// # Errors

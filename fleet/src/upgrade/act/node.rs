@@ -9,14 +9,16 @@ use super::reach::Says;
 use super::vm::no_rival;
 use super::{Taken, Vms};
 use crate::cancel::unless_cancelled;
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
+use crate::upgrade::inventory::disk_refusals;
 use crate::upgrade::judge::members_wrong;
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::order::Order;
 use crate::upgrade::plan::{Action, Mode, Plan, PlannedNode, Step};
 use crate::upgrade::progress::Progress;
-use crate::upgrade::reason::{self, DISK_HELD, Reason, VM_GONE, VM_STATE, VM_UNASKABLE};
+use crate::upgrade::reason::{self, DISK_HELD, VM_GONE, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::{MEMBER_UNHEALTHY, NODE_NOT_READY, VM_BESIDE, VM_SNAPSHOT, VM_TASK};
 use crate::upgrade::step_error::{Obstacle, StepError, Wait};
 
@@ -92,7 +94,7 @@ impl StepContext<'_> {
     /// Fails while another VM could not be given the data disk of this one, or holds it or a copy of it. Once this VM
     /// is off, its node waits for that.
     async fn may_give_its_disk(&self, vm: &Vm) -> Result<(), StepError> {
-        let refusals = unless_cancelled(&self.cancelled, self.hypervisor.disk_refusals(vm)).await?;
+        let refusals = unless_cancelled(&self.cancelled, disk_refusals(&*self.hypervisor, vm)).await?;
         match refusals.into_iter().next().transpose()? {
             Some((code, words)) => Err(StepError::elsewhere(code, words)),
             None => Ok(()),

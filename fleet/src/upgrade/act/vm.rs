@@ -2,7 +2,8 @@
 
 use super::Taken;
 use super::reach::Says;
-use crate::hypervisor::{DiskRef, PowerState, SHUTTING_DOWN, ShutDown, Vm};
+use crate::engine::{Call, Scope, guarded};
+use crate::hypervisor::{self, DiskRef, PowerState, SHUTTING_DOWN, ShutDown, Vm, doubles};
 use crate::upgrade::context::{MOMENT, StepContext};
 use crate::upgrade::moved::may_be_its;
 use crate::upgrade::nodes::Nodes as _;
@@ -12,7 +13,7 @@ use crate::upgrade::reason::{DISK_HELD, VM_COPIED, VM_STATE, VM_UNASKABLE};
 use crate::upgrade::refusal::VM_SNAPSHOT;
 use crate::upgrade::step_error::{StepError, Wait};
 
-impl StepContext<'_> {
+impl<'a> StepContext<'a> {
     /// Shuts a VM down. Its power is cut only if it was asked and is still on at the limit. Then it looks up whether
     /// the VM is off.
     pub(super) async fn stop(&self, plan: &Plan, node: &PlannedNode, vm: &Vm, progress: &Progress) -> Taken {
@@ -21,24 +22,24 @@ impl StepContext<'_> {
             PowerState::On => {}
             PowerState::Suspended | PowerState::Unknown => return Err(state(format!("{vm} is {}", vm.power))),
         }
-        let mut asked = self.hypervisor.shut_down(vm, SHUTTING_DOWN).await?;
+        let mut asked = self.hypervisor.shut_down(vm, SHUTTING_DOWN, &self.open(vm)?).await?;
         if asked == ShutDown::CannotBeAsked {
             self.is_silent(plan, node, vm, progress).await?;
             let now = self.current(vm).await?;
             if now.power == PowerState::Off {
                 return Ok(format!("{} is off", vm.name));
             }
-            asked = self.hypervisor.shut_down(&now, SHUTTING_DOWN).await?;
+            asked = self.hypervisor.shut_down(&now, SHUTTING_DOWN, &self.open(&now)?).await?;
         }
         let limit = SHUTTING_DOWN.as_secs();
         let how = match asked {
             ShutDown::Off => "shut down".to_owned(),
             ShutDown::StillOn => {
-                self.hypervisor.cut_power(&self.current(vm).await?).await?;
+                self.cut_power(vm).await?;
                 format!("power cut: it was still on after {limit} s")
             }
             ShutDown::CannotBeAsked => {
-                self.hypervisor.cut_power(&self.current(vm).await?).await?;
+                self.cut_power(vm).await?;
                 format!("power cut: it could not be asked to shut down, and did not answer for {limit} s")
             }
         };
@@ -46,6 +47,16 @@ impl StepContext<'_> {
             PowerState::Off => Ok(format!("{how}, proved off: {}", vm.uuid())),
             power => Err(state(format!("{vm} is {power}, after it was asked to shut down"))),
         }
+    }
+
+    async fn cut_power(&self, vm: &Vm) -> Result<(), StepError> {
+        let now = self.current(vm).await?;
+        Ok(self.hypervisor.cut_power(&now, &self.open(&now)?).await?)
+    }
+
+    /// The fence of a call that changes a VM.
+    pub(super) fn open(&self, vm: &Vm) -> hypervisor::Result<Call<'a>> {
+        self.hypervisor.open(Scope::Vm(vm))
     }
 
     /// Waits whether a guest that cannot be asked to shut down does anything at all. Passes for a new VM in a rollback
@@ -107,7 +118,7 @@ impl StepContext<'_> {
                 if !connected {
                     off(&now)?;
                 }
-                self.hypervisor.connect(&now, key, connected).await?;
+                self.hypervisor.connect(&now, key, connected, &self.open(&now)?).await?;
                 changed += 1;
             }
         }
@@ -132,7 +143,8 @@ impl StepContext<'_> {
             let words = format!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path);
             return Err(StepError::pause(DISK_HELD, words));
         }
-        self.hypervisor.detach_unless(&self.cancelled, vm, place).await??;
+        let call = self.open(vm)?;
+        guarded(&call, self.hypervisor.detach(vm, place, &call)).await??;
         Ok(format!("no VM holds the disk {} now", node.disk.uuid))
     }
 
@@ -146,7 +158,8 @@ impl StepContext<'_> {
         if let Some(other) = self.vms().await?.iter().find(holds) {
             return Err(StepError::pause(DISK_HELD, format!("{other} holds the disk {}", node.disk.uuid)));
         }
-        self.hypervisor.attach_unless(&self.cancelled, vm, place).await??;
+        let call = self.open(vm)?;
+        guarded(&call, self.hypervisor.attach(vm, place, &call)).await??;
         Ok(format!("{} holds the disk {} now", vm.name, node.disk.uuid))
     }
 
@@ -172,7 +185,8 @@ impl StepContext<'_> {
         let others = all.iter().filter(|other| is_its(other) && other.reference != vm.reference);
         others.into_iter().try_for_each(|other| no_rival(node, other))?;
         self.is_alone(node, vm).await?;
-        self.hypervisor.power_on_unless(&self.cancelled, vm).await??;
+        let call = self.open(vm)?;
+        guarded(&call, self.hypervisor.power_on(vm, &call)).await??;
         Ok(format!("{} is on now", vm.name))
     }
 
@@ -180,7 +194,7 @@ impl StepContext<'_> {
     /// A VM that is off and does not hold the node's disk does not count: backup software keeps such replicas.
     async fn is_alone(&self, node: &PlannedNode, vm: &Vm) -> Result<(), StepError> {
         let attempt = "looking for a VM by its BIOS UUID";
-        let doubles = async { self.hypervisor.doubles(vm).await.map_err(|error| error.context(attempt)) };
+        let doubles = async { doubles(&*self.hypervisor, vm).await.map_err(|error| error.context(attempt)) };
         match self.look(doubles).await?.iter().find(|other| may_be_its(node, other)) {
             None => Ok(()),
             Some(other) => {

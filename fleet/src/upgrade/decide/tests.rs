@@ -44,12 +44,12 @@ fn steps(plan: &Plan) -> String {
 #[test]
 fn steps_are_rolling_or_at_once() {
     const ONE: &str =
-        "Verify, Snapshot, Import 0, Prepare 0, ShutDown 0, Fence 0, Detach 0, Attach 0, PowerOn 0, Gate 0";
+        "Verify, Snapshot, CloneVm 0, Prepare 0, ShutDown 0, Fence 0, Detach 0, Attach 0, PowerOn 0, Gate 0";
     let swap = |node: usize| ONE.replace("Verify, Snapshot, ", "").replace('0', &node.to_string());
     assert_eq!(steps(&decided(1, Mode::Rolling)), ONE);
     assert_eq!(steps(&decided(3, Mode::Rolling)), format!("{ONE}, {}, {}", swap(1), swap(2)));
     let each = |action: &str| (0..3).map(|node| format!("{action} {node}")).collect::<Vec<_>>().join(", ");
-    let actions = ["Import", "ShutDown", "Fence", "Detach", "Attach", "PowerOn", "Gate"].map(each);
+    let actions = ["CloneVm", "ShutDown", "Fence", "Detach", "Attach", "PowerOn", "Gate"].map(each);
     assert_eq!(steps(&decided(3, Mode::AllAtOnce)), format!("Verify, Snapshot, {}", actions.join(", ")));
 }
 

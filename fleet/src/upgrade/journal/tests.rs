@@ -2,12 +2,12 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::*;
+use crate::engine::Reason;
 use crate::hypervisor::ErrorKind;
 use crate::journals;
 use crate::lease::TakeOver;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::plan::{Action, Step};
-use crate::upgrade::reason::Reason;
 use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{Ill, World, disk};
 use crate::upgrade::{IllNodes, Mode, Plan};
@@ -50,7 +50,7 @@ async fn a_journal_continues_in_the_next_hold() {
             settings: None,
         },
         Event::Begun {
-            step: Step::of(Action::Import, 2),
+            step: Step::of(Action::CloneVm, 2),
             disk: None,
             vm: Some(Uuid::from_u128(0xb2)),
             copy: None,

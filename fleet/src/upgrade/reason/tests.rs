@@ -1,4 +1,7 @@
-use super::*;
+use contract::swap::Rejection;
+
+use super::REASONS;
+use crate::engine::{self, Reason};
 use crate::upgrade::entry::{Direction, Event};
 use crate::upgrade::{CODES, IllNodes, Order};
 
@@ -6,7 +9,7 @@ use crate::upgrade::{CODES, IllNodes, Order};
 fn journal_from_before_reason_codes_is_read() {
     let paused = r#"{"event":"paused","action":"fence","node":1,"reason":"a task is in progress"}"#;
     let Event::Paused { step, reason, .. } = serde_json::from_str(paused).unwrap() else { panic!("{paused}") };
-    assert_eq!((step.node, reason), (Some(1), Reason::new(UNCODED, "a task is in progress")));
+    assert_eq!((step.node, reason), (Some(1), Reason::new("upgrade.uncoded", "a task is in progress")));
     let turned = r#"{"event":"direction-changed","direction":"back","only":1,"reason":"cp1: no answer"}"#;
     let Event::DirectionChanged { direction, only, order, left_out, reason } = serde_json::from_str(turned).unwrap()
     else {
@@ -57,7 +60,7 @@ fn unusual_order_is_noted() {
 
 #[test]
 fn no_code_stands_for_two_things() {
-    let mut codes: Vec<&str> = REASONS.iter().chain(CODES).map(|(code, _)| *code).collect();
+    let mut codes: Vec<&str> = engine::REASONS.iter().chain(REASONS).chain(CODES).map(|(code, _)| *code).collect();
     codes.sort_unstable();
     let count = codes.len();
     codes.dedup();

@@ -9,6 +9,7 @@ use super::fake::fault::{At, Call, CallKind, Fault};
 use super::fake::operator::STRANGERS;
 use super::fake::{Ill, World};
 use super::package;
+use crate::engine;
 use crate::hypervisor::{ErrorKind, PowerState};
 use crate::upgrade::{CODES, Mode, Outcome, REASONS, Request, RunOutcome};
 
@@ -111,7 +112,7 @@ fn state(given: &Given) -> &'static str {
         Given::Failed(_) => "ended with an error",
         Given::Arrived(RunOutcome::Ended(outcome), _) => name(*outcome),
         Given::Arrived(RunOutcome::Paused(reason), _) => {
-            let known = REASONS.iter().chain(CODES).any(|(code, _)| *code == reason.code);
+            let known = engine::REASONS.iter().chain(REASONS).chain(CODES).any(|(code, _)| *code == reason.code);
             assert!(known || reason.code.starts_with("swap."), "{reason}");
             "paused"
         }

@@ -92,7 +92,7 @@ async fn second_is_ill(on_failure: OnFailure) -> World {
     let mut world = World::of(3, Mode::Rolling, Ill::Well);
     world.options.on_failure = on_failure;
     begin(&world).await;
-    stop_before(&world, Request::Resume, Step::of(Action::Import, 1)).await;
+    stop_before(&world, Request::Resume, Step::of(Action::CloneVm, 1)).await;
     world.lock().ill = Ill::NoStart;
     world
 }
@@ -127,7 +127,7 @@ async fn on_failure_all_takes_all_nodes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn blocked_drain_pauses_and_keeps_upgraded_nodes() {
-    let world = before(3, Step::of(Action::Import, 1)).await;
+    let world = before(3, Step::of(Action::CloneVm, 1)).await;
     world.lock().stuck = Some("cp3");
     let reason = give(&world, Request::Resume).await.paused();
     assert!(reason.contains("cp3 gave up: a PodDisruptionBudget keeps web/a [drain.blocked]"), "{reason}");

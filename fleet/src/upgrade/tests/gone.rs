@@ -102,7 +102,7 @@ async fn node_rolled_back_is_no_longer_replaced() {
         Event::DirectionChanged { direction, only: Some(0), order: Order::LastFirst, left_out: [].into(), reason }
     };
     let mut events = vec![Event::Planned { plan: Box::new(plan.clone()) }];
-    events.extend(done(Action::Import));
+    events.extend(done(Action::CloneVm));
     events.push(turn(Direction::Back));
     events.extend(done(Action::DestroyNew));
     let entries = |events: &[Event]| -> Vec<Entry> {

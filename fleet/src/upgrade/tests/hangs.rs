@@ -9,7 +9,6 @@ use super::fake::Ill;
 use crate::lease::{Lease, TakeOver};
 use crate::upgrade::entry::Event;
 use crate::upgrade::journal::Journal;
-use crate::upgrade::recorder::Recorder;
 use crate::upgrade::step_error::StepError;
 use crate::upgrade::{Deployment, Mode, Notice, Outcome, Request, RunOutcome};
 
@@ -18,17 +17,16 @@ async fn entry_retries_a_hanging_store_once_a_minute() {
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let deployment = Deployment { pause_limit: Duration::from_secs(600), ..deployment(&world, &|_| {}) };
-    let context = deployment.context(&hold, None);
     let mut journal = Journal::continued(&hold).await.unwrap();
     world.lock().store_hangs = true;
     let event = Event::Ended { outcome: Outcome::Abandoned };
-    let noted = Recorder::default().note(&context, &mut journal, event.clone()).await;
+    let noted = deployment.run(&hold, None).note(&mut journal, event.clone()).await;
     assert!(matches!(noted, Err(StepError::JournalUnwritable(_))), "{noted:?}");
     let asked = std::mem::take(&mut world.lock().asked_in_vain);
     assert!((2..=11).contains(&asked), "{asked} questions in ten minutes");
     // Once it answers again, so does the next one.
     world.lock().store_hangs = false;
-    Recorder::default().note(&context, &mut journal, event).await.unwrap();
+    deployment.run(&hold, None).note(&mut journal, event).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

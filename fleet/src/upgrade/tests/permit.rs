@@ -1,18 +1,26 @@
 //! One call is many requests: a caller that is overtaken in the middle of one makes no further request. Also: a
 //! template is imported where it was wanted, and unchanged.
 
-use tokio::sync::watch;
-
 use super::command::{begin, end, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, stamp};
-use crate::hypervisor::{ErrorKind, Placement, Replacement, Vm};
+use crate::engine::{GuardedHypervisor, Scope};
+use crate::hypervisor::{CloneRequest, CloneSettings, ErrorKind, ImageTemplate, Placement, Result, Vm};
 use crate::lease::{Lease, Lost, TakeOver};
-use crate::upgrade::guarded_hypervisor::GuardedHypervisor;
 use crate::upgrade::{Mode, Outcome, Request};
 
 fn world() -> World {
     World::of(1, Mode::Rolling, Ill::Well)
+}
+
+async fn staged(
+    guarded: &GuardedHypervisor<'_>,
+    world: &World,
+    like: &Vm,
+    placement: &Placement,
+) -> Result<ImageTemplate> {
+    let target = &world.target;
+    guarded.import_template(&target.ova, &target.digest, Some(like), placement, &guarded.call()).await
 }
 
 /// Injects a fault at the n-th time that a call asks for its permit. Returns the kind of its error, if it has one, and
@@ -20,37 +28,36 @@ fn world() -> World {
 async fn asked(call: &str, number: usize, fault: Fault) -> (Option<ErrorKind>, Vec<&'static str>) {
     let world = world();
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let guarded = GuardedHypervisor::new(&world, &hold);
-    let (_cancel, going_on) = watch::channel(false);
-    let (digest, placement) = (&world.target.digest, Placement::default());
+    let guarded = GuardedHypervisor::new(&world, &hold, None);
+    let placement = Placement::default();
     let like = world.old_vm("cp1");
-    let staged = match call {
-        "import" => Some(guarded.import_template(&world.target.ova, digest, &like, &placement).await.unwrap()),
+    let image = match call {
+        "import" => Some(staged(&guarded, &world, &like, &placement).await.unwrap()),
         _ => None,
     };
     // A first look counts the calls; each permit is one answer of the store.
     let mut at = None;
     for _ in 0..2 {
         world.fault(at);
-        let done = match &staged {
+        let done = match &image {
             Some(image) => {
                 let swap = Some(uuid::Uuid::from_u128(1));
                 let stamp = stamp("cp1", swap).unwrap();
                 let name = if at.is_some() { "second" } else { "first" };
-                let replacement = Replacement {
+                let replacement = CloneRequest {
                     name,
                     uuid: uuid::Uuid::new_v4(),
                     image,
-                    like: &like,
-                    size: None,
+                    settings: CloneSettings::Replaces { vm: &like, size: None },
                     stamp,
                     placement: &placement,
                 };
-                guarded.import_unless(&going_on, &replacement).await.expect("it goes on").map(drop)
+                let call = guarded.open(Scope::Clone(&replacement)).unwrap();
+                guarded.clone_vm(&replacement, &call).await.map(drop)
             }
             None => {
                 world.lock().templates.clear();
-                guarded.import_template(&world.target.ova, digest, &like, &placement).await.map(drop)
+                staged(&guarded, &world, &like, &placement).await.map(drop)
             }
         };
         match at {
@@ -121,15 +128,20 @@ async fn template_place_is_checked_at_each_import() {
     let templates = world.lock().templates.clone();
     assert!(matches!(templates.as_slice(), [one] if one.whole && one.placement == world.options.placement));
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let (guarded, placement) = (GuardedHypervisor::new(&world, &hold), &world.options.placement);
+    let (guarded, placement) = (GuardedHypervisor::new(&world, &hold, None), &world.options.placement);
     let like: Vm = world.old_vm("cp1");
-    let image = guarded.import_template(&world.target.ova, &world.target.digest, &like, placement).await.unwrap();
+    let image = staged(&guarded, &world, &like, placement).await.unwrap();
     world.lock().templates[0].digest = "another".to_owned();
     let (uuid, stamp) = (uuid::Uuid::new_v4(), stamp("cp1", None).unwrap());
-    let replacement =
-        |image| Replacement { name: "x", uuid, image, like: &like, size: None, stamp: stamp.clone(), placement };
-    let (_cancel, going_on) = watch::channel(false);
-    let imported = async || guarded.import_unless(&going_on, &replacement(&image)).await.expect("it goes on");
+    let replacement = |image| CloneRequest {
+        name: "x",
+        uuid,
+        image,
+        settings: CloneSettings::Replaces { vm: &like, size: None },
+        stamp: stamp.clone(),
+        placement,
+    };
+    let imported = async || guarded.clone_vm(&replacement(&image), &guarded.call()).await;
     assert_eq!(imported().await.unwrap_err().kind, ErrorKind::Refused);
     world.lock().templates.clear();
     assert_eq!(imported().await.unwrap_err().kind, ErrorKind::NotFound);

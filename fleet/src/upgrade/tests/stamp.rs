@@ -221,7 +221,7 @@ async fn foreign_vm_with_swap_stamp_is_never_removed() {
             machine.ours = false;
         });
         if begun {
-            stop_before(&world, Request::Resume, Step::of(Action::Import, 1)).await;
+            stop_before(&world, Request::Resume, Step::of(Action::CloneVm, 1)).await;
         }
         let reason = give(&world, verb).await.paused();
         assert!(reason.starts_with("payroll (") && reason.ends_with("[upgrade.vm-left]"), "{verb:?}: {reason}");
@@ -241,11 +241,11 @@ async fn foreign_vm_with_swap_stamp_is_never_removed() {
 async fn incomplete_vm_is_known_by_its_noted_uuid() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     begin(&world).await;
-    stop_before(&world, Request::Resume, Step::of(Action::Import, 0)).await;
+    stop_before(&world, Request::Resume, Step::of(Action::CloneVm, 0)).await;
     let noted = async || {
         let entries = entries(&world).await.into_iter();
         let noted = entries.filter_map(|entry| match entry.event {
-            Event::Begun { step, vm, .. } if step.action == Action::Import => Some(vm.expect("a BIOS UUID")),
+            Event::Begun { step, vm, .. } if step.action == Action::CloneVm => Some(vm.expect("a BIOS UUID")),
             _ => None,
         });
         noted.collect::<Vec<_>>()
@@ -267,7 +267,7 @@ async fn incomplete_vm_is_known_by_its_noted_uuid() {
 async fn call_of_import_finish() -> usize {
     let twin = World::of(1, Mode::Rolling, Ill::Well);
     begin(&twin).await;
-    stop_before(&twin, Request::Resume, Step::of(Action::Import, 0)).await;
+    stop_before(&twin, Request::Resume, Step::of(Action::CloneVm, 0)).await;
     give(&twin, Request::Resume).await.arrived();
     twin.calls().iter().position(|call| call.name == "import.finish").unwrap() + 1
 }
@@ -281,7 +281,7 @@ async fn vm_left_by_an_earlier_version_stays() {
     ] {
         let world = World::of(1, Mode::Rolling, Ill::Well);
         begin(&world).await;
-        stop_before(&world, Request::Resume, Step::of(Action::Import, 0)).await;
+        stop_before(&world, Request::Resume, Step::of(Action::CloneVm, 0)).await;
         if is_half_made {
             let at = At { call: call_of_import_finish().await, fault: Fault::CutBefore, lasting: false };
             assert!(matches!(give_with(&world, Request::Resume, None, Some(at)).await, Given::Killed));

@@ -25,9 +25,9 @@ const LOCKED: Duration = Duration::from_secs(60);
 
 rows! {
     "object" "A First Class Disk is made and found by its identifier" whole |probe| {
-        probe.directory.write(OBJECT, "-", &probe.asking).await?;
+        probe.directory.write(OBJECT, "-", &probe.permit).await?;
         let made = probe.changes().create_storage_object(&probe.name, probe.datastore(), MIB.0).await?;
-        probe.directory.write(OBJECT, &made.id, &probe.asking).await?;
+        probe.directory.write(OBJECT, &made.id, &probe.permit).await?;
         let is_same = made == probe.client.storage_object(&made.id, probe.datastore()).await?;
         probe.object = Some(made);
         saw(is_same, format!("as it was made: {is_same}"))

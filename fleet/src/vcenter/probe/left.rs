@@ -36,7 +36,7 @@ impl Probe<'_> {
 
     /// Notes a VM before it is requested, and again once vCenter has made it.
     pub(super) async fn note(&self, uuid: &str, settings: Option<&str>) -> Result<()> {
-        Ok(self.directory.write(&format!("{MADE}{uuid}"), settings.unwrap_or("-"), &self.asking).await?)
+        Ok(self.directory.write(&format!("{MADE}{uuid}"), settings.unwrap_or("-"), &self.permit).await?)
     }
 
     async fn noted(&self) -> Result<BTreeMap<Uuid, String>> {
@@ -81,7 +81,7 @@ impl Probe<'_> {
         }
         if left.is_empty() {
             for uuid in noted.keys() {
-                self.directory.remove_file(&format!("{MADE}{uuid}"), &self.asking).await?;
+                self.directory.remove_file(&format!("{MADE}{uuid}"), &self.permit).await?;
             }
         }
         Ok(())
@@ -159,7 +159,7 @@ impl Probe<'_> {
                 changes.delete_storage_object(&object.id, datastore).await?;
             }
         }
-        Ok(self.directory.remove_file(OBJECT, &self.asking).await?)
+        Ok(self.directory.remove_file(OBJECT, &self.permit).await?)
     }
 
     async fn remove_templates(&self) -> Result<()> {

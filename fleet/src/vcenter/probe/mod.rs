@@ -28,12 +28,11 @@ pub use answer::{AS_ASSUMED, DIFFERS, NOT_TRIED};
 use self::answer::{judged, made};
 use self::vms::{Cloned, Template};
 use super::datastore_directory::DatastoreDirectory;
-use super::trouble::Asking;
 use super::{DatastoreStore, Site, VcenterHypervisor};
 use crate::cancel::unless_cancelled;
+use crate::engine::may;
 use crate::hypervisor::{ErrorKind, Fence, Result, Stamp};
 use crate::lease::{Lease, TakeOver};
-use crate::upgrade::may;
 
 /// The namespace of the deployment IDs of probes.
 const PROBES: Uuid = Uuid::from_u128(0x5b1c_0f0e_8a34_4d6f_9f21_6c3b_47d9_a052);
@@ -103,7 +102,6 @@ pub async fn run(
         client,
         hypervisor: &hypervisor.resting(setup.rest),
         permit: &Ours(&hold),
-        asking: Asking(&Ours(&hold)),
         setup,
         directory: DatastoreDirectory::find(client.clone(), datacenter, setup.directory.clone()).await?,
         name: format!("kaas-probe-{}", &deployment.simple().to_string()[..8]),
@@ -143,7 +141,7 @@ pub async fn run(
     let mut left = probe.remove_all().await;
     if left.is_empty() {
         // The lease goes with the directory.
-        let gone = probe.directory.remove(&probe.asking).await;
+        let gone = probe.directory.remove(&probe.permit).await;
         left.extend(gone.err().map(|error| format!("the directory {}: {error}", setup.directory)));
     }
     if !left.is_empty() {
@@ -169,7 +167,6 @@ struct Probe<'a> {
     client: &'a Client,
     hypervisor: &'a VcenterHypervisor,
     permit: &'a dyn Fence,
-    asking: Asking<'a>,
     setup: &'a Setup,
     directory: DatastoreDirectory,
     /// The begin of the names of its VMs and disks.
@@ -186,7 +183,7 @@ struct Probe<'a> {
 
 impl Probe<'_> {
     fn changes(&self) -> Changes<'_> {
-        self.client.changes(&self.asking)
+        self.client.changes(&self.permit)
     }
 
     fn stamp(&self, node: &str) -> Stamp {

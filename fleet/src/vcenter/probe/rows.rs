@@ -49,7 +49,7 @@ rows! {
     }
     "file-name" "/folder takes a name with spaces, percent signs and plus signs" |probe| {
         let name = "50% of a +%41";
-        if let Err(error) = probe.directory.write(name, "probe", &probe.asking).await {
+        if let Err(error) = probe.directory.write(name, "probe", &probe.permit).await {
             return if error.lacks_privilege() { Err(error.into()) } else { saw(false, "it is not taken") };
         }
         let is_same = probe.directory.read(name, 64).await.is_ok_and(|read| read.as_deref() == Some("probe"));
@@ -66,7 +66,7 @@ rows! {
 
 impl Probe<'_> {
     async fn search(&self, pattern: &str) -> Tried {
-        self.directory.write("a.vmtx", "probe", &self.asking).await?;
+        self.directory.write("a.vmtx", "probe", &self.permit).await?;
         let is_found = self.finds(pattern, "a.vmtx").await?;
         saw(is_found, format!("found: {is_found}"))
     }

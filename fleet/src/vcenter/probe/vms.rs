@@ -10,7 +10,7 @@ use super::Probe;
 use super::answer::{Tried, fault, made, saw, untried};
 use super::rows::rows;
 use crate::hypervisor::{
-    Addition, Error, ErrorKind, Hypervisor as _, ImageTemplate, Networks, Placement, Result, Size,
+    CloneRequest, CloneSettings, Error, ErrorKind, Hypervisor as _, ImageTemplate, Networks, Placement, Result, Size,
 };
 use crate::vcenter::image::Package;
 use crate::vcenter::template_catalog::{prefix, settings, snapshot};
@@ -206,18 +206,17 @@ impl Probe<'_> {
         let set = template.properties.iter().filter(|property| property.is_configurable).filter(is_set);
         let uuid = Uuid::new_v4();
         let networks = Networks::Named(&self.setup.site.networks);
-        let addition = Addition {
+        let properties = set.map(|property| (property.name(), name.clone())).collect();
+        let request = CloneRequest {
             name: &name,
-            uuid: Some(uuid),
+            uuid,
             image: &made(&self.template)?.staged,
-            networks,
-            size: &SIZE,
-            properties: &set.map(|property| (property.name(), name.clone())).collect(),
+            settings: CloneSettings::Given { networks, size: &SIZE, properties: &properties },
             stamp: self.stamp(node),
             placement: &HERE,
         };
         let wires: Vec<_> = hypervisor.wires(networks).await?.into_iter().map(|wire| wire.disconnected()).collect();
-        let config = hypervisor.settings_of(&image, &addition, &wires).await?;
+        let config = hypervisor.given_settings(&image, &request, &SIZE, &properties, &wires).await?;
         let at = snapshot(template).filter(|_| is_linked);
         let clone = CloneVm {
             name: &name,

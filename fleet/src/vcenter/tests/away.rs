@@ -137,23 +137,21 @@ async fn manual_drs_chooses_a_host_with_the_networks() {
     let hypervisor = bed.hypervisor().await;
     let image = hypervisor.lay(&ova).await;
     let (networks, form) = ([OTHER.to_owned()], properties("cp1"));
-    let addition = Addition {
+    let request = CloneRequest {
         name: "cp1",
-        uuid: None,
+        uuid: Uuid::new_v4(),
         image: &image,
-        networks: Networks::Named(&networks),
-        size: &SIZE,
-        properties: &form,
+        settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties: &form },
         stamp: stamp("cp1", None),
         placement: &Placement::default(),
     };
-    let vm = hypervisor.add(&addition, &Free).await.unwrap();
+    let vm = hypervisor.clone_vm(&request, &Free).await.unwrap();
     let vm = hypervisor.of_uuid(vm).await;
     bed.govc(&["cluster.change", "-drs-enabled=true", "-drs-mode=manual", "DC0_C0"]);
     hypervisor.added("cp2", &image).await;
     let replaced = hypervisor.replaced(&vm, "cp1-new", &image).await.unwrap_err();
-    let added = Addition { name: "cp3", stamp: stamp("cp3", None), ..addition };
-    let added = hypervisor.add(&added, &Free).await.unwrap_err();
+    let added = CloneRequest { name: "cp3", uuid: Uuid::new_v4(), stamp: stamp("cp3", None), ..request };
+    let added = hypervisor.clone_vm(&added, &Free).await.unwrap_err();
     for error in [replaced, added] {
         assert!(error.to_string().contains("no host that takes VMs now has the networks"), "{error}");
     }

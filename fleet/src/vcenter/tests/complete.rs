@@ -28,17 +28,15 @@ async fn clone_gets_dropped_parts_before_power_on() {
             bed.count_anew().await;
             let uuid = Uuid::new_v4();
             let (networks, form) = ([NETWORK.to_owned()], properties(part));
-            let addition = Addition {
+            let request = CloneRequest {
                 name: part,
-                uuid: Some(uuid),
+                uuid,
                 image: &image,
-                networks: Networks::Named(&networks),
-                size: &SIZE,
-                properties: &form,
+                settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties: &form },
                 stamp: stamp(part, None),
                 placement: &Placement::default(),
             };
-            assert_eq!(hypervisor.add(&addition, &Free).await.unwrap(), uuid, "{part}");
+            assert_eq!(hypervisor.clone_vm(&request, &Free).await.unwrap(), uuid, "{part}");
             assert_eq!(bed.count("ReconfigVM_Task").await, 1, "{part}");
             let vm = hypervisor.of_uuid(uuid).await;
             assert_eq!(vm.stamp, Some(stamp(part, None)), "{part}");
@@ -64,17 +62,15 @@ async fn clone_that_still_differs_is_refused_by_part() {
     for (part, name) in PARTS {
         bed.switch(json!({ "clone_drops": [part], "reconfigure_drops": [part] })).await;
         let (networks, form) = ([NETWORK.to_owned()], properties(part));
-        let addition = Addition {
+        let request = CloneRequest {
             name: part,
-            uuid: Some(Uuid::new_v4()),
+            uuid: Uuid::new_v4(),
             image: &image,
-            networks: Networks::Named(&networks),
-            size: &SIZE,
-            properties: &form,
+            settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties: &form },
             stamp: stamp(part, None),
             placement: &Placement::default(),
         };
-        let refused = hypervisor.add(&addition, &Free).await.unwrap_err();
+        let refused = hypervisor.clone_vm(&request, &Free).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::InDoubt, "the incomplete VM is there: {refused}");
         assert!(refused.to_string().contains(&format!("the new VM {part} differs in {name}")), "{refused}");
         assert_eq!(bed.machine(part).await.unwrap().power, "poweredOff");

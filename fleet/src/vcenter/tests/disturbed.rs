@@ -166,17 +166,19 @@ async fn missing_port_group_hides_no_vm() {
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
     let image = hypervisor.lay(&ova).await;
     let networks = ["DC0_DVPG0".to_owned()];
-    let addition = Addition {
+    let request = CloneRequest {
         name: "cp1",
-        uuid: None,
+        uuid: Uuid::new_v4(),
         image: &image,
-        networks: Networks::Named(&networks),
-        size: &SIZE,
-        properties: &properties("cp1"),
+        settings: CloneSettings::Given {
+            networks: Networks::Named(&networks),
+            size: &SIZE,
+            properties: &properties("cp1"),
+        },
         stamp: stamp("cp1", None),
         placement: &Placement::default(),
     };
-    hypervisor.add(&addition, &Free).await.unwrap();
+    hypervisor.clone_vm(&request, &Free).await.unwrap();
     hypervisor.added("cp2", &image).await;
     let named = async || -> Vec<String> {
         let mut vms = hypervisor.vms().await.unwrap();

@@ -133,12 +133,11 @@ async fn former_holder_begins_no_request() {
     let none = Few(AtomicUsize::new(0));
     let limit = std::time::Duration::from_secs(20);
     let (disk, adapter) = (vm.disks[1].reference.clone(), vm.adapters[0].key.clone());
-    let replacement = Replacement {
+    let replacement = CloneRequest {
         name: "cp1-new",
         uuid: Uuid::from_u128(9),
         image: &image,
-        like: &vm,
-        size: None,
+        settings: CloneSettings::Replaces { vm: &vm, size: None },
         stamp: stamp("cp1", Some(7)),
         placement: &Placement::default(),
     };

@@ -190,12 +190,8 @@ impl Hypervisor for Mirrored<'_> {
         self.vcenter.import_template(ova, digest, like, placement, permit).await
     }
 
-    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        self.after(self.vcenter.clone_vm(replacement, permit).await).await
-    }
-
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        self.after(self.vcenter.add(addition, permit).await).await
+    async fn clone_vm(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        self.after(self.vcenter.clone_vm(request, permit).await).await
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {

@@ -41,7 +41,7 @@ use uuid::Uuid;
 use self::bed::{Bed, DEPLOYMENT, NETWORK, journal_of};
 use super::VcenterHypervisor;
 use crate::hypervisor::{
-    Addition, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Networks, Placement, Replacement, Result, Size,
+    CloneRequest, CloneSettings, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Networks, Placement, Result, Size,
     Stamp, Vm,
 };
 use crate::upgrade::Target;
@@ -108,17 +108,19 @@ impl VcenterHypervisor {
 
     async fn try_add(&self, node: &str, image: &ImageTemplate) -> Result<Uuid> {
         let (properties, networks) = (properties(node), [NETWORK.to_owned()]);
-        let addition = Addition {
+        let request = CloneRequest {
             name: node,
-            uuid: None,
+            uuid: Uuid::new_v4(),
             image,
-            networks: Networks::Named(&networks),
-            size: &SIZE,
-            properties: &properties,
+            settings: CloneSettings::Given {
+                networks: Networks::Named(&networks),
+                size: &SIZE,
+                properties: &properties,
+            },
             stamp: Stamp { deployment: self.deployment, ..stamp(node, None) },
             placement: &Placement::default(),
         };
-        self.add(&addition, &Free).await
+        self.clone_vm(&request, &Free).await
     }
 
     /// A new VM of a node.
@@ -131,7 +133,14 @@ impl VcenterHypervisor {
     async fn replaced(&self, like: &Vm, name: &str, image: &ImageTemplate) -> Result<Uuid> {
         let node = like.stamp.clone().unwrap().node;
         let (uuid, placement) = (Uuid::new_v4(), &Placement::default());
-        let replacement = Replacement { name, uuid, image, like, size: None, stamp: stamp(&node, Some(7)), placement };
+        let replacement = CloneRequest {
+            name,
+            uuid,
+            image,
+            settings: CloneSettings::Replaces { vm: like, size: None },
+            stamp: stamp(&node, Some(7)),
+            placement,
+        };
         let made = self.clone_vm(&replacement, &Free).await?;
         assert_eq!(made, uuid, "the one that its maker has noted");
         Ok(made)

@@ -162,17 +162,15 @@ async fn impossible_settings_of_a_vm_are_refused() {
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
     let add = async |networks: &[String], properties: &BTreeMap<String, String>, placement: &Placement| {
-        let addition = Addition {
+        let request = CloneRequest {
             name: "cp1",
-            uuid: None,
+            uuid: Uuid::new_v4(),
             image: &image,
-            networks: Networks::Named(networks),
-            size: &SIZE,
-            properties,
+            settings: CloneSettings::Given { networks: Networks::Named(networks), size: &SIZE, properties },
             stamp: stamp("cp1", None),
             placement,
         };
-        hypervisor.add(&addition, &Free).await.unwrap_err()
+        hypervisor.clone_vm(&request, &Free).await.unwrap_err()
     };
     let (network, here) = ([NETWORK.to_owned()], Placement::default());
     let strange = BTreeMap::from([("strange".to_owned(), "x".to_owned())]);

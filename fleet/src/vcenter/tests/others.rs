@@ -127,17 +127,19 @@ async fn foreign_objects_are_refused_despite_their_looks() {
     let image = other.lay(&ova).await;
     let networks = [NETWORK.to_owned()];
     let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", Some(7)) };
-    let addition = Addition {
+    let request = CloneRequest {
         name: "cp1",
-        uuid: None,
+        uuid: Uuid::new_v4(),
         image: &image,
-        networks: Networks::Named(&networks),
-        size: &SIZE,
-        properties: &properties("cp1"),
+        settings: CloneSettings::Given {
+            networks: Networks::Named(&networks),
+            size: &SIZE,
+            properties: &properties("cp1"),
+        },
         stamp: stamp_of_other.clone(),
         placement: &Placement::default(),
     };
-    let strange = other.add(&addition, &Free).await.unwrap();
+    let strange = other.clone_vm(&request, &Free).await.unwrap();
     assert_eq!(hypervisor.vms().await.unwrap(), []);
     let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(strange).await.unwrap()).unwrap();
     assert_eq!(strange.stamp, Some(stamp_of_other));
@@ -278,17 +280,19 @@ async fn held_disk_is_not_deleted() {
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
     let image = other.lay(&ova).await;
     let networks = [NETWORK.to_owned()];
-    let addition = Addition {
+    let request = CloneRequest {
         name: "payroll",
-        uuid: None,
+        uuid: Uuid::new_v4(),
         image: &image,
-        networks: Networks::Named(&networks),
-        size: &SIZE,
-        properties: &properties("cp1"),
+        settings: CloneSettings::Given {
+            networks: Networks::Named(&networks),
+            size: &SIZE,
+            properties: &properties("cp1"),
+        },
         stamp: Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", None) },
         placement: &Placement::default(),
     };
-    let strange = other.add(&addition, &Free).await.unwrap();
+    let strange = other.clone_vm(&request, &Free).await.unwrap();
     let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(strange).await.unwrap()).unwrap();
     let disk = strange.data_disks().next().unwrap().reference.clone();
     // It is off and has no lock.
@@ -512,7 +516,14 @@ async fn replacement_has_former_or_given_size() {
     for (number, size) in [(7, None), (8, Some(VmSize { processors: 4, memory: 8192 }))] {
         let (uuid, name) = (Uuid::new_v4(), format!("cp1-{number}"));
         let (name, placement, stamp) = (&*name, &Placement::default(), stamp("cp1", Some(number)));
-        let replacement = Replacement { name, uuid, image: &image, like: &vm, size, stamp, placement };
+        let replacement = CloneRequest {
+            name,
+            uuid,
+            image: &image,
+            settings: CloneSettings::Replaces { vm: &vm, size },
+            stamp,
+            placement,
+        };
         hypervisor.clone_vm(&replacement, &Free).await.unwrap();
         assert_eq!(hypervisor.of_uuid(uuid).await.size, size.or(vm.size));
     }
@@ -566,17 +577,19 @@ async fn vm_is_created_with_the_noted_bios_uuid() {
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
     let (drawn, networks) = (Uuid::new_v4(), [NETWORK.to_owned()]);
-    let addition = Addition {
+    let request = CloneRequest {
         name: "cp1",
-        uuid: Some(drawn),
+        uuid: drawn,
         image: &image,
-        networks: Networks::Named(&networks),
-        size: &SIZE,
-        properties: &properties("cp1"),
+        settings: CloneSettings::Given {
+            networks: Networks::Named(&networks),
+            size: &SIZE,
+            properties: &properties("cp1"),
+        },
         stamp: stamp("cp1", None),
         placement: &Placement::default(),
     };
-    assert_eq!(hypervisor.add(&addition, &Free).await.unwrap(), drawn);
+    assert_eq!(hypervisor.clone_vm(&request, &Free).await.unwrap(), drawn);
     assert_eq!(hypervisor.of_uuid(drawn).await.name, "cp1");
     assert_eq!(hypervisor.with_bios_uuid(drawn).await.unwrap().len(), 1);
 }
@@ -588,17 +601,19 @@ async fn disk_on_datastore_in_folder_is_deleted() {
     let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
     let image = hypervisor.import_template(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
     let networks = [NETWORK.to_owned()];
-    let addition = Addition {
+    let request = CloneRequest {
         name: "cp1",
-        uuid: None,
+        uuid: Uuid::new_v4(),
         image: &image,
-        networks: Networks::Named(&networks),
-        size: &SIZE,
-        properties: &properties("cp1"),
+        settings: CloneSettings::Given {
+            networks: Networks::Named(&networks),
+            size: &SIZE,
+            properties: &properties("cp1"),
+        },
         stamp: stamp("cp1", None),
         placement: &placement,
     };
-    let made = hypervisor.add(&addition, &Free).await.unwrap();
+    let made = hypervisor.clone_vm(&request, &Free).await.unwrap();
     let vm = hypervisor.of_uuid(made).await;
     let disk = vm.data_disks().next().unwrap().reference.clone();
     assert!(disk.path.starts_with("[LocalDS_1] "), "{}", disk.path);

@@ -131,25 +131,26 @@ async fn datastores_of_own_vms_are_checked_when_dismantled() {
     let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
     let (image, networks) = (whole.lay(&ova).await, [NETWORK.to_owned()]);
     let there = whole.import_template(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
-    let addition = Addition {
+    let request = CloneRequest {
         name: "cp1",
-        uuid: None,
+        uuid: Uuid::new_v4(),
         image: &there,
-        networks: Networks::Named(&networks),
-        size: &SIZE,
-        properties: &properties("cp1"),
+        settings: CloneSettings::Given {
+            networks: Networks::Named(&networks),
+            size: &SIZE,
+            properties: &properties("cp1"),
+        },
         stamp: stamp("cp1", None),
         placement: &placement,
     };
-    let old = whole.add(&addition, &Free).await.unwrap();
+    let old = whole.clone_vm(&request, &Free).await.unwrap();
     let old = whole.of_uuid(old).await;
     refused().await;
-    let replacement = Replacement {
+    let replacement = CloneRequest {
         name: "cp1-new",
         uuid: Uuid::from_u128(9),
         image: &image,
-        like: &old,
-        size: None,
+        settings: CloneSettings::Replaces { vm: &old, size: None },
         stamp: stamp("cp1", Some(7)),
         placement: &Placement { datastore: Some("LocalDS_0".to_owned()), ..Placement::default() },
     };

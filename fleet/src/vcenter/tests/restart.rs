@@ -102,17 +102,15 @@ async fn rule_excludes_a_vm_in_another_cluster() {
     let image = hypervisor.lay(&ova).await;
     let elsewhere = Placement { resource_pool: Some("DC0_C1".to_owned()), ..Placement::default() };
     let (networks, form) = ([NETWORK.to_owned()], properties("cp3"));
-    let addition = Addition {
+    let request = CloneRequest {
         name: "cp3",
-        uuid: None,
+        uuid: Uuid::new_v4(),
         image: &image,
-        networks: Networks::Named(&networks),
-        size: &SIZE,
-        properties: &form,
+        settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties: &form },
         stamp: stamp("cp3", None),
         placement: &elsewhere,
     };
-    let there = hypervisor.add(&addition, &Free).await.unwrap();
+    let there = hypervisor.clone_vm(&request, &Free).await.unwrap();
     let there = hypervisor.of_uuid(there).await;
     let here = [hypervisor.added("cp1", &image).await, hypervisor.added("cp2", &image).await];
     hypervisor.power_on(&here[0], &Free).await.unwrap();

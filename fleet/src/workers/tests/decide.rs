@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, done, node_on, pool, template, vm};
+use crate::engine::Reason;
 use crate::hypervisor::{PowerState, Stamp, Vm, VmRef};
-use crate::upgrade::Reason;
 use crate::workers::inventory::Observed;
 use crate::workers::reason;
 use crate::workers::{Action, Inventory, Pool, Rollout, State, WorkerRecord, next};
@@ -117,7 +117,7 @@ impl Model {
         let Some(machine) = machine.as_mut() else { return self.add(action) };
         match action {
             Action::Add { .. } => {}
-            Action::Import(_) => {
+            Action::CloneVm(_) => {
                 self.made += 1;
                 let uuid = Uuid::from_u128(self.made);
                 let mut vm = super::fake::vm(&name, uuid, Some(machine.stamp(DEPLOYMENT)));

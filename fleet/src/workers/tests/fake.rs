@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::hypervisor::{
-    Absence, Adapter, Addition, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, LastSeen, Placement,
-    PowerState, Replacement, Result, ShutDown, Size, Stamp, Vm, VmRef,
+    Absence, Adapter, CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate,
+    LastSeen, Placement, PowerState, Result, ShutDown, Size, Stamp, Vm, VmRef,
 };
 use crate::lease::{Lease, Store, TakeOver};
 use crate::workers::{
@@ -927,16 +927,15 @@ impl Hypervisor for World {
         panic!("the image lies ready")
     }
 
-    async fn clone_vm(&self, _: &Replacement<'_>, _: &dyn Fence) -> Result<Uuid> {
-        panic!("a worker takes no other one's place")
-    }
-
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
+    async fn clone_vm(&self, addition: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        let CloneSettings::Given { properties, .. } = addition.settings else {
+            panic!("a worker replaces no other one")
+        };
         let (name, stamp) = (addition.name.to_owned(), addition.stamp.clone());
-        let token = addition.properties["join-token"].split('.').next().unwrap_or_default().to_owned();
+        let token = properties["join-token"].split('.').next().unwrap_or_default().to_owned();
         let image = addition.image.digest.clone();
-        let drawn = addition.uuid.expect("workers' VMs are made with a BIOS UUID that was noted");
-        assert_eq!(addition.properties["node-name"], name);
+        let drawn = addition.uuid;
+        assert_eq!(properties["node-name"], name);
         // Its first moment: whoever is killed now leaves half of it.
         let half = self.call("add", Does::ChangesVm, {
             let (name, stamp) = (name.clone(), stamp.clone());

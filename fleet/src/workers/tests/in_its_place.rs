@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fake::{World, pool, remove};
 use super::says::{evictions, first, give_until, intruded_unseen, ready, rejoin};
 use super::stories::codes;
-use crate::upgrade::Reason;
+use crate::engine::Reason;
 use crate::workers::{Action, Goal, RunOutcome, State, Wait, WorkerRecord, next};
 
 /// The wait of one worker in the status.

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::fake::{Fault, Given, World, node_on, pool, remove};
 use super::stories::codes;
+use crate::engine::Reason;
 use crate::hypervisor::PowerState;
-use crate::upgrade::Reason;
 use crate::workers::{Action, Goal, Inventory, Next, Removal, State, WorkerRecord, next, reason};
 
 /// The first call of this name while a worker leaves whose VM is kept.
@@ -175,7 +175,7 @@ fn a_disowned_vm_is_not_created_again() {
         let [action] = <[Action; 1]>::try_from(next(&pool, std::slice::from_ref(&machine), seen).actions).unwrap();
         action
     };
-    assert!(matches!(decided(&Inventory::default()), Action::Import(_)));
+    assert!(matches!(decided(&Inventory::default()), Action::CloneVm(_)));
     let kept = [(machine.name.clone(), "t-w1-kept-00000000".to_owned())].into();
     // As long as it may run, no other worker gets its address.
     let runs = Inventory { kept, ..Inventory::default() };

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use controller::objects::{Provider, SYSTEM};
+use fleet::engine::GuardedHypervisor;
 use fleet::lease::{Lease, TakeOver};
-use fleet::upgrade::{GuardedHypervisor, Target};
+use fleet::upgrade::Target;
 use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
@@ -96,7 +97,7 @@ async fn lay(
     let hypervisor = VcenterHypervisor::new(client.clone(), library.id, &site, &library.journal).await?;
     let store = DatastoreStore::new(client.clone(), &described.datacenter, library.journal).await?;
     let hold = Lease::acquire(&store, "image push", over, tell).await?;
-    let laid = lay_on_each(&GuardedHypervisor::new(&hypervisor, &hold), described, target, tell).await;
+    let laid = lay_on_each(&GuardedHypervisor::new(&hypervisor, &hold, None), described, target, tell).await;
     hold.release().await;
     laid
 }
@@ -109,7 +110,8 @@ async fn lay_on_each(
 ) -> anyhow::Result<()> {
     for (datastore, placement) in datastores(described) {
         tell(&format!("laying it on the datastore {datastore}"));
-        let staged = hypervisor.import_template(&target.ova, &target.digest, None, &placement).await;
+        let (ova, digest) = (&target.ova, &target.digest);
+        let staged = hypervisor.import_template(ova, digest, None, &placement, &hypervisor.call()).await;
         staged.with_context(|| format!("laying the image on the datastore {datastore}"))?;
     }
     Ok(())

@@ -134,7 +134,7 @@ fn words(plan: &Plan, step: Step) -> Words {
             "nothing was changed",
             "none is needed; the snapshot itself is the last resort: restoring it takes the whole cluster back",
         ),
-        Action::Import => words(
+        Action::CloneVm => words(
             format!("{name}: import the new VM {new}, off, without a data disk"),
             "no VM of this name; networks, size and properties are those of the old VM",
             "nothing",

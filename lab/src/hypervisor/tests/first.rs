@@ -20,17 +20,19 @@ fn empty() -> (TempDir, LabHypervisor) {
 /// Asks for a first VM, with a fence that holds for this number of calls.
 async fn add(state: &TempDir, lab: &LabHypervisor, name: &str, network: &str, times: usize) -> ErrorKind {
     let (image, placement, networks) = (staged(state), Placement::default(), [network.to_owned()]);
-    let addition = Addition {
+    let request = CloneRequest {
         name,
-        uuid: Some(DRAWN),
+        uuid: DRAWN,
         image: &image,
-        networks: Networks::Named(&networks),
-        size: &BLANK,
-        properties: &BTreeMap::new(),
+        settings: CloneSettings::Given {
+            networks: Networks::Named(&networks),
+            size: &BLANK,
+            properties: &BTreeMap::new(),
+        },
         stamp: Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None },
         placement: &placement,
     };
-    lab.add(&addition, &Times::of(times)).await.unwrap_err().kind
+    lab.clone_vm(&request, &Times::of(times)).await.unwrap_err().kind
 }
 
 #[tokio::test]

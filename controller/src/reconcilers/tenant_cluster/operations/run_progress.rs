@@ -76,7 +76,7 @@ impl RunProgress {
 /// Whether no node is away before such a step.
 pub(super) fn rests(notice: &Notice<'_>) -> bool {
     let stands =
-        |action: Action| matches!(action, Action::Verify | Action::Snapshot | Action::Import | Action::Prepare);
+        |action: Action| matches!(action, Action::Verify | Action::Snapshot | Action::CloneVm | Action::Prepare);
     match notice {
         Notice::Step { step, .. } => stands(step.action),
         Notice::Kubernetes { .. } => true,

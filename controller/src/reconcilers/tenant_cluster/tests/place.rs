@@ -16,8 +16,8 @@ use contract::secret::Secret;
 use contract::statement::{Phase, Statement};
 use fleet::control_plane::Guests;
 use fleet::hypervisor::{
-    Adapter, Addition, Disk, DiskKind, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Placement,
-    PowerState, Replacement, Result, ShutDown, Stamp, Vm, VmRef, VmSize,
+    Adapter, CloneRequest, CloneSettings, Disk, DiskKind, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate,
+    Placement, PowerState, Result, ShutDown, Size, Stamp, Vm, VmRef, VmSize,
 };
 use fleet::lease::Snapshots;
 use fleet::nodes::AddOnSeen;
@@ -436,6 +436,59 @@ impl Guests for Nodes {
     }
 }
 
+impl Of {
+    async fn adds(
+        &self,
+        request: &CloneRequest<'_>,
+        size: Size,
+        properties: BTreeMap<String, String>,
+        permit: &dyn Fence,
+    ) -> Result<Uuid> {
+        let uuid = request.uuid;
+        let (name, stamp, placement) = (request.name.to_owned(), request.stamp.clone(), request.placement.clone());
+        let (disk_size, digest) = (size.data_disk, request.image.digest.clone());
+        let size = VmSize { processors: size.processors, memory: size.memory.into() };
+        self.place
+            .does("add", permit, move |state| {
+                let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
+                assert!(!is_there, "{name} is made twice");
+                let disk = DiskRef { uuid: Uuid::new_v4(), path: format!("[ds] {name}.vmdk") };
+                let disk = Disk { reference: disk, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
+                let disks = Vec::from_iter(disk_size.map(|_| disk));
+                state.disks.extend(disks.iter().map(|disk| (disk.reference.uuid, true)));
+                if properties[keys::ROLE] != "worker"
+                    && let Some(disk) = disks.first()
+                {
+                    state.contents.insert(stamp.node.clone(), Content::on(disk.reference.uuid));
+                }
+                state.forms.insert(name.clone(), properties);
+                state.images.insert(uuid, digest);
+                let adapter = Adapter {
+                    key: "4000".to_owned(),
+                    network: "VM Network".to_owned(),
+                    mac: "00:50:56:00:00:01".to_owned(),
+                    connected: true,
+                };
+                let vm = Vm {
+                    reference: VmRef { uuid, id: format!("vm-{uuid}") },
+                    name,
+                    stamp: Some(stamp),
+                    power: PowerState::Off,
+                    size: Some(size),
+                    disks,
+                    adapters: vec![adapter],
+                    snapshots: Vec::new(),
+                    tasks: Vec::new(),
+                    settings: None,
+                    version: "0".to_owned(),
+                };
+                state.vms.push((vm, placement, None));
+                Ok(uuid)
+            })
+            .await
+    }
+}
+
 #[async_trait]
 impl Hypervisor for Of {
     fn deployment(&self) -> Uuid {
@@ -529,10 +582,15 @@ impl Hypervisor for Of {
         Err(Error::refused("a controller has no OVA"))
     }
 
-    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        let (uuid, name, stamp) = (replacement.uuid, replacement.name.to_owned(), replacement.stamp.clone());
-        let (like, digest) = (replacement.like.clone(), replacement.image.digest.clone());
-        let size = replacement.size.or(like.size);
+    async fn clone_vm(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        let (uuid, name, stamp) = (request.uuid, request.name.to_owned(), request.stamp.clone());
+        let digest = request.image.digest.clone();
+        let (like, size) = match request.settings {
+            CloneSettings::Replaces { vm, size } => (vm.clone(), size.or(vm.size)),
+            CloneSettings::Given { size, properties, .. } => {
+                return self.adds(request, *size, properties.clone(), permit).await;
+            }
+        };
         self.place
             .does("import", permit, move |state| {
                 let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
@@ -546,52 +604,6 @@ impl Hypervisor for Of {
                 let vm = Vm { reference, name, stamp, power, size, disks: Vec::new(), ..like };
                 let adapters = vm.adapters.into_iter().map(|adapter| Adapter { connected: true, ..adapter }).collect();
                 state.vms.push((Vm { adapters, ..vm }, placement, None));
-                Ok(uuid)
-            })
-            .await
-    }
-
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        let uuid = addition.uuid.expect("its Machine's UID");
-        let (name, stamp, placement) = (addition.name.to_owned(), addition.stamp.clone(), addition.placement.clone());
-        let properties = addition.properties.clone();
-        let (disk_size, digest) = (addition.size.data_disk, addition.image.digest.clone());
-        let size = VmSize { processors: addition.size.processors, memory: addition.size.memory.into() };
-        self.place
-            .does("add", permit, move |state| {
-                let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
-                assert!(!is_there, "{name} is made twice");
-                let disk = DiskRef { uuid: Uuid::new_v4(), path: format!("[ds] {name}.vmdk") };
-                let disk = Disk { reference: disk, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
-                let disks = Vec::from_iter(disk_size.map(|_| disk));
-                state.disks.extend(disks.iter().map(|disk| (disk.reference.uuid, true)));
-                if properties[keys::ROLE] != "worker"
-                    && let Some(disk) = disks.first()
-                {
-                    state.contents.insert(stamp.node.clone(), Content::on(disk.reference.uuid));
-                }
-                state.forms.insert(name.clone(), properties);
-                state.images.insert(uuid, digest);
-                let adapter = Adapter {
-                    key: "4000".to_owned(),
-                    network: "VM Network".to_owned(),
-                    mac: "00:50:56:00:00:01".to_owned(),
-                    connected: true,
-                };
-                let vm = Vm {
-                    reference: VmRef { uuid, id: format!("vm-{uuid}") },
-                    name,
-                    stamp: Some(stamp),
-                    power: PowerState::Off,
-                    size: Some(size),
-                    disks,
-                    adapters: vec![adapter],
-                    snapshots: Vec::new(),
-                    tasks: Vec::new(),
-                    settings: None,
-                    version: "0".to_owned(),
-                };
-                state.vms.push((vm, placement, None));
                 Ok(uuid)
             })
             .await

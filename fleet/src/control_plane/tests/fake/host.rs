@@ -5,7 +5,9 @@ use std::path::Path;
 use contract::deployer::Fingerprint;
 
 use super::*;
-use crate::hypervisor::{Absence, Addition, Hypervisor, ImageTemplate, LastSeen, Networks, Replacement, ShutDown};
+use crate::hypervisor::{
+    Absence, CloneRequest, CloneSettings, Hypervisor, ImageTemplate, LastSeen, Networks, ShutDown,
+};
 
 fn doubtful(error: Error) -> Error {
     Error::new(if error.kind == ErrorKind::Fenced { ErrorKind::Fenced } else { ErrorKind::InDoubt }, error.source)
@@ -120,17 +122,16 @@ impl Hypervisor for World {
         Ok(ImageTemplate { digest: digest.to_owned(), reference: digest.to_owned() })
     }
 
-    async fn clone_vm(&self, _: &Replacement<'_>, _: &dyn Fence) -> Result<Uuid> {
-        panic!("a first VM takes no other one's place")
-    }
-
     /// Three requests: the VM is created, it gets its disk, and it is completed.
-    async fn add(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
+    async fn clone_vm(&self, addition: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        let CloneSettings::Given { networks, size, properties } = addition.settings else {
+            panic!("a first VM replaces no other one")
+        };
         let (name, stamp) = (addition.name.to_owned(), addition.stamp.clone());
-        assert!(matches!(addition.networks, Networks::Named([network]) if network == "Management"));
-        assert_eq!(addition.properties["node-name"], name);
-        assert!(addition.size.data_disk.is_some() && stamp.swap.is_none());
-        let drawn = addition.uuid.expect("it was noted");
+        assert!(matches!(networks, Networks::Named([network]) if network == "Management"));
+        assert_eq!(properties["node-name"], name);
+        assert!(size.data_disk.is_some() && stamp.swap.is_none());
+        let drawn = addition.uuid;
         let noted = self.lock().holds.values().flat_map(BTreeMap::values).any(|text| text.contains(&drawn.to_string()));
         assert!(noted, "{name} is made before its UUID is noted");
         let placement = addition.placement.clone();

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::fault::{Call, CallKind, Fault, Late};
 use super::{DEPLOYMENT, DiskCopied, HOME, Ill, Machine, State, Template, World, data, new};
 use crate::hypervisor::{
-    Addition, DiskKind, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Placement, PowerState,
-    Replacement, Result, ShutDown, Stamp, Vm, VmRef,
+    CloneRequest, CloneSettings, DiskKind, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Placement,
+    PowerState, Result, ShutDown, Stamp, Vm, VmRef,
 };
 use crate::lease::MARGIN;
 
@@ -271,7 +271,10 @@ impl Hypervisor for World {
     }
 
     /// Two requests: one creates the VM, and one gives it the settings of the VM that it replaces.
-    async fn clone_vm(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
+    async fn clone_vm(&self, replacement: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        let CloneSettings::Replaces { vm: like, size } = replacement.settings else {
+            panic!("each new VM of an upgrade replaces another one")
+        };
         let may = |state: &mut State| {
             let ImageTemplate { digest, reference } = replacement.image;
             match state.templates.iter().find(|template| template.reference == *reference) {
@@ -286,7 +289,7 @@ impl Hypervisor for World {
             taken.map_or(Ok(()), |taken| Err(Error::refused(format!("the name is taken, by {}", taken.vm))))
         };
         let (stamp, name, uuid) = (replacement.stamp.clone(), replacement.name.to_owned(), replacement.uuid);
-        let size = replacement.size.or(replacement.like.size);
+        let size = size.or(like.size);
         let make = move |state: &mut State, _| {
             state.newborn_takes(&name, uuid);
             let mut machine = state.machine_named(&name, uuid, new());
@@ -300,8 +303,8 @@ impl Hypervisor for World {
             state.machines.push(machine);
             seen
         };
-        let made = self.change(("import", replacement.like, permit), may, make).await?;
-        let (id, like) = (made.reference.id.clone(), replacement.like.clone());
+        let made = self.change(("import", like, permit), may, make).await?;
+        let (id, like) = (made.reference.id.clone(), like.clone());
         let finish = move |state: &mut State, whole| {
             reconfigure(state, &id, |machine| {
                 for (adapter, like) in machine.vm.adapters.iter_mut().zip(&like.adapters) {
@@ -313,10 +316,6 @@ impl Hypervisor for World {
         };
         self.change(("import.finish", &made, permit), |_| Ok(()), finish).await?;
         Ok(made.uuid())
-    }
-
-    async fn add(&self, _: &Addition<'_>, _: &dyn Fence) -> Result<Uuid> {
-        panic!("an upgrade makes no VM that takes no other one's place")
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {

@@ -184,7 +184,7 @@ fn begun(action: &Action) -> String {
         Action::Add { address } => {
             format!("a further worker{}", address.map_or_else(String::new, |address| format!(" at {address}")))
         }
-        Action::Import(name) => format!("{name}: its token and its VM are made"),
+        Action::CloneVm(name) => format!("{name}: its token and its VM are made"),
         Action::Invite(name) => format!("{name}: it gets a new token to join again with"),
         Action::PowerOn(name) => format!("{name}: its VM is powered on"),
         Action::Hear(name, _) => format!("{name}: asks to join"),

@@ -19,7 +19,7 @@ async fn lost_store_answer_ends_no_freshly_confirmed_call() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let say = |_: &str| {};
     let hold = Lease::take_with(&world, "a test", TakeOver::FromTheDead, &say, WINDOW, Duration::ZERO).await.unwrap();
-    let guarded = GuardedHypervisor::new(&world, &hold);
+    let guarded = GuardedHypervisor::new(&world, &hold, None);
     let silent = || world.fault(Some(At { call: 1, fault: Fault::Error(ErrorKind::Transient), lasting: true }));
     let (begun, not_begun) = (guarded.call(), guarded.call());
     begun.still().await.unwrap();
@@ -40,7 +40,7 @@ async fn lost_store_answer_ends_no_freshly_confirmed_call() {
 async fn hanging_store_ends_a_question_once_useless() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let guarded = GuardedHypervisor::new(&world, &hold);
+    let guarded = GuardedHypervisor::new(&world, &hold, None);
     let (begun, not_begun) = (guarded.call(), guarded.call());
     begun.still().await.unwrap();
     world.lock().store_hangs = true;
@@ -63,7 +63,7 @@ async fn cancelled_call_stops_its_pause() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let (cancel, cancelled) = watch::channel(false);
-    let call = Call { cancelled: Some(cancelled), ..GuardedHypervisor::new(&world, &hold).call() };
+    let call = GuardedHypervisor::new(&world, &hold, Some(&cancelled)).call();
     let minute = Duration::from_secs(60);
     assert!(call.rests(minute).await);
     cancel.send_replace(true);
@@ -88,10 +88,10 @@ async fn takeover_waits_for_a_stalled_store() {
 async fn cancelling_drops_a_call_only_before_its_permit() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let guarded = GuardedHypervisor::new(&world, &hold);
     let lasts = Duration::from_secs(60);
     for permitted in [false, true] {
-        let (call, (cancel, cancelled)) = (guarded.call(), watch::channel(false));
+        let (cancel, cancelled) = watch::channel(false);
+        let call = GuardedHypervisor::new(&world, &hold, Some(&cancelled)).call();
         let work = async {
             if permitted {
                 call.still().await.unwrap();
@@ -103,7 +103,7 @@ async fn cancelling_drops_a_call_only_before_its_permit() {
             cancel.send_replace(true);
         };
         let begun = tokio::time::Instant::now();
-        let (done, ()) = tokio::join!(unless_begun(&cancelled, &call, Box::pin(work)), asks);
+        let (done, ()) = tokio::join!(guarded(&call, Box::pin(work)), asks);
         assert_eq!((done.is_ok(), begun.elapsed() >= lasts), (permitted, permitted));
     }
 }
@@ -112,7 +112,7 @@ async fn cancelling_drops_a_call_only_before_its_permit() {
 async fn note_before_the_last_look_permits_nothing() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let guarded = GuardedHypervisor::new(&world, &hold);
+    let guarded = GuardedHypervisor::new(&world, &hold, None);
     let notes = AtomicUsize::new(0);
     let note = || -> Noting<'_> {
         Box::pin(async {
@@ -120,9 +120,9 @@ async fn note_before_the_last_look_permits_nothing() {
             Ok(())
         })
     };
-    let noted = NotedCall { call: guarded.call(), note: &note, is_noted: AtomicBool::new(false) };
-    noted.prepare().await.unwrap();
-    assert_eq!((notes.load(Ordering::Relaxed), noted.call.begun.load(Ordering::Relaxed)), (1, false));
-    noted.still().await.unwrap();
-    assert_eq!((notes.load(Ordering::Relaxed), noted.call.begun.load(Ordering::Relaxed)), (1, true));
+    let call = guarded.call().noting(&note);
+    call.prepare().await.unwrap();
+    assert_eq!((notes.load(Ordering::Relaxed), call.is_begun()), (1, false));
+    call.still().await.unwrap();
+    assert_eq!((notes.load(Ordering::Relaxed), call.is_begun()), (1, true));
 }

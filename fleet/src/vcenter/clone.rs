@@ -1,5 +1,7 @@
 //! New VMs: clones of an image's template, with all their settings from their creation.
 
+use std::collections::BTreeMap;
+
 use uuid::Uuid;
 use vsphere::{CloneDisks, ClonePolicy, CloneVm, ConfigSpec, DiskMode, NewDisk};
 
@@ -12,71 +14,80 @@ use super::settings::{Wire, filled, taken_over, wired};
 use super::site::Clones;
 use super::stamp;
 use super::template_catalog::{CHANGED, TemplateFingerprint, is_by_host, snapshot};
-use super::trouble::{Asking, after_it_began, changed};
-use crate::hypervisor::{Addition, Error, Fence, Networks, Replacement, Result, VmSize};
+use super::trouble::{after_it_began, changed};
+use crate::hypervisor::{CloneRequest, CloneSettings, Error, Fence, Networks, Result, Size, VmSize};
 
 /// The prefix of the entries of `extraConfig` that a guest reads.
 const GUESTINFO: &str = "guestinfo.";
 
 impl VcenterHypervisor {
-    pub(super) async fn make_replacement(&self, replacement: &Replacement<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        let like = self.as_seen(replacement.like).await?;
-        // A disk that could not be attached to the new VM is reported while the old one runs.
-        self.disks_may_move(replacement.like).await?;
-        let image = self.image(replacement.image).await?;
-        let place = Place { host: like.host.clone(), ..self.place(Some(&like), replacement.placement).await? };
-        let size = replacement.size.unwrap_or(VmSize { processors: like.processors, memory: like.memory });
-        let spec = self.stamped(&replacement.stamp).processors(size.processors).memory(size.memory);
-        let spec = spec.bios_uuid(&replacement.uuid.to_string());
-        let form = &image.template.properties;
-        let values = filled(form, &image.note.defaults, taken_over(form, &like.properties))?;
-        let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
-        let spec = wired(spec, &image.template, &Self::wires_of(&like)?)?;
-        self.clone_of(&image, replacement.name, &place, Networks::Of(replacement.like), (&spec, 0), permit).await
-    }
-
-    pub(super) async fn make_addition(&self, addition: &Addition<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        let image = self.image(addition.image).await?;
-        let beside = match addition.networks.beside() {
-            Some(vm) => Some(self.named(&vm.reference).await?),
-            None => None,
-        };
-        let place = self.place(beside.as_ref(), addition.placement).await?;
-        for vm in self.all_own().await? {
-            if stamp::read(&vm.name, &vm.extra)?.as_ref() == Some(&addition.stamp) {
-                return Err(Error::refused(format!(
-                    "{} carries the stamp that {} was to have",
-                    vm.name, addition.name
-                )));
+    /// Reads the place, the networks and the settings of a new VM, then clones the template.
+    pub(super) async fn clone_template(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        match request.settings {
+            CloneSettings::Replaces { vm, size } => {
+                let like = self.as_seen(vm).await?;
+                // A disk that could not be attached to the new VM is reported while the old one runs.
+                self.disks_may_move(vm).await?;
+                let image = self.image(request.image).await?;
+                let place = Place { host: like.host.clone(), ..self.place(Some(&like), request.placement).await? };
+                let size = size.unwrap_or(VmSize { processors: like.processors, memory: like.memory });
+                let values = taken_over(&image.template.properties, &like.properties);
+                let spec = self.settings(&image, request, size, values, &Self::wires_of(&like)?)?;
+                self.clone_of(&image, request.name, &place, Networks::Of(vm), (&spec, 0), permit).await
+            }
+            CloneSettings::Given { networks, size, properties } => {
+                let image = self.image(request.image).await?;
+                let beside = match networks.beside() {
+                    Some(vm) => Some(self.named(&vm.reference).await?),
+                    None => None,
+                };
+                let place = self.place(beside.as_ref(), request.placement).await?;
+                for vm in self.all_own().await? {
+                    if stamp::read(&vm.name, &vm.extra)?.as_ref() == Some(&request.stamp) {
+                        let words = format!("{} carries the stamp that {} was to have", vm.name, request.name);
+                        return Err(Error::refused(words));
+                    }
+                }
+                let wires = self.wires(networks).await?;
+                let spec = self.given_settings(&image, request, size, properties, &wires).await?;
+                let new_disks = usize::from(size.data_disk.is_some());
+                self.clone_of(&image, request.name, &place, networks, (&spec, new_disks), permit).await
             }
         }
-        let spec = self.settings_of(&image, addition, &self.wires(addition.networks).await?).await?;
-        let new_disks = usize::from(addition.size.data_disk.is_some());
-        self.clone_of(&image, addition.name, &place, addition.networks, (&spec, new_disks), permit).await
     }
 
-    /// The requested settings of a new VM.
-    pub(super) async fn settings_of(
+    /// The settings of a VM that replaces no other one.
+    pub(super) async fn given_settings(
         &self,
         image: &Image,
-        addition: &Addition<'_>,
+        request: &CloneRequest<'_>,
+        size: &Size,
+        properties: &BTreeMap<String, String>,
         wires: &[Wire],
     ) -> Result<ConfigSpec> {
-        let size = addition.size;
-        let spec = self.stamped(&addition.stamp).processors(size.processors).memory(size.memory.into());
-        let spec = match addition.uuid {
-            Some(uuid) => spec.bios_uuid(&uuid.to_string()),
-            None => spec,
-        };
-        let form = &image.template.properties;
-        let given = addition.properties.iter().map(|(name, value)| (name.clone(), value.as_str())).collect();
-        let values = filled(form, &image.note.defaults, given)?;
-        let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
-        let spec = wired(spec, &image.template, wires)?;
+        let values = properties.iter().map(|(name, value)| (name.clone(), value.as_str())).collect();
+        let of_vm = VmSize { processors: size.processors, memory: size.memory.into() };
+        let spec = self.settings(image, request, of_vm, values, wires)?;
         match size.data_disk {
             Some(bytes) => with_data_disk(spec, &image.template, bytes, self.policy().await?),
             None => Ok(spec),
         }
+    }
+
+    fn settings(
+        &self,
+        image: &Image,
+        request: &CloneRequest<'_>,
+        size: VmSize,
+        values: BTreeMap<String, &str>,
+        wires: &[Wire],
+    ) -> Result<ConfigSpec> {
+        let spec = self.stamped(&request.stamp).processors(size.processors).memory(size.memory);
+        let spec = spec.bios_uuid(&request.uuid.to_string());
+        let form = &image.template.properties;
+        let values = filled(form, &image.note.defaults, values)?;
+        let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
+        wired(spec, &image.template, wires)
     }
 
     /// Makes one request that changes something. A clone cannot be tied to the template's settings that were read, so
@@ -122,7 +133,7 @@ impl VcenterHypervisor {
             config: spec,
             is_template: false,
         };
-        let made = self.client.changes(&Asking(permit)).clone_vm(&template.reference, &clone).await;
+        let made = self.client.changes(&permit).clone_vm(&template.reference, &clone).await;
         let made = made.map_err(|error| self.with_policy(error))?;
         let after = self.client.whole_vm(&template.reference).await.map_err(after_it_began)?;
         // A linked clone has the settings of its snapshot. A full clone has the current settings.
@@ -168,7 +179,6 @@ fn strange(template: &vsphere::Vm, made: &vsphere::Vm, new_disks: usize) -> Opti
     changed.map(|key| format!("the entry {key}"))
 }
 
-/// In words for messages.
 fn started(boot: &vsphere::Boot) -> String {
     let signed = if boot.is_secure { ", only what is signed" } else { "" };
     format!("{}{signed}, in the order {:?}", boot.firmware, boot.order)

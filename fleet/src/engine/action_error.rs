@@ -1,17 +1,13 @@
 //! Why an action was not done.
 
-use super::reason;
+use super::reason::{HYPERVISOR_TRANSIENT, Reason, STORE};
+use crate::cancel::Cancelled;
 use crate::hypervisor::{Error, ErrorKind};
 use crate::lease::Lost;
-use crate::upgrade::{
-    HYPERVISOR_CHANGED, HYPERVISOR_DENIED, HYPERVISOR_IN_DOUBT, HYPERVISOR_NOT_FOUND, HYPERVISOR_REFUSED,
-    HYPERVISOR_TRANSIENT, Reason, STORE,
-};
 
 /// The reason if reads and waits end because the command was cancelled.
 pub(crate) const TO_END: &str = "the command is to end";
 
-/// Why an action was not done.
 #[derive(Debug)]
 pub(crate) enum ActionError {
     /// This command must stop.
@@ -25,19 +21,9 @@ pub(crate) enum ActionError {
 }
 
 impl ActionError {
-    /// The cluster's API failed.
-    pub(super) fn api(error: anyhow::Error) -> Self {
-        Self::of(reason::API, error)
-    }
-
     /// The store failed.
     pub(crate) fn store(error: anyhow::Error) -> Self {
         Self::of(STORE, error)
-    }
-
-    /// Reads and waits have ended.
-    pub(crate) fn is_to_end(code: &str) -> Self {
-        Self::Later(Reason::new(code, TO_END))
     }
 
     /// The reason, and whether it lasts. Sets `in_doubt` if the request may have taken effect.
@@ -53,23 +39,28 @@ impl ActionError {
         }
     }
 
-    fn of(code: &str, error: anyhow::Error) -> Self {
+    /// An error of this code. [`Lost`] stops the command.
+    pub(crate) fn of(code: &str, error: anyhow::Error) -> Self {
         if error.is::<Lost>() { Self::Stop(error) } else { Self::Later(Reason::new(code, format!("{error:#}"))) }
+    }
+}
+
+/// Reads and waits have ended.
+impl From<Cancelled> for ActionError {
+    fn from(Cancelled: Cancelled) -> Self {
+        Self::Later(Reason::new(HYPERVISOR_TRANSIENT, TO_END))
     }
 }
 
 impl From<Error> for ActionError {
     fn from(error: Error) -> Self {
-        let words = format!("{:#}", error.source);
-        let later = |code| Self::Later(Reason::new(code, &words));
         match error.kind {
             ErrorKind::Fenced => Self::Stop(error.source),
-            ErrorKind::InDoubt => Self::InDoubt(Reason::new(HYPERVISOR_IN_DOUBT, words)),
-            ErrorKind::Refused => Self::Refused(Reason::new(HYPERVISOR_REFUSED, words)),
-            ErrorKind::Transient => later(HYPERVISOR_TRANSIENT),
-            ErrorKind::Changed => later(HYPERVISOR_CHANGED),
-            ErrorKind::Denied => later(HYPERVISOR_DENIED),
-            ErrorKind::NotFound => later(HYPERVISOR_NOT_FOUND),
+            ErrorKind::InDoubt => Self::InDoubt(error.into()),
+            ErrorKind::Refused => Self::Refused(error.into()),
+            ErrorKind::Transient | ErrorKind::Changed | ErrorKind::Denied | ErrorKind::NotFound => {
+                Self::Later(error.into())
+            }
         }
     }
 }

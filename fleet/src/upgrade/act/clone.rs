@@ -1,9 +1,23 @@
-//! The steps before the first node is touched, and the creation of new VMs.
+//! The steps before the first node is touched, and the creation and removal of VMs.
+//!
+//! A node's new VM is a clone. From the command to vCenter's task:
+//!
+//! 1. `Deployment::apply_to` reads the inventory, decides the plan, acquires the lease and begins the journal.
+//! 2. `Run::take` writes the step `Action::CloneVm` and the BIOS UUID of the new VM to the journal.
+//! 3. [`StepContext::clone_vm`] removes the incomplete VM of an interrupted run, and finds or imports the template.
+//! 4. `GuardedHypervisor::open` checks the stamps. The call that it returns confirms the lease before each request.
+//! 5. `Hypervisor::clone_vm` is called. `vcenter/clone.rs` reads the place, the networks and the settings of the new VM.
+//! 6. vsphere's `Changes::clone_vm` sends `CloneVM_Task`, and waits for the end of the task.
+//! 7. `vcenter/clone.rs` compares the clone with the template and with its settings.
+//! 8. `Run::take` writes the result to the journal.
+//!
+//! A run that was interrupted after step 2 continues with step 3 and the same BIOS UUID.
 
 use uuid::Uuid;
 
 use super::{Taken, Vms, held};
-use crate::hypervisor::{ImageTemplate, PowerState, Replacement, Stamp, Vm};
+use crate::engine::{Scope, guarded};
+use crate::hypervisor::{self, CloneRequest, CloneSettings, ImageTemplate, PowerState, Stamp, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
@@ -11,13 +25,12 @@ use crate::upgrade::reason::{self, DISK_HELD, VM_STATE};
 use crate::upgrade::snapshot_name::before_swap;
 use crate::upgrade::step_error::StepError;
 
-/// The source of an imported template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// From the OVA, which was read and verified for it now.
     Read,
     /// It was imported before: its OVA was not read now.
-    LaidBefore,
+    ImportedBefore,
 }
 
 /// The known facts of an image, and no more.
@@ -26,8 +39,8 @@ fn verified(source: Source, signer: Option<&str>) -> String {
     match (source, signer) {
         (Source::Read, Some(signer)) => format!("whole, signed with {signer}"),
         (Source::Read, None) => "whole; not signed".to_owned(),
-        (Source::LaidBefore, Some(signer)) => format!("{BEFORE} signed with {signer}"),
-        (Source::LaidBefore, None) => format!("{BEFORE} not signed"),
+        (Source::ImportedBefore, Some(signer)) => format!("{BEFORE} signed with {signer}"),
+        (Source::ImportedBefore, None) => format!("{BEFORE} not signed"),
     }
 }
 
@@ -41,26 +54,27 @@ impl StepContext<'_> {
             }
             return Err(StepError::refused(reason::VM_GONE, "all VMs of the plan are gone"));
         };
-        let (_, source) = self.staged(plan, old).await?;
+        let (_, source) = self.template(plan, old).await?;
         Ok(verified(source, plan.target.signer.as_deref()))
     }
 
     /// The template of the plan's image where the VM that replaces `like` is to be. An imported one needs no file: its
     /// signer was judged with the plan, and the hypervisor vouches for its bytes. Otherwise the OVA is verified and
     /// imported, each time again: the file may have been replaced since.
-    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<(ImageTemplate, Source), StepError> {
+    async fn template(&self, plan: &Plan, like: &Vm) -> Result<(ImageTemplate, Source), StepError> {
         let (placement, digest) = (&plan.options.placement, &plan.target.digest);
-        if let Some(ready) = self.look(self.hypervisor.find_template(digest, like, placement)).await? {
-            return Ok((ready, Source::LaidBefore));
+        if let Some(ready) = self.look(self.hypervisor.find_template(digest, Some(like), placement)).await? {
+            return Ok((ready, Source::ImportedBefore));
         }
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
         let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
         let verified =
             verified.map_err(|error| StepError::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
         verified.map_err(|error| StepError::refused(reason::OVA, format!("{error:#}")))?;
-        let staged =
-            self.hypervisor.import_template_unless(&self.cancelled, self.ova(plan), digest, like, placement).await?;
-        Ok((staged?, Source::Read))
+        let call = self.hypervisor.call();
+        let import = self.hypervisor.import_template(self.ova(plan), digest, Some(like), placement, &call);
+        let imported = guarded(&call, import).await?;
+        Ok((imported?, Source::Read))
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
@@ -80,9 +94,9 @@ impl StepContext<'_> {
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }
 
-    /// Creates the new VM, with the BIOS UUID that was drawn for it. One of an interrupted import may be incomplete: it
+    /// Creates the new VM, with the BIOS UUID that was drawn for it. One of an interrupted run may be incomplete: it
     /// is created again.
-    pub(super) async fn import(
+    pub(super) async fn clone_vm(
         &self,
         plan: &Plan,
         node: &PlannedNode,
@@ -91,25 +105,29 @@ impl StepContext<'_> {
     ) -> Result<(String, Uuid), StepError> {
         if let Some(left) = &vms.new {
             removable(left)?;
-            let removed = self.hypervisor.destroy_unless(&self.cancelled, left).await?;
-            removed.map_err(|error| error.context(format!("removing half of {left}")))?;
+            self.destroy(left).await?.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
         let old = vms.old_vm()?;
-        let (staged, _) = self.staged(plan, old).await?;
-        let replacement = Replacement {
+        let (template, _) = self.template(plan, old).await?;
+        let request = CloneRequest {
             name: &node.new_name,
             uuid: drawn,
-            image: &staged,
-            like: old,
-            size: plan.options.size,
+            image: &template,
+            settings: CloneSettings::Replaces { vm: old, size: plan.options.size },
             stamp: Stamp { deployment: plan.deployment, node: node.name.clone(), swap: Some(node.swap) },
             placement: &plan.options.placement,
         };
-        let uuid = self.hypervisor.import_unless(&self.cancelled, &replacement).await??;
+        let call = self.hypervisor.open(Scope::Clone(&request))?;
+        let uuid = guarded(&call, self.hypervisor.clone_vm(&request, &call)).await??;
         Ok((format!("{} ({uuid}), off, without a data disk", node.new_name), uuid))
     }
 
-    /// Removes the new VM, or the rest of an interrupted import.
+    async fn destroy(&self, vm: &Vm) -> Result<hypervisor::Result<()>, StepError> {
+        let call = self.open(vm)?;
+        Ok(guarded(&call, self.hypervisor.destroy(vm, &call)).await?)
+    }
+
+    /// Removes the new VM, or what an interrupted run left of it.
     pub(super) async fn destroy_new(&self, node: &PlannedNode, vms: &Vms) -> Taken {
         let Some(new) = &vms.new else { return Ok("it does not exist".to_owned()) };
         removable(new)?;
@@ -117,7 +135,7 @@ impl StepContext<'_> {
             let words = format!("{} does not hold the disk of {}; {new} stays until it does", node.old_name, node.name);
             return Err(StepError::pause(DISK_HELD, words));
         }
-        self.hypervisor.destroy_unless(&self.cancelled, new).await??;
+        self.destroy(new).await??;
         Ok(format!("{} is removed", new.name))
     }
 
@@ -134,7 +152,7 @@ impl StepContext<'_> {
             let words = format!("no other VM of {} runs with a data disk; {old} stays until one does", node.name);
             return Err(StepError::pause(DISK_HELD, words));
         }
-        self.hypervisor.destroy_unless(&self.cancelled, old).await??;
+        self.destroy(old).await??;
         Ok(format!("{} is removed", old.name))
     }
 }
@@ -160,7 +178,7 @@ mod tests {
     #[test]
     fn unread_image_is_not_called_signed() {
         for signer in [Some("the key 1a2b"), None] {
-            let (read, before) = (verified(Source::Read, signer), verified(Source::LaidBefore, signer));
+            let (read, before) = (verified(Source::Read, signer), verified(Source::ImportedBefore, signer));
             assert!(read.starts_with("whole"), "{read}");
             assert!(before.starts_with("imported before") && before.contains("was not read again"), "{before}");
             assert!(!before.contains("whole"), "{before}");
