@@ -95,9 +95,9 @@ impl StepContext {
         // All nodes of a forming cluster have the same image. Once this node has credentials, it may work for long
         // while others have yet to join.
         if !self.progress.credentials && self.node.records.rendezvous()?.is_forming() {
-            node.begin_blank(now)?;
+            node.begin(now)?;
         }
-        Ok(node.write_configuration(now)??.changed().into())
+        Ok(node.write_configuration(now)??.changed.into())
     }
 
     pub(super) fn credentials(&mut self) -> Result<StepOutcome, StepError> {

@@ -53,18 +53,7 @@ impl Encryption {
 }
 
 fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut impl Write) -> anyhow::Result<()> {
-    let Some(seen) = store.read()? else {
-        match output {
-            Output::Json => writeln!(
-                out,
-                "{:#}",
-                json!({"keys": [], "write": null, "clear": true, "generation": 0, "since": null, "under-way": false,
-                    "waiting": []})
-            )?,
-            Output::Text => writeln!(out, "{NOT_YET}")?,
-        }
-        return Ok(());
-    };
+    let seen = store.read()?;
     let nodes = config.cluster.control_nodes.iter().map(|node| node.name.as_str());
     let nodes: Vec<&str> = nodes.collect();
     let next = seen.set.next(&nodes, &store.loaded()?, SystemTime::now());
@@ -74,14 +63,14 @@ fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut im
     };
     match output {
         Output::Json => {
-            let KeySet { keys, write, clear, generation, since, .. } = &seen.set;
+            let KeySet { keys, write, generation, since, .. } = &seen.set;
             let keys: Vec<&str> = keys.iter().map(|key| key.id.as_str()).collect();
-            let (generation, under_way) = (*generation, next != RotationStep::Idle);
+            let under_way = next != RotationStep::Idle;
             writeln!(
                 out,
                 "{:#}",
-                json!({"keys": keys, "write": write, "clear": clear, "generation": generation, "since": since,
-                    "under-way": under_way, "waiting": waiting})
+                json!({"keys": keys, "write": write, "generation": generation, "since": since, "under-way": under_way,
+                    "waiting": waiting})
             )?;
         }
         Output::Text => write!(out, "{}", described(&seen.set, &next))?,
@@ -89,22 +78,14 @@ fn status(config: &ControlPlane, store: &Store<'_>, output: Output, out: &mut im
     Ok(())
 }
 
-/// The message while no key exists.
-const NOT_YET: &str =
-    "Secrets are not encrypted yet: this begins when every control-plane node runs an image that can, for good";
-
 fn described(set: &KeySet, next: &RotationStep) -> String {
-    let mut text = match &set.write {
-        Some(key) => format!("Secrets are written with the encryption key {key}.\n"),
-        None => "Secrets are still written in clear.\n".to_owned(),
-    };
+    let mut text = format!("Secrets are written with the encryption key {}.\n", set.write);
     if let Some(incoming) = set.incoming() {
         text += &format!("The key {incoming} is to take over.\n");
     } else if set.has_former() {
-        let former: Vec<&str> =
-            set.keys.iter().map(|key| key.id.as_str()).filter(|id| Some(*id) != set.write.as_deref()).collect();
-        let former = if former.is_empty() { "in clear".to_owned() } else { format!("with {}", former.join(" and ")) };
-        text += &format!("Those that were written {former} are being written again.\n");
+        let ids = set.keys.iter().map(|key| key.id.as_str());
+        let former: Vec<&str> = ids.filter(|id| *id != set.write).collect();
+        text += &format!("Those that were written with {} are being written again.\n", former.join(" and "));
     }
     if let RotationStep::Wait(behind) = next {
         text += &format!("The next step waits for the API server on {}.\n", behind.join(", "));
@@ -113,7 +94,7 @@ fn described(set: &KeySet, next: &RotationStep) -> String {
 }
 
 fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write) -> anyhow::Result<()> {
-    let Some(seen) = store.read()? else { bail!("{NOT_YET}") };
+    let seen = store.read()?;
     let (key, authority) = unwrap_keys::new_key(root)?;
     if seen.set.ca != authority {
         bail!("the keys in the store are another cluster's, and were not recovered yet");
@@ -134,49 +115,20 @@ fn rotate(root: &Path, store: &Store<'_>, now: SystemTime, out: &mut impl Write)
 mod tests {
     use super::*;
     use crate::cluster::encryption::key_set::WrappedKey;
-    use crate::cluster::etcd::fake::FakeEtcd;
-    use crate::intake::config::fixture::three_nodes;
-    use std::time::Duration;
-
-    #[test]
-    fn json_has_the_same_fields_without_a_key() {
-        let (root, mut config) = (tempfile::tempdir().unwrap(), three_nodes());
-        let _etcd = FakeEtcd::start(&mut config, root.path());
-        let etcd = EtcdClient::new(config.control_node().unwrap(), root.path(), Duration::from_secs(60)).unwrap();
-        let store = Store(&etcd);
-        let fields = || -> Vec<String> {
-            let mut out = Vec::new();
-            status(&config, &store, Output::Json, &mut out).unwrap();
-            let said: serde_json::Value = serde_json::from_slice(&out).unwrap();
-            said.as_object().unwrap().keys().cloned().collect()
-        };
-        let before = fields();
-        let key = WrappedKey { id: "k1".to_owned(), wrapped: String::new() };
-        store.make(&KeySet::first("a", key, true, SystemTime::UNIX_EPOCH)).unwrap();
-        assert_eq!(fields(), before);
-        assert!(before.contains(&"under-way".to_owned()), "{before:?}");
-    }
 
     #[test]
     fn each_step_is_described() {
         let now = SystemTime::UNIX_EPOCH;
         let key = |id: &str| WrappedKey { id: id.to_owned(), wrapped: String::new() };
-        let first = KeySet::first("a", key("k1"), false, now);
-        assert_eq!(
-            described(&first, &RotationStep::Wait(vec!["cp2".into(), "cp3".into()])),
-            "Secrets are still written in clear.\nThe key k1 is to take over.\n\
-             The next step waits for the API server on cp2, cp3.\n"
-        );
-        let used = KeySet { write: Some("k1".into()), ..first };
-        assert!(
-            described(&used, &RotationStep::Rewrite(used.clone()))
-                .ends_with("written in clear are being written again.\n")
-        );
-        let alone = KeySet { clear: false, ..used };
+        let alone = KeySet::first("a", key("k1"), now);
         assert_eq!(described(&alone, &RotationStep::Idle), "Secrets are written with the encryption key k1.\n");
         let offered = alone.offered(key("k2"), now).unwrap();
-        assert!(described(&offered, &RotationStep::Idle).contains("The key k2 is to take over.\n"));
-        let used = KeySet { write: Some("k2".into()), ..offered };
+        assert_eq!(
+            described(&offered, &RotationStep::Wait(vec!["cp2".into(), "cp3".into()])),
+            "Secrets are written with the encryption key k1.\nThe key k2 is to take over.\n\
+             The next step waits for the API server on cp2, cp3.\n"
+        );
+        let used = KeySet { write: "k2".into(), ..offered };
         assert!(
             described(&used, &RotationStep::Idle)
                 .ends_with("Those that were written with k1 are being written again.\n")

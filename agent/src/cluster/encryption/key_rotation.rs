@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use contract::codes;
 use contract::finding::Finding;
-use contract::recovery::{Keys, PublicKey};
+use contract::recovery::PublicKey;
 use zeroize::Zeroizing;
 
 use super::key_set::{KeySet, RotationStep};
@@ -29,7 +29,7 @@ const WRITING: Duration = Duration::from_secs(30);
 /// The prefix of all keys of API servers in etcd (`--etcd-prefix`).
 const REGISTRY: &str = "/registry/";
 
-/// A control-plane node of a cluster that encrypts its Secrets, or soon will. Its etcd answers.
+/// A control-plane node whose etcd answers.
 pub struct EncryptingNode<'a> {
     /// The system's root, `/` outside of tests.
     pub root: &'a Path,
@@ -39,22 +39,10 @@ pub struct EncryptingNode<'a> {
     pub runner: &'a dyn Runner,
 }
 
-pub enum WrittenConfig {
-    /// Secrets are in clear: there are no keys.
-    Clear { changed: bool },
-    Keys {
-        changed: bool,
-        /// The record with its keys.
-        readable: Box<UnwrappedKeySet>,
-    },
-}
-
-impl WrittenConfig {
-    pub fn changed(&self) -> bool {
-        match self {
-            Self::Clear { changed } | Self::Keys { changed, .. } => *changed,
-        }
-    }
+pub struct WrittenConfig {
+    pub changed: bool,
+    /// The record with its keys.
+    pub readable: Box<UnwrappedKeySet>,
 }
 
 impl EncryptingNode<'_> {
@@ -71,46 +59,26 @@ impl EncryptingNode<'_> {
         self.config.recovery_public_key.as_ref().and_then(|key| key.parse().ok())
     }
 
-    /// Creates the first key of a cluster whose Secrets are in clear. The first node to call it creates the key.
+    /// Creates the first key of a cluster that forms, before its first API server starts. The first node to call it
+    /// creates the key. A store that an API server has used has its keys, or is damaged.
     ///
     /// # Errors
     /// There is no quorum, or the CAs cannot be read.
     pub fn begin(&self, now: SystemTime) -> anyhow::Result<()> {
-        self.make_first(false, now)
-    }
-
-    /// Creates the first key of a cluster that forms, before its first API server starts. Secrets are written with it
-    /// at once. A store that an API server has used may hold Secrets in clear, whatever this node has recorded: the
-    /// store may be restored. There the first key comes once all nodes can read it ([`Self::begin`]).
-    ///
-    /// # Errors
-    /// There is no quorum, or the CAs cannot be read.
-    pub fn begin_blank(&self, now: SystemTime) -> anyhow::Result<()> {
-        if self.etcd.page(REGISTRY, None, 1)?.is_empty() {
-            self.make_first(true, now)?;
+        if !self.etcd.page(REGISTRY, None, 1)?.is_empty() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn make_first(&self, blank: bool, now: SystemTime) -> anyhow::Result<()> {
         let (key, authority) = unwrap_keys::new_key(self.root)?;
-        self.store().make(&KeySet::first(&authority, key, blank, now))
+        self.store().make(&KeySet::first(&authority, key, now))
     }
 
     /// Writes the API server's configuration, and keeps the operator's copy in the store.
     ///
     /// # Errors
-    /// There is no quorum, or an error of the file system. The inner error is a finding: the keys are another
-    /// cluster's.
+    /// There is no quorum or no record, or an error of the file system. The inner error is a finding: the keys are
+    /// another cluster's.
     pub fn write_configuration(&self, now: SystemTime) -> anyhow::Result<Result<WrittenConfig, Finding>> {
         let readable = match unwrap_keys::find(self.root, &self.store(), now)? {
-            KeyLookup::Nothing => {
-                let changed = encryption_configuration::lay(
-                    self.root,
-                    &encryption_configuration::content(&Keys::default(), None, true),
-                )?;
-                return Ok(Ok(WrittenConfig::Clear { changed }));
-            }
             KeyLookup::Unreadable(ids) => return Ok(Err(unreadable(&ids))),
             KeyLookup::Readable(readable) => readable,
         };
@@ -119,7 +87,7 @@ impl EncryptingNode<'_> {
             log::warn!("keeping the copy of the encryption keys that is sealed to the operator: {error:#}");
         }
         let changed = encryption_configuration::lay(self.root, &content(&readable))?;
-        Ok(Ok(WrittenConfig::Keys { changed, readable }))
+        Ok(Ok(WrittenConfig { changed, readable }))
     }
 
     fn seal(&self, readable: &UnwrappedKeySet) -> anyhow::Result<()> {
@@ -161,19 +129,19 @@ impl EncryptingNode<'_> {
             }
             RotationStep::Change(to) => {
                 if store.change(&readable.seen, &to)? {
-                    log::info!("Secrets are written with the encryption key {} from now on", shown(&to));
+                    log::info!("Secrets are written with the encryption key {} from now on", to.write);
                 }
                 Ok(None)
             }
             RotationStep::Rewrite(to) => {
-                let others = rewrite::others(self.etcd, set.write.as_deref().unwrap_or_default())?;
+                let others = rewrite::others(self.etcd, &set.write)?;
                 if others.is_empty() {
                     if store.change(&readable.seen, &to)? {
-                        log::info!("all Secrets are encrypted with the key {}", shown(&to));
+                        log::info!("all Secrets are encrypted with the key {}", to.write);
                     }
                     return Ok(None);
                 }
-                log::info!("writing {} Secrets again with the encryption key {}", others.len(), shown(set));
+                log::info!("writing {} Secrets again with the encryption key {}", others.len(), set.write);
                 let (address, timeout) = (self.config.address(), self.config.timeout(WRITING));
                 rewrite::again(&Api::as_administrator(address, self.root, timeout)?, &others)?;
                 Ok(None)
@@ -181,7 +149,7 @@ impl EncryptingNode<'_> {
         }
     }
 
-    /// A finding if there is no public key for the operator's copy. Only valid once there are keys.
+    /// A finding if there is no public key for the operator's copy.
     pub fn without_recovery(&self) -> Option<Finding> {
         let property = contract::properties::RECOVERY_PUBLIC_KEY;
         self.public_key().is_none().then(|| {
@@ -198,12 +166,7 @@ impl EncryptingNode<'_> {
 }
 
 fn content(readable: &UnwrappedKeySet) -> Zeroizing<Vec<u8>> {
-    let KeySet { write, clear, .. } = &readable.seen.set;
-    encryption_configuration::content(&readable.keys, write.as_deref(), *clear)
-}
-
-fn shown(set: &KeySet) -> &str {
-    set.write.as_deref().unwrap_or("none")
+    encryption_configuration::content(&readable.keys, &readable.seen.set.write)
 }
 
 fn waiting(behind: &[String]) -> Finding {

@@ -18,11 +18,8 @@ pub struct KeySet {
     pub ca: String,
     /// The keys by which Secrets may be encrypted. If the last one is not `write`, it will replace that.
     pub keys: Vec<WrappedKey>,
-    /// The name of the key for new Secrets. `None` while they are written in clear.
-    pub write: Option<String>,
-    /// Whether the store may still have Secrets in clear.
-    #[serde(default)]
-    pub clear: bool,
+    /// The name of the key for new Secrets.
+    pub write: String,
     /// Fields of a later version.
     #[serde(flatten)]
     pub more: Map<String, Value>,
@@ -50,27 +47,26 @@ pub enum RotationStep {
 }
 
 impl KeySet {
-    /// The first set of a cluster. While a cluster forms, no Secret was ever written in clear. Later all of them were.
-    pub fn first(authority: &str, key: WrappedKey, forming: bool, now: SystemTime) -> Self {
-        let write = forming.then(|| key.id.clone());
-        let (authority, since, more) = (authority.to_owned(), at(now), Map::new());
-        Self { generation: 1, since, ca: authority, keys: vec![key], write, clear: !forming, more }
+    /// The first set of a cluster, whose Secrets are written with `key` from the beginning.
+    pub fn first(authority: &str, key: WrappedKey, now: SystemTime) -> Self {
+        let (ca, write) = (authority.to_owned(), key.id.clone());
+        Self { generation: 1, since: at(now), ca, keys: vec![key], write, more: Map::new() }
     }
 
     /// The key that will replace `write`, if any.
     pub fn incoming(&self) -> Option<&str> {
         let last = self.keys.last()?.id.as_str();
-        (self.write.as_deref() != Some(last)).then_some(last)
+        (self.write != last).then_some(last)
     }
 
-    /// Whether Secrets may be encrypted with another key than `write`, or not at all.
+    /// Whether Secrets may be encrypted with another key than `write`.
     pub fn has_former(&self) -> bool {
-        self.clear || self.keys.len() > 1
+        self.keys.len() > 1
     }
 
     /// The set with another key that will replace `write`. `None` during another change.
     pub fn offered(&self, key: WrappedKey, now: SystemTime) -> Option<Self> {
-        if self.incoming().is_some() || self.has_former() {
+        if self.has_former() {
             return None;
         }
         let keys = self.keys.iter().cloned().chain([key]).collect();
@@ -85,10 +81,10 @@ impl KeySet {
     /// The next step. `loaded` has the generation of the set that each node's API server has loaded.
     pub fn next(&self, nodes: &[&str], loaded: &BTreeMap<String, u64>, now: SystemTime) -> RotationStep {
         let next = if let Some(incoming) = self.incoming() {
-            RotationStep::Change(Self { write: Some(incoming.to_owned()), ..self.changed(now) })
+            RotationStep::Change(Self { write: incoming.to_owned(), ..self.changed(now) })
         } else if self.has_former() {
-            let keys = self.keys.iter().filter(|key| Some(&key.id) == self.write.as_ref()).cloned().collect();
-            RotationStep::Rewrite(Self { keys, clear: false, ..self.changed(now) })
+            let keys = self.keys.iter().filter(|key| key.id == self.write).cloned().collect();
+            RotationStep::Rewrite(Self { keys, ..self.changed(now) })
         } else {
             return RotationStep::Idle;
         };

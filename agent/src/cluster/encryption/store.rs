@@ -29,14 +29,14 @@ struct LoadedGeneration {
 pub struct Store<'a>(pub &'a EtcdClient);
 
 impl Store<'_> {
-    /// The record, by a quorum read. `None` if no Secret was ever encrypted.
+    /// The record, by a quorum read.
     ///
     /// # Errors
-    /// There is no quorum, or the record is not understood: a later version has written it.
-    pub fn read(&self) -> anyhow::Result<Option<StoredKeySet>> {
-        let Some((text, revision)) = self.0.get_with_revision(KEYS)? else { return Ok(None) };
+    /// There is no quorum, no record, or the record is not understood: a later version has written it.
+    pub fn read(&self) -> anyhow::Result<StoredKeySet> {
+        let (text, revision) = self.0.get_with_revision(KEYS)?.context("the store has no record of encryption keys")?;
         let set = serde_json::from_slice(&text).context("understanding the record of encryption keys in the store")?;
-        Ok(Some(StoredKeySet { set, revision }))
+        Ok(StoredKeySet { set, revision })
     }
 
     /// Creates the record, unless it exists.

@@ -1,5 +1,5 @@
-//! Three nodes with fake API servers, over one store: from clear text to a key, and from one key to the next, with
-//! interruptions anywhere. At no time is there a Secret that one of the API servers cannot read.
+//! Three nodes with fake API servers, over one store: from one key to the next, with interruptions anywhere. At no time is
+//! there a Secret that one of the API servers cannot read.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use contract::recovery::{Keys, PrivateKey};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::key_rotation::{EncryptingNode, WrittenConfig};
+use super::key_rotation::EncryptingNode;
 use super::key_set::{KeySet, RotationStep, WrappedKey};
 use super::store::Store;
 use super::unwrap_keys::{self, KeyLookup};
@@ -34,21 +34,16 @@ use crate::intake::config::fixture::three_nodes;
 /// The configuration that each API server has loaded, by its address.
 type LoadedFiles = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
-fn providers(content: &[u8]) -> Vec<Option<String>> {
+/// The names of the keys of a configuration.
+fn keys(content: &[u8]) -> Vec<String> {
     let whole: Value = serde_json::from_slice(content).unwrap();
-    let mut all = Vec::new();
-    for provider in whole["resources"][0]["providers"].as_array().unwrap() {
-        match provider["secretbox"]["keys"].as_array() {
-            Some(keys) => all.extend(keys.iter().map(|key| Some(key["name"].as_str().unwrap().to_owned()))),
-            None => all.push(None),
-        }
-    }
-    all
+    let keys = whole["resources"][0]["providers"][0]["secretbox"]["keys"].as_array().unwrap();
+    keys.iter().map(|key| key["name"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A value as the API server would write it.
-fn written(by: &Option<String>) -> String {
-    by.as_ref().map_or_else(|| "in clear".to_owned(), |id| format!("k8s:enc:secretbox:v1:{id}:sealed"))
+fn written(by: &str) -> String {
+    format!("k8s:enc:secretbox:v1:{by}:sealed")
 }
 
 /// A cluster of three nodes.
@@ -78,8 +73,22 @@ impl Runner for Metrics {
 }
 
 impl World {
-    /// Its API servers write in clear, and have written three Secrets.
+    /// Its API servers have a key, and have written three Secrets.
     fn new() -> Self {
+        let world = Self::blank();
+        world.begin(0);
+        for index in 0..3 {
+            world.start(index);
+        }
+        let by = world.set().write;
+        for name in ["a", "b", "c"] {
+            world.etcd.set(&format!("/registry/secrets/default/{name}"), &written(&by));
+        }
+        world
+    }
+
+    /// Its API servers have not started.
+    fn blank() -> Self {
         let roots: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         let pki = |root: &TempDir| files::below(root.path(), PKI);
         let mut config = three_nodes();
@@ -97,8 +106,6 @@ impl World {
             own.node.name = node.name.clone();
             own.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 8).unwrap().into();
             configs.push(own);
-            let clear = encryption_configuration::content(&Keys::default(), None, true);
-            loaded.lock().unwrap().insert(node.address.to_string(), clear.to_vec());
             let (store, loaded, address) = (etcd.clone(), Arc::clone(&loaded), node.address.to_string());
             let refused = Arc::clone(&refused);
             let answer = move |path: &str, _: &Value| {
@@ -106,7 +113,7 @@ impl World {
                 if *refused.lock().unwrap() == Some(name) {
                     return (403, Value::Null);
                 }
-                let by = providers(&loaded.lock().unwrap()[&address])[0].clone();
+                let by = keys(&loaded.lock().unwrap()[&address])[0].clone();
                 store.set(&format!("/registry/secrets/default/{name}"), &written(&by));
                 (200, Value::Null)
             };
@@ -117,11 +124,7 @@ impl World {
             );
         }
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31);
-        let world = Self { configs, roots, etcd, loaded, refused, now };
-        for name in ["a", "b", "c"] {
-            world.etcd.set(&format!("/registry/secrets/default/{name}"), "in clear");
-        }
-        world
+        Self { configs, roots, etcd, loaded, refused, now }
     }
 
     fn client(&self, index: usize) -> EtcdClient {
@@ -129,8 +132,18 @@ impl World {
         EtcdClient::new(node, &files::below(self.roots[index].path(), PKI), Duration::from_secs(60)).unwrap()
     }
 
-    fn set(&self) -> Option<KeySet> {
-        Store(&self.client(0)).read().unwrap().map(|seen| seen.set)
+    fn set(&self) -> KeySet {
+        Store(&self.client(0)).read().unwrap().set
+    }
+
+    /// A node writes the configuration, and its API server starts with it.
+    fn start(&self, index: usize) {
+        let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
+        let (root, config) = (self.roots[index].path(), &self.configs[index]);
+        let node = EncryptingNode { root, config, etcd: &etcd, runner: &runner };
+        assert!(node.write_configuration(self.now).unwrap().is_ok());
+        let content = std::fs::read(files::below(root, encryption_configuration::CONFIGURATION)).unwrap();
+        self.loaded.lock().unwrap().insert(config.address().to_string(), content);
     }
 
     /// A minute of one node's maintenance. Then its API server reads its file.
@@ -138,12 +151,10 @@ impl World {
         let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
         let (root, config) = (self.roots[index].path(), &self.configs[index]);
         let node = EncryptingNode { root, config, etcd: &etcd, runner: &runner };
-        let done = node.write_configuration(self.now).and_then(|laid| match laid.expect("the keys of this cluster") {
-            WrittenConfig::Clear { .. } => Ok(()),
-            WrittenConfig::Keys { readable, .. } => {
-                node.tell(&readable)?;
-                node.advance_rotation(&readable, self.now).map(drop)
-            }
+        let done = node.write_configuration(self.now).and_then(|written| {
+            let readable = written.expect("the keys of this cluster").readable;
+            node.tell(&readable)?;
+            node.advance_rotation(&readable, self.now).map(drop)
         });
         if let Ok(content) = std::fs::read(files::below(root, encryption_configuration::CONFIGURATION)) {
             self.loaded.lock().unwrap().insert(config.address().to_string(), content);
@@ -154,14 +165,14 @@ impl World {
 
     /// A client changes a Secret through one of the API servers.
     fn write(&self, index: usize) {
-        let by = providers(&self.loaded.lock().unwrap()[&self.configs[index].address().to_string()])[0].clone();
+        let by = keys(&self.loaded.lock().unwrap()[&self.configs[index].address().to_string()])[0].clone();
         self.etcd.set("/registry/secrets/default/changed", &written(&by));
         self.each_api_server_reads_each_secret();
     }
 
     fn each_api_server_reads_each_secret(&self) {
         for (address, content) in self.loaded.lock().unwrap().iter() {
-            let readable: Vec<String> = providers(content).iter().map(written).collect();
+            let readable: Vec<String> = keys(content).iter().map(|key| written(key)).collect();
             for (name, value) in self.etcd.below("/registry/secrets/") {
                 assert!(readable.contains(&value), "{address} cannot read {name}: {value}, only {readable:?}");
             }
@@ -175,7 +186,7 @@ impl World {
                 self.minute(index).unwrap();
                 self.write((index + round) % 3);
             }
-            let set = self.set().expect("a record");
+            let set = self.set();
             if set.next(&[], &BTreeMap::new(), self.now) == RotationStep::Idle {
                 return set;
             }
@@ -183,17 +194,16 @@ impl World {
         panic!("the record does not come to rest: {:?}", self.set());
     }
 
-    fn begin(&self, index: usize, blank: bool) {
+    fn begin(&self, index: usize) {
         let (etcd, runner) = (self.client(index), Metrics(Arc::clone(&self.loaded)));
         let (root, config) = (self.roots[index].path(), &self.configs[index]);
-        let node = EncryptingNode { root, config, etcd: &etcd, runner: &runner };
-        if blank { node.begin_blank(self.now) } else { node.begin(self.now) }.unwrap();
+        EncryptingNode { root, config, etcd: &etcd, runner: &runner }.begin(self.now).unwrap();
     }
 
     fn offer(&self) {
         let etcd = self.client(0);
         let store = Store(&etcd);
-        let seen = store.read().unwrap().unwrap();
+        let seen = store.read().unwrap();
         let (key, _) = unwrap_keys::new_key(self.roots[0].path()).unwrap();
         assert!(store.change(&seen, &seen.set.offered(key, self.now).unwrap()).unwrap());
     }
@@ -204,36 +214,29 @@ impl World {
             assert_eq!(value, expected, "{name}");
         }
         assert_eq!(set.keys.len(), 1);
-        assert!(!set.clear);
     }
 }
 
 #[test]
-fn clear_text_and_keys_are_replaced_by_keys() {
+fn key_is_replaced_by_another_one() {
     let world = World::new();
-    world.minute(0).unwrap();
-    assert!(world.set().is_none());
-    world.begin(0, false);
+    let one = world.set();
     // A later node changes nothing.
-    let first = world.set().unwrap();
-    world.begin(1, false);
-    assert_eq!(world.set().unwrap(), first);
-    let one = world.until_rest();
-    world.all_secrets_are_by(&one);
+    world.begin(1);
+    assert_eq!(world.until_rest(), one);
     world.offer();
     // During one change no other one begins.
-    assert!(world.set().unwrap().offered(first.keys[0].clone(), world.now).is_none());
+    assert!(world.set().offered(one.keys[0].clone(), world.now).is_none());
     let two = world.until_rest();
     world.all_secrets_are_by(&two);
     assert_ne!(one.write, two.write);
-    assert!(two.keys.iter().all(|key| Some(&key.id) != one.write.as_ref()), "the former key is still there");
 }
 
 #[test]
 fn secret_that_a_webhook_refuses_delays_the_change() {
     let world = World::new();
     *world.refused.lock().unwrap() = Some("b");
-    world.begin(0, false);
+    world.offer();
     let mut said = Vec::new();
     for index in [0, 1, 2].into_iter().cycle().take(30) {
         // A node's maintenance reports it as `maintenance.failed`.
@@ -241,7 +244,7 @@ fn secret_that_a_webhook_refuses_delays_the_change() {
     }
     let expected = "writing the Secret default/b again: the API server answers 403";
     assert!(said.len() > 1 && said.iter().all(|(index, error)| *index == 0 && error == expected), "{said:?}");
-    assert!(world.set().unwrap().clear, "the change went on without it");
+    assert_eq!(world.set().keys.len(), 2, "the change went on without it");
     *world.refused.lock().unwrap() = None;
     world.all_secrets_are_by(&world.until_rest());
 }
@@ -249,15 +252,13 @@ fn secret_that_a_webhook_refuses_delays_the_change() {
 #[test]
 fn missing_node_delays_the_next_step() {
     let world = World::new();
-    world.begin(0, false);
-    world.until_rest();
     world.offer();
-    let generation = world.set().unwrap().generation;
+    let generation = world.set().generation;
     for _ in 0..5 {
         world.minute(0).unwrap();
         world.minute(1).unwrap();
     }
-    let waiting = world.set().unwrap();
+    let waiting = world.set();
     assert_eq!(waiting.generation, generation, "a step without the third node");
     let loaded = Store(&world.client(0)).loaded().unwrap();
     assert_eq!(
@@ -272,7 +273,7 @@ fn missing_node_delays_the_next_step() {
 fn interrupted_rotation_continues() {
     for requests in 0..60 {
         let world = World::new();
-        world.begin(0, false);
+        world.offer();
         let mut cut = false;
         // The store fails during one node's work, once in each minute, later in each round.
         for index in [0, 1, 2].into_iter().cycle().take(15) {
@@ -293,38 +294,30 @@ fn interrupted_rotation_continues() {
 }
 
 #[test]
-fn forming_cluster_never_writes_in_clear() {
-    let world = World::new();
-    world.etcd.begin_anew();
-    world.begin(1, true);
+fn forming_cluster_writes_with_its_first_key() {
+    let world = World::blank();
+    world.begin(1);
     let etcd = world.client(2);
     let runner = Metrics(Arc::clone(&world.loaded));
     let node = EncryptingNode { root: world.roots[2].path(), config: &world.configs[2], etcd: &etcd, runner: &runner };
     assert!(
-        node.write_configuration(world.now).unwrap().unwrap().changed()
-            && !node.write_configuration(world.now).unwrap().unwrap().changed()
+        node.write_configuration(world.now).unwrap().unwrap().changed
+            && !node.write_configuration(world.now).unwrap().unwrap().changed
     );
     let path: PathBuf = files::below(world.roots[2].path(), encryption_configuration::CONFIGURATION);
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(providers(&std::fs::read(&path).unwrap()), [world.set().unwrap().write]);
+    assert_eq!(keys(&std::fs::read(&path).unwrap()), [world.set().write]);
 }
 
 #[test]
-fn restored_store_keeps_clear_secrets_readable() {
-    let world = World::new();
-    // The third node has yet to join while the others have restored a snapshot from before there were keys.
-    world.begin(2, true);
-    assert!(world.set().is_none(), "a first key that no other API server can read");
-    // Even without a Secret: an API server that has used the store may write one in clear at any time.
-    world.etcd.begin_anew();
+fn used_store_without_keys_is_refused() {
+    let world = World::blank();
+    // Even without a Secret: the API server that has used the store had a key.
     world.etcd.set("/registry/namespaces/default", "{}");
-    world.begin(2, true);
-    assert!(world.set().is_none());
-    world.begin(2, false);
-    let set = world.set().unwrap();
-    assert_eq!((set.clear, &set.write), (true, &None));
-    world.all_secrets_are_by(&world.until_rest());
+    world.begin(2);
+    let error = world.minute(2).unwrap_err().to_string();
+    assert_eq!(error, "the store has no record of encryption keys");
 }
 
 #[test]
@@ -334,20 +327,15 @@ fn operators_copy_is_stored_before_key_is_used() {
     for config in &mut world.configs {
         config.recovery_public_key = Some(private.public().unwrap().to_string());
     }
-    world.begin(0, false);
     let opened = |world: &World, node: &str| {
         Store(&world.client(0)).sealed(node).unwrap().map(|sealed| sealed.open(&private).unwrap())
     };
-    while world.set().unwrap().write.is_none() {
-        (0..3).for_each(|index| world.minute(index).unwrap());
-    }
-    let used = world.set().unwrap();
+    let old = world.until_rest().write;
     for node in ["node1", "node2", "node3"] {
-        assert_eq!(opened(&world, node).unwrap().ids().collect::<Vec<_>>(), [used.write.as_deref().unwrap()]);
+        assert_eq!(opened(&world, node).unwrap().ids().collect::<Vec<_>>(), [&old]);
     }
-    world.until_rest();
     world.offer();
-    let (old, new) = (used.write.unwrap(), world.set().unwrap().incoming().unwrap().to_owned());
+    let new = world.set().incoming().unwrap().to_owned();
     world.minute(2).unwrap();
     assert_eq!(opened(&world, "node3").unwrap().ids().collect::<Vec<_>>(), [&old, &new]);
     // The property is removed: the copy is deleted.
@@ -372,9 +360,8 @@ fn readable(world: &World, index: usize) -> (KeySet, Keys) {
 
 #[test]
 fn recovered_keys_of_another_cluster_are_imported() {
-    let world = World::new();
-    world.etcd.begin_anew();
-    world.begin(0, true);
+    let world = World::blank();
+    world.begin(0);
     let (lost, keys) = readable(&world, 0);
     // New control-plane nodes with other CAs: the first one received the keys.
     let others = CertificateAuthorities::make(SystemTime::now()).unwrap();
@@ -383,8 +370,8 @@ fn recovered_keys_of_another_cluster_are_imported() {
     let (etcd, now) = (world.client(0), world.now);
     let find = || unwrap_keys::find(new_root.path(), &Store(&etcd), now).unwrap();
     let KeyLookup::Unreadable(ids) = find() else { panic!("another authority's keys were read") };
-    assert_eq!(ids, [lost.write.clone().unwrap()]);
-    assert_eq!(world.set().unwrap(), lost, "nothing was changed");
+    assert_eq!(ids, [lost.write.as_str()]);
+    assert_eq!(world.set(), lost, "nothing was changed");
 
     let records = Records::new(new_root.path());
     records.begin_entry(&RecoveredKeys(Keys::default())).unwrap();
@@ -429,7 +416,7 @@ fn keys_wrapped_by_earlier_images_are_unwrapped() {
 fn fields_of_later_versions_stay_in_the_record() {
     let now = SystemTime::UNIX_EPOCH;
     let key = |id: &str| WrappedKey { id: id.to_owned(), wrapped: "w".into() };
-    let mut text = serde_json::to_value(KeySet::first("a", key("k1"), true, now)).unwrap();
+    let mut text = serde_json::to_value(KeySet::first("a", key("k1"), now)).unwrap();
     text["of-a-later-version"] = true.into();
     let set: KeySet = serde_json::from_value(text).unwrap();
     let offered = serde_json::to_value(set.offered(key("k2"), now).unwrap()).unwrap();

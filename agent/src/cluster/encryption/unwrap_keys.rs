@@ -22,8 +22,6 @@ pub struct UnwrappedKeySet {
 }
 
 pub enum KeyLookup {
-    /// There is no record: Secrets are in clear.
-    Nothing,
     /// All keys could be unwrapped.
     Readable(Box<UnwrappedKeySet>),
     /// Another cluster's CA has wrapped them, and a restore did not receive all of them: their names.
@@ -46,11 +44,11 @@ pub fn new_key(root: &Path) -> anyhow::Result<(WrappedKey, String)> {
 /// The record with its keys. Keys that a restore received are moved into the record, and then forgotten.
 ///
 /// # Errors
-/// There is no quorum, the CAs cannot be read, or a key is damaged.
+/// There is no quorum or no record, the CAs cannot be read, or a key is damaged.
 pub fn find(root: &Path, store: &Store<'_>, now: SystemTime) -> anyhow::Result<KeyLookup> {
     let (wrapping, records) = (wrapping(root)?, Records::new(root));
     loop {
-        let Some(seen) = store.read()? else { return Ok(KeyLookup::Nothing) };
+        let seen = store.read()?;
         if seen.set.ca == wrapping.ca() {
             let keys = unwrapped(&seen.set, &wrapping)?;
             if records.entry::<RecoveredKeys>()?.is_some() {
