@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
-use contract::properties::DEPLOYER_PUBLIC_KEY;
 use contract::statement::Statement;
 use fleet::lease::Lease;
 
@@ -17,7 +16,7 @@ use super::host::run;
 use super::plan::{LabSpec, plan};
 use super::records::{LabDirectory, VmRecord};
 use super::wait::until;
-use super::{EngineRecord, Lab, LeaseRequest, NodeSize, Record, Source, empty_lab, environment, name_on_host};
+use super::{EngineRecord, Lab, LeaseRequest, NodeSize, Record, Source, empty_lab, name_on_host};
 
 /// How long a node may report an error and then continue without help: a CD-ROM drive or a disk can appear late.
 const SECOND_THOUGHTS: Duration = Duration::from_secs(20);
@@ -68,11 +67,7 @@ impl Lab {
         let keys = tempfile::tempdir()?;
         up.spec.ssh_key = empty_lab::draw_ssh_key(keys.path())?;
         let deployer = PrivateKey::draw().context("drawing the deployer's key")?;
-        // The form of an earlier OVA does not have this property.
-        if environment::asks_for(&up.source, DEPLOYER_PUBLIC_KEY)? {
-            up.spec.deployer_key = Some(deployer.public()?.to_string());
-        }
-        let has_deployer = up.spec.deployer_key.is_some();
+        up.spec.deployer_key = Some(deployer.public()?.to_string());
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         let mut plan = plan(&up.spec, &secret)?;
         if let Some(tenant) = &plan.tenant {
@@ -84,7 +79,7 @@ impl Lab {
             }
         }
         let Up { engine, replacements, workers, source, tools, size, .. } = up;
-        let name_on_host = Some(name_on_host(&plan.name));
+        let name_on_host = name_on_host(&plan.name);
         let record = Record {
             engine,
             replacements: Some(replacements),
@@ -93,10 +88,10 @@ impl Lab {
             tools,
             plan,
             name_on_host,
-            deployment: Some(uuid::Uuid::new_v4()),
+            deployment: uuid::Uuid::new_v4(),
             beside,
         };
-        let lab = Self::furnished(state, record, &keys, has_deployer.then_some(&deployer))?;
+        let lab = Self::furnished(state, record, &keys, &deployer)?;
         lab.filled(hold, async |lab, node| lab.import_node(node, size)).await
     }
 

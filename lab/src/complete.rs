@@ -62,8 +62,8 @@ impl Lab {
     /// The lab of this name, if its creation was interrupted before any control-plane node's VM was powered on.
     /// [`Lab::complete`] creates the missing VMs.
     ///
-    /// `None` for a tenant, and for the rest of a lab whose removal was interrupted. Earlier versions did not record
-    /// a removal: such a lab has disks without a VM. A VM's record names its disk before the disk's file exists.
+    /// `None` for a tenant, and for the rest of a lab whose removal was interrupted. If a full disk had no room for the
+    /// removal mark, the rest has disks without a VM. A VM's record names its disk before the disk's file exists.
     ///
     /// # Errors
     /// When the lab's directory cannot be read.
@@ -157,7 +157,7 @@ impl Lab {
     /// Whether each planned control-plane node has a VM.
     pub(super) fn has_all_nodes(&self) -> anyhow::Result<bool> {
         let records = self.control_nodes()?;
-        // VMs of earlier versions have no stamp: their names identify them.
+        // VMs that were imported by hand have no stamp: their names identify them.
         let node_of = |vm: &VmRecord| vm.stamp.as_ref().map_or(&vm.name, |stamp| &stamp.node).clone();
         let there: BTreeSet<String> = records.iter().map(node_of).collect();
         Ok(self.plan().nodes.iter().all(|node| there.contains(&node.name)))

@@ -60,7 +60,7 @@ impl Lab {
     pub(super) fn control_nodes(&self) -> anyhow::Result<Vec<VmRecord>> {
         let all = self.directory.vms()?;
         let all = all.iter().filter_map(|vm| self.directory.recall_vm(vm).transpose());
-        // VMs of earlier labs have no stamp.
+        // VMs that were imported by hand have no stamp.
         let of_them = |vm: &VmRecord| vm.stamp.as_ref().is_none_or(|stamp| stamp.deployment == self.deployment());
         all.filter(|vm| vm.as_ref().is_ok_and(of_them) || vm.is_err()).collect()
     }
@@ -69,43 +69,23 @@ impl Lab {
         if self.power_state(&vm.name)? != PowerState::On {
             bail!("it is not on");
         }
-        let (Some(key), Some(shown)) = (self.deployer_key()?, self.shown_fingerprints(vm)?) else {
-            return self.kubeconfig_of_before(vm);
-        };
+        let (key, shown) = (self.deployer_key()?, self.shown_fingerprints(vm)?);
+        let shown = shown.context("it does not show its fingerprints yet")?;
         let address: Ipv4Addr = vm.address.as_deref().context("it has no address")?.parse()?;
         let deployer = Deployer::from_inside(key, self.network_namespace())?;
         Ok(deployer.wait(deployer.credentials(address, &shown))?.kubeconfig(USER))
     }
 
-    /// The deployer's key. `None` in labs of earlier versions, and if the image has no property for it.
-    fn deployer_key(&self) -> anyhow::Result<Option<PrivateKey>> {
+    fn deployer_key(&self) -> anyhow::Result<PrivateKey> {
         let path = self.directory.deployer_key();
-        if !path.try_exists()? {
-            return Ok(None);
-        }
         let text = Zeroizing::new(fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?);
-        PrivateKey::of_pem(&text).map(Some).with_context(|| format!("understanding {}", path.display()))
+        PrivateKey::of_pem(&text).with_context(|| format!("understanding {}", path.display()))
     }
 
     /// Fingerprints that a node shows through the lab.
     pub(super) fn shown_fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
         self.engines.of(vm).fingerprints(vm)
     }
-
-    /// Fetches the kubeconfig from inside a node of an earlier image, which knows no deployer. A newer image has
-    /// shown its fingerprints when all its steps are done.
-    fn kubeconfig_of_before(&self, vm: &VmRecord) -> anyhow::Result<Zeroizing<String>> {
-        let status = self.status(&vm.name)?;
-        if self.directory.deployer_key().exists() && !is_of_before(&status) {
-            bail!("it does not show its fingerprints yet");
-        }
-        self.run_inside(&vm.name, &["cat", "/etc/kubernetes/admin.conf"], Duration::from_secs(60)).map(Zeroizing::new)
-    }
-}
-
-/// Whether this is the status of an image that shows no fingerprints.
-fn is_of_before(status: &serde_json::Value) -> bool {
-    status["phase"] == "done" && status["fingerprints"].is_null()
 }
 
 /// Whether the file has a kubeconfig that is valid until then.
@@ -157,13 +137,6 @@ mod tests {
         }
         fs::write(&path, "damaged").unwrap();
         assert!(!lasts(&path, now) && lab.kubeconfig().is_err());
-    }
-
-    #[test]
-    fn an_earlier_image_is_known_by_its_status() {
-        let before = |text: &str| is_of_before(&serde_json::from_str(text).unwrap());
-        assert!(before(r#"{"phase": "done"}"#));
-        assert!(!before(r#"{"phase": "done", "fingerprints": {}}"#) && !before(r#"{"phase": "working"}"#));
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Lab {
         let mut record = self.directory.load_vm(vm)?;
         record.nic_connected = connected;
         self.directory.save_vm(&record)?;
-        self.network.connect(record.port(), connected)
+        self.network.connect(&record.port, connected)
     }
 
     /// Cuts a VM off from the lab's network, or reconnects it. Its carrier stays up, but packets are dropped both
@@ -44,7 +44,7 @@ impl Lab {
     /// When the VM is off, or the network cannot be changed.
     pub fn partition(&self, vm: &str, cut_off: bool) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
-        self.network.partition(self.directory.load_vm(vm)?.port(), cut_off)
+        self.network.partition(&self.directory.load_vm(vm)?.port, cut_off)
     }
 
     /// Creates a blank disk of `capacity` bytes that no VM holds.

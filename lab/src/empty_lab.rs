@@ -65,12 +65,12 @@ impl Lab {
             workers: None,
             source,
             tools,
-            name_on_host: Some(name_on_host(&name)),
+            name_on_host: name_on_host(&name),
             plan: LabPlan { name, bridge: bridge(), api, nodes, tenant: None },
-            deployment: Some(uuid::Uuid::new_v4()),
+            deployment: uuid::Uuid::new_v4(),
             beside: None,
         };
-        Self::furnished(state, record, &keys, Some(deployer))
+        Self::furnished(state, record, &keys, deployer)
     }
 
     /// Creates a lab and writes its operator's keys.
@@ -78,17 +78,14 @@ impl Lab {
         state: &Path,
         record: Record,
         keys: &TempDir,
-        deployer: Option<&PrivateKey>,
+        deployer: &PrivateKey,
     ) -> anyhow::Result<Self> {
         let lab = Self::create(state, record)?;
         let furnish = || -> anyhow::Result<()> {
             for file in ["ssh-key", "ssh-key.pub"] {
                 fs::copy(keys.path().join(file), lab.directory.path().join(file))?;
             }
-            if let Some(deployer) = deployer {
-                records::save_text(&lab.directory.deployer_key(), deployer.pem().expose())?;
-            }
-            Ok(())
+            records::save_text(&lab.directory.deployer_key(), deployer.pem().expose())
         };
         match furnish() {
             Ok(()) => Ok(lab),

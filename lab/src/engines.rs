@@ -8,8 +8,6 @@ use super::records::VmRecord;
 
 /// The two engines of one lab.
 pub struct Engines {
-    /// Engine of VMs whose record has none.
-    pub usual: EngineRecord,
     /// Runs the system containers.
     pub containers: Containers,
     /// Runs the virtual machines.
@@ -19,7 +17,7 @@ pub struct Engines {
 impl Engines {
     /// The engine that runs a VM.
     pub fn of(&self, vm: &VmRecord) -> &dyn Engine {
-        match vm.engine.unwrap_or(self.usual) {
+        match vm.engine {
             EngineRecord::Container => &self.containers,
             EngineRecord::Qemu { .. } => &self.virtual_machines,
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use contract::role::Role;
+use uuid::Uuid;
 
 use super::environment::tests::tree_in;
 use super::plan::{LabSpec, plan};
@@ -18,8 +19,8 @@ pub fn record(state: &Path, wishes: &LabSpec, source: Source) -> Record {
         source,
         tools: state.join("tools"),
         plan: plan(wishes, &"5ec4e7".repeat(6)).unwrap(),
-        name_on_host: None,
-        deployment: None,
+        name_on_host: wishes.name.clone(),
+        deployment: Uuid::from_u128(9),
         beside: None,
     }
 }

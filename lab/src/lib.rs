@@ -122,23 +122,20 @@ struct UnfinishedVm {
 struct Record {
     /// Engine of its first VMs.
     engine: EngineRecord,
-    /// Engine of replacements. `None` in labs of earlier versions, which use `engine`.
+    /// Engine of replacements. `None` for `engine`.
     #[serde(default)]
     replacements: Option<EngineRecord>,
     source: Source,
     /// Directory of the tools tree.
     tools: PathBuf,
     plan: LabPlan,
-    /// Name of its namespaces and cgroups, unique on this machine for all users. `None` in labs of earlier versions,
-    /// which use the lab's name.
-    #[serde(default)]
-    name_on_host: Option<String>,
-    /// Engine of a tenant's next workers. `None` in labs of earlier versions, which use the engine of replacements.
+    /// Name of its namespaces and cgroups, unique on this machine for all users.
+    name_on_host: String,
+    /// Engine of a tenant's next workers. `None` for the engine of replacements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workers: Option<EngineRecord>,
-    /// Deployment in the stamps of its VMs. `None` in labs of earlier versions, whose VMs have no stamp.
-    #[serde(default)]
-    deployment: Option<Uuid>,
+    /// Deployment in the stamps of its VMs, unique to this lab.
+    deployment: Uuid,
     /// The lab whose network this tenant uses. `None` for a lab with its own network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     beside: Option<HostLab>,
@@ -233,10 +230,9 @@ impl Lab {
 
     fn assemble(directory: LabDirectory, record: Record) -> anyhow::Result<Self> {
         let name = record.plan.name.clone();
-        let on_host = record.name_on_host.as_deref().unwrap_or(&name);
+        let on_host = &record.name_on_host;
         let network = Network::of(record.beside.as_ref().map_or(on_host, |host| &host.network));
         let engines = Engines {
-            usual: record.engine,
             containers: Containers::new(on_host, directory.clone(), network.clone()),
             virtual_machines: VirtualMachines {
                 directory: directory.clone(),
@@ -258,8 +254,7 @@ impl Lab {
 
     /// The deployment in the stamps of its VMs, unique to this lab.
     pub fn deployment(&self) -> Uuid {
-        let of_name = || Uuid::new_v5(&Uuid::NAMESPACE_OID, self.directory.path().as_os_str().as_encoded_bytes());
-        self.record.deployment.unwrap_or_else(of_name)
+        self.record.deployment
     }
 
     pub fn plan(&self) -> &LabPlan {
@@ -311,7 +306,7 @@ impl Lab {
     /// # Errors
     /// When the VM does not exist.
     pub fn namespace_of(&self, vm: &str) -> anyhow::Result<PathBuf> {
-        Ok(self.network.container_namespace(self.directory.load_vm(vm)?.port()))
+        Ok(self.network.container_namespace(&self.directory.load_vm(vm)?.port))
     }
 
     /// Path of a VM's console log.
@@ -371,12 +366,12 @@ impl Lab {
         let record = VmRecord {
             name: vm.name.clone(),
             source,
-            engine: Some(vm.engine),
+            engine: vm.engine,
             uuid,
             in_order_uuid: vm.in_order_uuid,
             stamp: vm.stamp.clone(),
             mac,
-            port: Some(plan::port(uuid)),
+            port: plan::port(uuid),
             address: address.split('/').next().filter(|it| !it.is_empty() && !by_dhcp).map(str::to_owned),
             by_dhcp,
             reserved: None,

@@ -36,7 +36,7 @@ pub struct LabSpec {
     pub properties: BTreeMap<String, String>,
     /// Public SSH key of the lab's operator.
     pub ssh_key: String,
-    /// Public key of the lab's deployer, if its image has a property for it.
+    /// Public key of the lab's deployer. `None` until it is drawn.
     pub deployer_key: Option<String>,
     /// Factor for all timeouts of the nodes.
     pub timeout_factor: u32,
@@ -72,8 +72,7 @@ pub struct TenantNetwork {
     pub last_worker: Ipv4Addr,
     /// The prefix length of the network.
     pub prefix: u8,
-    /// Whether a DHCP server of the lab leases the workers' addresses. Otherwise they are static, as in tenants of
-    /// earlier versions.
+    /// Whether a DHCP server of the lab leases the workers' addresses. Otherwise they are static.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dhcp: bool,
     /// Addresses for services, as a range.

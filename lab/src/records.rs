@@ -35,22 +35,19 @@ pub struct VmRecord {
     pub name: String,
     /// Its image.
     pub source: Source,
-    /// Its engine. `None` in labs of earlier versions, which use the lab's engine.
-    #[serde(default)]
-    pub engine: Option<EngineRecord>,
+    /// Its engine.
+    pub engine: EngineRecord,
     /// BIOS UUID.
     pub uuid: Uuid,
-    /// Whether its `product_uuid` has the same order of bytes as the BIOS UUID, as in labs of earlier versions.
-    #[serde(default = "yes")]
+    /// Whether its `product_uuid` has the same order of bytes as the BIOS UUID.
     pub in_order_uuid: bool,
     /// Its stamp. `None` if it was created by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<Stamp>,
     /// MAC address of the network interface.
     pub mac: String,
-    /// Name of its port on the lab's network. `None` in labs of earlier versions, which use the VM's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<String>,
+    /// Name of its port on the lab's network.
+    pub port: String,
     /// Static address of the guest, from its properties.
     pub address: Option<String>,
     /// Whether it uses DHCP.
@@ -71,23 +68,10 @@ pub struct VmRecord {
     pub nic_connected: bool,
     /// Whether the CD-ROM with the OVF environment is in the drive.
     pub cdrom_inserted: bool,
-    /// Labels of the OVF properties that need a value and have none. Empty in labs of earlier versions, which refused
-    /// the import.
-    #[serde(default)]
+    /// Labels of the OVF properties that need a value and have none.
     pub unconfigured: Vec<String>,
     /// The process of the VM while it is on.
     pub process: Option<ProcessId>,
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl VmRecord {
-    /// Name of its port on the lab's network.
-    pub fn port(&self) -> &str {
-        self.port.as_deref().unwrap_or(&self.name)
-    }
 }
 
 /// The part of a lab's record that marks a tenant.
@@ -172,8 +156,8 @@ impl LabDirectory {
         }
     }
 
-    /// Whether the lab's removal was interrupted: the removal mark exists, or, in an earlier version, disks exist
-    /// without a VM.
+    /// Whether the lab's removal was interrupted: the removal mark exists. A full disk has no room for the mark: then disks
+    /// exist without a VM.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -477,12 +461,12 @@ pub(super) mod tests {
         VmRecord {
             name: name.to_owned(),
             source: Source::Tree { tree: "/tree".into() },
-            engine: Some(EngineRecord::Container),
+            engine: EngineRecord::Container,
             uuid: Uuid::from_u128(1),
             in_order_uuid: false,
             stamp: Some(Stamp { deployment: Uuid::from_u128(2), node: name.to_owned(), swap: None }),
             mac: "00:50:56:00:00:01".to_owned(),
-            port: Some("v0123456789ab".to_owned()),
+            port: "v0123456789ab".to_owned(),
             address: None,
             by_dhcp: true,
             reserved: None,
@@ -518,21 +502,6 @@ pub(super) mod tests {
         assert_eq!(directory.vms().unwrap(), ["node1"]);
         assert_eq!(directory.holder(disk).unwrap().as_deref(), Some("node1"));
         assert_eq!(directory.holder(Uuid::from_u128(8)).unwrap(), None);
-    }
-
-    /// Version 0.1.0 recorded no engine for each VM, and named ports after VMs.
-    #[test]
-    fn a_vm_of_an_earlier_version_loads() {
-        let record = r#"{"name": "cp1", "source": {"kind": "tree", "tree": "/t"},
-            "uuid": "00000000-0000-0000-0000-000000000001", "mac": "00:50:56:00:00:01", "address": null, "memory": 2048,
-            "processors": 2, "disks": [], "has_nic": true, "nic_connected": true, "cdrom_inserted": true, "process": null}"#;
-        let state = tempfile::tempdir().unwrap();
-        let directory = LabDirectory::of(state.path(), "x").unwrap();
-        save_text(&directory.vm("cp1").join("vm.json"), record).unwrap();
-        let vm = directory.load_vm("cp1").unwrap();
-        // It may be on, with a port of this name.
-        assert_eq!((vm.engine, vm.port()), (None, "cp1"));
-        assert!(vm.in_order_uuid, "its guest has read it so");
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Lab {
     }
 
     pub(super) fn on_host(&self) -> &str {
-        self.record.name_on_host.as_deref().unwrap_or(&self.name)
+        &self.record.name_on_host
     }
 
     /// The reference of a tenant to this lab.
@@ -160,7 +160,7 @@ mod tests {
         let (beside, tenant) = beside.unzip();
         let wishes = LabSpec { name: name.to_owned(), nodes: 1, tenant, ..LabSpec::default() };
         let record = fixture::record(state, &wishes, fixture::source(&state.join("tree")));
-        let record = Record { name_on_host: Some(format!("{name}-host")), beside, ..record };
+        let record = Record { name_on_host: format!("{name}-host"), beside, ..record };
         records::save(&LabDirectory::of(state, name).unwrap().record(), &record).unwrap();
         Lab::open(state, name).unwrap()
     }
@@ -219,7 +219,7 @@ mod tests {
             lab.make_network().unwrap();
             let record = lab.directory.load_vm("cp1").unwrap();
             let adapter = Adapter { mac: record.mac.clone(), bridge: BRIDGE.to_owned(), connected: true };
-            lab.network.add_container_port(record.port(), &[adapter]).unwrap();
+            lab.network.add_container_port(&record.port, &[adapter]).unwrap();
             let seen = ip(&format!("-n kaas.{} address show lab", host.0.on_host())).unwrap();
             assert!(seen.contains(&host.0.plan().bridge), "{seen}");
             lab.network.remove().unwrap();
@@ -228,7 +228,11 @@ mod tests {
             assert!(lab.network.exists(), "it was not made");
             lab.network.remove().unwrap();
         }
-        records::save(&host.0.directory.record(), &Record { name_on_host: None, ..host.0.record.clone() }).unwrap();
+        records::save(
+            &host.0.directory.record(),
+            &Record { name_on_host: "other".to_owned(), ..host.0.record.clone() },
+        )
+        .unwrap();
         let why = format!("{:#}", tenant.power_on("cp1").unwrap_err());
         assert!(why.contains("is not the one that blue was made for"), "{why}");
     }

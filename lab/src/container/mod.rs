@@ -44,7 +44,7 @@ impl Containers {
             uuid: vm.uuid,
             in_order_uuid: vm.in_order_uuid,
             tree: vm.source.tree(),
-            port: vm.port().to_owned(),
+            port: vm.port.clone(),
             adapters: if vm.has_nic { vec![adapter] } else { Vec::new() },
             disks: vm.disks.iter().map(|disk| Disk { path: self.directory.disk(*disk), file: None }).collect(),
             cdrom: vm.cdrom_inserted.then(|| self.directory.cdrom(&vm.name)),

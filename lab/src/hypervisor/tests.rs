@@ -135,7 +135,7 @@ async fn a_statement_is_read_from_the_vms_engine() {
     assert_eq!(lab.statement(&own.reference).await.unwrap(), None);
 
     let mut record = lab.0.directory.load_vm("cp1").unwrap();
-    record.engine = Some(EngineRecord::Qemu { kvm: false, hardware: QemuHardware::Quick });
+    record.engine = EngineRecord::Qemu { kvm: false, hardware: QemuHardware::Quick };
     lab.0.directory.save_vm(&record).unwrap();
     fs::write(lab.0.directory.console("cp1"), format!("kaas: stopped\r\n{}\r\n", said.line())).unwrap();
     assert_eq!(lab.statement(&own.reference).await.unwrap(), Some(said));
@@ -322,7 +322,7 @@ async fn a_lab_refuses_other_placements() {
 async fn an_interrupted_start_ends_under_the_fence() {
     let (_state, lab) = lab();
     let mut record = lab.0.directory.load_vm("cp1").unwrap();
-    record.engine = Some(EngineRecord::Qemu { kvm: false, hardware: QemuHardware::Quick });
+    record.engine = EngineRecord::Qemu { kvm: false, hardware: QemuHardware::Quick };
     lab.0.directory.save_vm(&record).unwrap();
     // An interrupted command leaves a process that is in no record.
     let argument = control_argument(&lab.0.directory.vm("cp1").join("qmp"));

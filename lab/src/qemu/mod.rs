@@ -92,13 +92,7 @@ fn copy_whole(from: &Path, to: &Path) -> std::io::Result<()> {
 
 impl Engine for VirtualMachines {
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
-        let Some(EngineRecord::Qemu { kvm, hardware }) = vm.engine else {
-            bail!(
-                "{} was made by an earlier version of kaas: end its lab with `kaas lab down --name {}` and create it again",
-                vm.name,
-                self.directory.name()
-            )
-        };
+        let EngineRecord::Qemu { kvm, hardware } = vm.engine else { bail!("{} is a system container", vm.name) };
         let (system_disk, variables) = (self.ensure_system_disk(vm)?, self.ensure_variables(vm)?);
         let data_disks: Vec<_> = vm.disks.iter().map(|disk| (*disk, self.directory.disk(*disk))).collect();
         let kernel_image = match hardware {
@@ -108,7 +102,7 @@ impl Engine for VirtualMachines {
         let (cdrom, control, console) =
             (self.directory.cdrom(&vm.name), self.control(vm), self.directory.console(&vm.name));
         if vm.has_nic {
-            self.network.add_tap_port(vm.port(), vm.nic_connected)?;
+            self.network.add_tap_port(&vm.port, vm.nic_connected)?;
         }
         let arguments = machine::arguments(&Machine {
             name: &vm.name,
@@ -122,7 +116,7 @@ impl Engine for VirtualMachines {
             kernel_image: kernel_image.as_deref(),
             data_disks: &data_disks,
             cdrom: vm.cdrom_inserted.then_some(cdrom.as_path()),
-            nic: vm.has_nic.then_some((vm.port(), &vm.mac)),
+            nic: vm.has_nic.then_some((&vm.port, &vm.mac)),
             console: &console,
             terminal: &self.directory.terminal(&vm.name),
             control: &control,
@@ -163,7 +157,7 @@ impl Engine for VirtualMachines {
     fn release(&self, vm: &VmRecord) -> anyhow::Result<()> {
         // The kernel takes the TAP interface from a process a little after its end.
         let what = format!("the network interface of {} to be let go", vm.name);
-        until(&what, Duration::from_secs(10), || self.network.remove_port(vm.port()).map(|()| true))?;
+        until(&what, Duration::from_secs(10), || self.network.remove_port(&vm.port).map(|()| true))?;
         let control = self.control(vm);
         if control.exists() {
             fs::remove_file(control)?;

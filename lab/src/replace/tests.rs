@@ -25,7 +25,7 @@ fn lab() -> (TempDir, Lab) {
         let mut vm = lab.directory.load_vm(&node.name).unwrap();
         if number != 3 {
             // The lab sees it as on.
-            vm.engine = Some(EngineRecord::Container);
+            vm.engine = EngineRecord::Container;
             vm.process = ProcessId::of(std::process::id().try_into().unwrap());
             vm.source = newer.clone();
         }

@@ -44,7 +44,7 @@ async fn the_first_vm_is_created_once_and_stamped() {
     let half = lab.vms().await.unwrap().remove(0);
     assert_eq!(half.stamp, Some(Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None }));
     assert_eq!((half.name.as_str(), half.power, half.uuid()), ("cp1", PowerState::Off, DRAWN));
-    assert_eq!(records(&lab)[0].engine, Some(lab.0.engine()));
+    assert_eq!(records(&lab)[0].engine, lab.0.engine());
     // The stamp identifies it, whatever its name is.
     assert_eq!(add(&state, &lab, "other", "x", 9).await, ErrorKind::Refused);
     assert_eq!(lab.vms().await.unwrap(), [half]);
