@@ -108,8 +108,7 @@ pub fn uptime() -> anyhow::Result<u64> {
 /// # Errors
 /// The entry cannot be read, understood or saved.
 pub fn is_open(records: &Records, node: &str, uptime: u64) -> anyhow::Result<bool> {
-    // There is no limit before the cluster works. If the first node has an earlier image, no hour has begun: it is
-    // over.
+    // There is no limit before the cluster works.
     Ok(!records.progress()?.formed || JoinWindows::count(records, uptime)?.left(node).is_some())
 }
 

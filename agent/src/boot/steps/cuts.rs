@@ -427,7 +427,7 @@ fn first_node_works_and_keeps_absent_nodes_keys() {
         assert_eq!(records.rendezvous().unwrap().awaited(), ["node2", "node3"]);
         assert!(records.secret().unwrap().is_some());
         assert!(records.entry::<JoinWindows>().unwrap().unwrap().left("node3").is_some(), "its hour has begun");
-        // An earlier image records no window.
+        // Its hour is over.
         records.forget::<JoinWindows>().unwrap();
 
         // The same after a restart, before etcd starts: the third node may be needed for the quorum.
@@ -466,7 +466,7 @@ pub(super) fn member() -> (Machine, Uuid) {
     let node = machine.config.control_node().unwrap();
     bundle.ensure(node, &files::below(machine.root(), PKI), now).unwrap();
     machine.records().save_config(&machine.whole(), &machine.secret).unwrap();
-    let record = RendezvousRecord::Member { bundle: Box::new(bundle), joined: false, admitted: false };
+    let record = RendezvousRecord::Member { bundle: Box::new(bundle), admitted: false };
     machine.records().save_rendezvous(&record).unwrap();
     (machine, cluster)
 }

@@ -29,12 +29,7 @@ pub enum RendezvousRecord {
     /// This node has received its bundle from another one.
     Member {
         bundle: Box<MemberBundle>,
-        /// Whether the node had joined and had yet to report that to the first node. Only earlier versions set it: now
-        /// joins are recorded in the cluster's store.
-        #[serde(default)]
-        joined: bool,
         /// Whether it was admitted into an existing cluster: its etcd joins that one, and no node waits for its report.
-        #[serde(default)]
         admitted: bool,
     },
     /// A member admits one node. The caller saves an `Admission` instead of this: the member's own record is
@@ -81,8 +76,7 @@ impl RendezvousRecord {
         match self {
             Self::Unformed => Membership::Unformed,
             Self::First { cluster, .. } => Membership::Forming(*cluster),
-            Self::Member { bundle, joined: false, .. } => Membership::Forming(bundle.cluster),
-            Self::Member { bundle, joined: true, .. } => Membership::Formed(bundle.cluster),
+            Self::Member { bundle, .. } => Membership::Forming(bundle.cluster),
             Self::Admitting { cluster, .. } => Membership::Admitting(*cluster),
             Self::Closed { cluster } => Membership::Formed(*cluster),
         }

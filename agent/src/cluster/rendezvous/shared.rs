@@ -145,7 +145,7 @@ impl Shared {
         if inner.record != RendezvousRecord::Unformed {
             return Ok(());
         }
-        inner.replace(RendezvousRecord::Member { bundle: Box::new(bundle), joined: false, admitted })
+        inner.replace(RendezvousRecord::Member { bundle: Box::new(bundle), admitted })
     }
 
     /// Whether `node` may get its bundle now. `false` if that cannot be determined.

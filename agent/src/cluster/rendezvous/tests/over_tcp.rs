@@ -316,7 +316,7 @@ fn answer_on_a_port_is_no_join() {
     assert_eq!(machines.disk(0).awaited(), ["node-3"]);
     drop(first);
 
-    // A join on record stays, also for a node whose join an earlier version had recorded.
+    // A join on record stays.
     let first = machines.start(0);
     first.wait_for_joins(&mut || recorded(&["node-3"]), &mut patient()).unwrap();
     assert!(matches!(machines.disk(0), RendezvousRecord::Closed { .. }));
@@ -374,19 +374,6 @@ fn unreadable_store_keeps_no_node_away() {
         third.close().unwrap();
         waiting.join().unwrap().unwrap();
     });
-}
-
-#[test]
-fn records_of_earlier_versions_are_read() {
-    let now = std::time::SystemTime::now();
-    let decided = RendezvousRecord::decide(&config(0).cluster, "node-1", now).unwrap();
-    let RendezvousRecord::First { bundles, cluster, .. } = decided else { panic!("it has not decided") };
-    let bundle = serde_json::to_value(&bundles["node-2"]).unwrap();
-    for (joined, state) in [(true, Membership::Formed(cluster)), (false, Membership::Forming(cluster))] {
-        let text = serde_json::json!({"state": "member", "bundle": bundle, "joined": joined, "admitted": false});
-        let record: RendezvousRecord = serde_json::from_value(text).unwrap();
-        assert_eq!((record.state(), record.awaited()), (state, vec![]));
-    }
 }
 
 #[test]
