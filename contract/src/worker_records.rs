@@ -20,9 +20,6 @@ pub struct AdmittedWorker {
     /// The key that was admitted last ([`crate::statement::Statement::key`]). `None` if it is no longer known.
     #[serde(default)]
     let_in: Option<String>,
-    /// The same until that key's token is deleted, as earlier images note it.
-    #[serde(default)]
-    key: Option<String>,
     /// The UID of its Node object, once there is one.
     #[serde(default)]
     uid: Option<String>,
@@ -37,7 +34,7 @@ impl AdmittedWorker {
     /// The key that was admitted last, if it is recorded and may be that of the Node object with this UID.
     pub fn key_of(&self, uid: &str) -> Option<&str> {
         let is_its_own = self.uid.as_deref().is_none_or(|noted| noted == uid);
-        self.let_in.as_deref().or(self.key.as_deref()).filter(|_| is_its_own)
+        self.let_in.as_deref().filter(|_| is_its_own)
     }
 }
 
@@ -49,11 +46,7 @@ mod tests {
     fn last_admitted_key_belongs_to_the_recorded_object() {
         let key = |text: &str| AdmittedWorker::read(text).and_then(|noted| noted.key_of("u").map(str::to_owned));
         assert_eq!(key(r#"{"joined":"t","let_in":"b","key":"a","uid":"u"}"#).as_deref(), Some("b"));
-        assert_eq!(
-            key(r#"{"joined":"t","key":"a"}"#).as_deref(),
-            Some("a"),
-            "an earlier image's, before its object is there"
-        );
+        assert_eq!(key(r#"{"joined":"t","let_in":"b"}"#).as_deref(), Some("b"), "before its object exists");
         assert_eq!(key(r#"{"joined":"t","let_in":"b","uid":"another"}"#), None);
         assert_eq!(key(r#"{"joined":"t","uid":"u"}"#), None);
         assert_eq!(key("[]"), None);
