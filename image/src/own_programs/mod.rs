@@ -189,12 +189,6 @@ fn compile(
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
     let programs = cache.programs();
     std::fs::create_dir_all(&programs).with_context(|| format!("making {}", programs.display()))?;
-    // Earlier versions copied the sources there. Cargo records files below its directory by relative paths, and would
-    // treat leftovers as today's sources.
-    let former = programs.join("sources");
-    if former.symlink_metadata().is_ok() {
-        std::fs::remove_dir_all(&former).with_context(|| format!("removing {}", former.display()))?;
-    }
     caller::lend(&programs)?;
     let cargo = settings::start(Tool::as_caller("cargo"), workspace)?;
     let said = settle(cargo, flags)
