@@ -2,20 +2,17 @@
 
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use contract::finding::Findings;
 
 use super::certificates::{early, replace_the_kubelets};
 use super::job::{Job, failed};
 use crate::cluster::REQUEST;
 use crate::cluster::certificates::{self, users};
-use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::join::{self, CERTIFICATE, WorkerMembership, credentials};
 use crate::cluster::kubernetes::api::Api;
 use crate::cluster::kubernetes::approval;
 use crate::cluster::kubernetes::kubelet;
 use crate::node::context::NodeContext;
-use crate::upgrade::swap::node_record;
 
 /// The task in which control-plane nodes judge and approve certificates of workers.
 pub(super) const CERTIFICATES: &str = "the certificates of workers";
@@ -77,20 +74,15 @@ pub(super) fn approve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     })))
 }
 
-/// Control-plane nodes follow which workers exist. They begin to record them when all nodes run one committed image: an earlier
-/// image admits workers without a record.
+/// Control-plane nodes follow which workers exist.
 pub(super) fn follow(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let config = node.control_plane()?;
-    let Some(context) = node.endpoint.swaps().context() else { return Ok(None) };
     if !config.role.takes_workers() || !node.reporter.status().is_ready() {
         return Ok(None);
     }
+    let (config, root) = (config.clone(), node.root().to_owned());
     Ok(Some(Box::new(move |_| {
-        let config = &context.config;
-        let etcd = EtcdClient::new(&context.announcer.node, &context.pki, context.announcer.timeout)?;
-        let known = node_record::list(&etcd).context("looking what the other nodes run")?;
-        let settled = node_record::settled(config, &known, &context.image.build);
-        let api = Api::as_administrator(config.address(), &context.root, config.timeout(REQUEST))?;
-        api.follow_workers(config, settled, SystemTime::now())
+        let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))?;
+        api.follow_workers(&config, SystemTime::now())
     })))
 }

@@ -1,5 +1,5 @@
-//! Follows which workers the cluster has: notes those that were there before anything was, which Node object is whose, and whose is
-//! gone. Says which nodes nobody has let in, which names are held, and which nodes have pods' addresses of their own choice.
+//! Follows which workers the cluster has. Records workers that joined before the first record, the Node object of each worker,
+//! and its removal. Reports nodes that were not admitted, held names, and nodes that chose the addresses of their pods.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -15,9 +15,15 @@ use super::{APPROVED, NODES, Request, joining, named, told};
 use crate::cluster::kubernetes::api::Api;
 use crate::intake::config::ControlPlane;
 
+const DELETE: &str =
+    "Delete it: `kubectl delete node`. If it is to be part of the cluster, create its VM again with a join token";
+
 impl Api {
-    /// Follows which workers there are, and begins to note them once control nodes `may`, which all of them do from then on.
-    pub fn follow_workers(&self, config: &ControlPlane, may: bool, now: SystemTime) -> anyhow::Result<Findings> {
+    /// Follows which workers exist, and begins their records.
+    ///
+    /// # Errors
+    /// The API does not answer, or refuses.
+    pub fn follow_workers(&self, config: &ControlPlane, now: SystemTime) -> anyhow::Result<Findings> {
         let mut records = self.worker_records()?;
         let adopting = records.as_ref().is_some_and(|records| records.are_to_be_completed(now));
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
@@ -27,9 +33,7 @@ impl Api {
         };
         let mut findings = ranges(&nodes, config);
         let Some(records) = &mut records else {
-            if may {
-                self.begin_worker_records()?;
-            }
+            self.begin_worker_records()?;
             return Ok(findings);
         };
         let mut changes = records.followed(&nodes, now);
@@ -47,8 +51,8 @@ impl Api {
         Ok(findings)
     }
 
-    /// Deletes the tokens of their own of workers that are there already and of whose keys nothing is noted: another key would be
-    /// let in by them once such a worker restarts. One that is not Ready may wait for its certificate still.
+    /// Deletes the tokens of single workers that have joined and whose key is not recorded. Otherwise such a token would admit
+    /// another key when the worker restarts. A worker that is not Ready may still wait for its certificate.
     fn delete_used_tokens(
         &self,
         nodes: &[Node],
@@ -60,14 +64,15 @@ impl Api {
             let is_adopted = changes.get(node.name()).is_some_and(|noted| noted.as_ref().is_some_and(holds_nothing));
             let asked = joining.get(node.name()).filter(|_| is_adopted);
             if let Some(used) = asked.and_then(|asked| asked.token.as_ref()) {
-                self.delete(&join_token::path(used)).context("deleting the token of a worker that is there")?;
+                self.delete(&join_token::path(used)).context("deleting the token of a worker that has joined")?;
             }
         }
         Ok(())
     }
 
-    /// The nodes that were let in lately, as they would have been noted then: of two by one name the later one, and that there were
-    /// two, unless the earlier one had another token that has ended since: it has joined again, or its VM was made anew.
+    /// The records of nodes that were admitted lately. Of two nodes with one name, the later one is recorded, with the dispute.
+    /// If the earlier one had another token that has expired, there is no dispute: the worker joined again, or its VM was
+    /// created again.
     pub(super) fn joining(&self, nodes: &[Node], now: SystemTime) -> anyhow::Result<BTreeMap<String, WorkerRecord>> {
         let is_approved = |one: &Request| one.status.conditions.iter().any(|condition| condition.kind == APPROVED);
         let mut all = self.requests(joining::SIGNER, is_approved)?;
@@ -99,41 +104,37 @@ impl Api {
     }
 }
 
-/// Names nodes that chose the addresses of their pods, as an earlier image let them.
+/// Names nodes that chose the addresses of their pods.
 fn ranges(nodes: &[Node], config: &ControlPlane) -> Findings {
     let strange: Vec<String> =
         strange_ranges(nodes, config.cluster.pod_cidr).iter().map(|strange| told(strange)).collect();
-    let action =
-        "Delete it: `kubectl delete node`. If it is to be part of the cluster, make its VM anew with a join token";
-    finding(&codes::NODE_POD_RANGE, "the ranges of pods", &strange, action)
+    finding(&codes::NODE_POD_RANGE, "the ranges of pods", &strange, DELETE)
 }
 
-/// Names nodes that nobody has let in.
+/// Names nodes that were not admitted.
 fn strangers(nodes: &[Node], records: &WorkerRecords, config: &ControlPlane) -> Findings {
     let strange: Vec<String> = nodes
         .iter()
         .filter(|node| !node.is_control(config))
         .filter_map(|node| Some(told(&format!("{}: {}", node.name(), records.record_of(node).err()?))))
         .collect();
-    let action =
-        "Delete it: `kubectl delete node`. If it is to be part of the cluster, make its VM anew with a join token";
-    finding(&codes::WORKER_UNKNOWN, "the cluster's nodes", &strange, action)
+    finding(&codes::WORKER_UNKNOWN, "the cluster's nodes", &strange, DELETE)
 }
 
-/// Names names that wait for who has not come, and nodes whose certificate somebody else may have as well.
+/// Lists held names, and nodes whose certificate another client may have.
 fn held(records: &WorkerRecords, now: SystemTime) -> Findings {
     let told_of = |names: Vec<String>| -> Vec<String> { names.iter().map(|name| told(name)).collect() };
     let action = format!(
-        "Give workers other names: who has that certificate would be the same node. If you know that its VM was yours and is \
-         gone, free the name: {}",
+        "Give workers other names: the holder of that certificate would be the same node. If you know that its VM was yours \
+         and is gone, free the name: {}",
         freeing("NAME")
     );
     let mut findings = finding(&codes::WORKER_NAME_HELD, "the names of workers", &told_of(records.held(now)), &action);
-    // Whoever freed the name of one of these would take the renewal from a node that runs.
-    let action = "Somebody else may have a certificate by that name, and would be the same node: remove that worker \
-                  (remove-worker; or drain it, delete its node and destroy its VM), and make another one by another name";
+    // Freeing the name of one of these would end the renewal of a node that runs.
+    let action = "Another client may have a certificate with that name, and would be the same node: remove that worker \
+                  (remove-worker; or drain it, delete its node and destroy its VM), and create one with another name";
     let doubtful = told_of(records.doubtful(now));
-    findings.extend(finding(&codes::WORKER_NAME_HELD, "nodes that somebody else may be", &doubtful, action));
+    findings.extend(finding(&codes::WORKER_NAME_HELD, "nodes that another client may be", &doubtful, action));
     findings
 }
 

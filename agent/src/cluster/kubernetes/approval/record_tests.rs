@@ -130,7 +130,7 @@ impl Cluster {
 
     /// What a person should know: codes and what was seen.
     fn follow(&self) -> Vec<String> {
-        let findings = self.api().follow_workers(&self.config, true, now()).unwrap();
+        let findings = self.api().follow_workers(&self.config, now()).unwrap();
         findings.iter().map(|finding| format!("{} {}", finding.code, finding.seen)).collect()
     }
 
@@ -338,7 +338,7 @@ fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() 
     assert_eq!(cluster.noted("worker1").unwrap(), first, "it gives way");
     let told = |minutes: u64| {
         let at = now() + Duration::from_secs(minutes * 60);
-        cluster.api().follow_workers(&cluster.config, true, at).unwrap().to_string()
+        cluster.api().follow_workers(&cluster.config, at).unwrap().to_string()
     };
     assert!(!told(1).contains("worker.name-held"));
     let held = told(16);
@@ -361,21 +361,21 @@ fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
     // He makes no Node object. Weeks later the worker of that name joins with its own token.
     let later = now() + Duration::from_secs(30 * 24 * 3600);
     cluster.store.lock().unwrap().requests.clear();
-    cluster.api().follow_workers(&cluster.config, true, later).unwrap();
+    cluster.api().follow_workers(&cluster.config, later).unwrap();
     cluster.token(Some("w7"));
     let honest = |cluster: &Cluster| {
         cluster.store.lock().unwrap().requests.insert("csr-w7".to_owned(), request("csr-w7", &joins_as("w7")));
         cluster.decides(later)
     };
     assert!(honest(&cluster).waiting[0].contains("a token without a name has let another key in as w7"));
-    let held = cluster.api().follow_workers(&cluster.config, true, later).unwrap().to_string();
+    let held = cluster.api().follow_workers(&cluster.config, later).unwrap().to_string();
     assert!(held.contains("worker.name-held") && held.contains("w0; w1; w2; and 5 more"), "{held}");
     // Others may come again, and once that certificate has ended this one may.
     cluster.token(None);
     cluster.store.lock().unwrap().requests = [("csr-w9".to_owned(), request("csr-w9", &joins_as("w9")))].into();
     assert_eq!(cluster.decides(later).approved.len(), 1);
     let year = now() + Duration::from_secs(367 * 24 * 3600);
-    cluster.api().follow_workers(&cluster.config, true, year).unwrap();
+    cluster.api().follow_workers(&cluster.config, year).unwrap();
     assert_eq!(cluster.noted("w7"), None);
 }
 
@@ -385,7 +385,7 @@ fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected(
     cluster.token(Some("new"));
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
     let after = |hours: u64| now() + Duration::from_secs(hours * 3600);
-    let told = |hours| cluster.api().follow_workers(&cluster.config, true, after(hours)).unwrap().to_string();
+    let told = |hours| cluster.api().follow_workers(&cluster.config, after(hours)).unwrap().to_string();
     assert!(!told(0).contains("worker.name-held"));
     // Nor does whoever has read the token wait for that unseen.
     let held = told(1);
@@ -399,7 +399,7 @@ fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected(
     assert!(cluster.decides(after(25)).approved.is_empty());
     cluster.free("new");
     assert_eq!(cluster.decides(after(25)).approved.len(), 1);
-    cluster.api().follow_workers(&cluster.config, true, after(367 * 24 + 25)).unwrap();
+    cluster.api().follow_workers(&cluster.config, after(367 * 24 + 25)).unwrap();
     assert_eq!(cluster.noted("new"), None, "its certificate has ended");
 }
 
@@ -460,7 +460,7 @@ fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
         let spec = joins_as(name);
         cluster.store.lock().unwrap().requests = [("csr".to_owned(), request("csr", &spec))].into();
         let at = now() + Duration::from_secs(day * 24 * 3600);
-        cluster.api().follow_workers(&cluster.config, true, at).unwrap();
+        cluster.api().follow_workers(&cluster.config, at).unwrap();
         cluster.decides(at)
     };
     cluster.token(None);
@@ -481,8 +481,7 @@ fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
     assert!(waits.waiting[0].contains("has let another key in as w3"), "{waits:?}");
     cluster.free("w3");
     assert_eq!(asks("w3", 100).approved.len(), 1);
-    let held =
-        cluster.api().follow_workers(&cluster.config, true, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
+    let held = cluster.api().follow_workers(&cluster.config, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
     assert!(held.to_string().contains("w0; w1; w10; and 30 more"), "{held}");
 }
 
@@ -496,7 +495,7 @@ fn nodes_that_chose_their_pods_addresses_are_named() {
     let cluster = Cluster::start(16, vec![with("node1", 1, "10.244.0.0/24"), node("new", &[], 9)]);
     let told = |nodes: Vec<Value>| {
         cluster.nodes(nodes);
-        cluster.api().follow_workers(&cluster.config, false, now()).unwrap()
+        cluster.api().follow_workers(&cluster.config, now()).unwrap()
     };
     assert_eq!(told(vec![with("node1", 1, "10.244.0.0/24"), node("new", &[], 9)]), Findings::default());
     let findings = told(vec![
@@ -531,10 +530,8 @@ fn whoever_joins_while_the_others_are_not_noted_yet_is_noted_and_judged_as_befor
     let cluster = Cluster::start(9, vec![node("worker1", &["10.0.0.21"], 2)]);
     let api = cluster.api();
     let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
-    assert_eq!(api.follow_workers(&cluster.config, false, early).unwrap(), Findings::default());
-    assert!(cluster.store.lock().unwrap().records.is_none(), "an earlier image is still at work");
     for _ in 0..2 {
-        api.follow_workers(&cluster.config, true, early).unwrap();
+        api.follow_workers(&cluster.config, early).unwrap();
         assert_eq!(cluster.noted("_complete"), None);
     }
     cluster.token(None);
@@ -542,7 +539,7 @@ fn whoever_joins_while_the_others_are_not_noted_yet_is_noted_and_judged_as_befor
     assert!(cluster.noted("new").is_some());
     assert_eq!(cluster.asks(&serving("worker1", "10.0.0.21")).approved.len(), 1);
     assert_eq!(cluster.asks(&renewal("worker1")).approved.len(), 1);
-    api.follow_workers(&cluster.config, true, now()).unwrap();
+    api.follow_workers(&cluster.config, now()).unwrap();
     assert!(cluster.noted("worker1").is_some() && cluster.noted("_complete").is_some());
 }
 
@@ -552,7 +549,7 @@ fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_not
     for (last, begun) in [(17, false), (18, true)] {
         let cluster = Cluster::start(last, vec![]);
         let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
-        let follow = |at| cluster.api().follow_workers(&cluster.config, true, at).unwrap();
+        let follow = |at| cluster.api().follow_workers(&cluster.config, at).unwrap();
         if begun {
             follow(early);
         }
@@ -577,7 +574,7 @@ fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_not
 fn who_serves_while_not_everybody_is_noted_has_served() {
     let cluster = Cluster::start(31, vec![]);
     let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
-    let follow = |at| cluster.api().follow_workers(&cluster.config, true, at).unwrap().to_string();
+    let follow = |at| cluster.api().follow_workers(&cluster.config, at).unwrap().to_string();
     follow(early);
     cluster.token(Some("new"));
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
@@ -671,7 +668,7 @@ fn who_was_let_in_before_anything_was_noted_keeps_the_name_while_the_others_are_
         cluster.token(None);
         let own = joins_as("new");
         assert_eq!(cluster.asks(&own).approved.len(), 1);
-        cluster.api().follow_workers(&cluster.config, true, early).unwrap();
+        cluster.api().follow_workers(&cluster.config, early).unwrap();
         assert!(cluster.store.lock().unwrap().records.is_some() && cluster.noted("new").is_none());
         {
             let mut store = cluster.store.lock().unwrap();
@@ -687,7 +684,7 @@ fn who_was_let_in_before_anything_was_noted_keeps_the_name_while_the_others_are_
         cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
         let serves = cluster.asks(&serving("new", "10.0.0.30"));
         assert_eq!(serves.approved.iter().filter(|one| one.ends_with("system:node:new")).count(), 1, "{serves:?}");
-        cluster.api().follow_workers(&cluster.config, true, now()).unwrap();
+        cluster.api().follow_workers(&cluster.config, now()).unwrap();
         let noted = cluster.noted("new").unwrap();
         assert!(noted.contains("10.0.0.30") && !noted.contains("is_disputed"), "{noted}");
         assert!(noted.contains(&own.asked(&joining::USAGES).unwrap().key), "{noted}");
@@ -701,7 +698,7 @@ fn of_two_keys_that_were_let_in_while_the_others_are_noted_is_told() {
     for (last, nodes) in [(27, vec![]), (28, vec![there.clone()])] {
         let cluster = Cluster::start(last, vec![]);
         cluster.token(Some("new"));
-        cluster.api().follow_workers(&cluster.config, true, early).unwrap();
+        cluster.api().follow_workers(&cluster.config, early).unwrap();
         assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
         // A control node that had not seen yet that who joins is noted has let another one in.
         let mut other = request("csr-other", &joins_as("new"));
