@@ -19,7 +19,8 @@ const PROVIDER: &str = "vsphere://";
 
 /// The BIOS UUID of a VM as its guest reports it.
 ///
-/// Two are equal if they name the same VM, in either order of bytes: images up to 0.1 report `product_uuid` as they read it.
+/// Two are equal if they name the same VM, in either order of bytes. A guest that cannot use the serial number reports
+/// `product_uuid` as it reads it.
 /// The JSON keeps the order that was read.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -64,8 +65,7 @@ impl BiosUuid {
         [self.0, self.swapped().0]
     }
 
-    /// The text with which an operator searches for the VM in vCenter. Images up to 0.1 record an order that vCenter may not
-    /// show.
+    /// The text with which an operator searches for the VM in vCenter, which may show either order.
     pub fn for_search(self) -> String {
         let [reported, other] = self.orders();
         if reported == other { reported.to_string() } else { format!("{reported} (or {other})") }

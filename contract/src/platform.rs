@@ -17,10 +17,9 @@ pub struct Container {
     pub cdrom: Option<PathBuf>,
     /// Block devices in place of the VM's disks, without the system disk.
     pub data_disks: Vec<PathBuf>,
-    /// The content of `product_uuid`. Agents that do not know `dmi` take it for the BIOS UUID, as those of released images take
-    /// the file.
+    /// The content of `product_uuid`. Without `dmi`, it is the BIOS UUID.
     pub bios_uuid: Uuid,
-    /// The firmware's data of a VM. `None` from earlier engines: then `bios_uuid` is the BIOS UUID.
+    /// The firmware's data of a VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dmi: Option<Dmi>,
     /// The cgroup below which the kubelet makes its own, such as `/kaas-lab/node1`. `None` if the node has its own hierarchy.
@@ -34,7 +33,7 @@ pub struct Container {
     #[serde(default)]
     pub restrict_oom_score_adj: bool,
     /// The file in which the node writes the fingerprints of its cluster's CA and of its endpoint for the engine
-    /// ([`crate::deployer::Fingerprints`]). It replaces guestinfo. `None` from earlier engines.
+    /// ([`crate::deployer::Fingerprints`]). It replaces guestinfo.
     #[serde(default)]
     pub fingerprints: Option<PathBuf>,
     /// The file in which the node writes its status for the engine ([`crate::statement::Statement`]), as above.
@@ -56,8 +55,8 @@ pub struct Dmi {
 }
 
 impl Dmi {
-    /// The data of a VMware VM with this BIOS UUID, of hardware version 13 and later. With `in_order`, as earlier versions and
-    /// some imported VMs show it (kubernetes-archived/#450).
+    /// The data of a VMware VM with this BIOS UUID, of hardware version 13 and later. With `in_order`, as earlier hardware
+    /// versions and some imported VMs show it (kubernetes-archived/#450).
     pub fn of_vmware(vm: BiosUuid, in_order: bool) -> Self {
         let shown = if in_order { vm } else { vm.swapped() };
         Self { sys_vendor: "VMware, Inc.".to_owned(), product_serial: vm.serial(), product_uuid: shown.to_string() }

@@ -160,7 +160,7 @@ impl Records {
     pub fn recover_config(&self) -> anyhow::Result<(Option<Config>, Findings)> {
         let damaged = match self.load::<Config>(CONFIG) {
             Ok(Some(config)) => {
-                // An earlier image kept no copy, or has changed the configuration since.
+                // A crash may have left an older copy.
                 self.copy_config();
                 return Ok((Some(config), Findings::default()));
             }

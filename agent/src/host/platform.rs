@@ -42,7 +42,6 @@ impl Platform {
                 let container: Container = serde_json::from_slice(&text)
                     .map_err(|error| anyhow::anyhow!("reading the platform from {}: {error}", path.display()))?;
                 let dmi = container.dmi.clone();
-                // Earlier engines show no DMI.
                 let dmi = dmi.unwrap_or(Dmi { product_uuid: container.bios_uuid.to_string(), ..Dmi::default() });
                 (Carrier::Container(Box::new(container)), dmi)
             }
@@ -188,8 +187,7 @@ impl Platform {
         self.path("/sys/class/block").join(device.file_name().unwrap_or_default())
     }
 
-    /// The file for the node's fingerprints that a container engine reads. `None` without an engine, or with an earlier
-    /// one.
+    /// The file for the node's fingerprints that a container engine reads. `None` without an engine.
     pub fn fingerprints_file(&self) -> Option<PathBuf> {
         match &self.carrier {
             Carrier::Container(container) => container.fingerprints.as_deref().map(|path| self.device(path)),
@@ -376,7 +374,7 @@ mod tests {
         }
     }
 
-    /// The file that the lab writes. Earlier agents read only `bios_uuid`.
+    /// The file that the lab writes, also without the firmware's data.
     #[test]
     fn container_reads_the_serial_number_like_a_vm() {
         let directory = tempfile::tempdir().unwrap();

@@ -158,13 +158,9 @@ impl StepContext {
         Ok(self.save_progress(|progress| progress.formed = true)?.into())
     }
 
-    /// Pins the publisher's key of the image that the cluster forms with. The first node at this step decides. A node
-    /// that replaces a lost one pins no key: a cluster that is older than pinned keys has none.
+    /// Pins the publisher's key of the image that the cluster forms with. The first node at this step decides.
     pub(super) fn pin_publisher(&self) -> anyhow::Result<()> {
-        match self.node.records.rendezvous()?.is_forming() {
-            true => publisher::pin(&self.own_etcd()?, self.node.image.publisher.as_deref()),
-            false => Ok(()),
-        }
+        publisher::pin(&self.own_etcd()?, self.node.image.publisher.as_deref())
     }
 }
 

@@ -21,8 +21,7 @@ pub struct Certificate {
     pub name: String,
     /// The end of its validity, in seconds since 1970 (UTC).
     pub ends: i64,
-    /// The start of its validity, in seconds since 1970 (UTC). 0 if an earlier version wrote this.
-    #[serde(default)]
+    /// The start of its validity, in seconds since 1970 (UTC).
     pub begins: i64,
 }
 

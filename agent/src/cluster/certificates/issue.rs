@@ -24,7 +24,7 @@ use crate::intake::config::ControlPlane;
 /// The record of issued credentials, a JSON object on each line, below [`paths::RECORDS`].
 const RECORD: &str = "issued.log";
 
-/// The longest validity of a credential, in days. Earlier images issued longer ones, which stay valid.
+/// The longest validity of a credential, in days.
 pub const LONGEST: u32 = 90;
 
 /// The user of each node's `admin.conf` (kubeadm's `cmd/kubeadm/app/phases/kubeconfig`), also after a renewal.

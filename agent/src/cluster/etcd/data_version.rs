@@ -2,8 +2,7 @@
 //!
 //! etcd upgrades its data by one minor version itself, but never downgrades them. Its members may differ only
 //! meanwhile. An image swap can be rolled back until it is committed, so a swap keeps the minor version of etcd. Data
-//! of another minor version are refused before anything is changed. Data without a record are older than the record,
-//! and are accepted.
+//! of another minor version are refused before anything is changed.
 
 use contract::codes;
 use contract::finding::Finding;
@@ -63,7 +62,7 @@ mod tests {
         let records = Records::new(root.path());
         let verdict = |version: &str| check(&records, version).unwrap().map_err(|finding| finding.code);
         let refused = || Err("etcd.other-minor".to_owned());
-        assert_eq!(verdict("3.6.16"), Ok(()), "from before it was noted");
+        assert_eq!(verdict("3.6.16"), Ok(()), "before the first start");
         assert!(note(&records, "3.6.16").unwrap() && !note(&records, "3.6.16").unwrap());
         for (version, expected) in [
             ("3.6.16", Ok(())),

@@ -435,8 +435,7 @@ mod tests {
                 let data = root.path().join("var/lib/etcd");
                 fs::create_dir_all(data.join("member/wal")).unwrap();
                 fs::write(data.join("member/old"), "").unwrap();
-                // The old data may be of a restored cluster, too, even of one from before the note was kept with the
-                // data.
+                // The old data may be of a restored cluster, too.
                 if let Some(token) = before {
                     let (token, at) = (token.to_owned(), "2026-11-20T14:30:05Z".to_owned());
                     records.begin_entry(&RestoreRecord { token, members: vec![], at }).unwrap();

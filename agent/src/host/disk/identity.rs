@@ -96,15 +96,14 @@ pub struct Identity {
     pub host_name: String,
     /// The state of the node.
     pub state: DiskState,
-    /// Fingerprint of the pinned publisher's key; see [`crate::upgrade::swap::publisher`]. Written only when the
-    /// cluster forms and by a commit, so that an image without support for it never reads it.
+    /// Fingerprint of the pinned publisher's key; see [`crate::upgrade::swap::publisher`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<String>,
     /// An image swap that is prepared or not committed yet; see [`crate::host::disk::ownership`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
     /// Exists only on the disk for a worker's local volumes, which is no data disk. Such a disk takes part in no image
-    /// swap. An image without support for this field reports a later version and does not change the disk.
+    /// swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_volumes: Option<LocalVolumes>,
 }

@@ -160,13 +160,6 @@ fn control_plane_node_refuses_a_workers_disk() {
     assert_eq!(machine.verdict(), ("ours", codes(&["disk.spare"])));
 }
 
-/// Earlier images read identities strictly, so they report one with this field as a later version's (`disk.newer`).
-#[test]
-fn only_a_workers_disk_has_the_new_field() {
-    let has = |identity: &Identity| serde_json::to_value(identity).unwrap().get("local_volumes").is_some();
-    assert!(!has(&fixture::identity()) && has(&of("worker1", "sha256:ours")));
-}
-
 #[test]
 fn erasure_is_marked_for_its_own_vm() {
     let mut machine = Machine::new();
