@@ -153,7 +153,7 @@ impl Request {
 /// The body of `POST /v1/evacuate`: the node leaves its work to the others, so that its VM may be shut down. It begins no swap.
 /// A swap that is taken stays so, and the right to take the disk does not change.
 ///
-/// 202 while it is under way, 200 once the VM may be shut down, 409 if it is refused. An image without the route answers 404.
+/// 202 while it is under way, 200 once the VM may be shut down, 409 if it is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvacuationRequest {
     /// The caller's identifier of the evacuation. A second request with it changes nothing.
@@ -164,8 +164,7 @@ pub struct EvacuationRequest {
 
 /// Body of `POST /v1/commit`.
 ///
-/// 200 if it is committed or there is nothing to commit, 409 if it is refused. Earlier images ignore the body and commit any
-/// swap that they have taken.
+/// 200 if it is committed or there is nothing to commit, 409 if it is refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitRequest {
     /// The swap that is meant, as in `/v1/node`. Another one is not committed. `None` for any.

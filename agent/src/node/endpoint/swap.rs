@@ -97,9 +97,7 @@ pub(super) fn cancel(context: &EndpointContext, id: &str, _: &[u8]) -> Answer {
 }
 
 pub(super) fn commit(context: &EndpointContext, _: &str, body: &[u8]) -> Answer {
-    // Earlier versions of the commands send no body.
-    let request = if body.is_empty() { Ok(CommitRequest::default()) } else { json::read_strictly(body) };
-    let request = match request {
+    let request: CommitRequest = match json::read_strictly(body) {
         Ok(request) => request,
         Err(error) => return answer::line(StatusCode::BAD_REQUEST, &format!("this is no commit of a swap: {error}")),
     };
