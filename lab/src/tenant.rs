@@ -210,7 +210,11 @@ mod tests {
             assert!(lab.network.exists(), "it was not made");
             lab.network.remove().unwrap();
         }
-        records::save(&host.0.directory.record(), &Record { name_on_host: "other".to_owned(), ..host.0.record.clone() }).unwrap();
+        records::save(
+            &host.0.directory.record(),
+            &Record { name_on_host: "other".to_owned(), ..host.0.record.clone() },
+        )
+        .unwrap();
         let why = format!("{:#}", tenant.power_on("cp1").unwrap_err());
         assert!(why.contains("is not the one that blue was made for"), "{why}");
     }

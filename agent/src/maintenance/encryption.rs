@@ -67,7 +67,9 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31);
         assert!(look(&context, &Silent, now).is_err(), "a record was made");
         let etcd = context.etcd().unwrap();
-        EncryptingNode { root: &context.root, config: &context.config, etcd: &etcd, runner: &Silent }.begin(now).unwrap();
+        EncryptingNode { root: &context.root, config: &context.config, etcd: &etcd, runner: &Silent }
+            .begin(now)
+            .unwrap();
         let store = Store(&etcd);
         let seen = store.read().unwrap();
         let (key, _) = new_key(&context.root).unwrap();

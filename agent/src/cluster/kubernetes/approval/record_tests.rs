@@ -481,8 +481,7 @@ fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
     assert!(waits.waiting[0].contains("has let another key in as w3"), "{waits:?}");
     cluster.free("w3");
     assert_eq!(asks("w3", 100).approved.len(), 1);
-    let held =
-        cluster.api().follow_workers(&cluster.config, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
+    let held = cluster.api().follow_workers(&cluster.config, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
     assert!(held.to_string().contains("w0; w1; w10; and 30 more"), "{held}");
 }
 
