@@ -9,6 +9,8 @@ pub mod journals;
 pub mod lease;
 pub mod nodes;
 mod notice;
+#[cfg(test)]
+mod testing;
 pub mod upgrade;
 pub mod vcenter;
 pub mod workers;
