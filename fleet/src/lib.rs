@@ -23,6 +23,8 @@ pub mod lease;
 pub mod nodes;
 mod notice;
 pub mod schema;
+#[cfg(test)]
+mod testing;
 mod timestamp;
 pub mod upgrade;
 pub mod vcenter;

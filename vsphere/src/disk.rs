@@ -88,8 +88,7 @@ mod tests {
 
     #[tokio::test]
     async fn disk_files_are_copied_deleted_and_identified() {
-        let fake = Fake::start().await;
-        let client = fake.client().await;
+        let (fake, client) = Fake::connected().await;
         let datacenter = MoRef::new("Datacenter", "datacenter-2");
         let [from, to] =
             ["[ds] a/data.vmdk", "[ds] b/data.vmdk"].map(|path| DiskFile { path, datacenter: &datacenter });

@@ -129,8 +129,7 @@ mod tests {
 
     #[tokio::test]
     async fn search_by_name_skips_unreadable_disks() {
-        let fake = Fake::start().await;
-        let client = fake.client().await;
+        let (fake, client) = Fake::connected().await;
         let datastore = MoRef::new("Datastore", "datastore-1");
         let listed = ["d-0", "d-1"].map(|id| format!("<returnval><id>{id}</id></returnval>")).concat();
         fake.says("ListVStorageObject", &listed);
@@ -141,8 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn first_class_disks_are_created_used_and_deleted() {
-        let fake = Fake::start().await;
-        let client = fake.client().await;
+        let (fake, client) = Fake::connected().await;
         let datastore = MoRef::new("Datastore", "datastore-1");
         let changes = client.changes(&Unguarded);
         let is =

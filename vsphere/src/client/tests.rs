@@ -31,8 +31,7 @@ fn looking(client: &Client) -> JoinHandle<crate::error::Result<crate::collector:
 
 #[tokio::test]
 async fn one_login_gives_each_call_its_cookie() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.replies("RetrievePropertiesEx", [named("a")]);
     assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
     assert_eq!(client.user_name().await, "LAB\\deployer");
@@ -89,8 +88,7 @@ async fn a_rejected_login_is_denied_and_not_repeated() {
 
 #[tokio::test]
 async fn calls_after_a_rejected_login_send_none() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     // The password has changed since the login, and the session ends.
     fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new())]);
     fake.replies("Login", [Reply::Fault("InvalidLogin", String::new())]);
@@ -104,8 +102,7 @@ async fn calls_after_a_rejected_login_send_none() {
 
 #[tokio::test]
 async fn an_ended_session_is_renewed_once_for_all() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let together = Arc::new(Notify::new());
     let ended = || Reply::When(together.clone(), Box::new(Reply::Fault("NotAuthenticated", String::new())));
     fake.replies("RetrievePropertiesEx", [ended(), ended(), ended(), named("a")]);
@@ -127,8 +124,7 @@ async fn an_ended_session_is_renewed_once_for_all() {
 
 #[tokio::test]
 async fn callers_wait_together_for_a_hanging_login() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let (together, hangs) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let ended = || Reply::When(together.clone(), Box::new(Reply::Fault("NotAuthenticated", String::new())));
     fake.replies("RetrievePropertiesEx", [ended(), ended(), ended(), named("a")]);
@@ -165,8 +161,7 @@ async fn callers_wait_together_for_a_hanging_login() {
 async fn a_login_survives_its_caller() {
     let accepted = Reply::Response("<returnval><userName>LAB\\deployer</userName></returnval>".to_owned());
     for (reply, is_accepted) in [(Reply::Fault("InvalidLogin", String::new()), false), (accepted, true)] {
-        let fake = Fake::start().await;
-        let client = fake.client().await;
+        let (fake, client) = Fake::connected().await;
         fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new()), named("a")]);
         let hangs = Arc::new(Notify::new());
         fake.replies("Login", [Reply::When(hangs.clone(), Box::new(reply.clone())), reply]);
@@ -192,8 +187,7 @@ async fn a_login_survives_its_caller() {
 
 #[tokio::test]
 async fn properties_missing_without_a_session_are_requested_again() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let ended = Reply::Response(page(&missing("VirtualMachine", "vm-1", "name", "NotAuthenticated"), None));
     fake.replies("RetrievePropertiesEx", [ended, named("a")]);
     assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
@@ -207,8 +201,7 @@ async fn properties_missing_without_a_session_are_requested_again() {
 
 #[tokio::test]
 async fn sessions_that_keep_ending_cause_no_loop() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new())]);
     let error = client.look(&vm(), &["name"]).await.unwrap_err();
     assert_eq!((error.outcome(), fake.count("Login")), (Outcome::Transient, 2));
@@ -216,8 +209,7 @@ async fn sessions_that_keep_ending_cause_no_loop() {
 
 #[tokio::test]
 async fn lost_looks_are_repeated_lost_changes_in_doubt() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.replies(
         "RetrievePropertiesEx",
         [Reply::Cut, Reply::Status(503, "no healthy upstream".to_owned()), named("a")],
@@ -251,8 +243,7 @@ async fn unreached_calls_are_transient() {
 
 #[tokio::test]
 async fn guards_are_asked_before_each_request() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.replies("ShutdownGuest", [Reply::Fault("NotAuthenticated", String::new()), Reply::Response(String::new())]);
     let guard = Permits(AtomicUsize::new(1));
     let error = client.perform(SHUTDOWN_GUEST, &vm(), vec![], &guard).await.unwrap_err();
@@ -263,8 +254,7 @@ async fn guards_are_asked_before_each_request() {
 
 #[tokio::test]
 async fn blocked_tasks_wait_until_the_patience_ends() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let busy = || Reply::Fault("TaskInProgress", String::new());
     fake.replies("PowerOnVM_Task", [busy(), busy(), Reply::Response(crate::fake::TASK.to_owned())]);
     client.perform(POWER_ON_VM, &vm(), vec![], &Unguarded).await.unwrap();

@@ -13,8 +13,7 @@ fn vms(ids: &[&str]) -> Vec<MoRef> {
 }
 
 async fn configured(configuration: &str) -> (Fake, Client) {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.says(
         "RetrievePropertiesEx",
         &page(&object("ClusterComputeResource", "domain-c1", &[("configurationEx", configuration)]), None),

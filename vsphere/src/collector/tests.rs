@@ -18,8 +18,7 @@ fn folder() -> MoRef {
 
 #[tokio::test]
 async fn lists_are_read_page_by_page() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.says("CreateContainerView", VIEW);
     fake.says("RetrievePropertiesEx", &page(&[vm(1), vm(2)].concat(), Some("t1")));
     let next = [page(&[vm(3), vm(4)].concat(), Some("t2")), page(&vm(5), None)].map(Reply::Response);
@@ -38,8 +37,7 @@ async fn lists_are_read_page_by_page() {
 
 #[tokio::test]
 async fn lists_of_ended_sessions_start_again() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.says("CreateContainerView", VIEW);
     let ended = || Reply::Fault("NotAuthenticated", String::new());
     let first = || Reply::Response(page(&[vm(1), vm(2)].concat(), Some("t1")));
@@ -55,8 +53,7 @@ async fn lists_of_ended_sessions_start_again() {
 
 #[tokio::test]
 async fn missing_objects_are_named_in_the_error() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.says("CreateContainerView", VIEW);
     fake.says("RetrievePropertiesEx", "");
     assert!(client.list(&folder(), &["VirtualMachine"], true, &["name"]).await.unwrap().is_empty());
@@ -77,8 +74,7 @@ async fn missing_objects_are_named_in_the_error() {
 
 #[tokio::test]
 async fn a_watch_rereads_after_lost_updates() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.runs("none", []);
     let powered =
         |state: &str| Reply::Response(updates("1", "VirtualMachine", "vm-1", &[("runtime.powerState", state)]));

@@ -25,8 +25,7 @@ fn datastore(id: &str, more: &[(&str, &str)]) -> String {
 
 #[tokio::test]
 async fn datastores_show_maintenance_and_cluster() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
     let all = [
         datastore("ds-1", &[("parent", "type=Folder>group-s5")]),
@@ -45,8 +44,7 @@ async fn datastores_show_maintenance_and_cluster() {
 
 #[tokio::test]
 async fn a_missing_directory_is_not_an_empty_one() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let (store, top) = (MoRef::new("Datastore", "ds-1"), DatastorePath::new("ds", "a"));
     fake.says(
         "RetrievePropertiesEx",
@@ -77,8 +75,7 @@ async fn a_missing_directory_is_not_an_empty_one() {
 
 #[tokio::test]
 async fn only_running_dropped_searches_are_cancelled() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let (store, top) = (MoRef::new("Datastore", "ds-1"), DatastorePath::new("ds", "a"));
     let browser = object("Datastore", "ds-1", &[("browser", "type=HostDatastoreBrowser>browser-1")]);
     fake.says("RetrievePropertiesEx", &page(&browser, None));
@@ -118,8 +115,7 @@ async fn only_running_dropped_searches_are_cancelled() {
 
 #[tokio::test]
 async fn a_renamed_directory_replaces_no_other() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let [from, to] = ["a", "b"].map(|path| DatastorePath::new("ds", path));
     let datacenter = MoRef::new("Datacenter", "datacenter-2");
     fake.runs("MoveDatastoreFile_Task", [success(""), failure("FileAlreadyExists")]);
@@ -134,8 +130,7 @@ async fn a_renamed_directory_replaces_no_other() {
 
 #[tokio::test]
 async fn a_directory_is_created_once_and_deleted() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let (directory, datacenter) = (DatastorePath::new("ds", "a/b"), MoRef::new("Datacenter", "datacenter-2"));
     let changes = client.changes(&Unguarded);
     fake.replies(
@@ -156,8 +151,7 @@ async fn a_directory_is_created_once_and_deleted() {
 
 #[tokio::test]
 async fn files_are_written_and_read_under_the_session() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let file = DatastorePath::new("ds 1", "a b/journal%.json");
     let target = "/folder/a%20b/journal%25.json?dcPath=folder%2FDC&dsName=ds+1 HTTP/1.1";
     let [put, get] = ["PUT", "GET"].map(|method| format!("{method} {}", target.split(' ').next().unwrap()));
@@ -190,8 +184,7 @@ async fn files_are_written_and_read_under_the_session() {
 
 #[tokio::test]
 async fn answers_to_written_files_are_bounded() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let url = client.server().join("folder/entry").unwrap();
     let said = |body: String| Reply::Status(200, body);
     fake.replies("PUT /folder/entry", [said("x".repeat(1 << 20)), said("well".to_owned())]);

@@ -97,6 +97,13 @@ impl Fake {
         http::serve(stream, self).await;
     }
 
+    /// A server, and a logged-in client of it.
+    pub(crate) async fn connected() -> (Self, Client) {
+        let fake = Self::start().await;
+        let client = fake.client().await;
+        (fake, client)
+    }
+
     /// A logged-in client of it, without long pauses.
     pub(crate) async fn client(&self) -> Client {
         Client::connect(self.connect()).await.unwrap()

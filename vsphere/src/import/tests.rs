@@ -74,8 +74,7 @@ fn lease(address: &str, state: &str) -> String {
 
 /// A vCenter that accepts imports.
 async fn vcenter() -> (Fake, Client) {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let item = |device: &str, path: &str, create: bool| {
         format!("<fileItem><deviceId>/{device}</deviceId><path>{path}</path><create>{create}</create></fileItem>")
     };

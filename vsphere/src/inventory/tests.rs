@@ -11,8 +11,7 @@ fn one(kind: &str, id: &str, properties: &[(&str, &str)]) -> Reply {
 
 #[tokio::test]
 async fn a_path_leads_to_an_object_and_back() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.says("FindByInventoryPath", &reference("returnval", "Folder", "group-v3"));
     let folder = client.find("top/DC/vm/Lab%2f1").await.unwrap();
     fake.replies(
@@ -37,8 +36,7 @@ async fn a_path_leads_to_an_object_and_back() {
 
 #[tokio::test]
 async fn a_folder_is_made() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let parent = MoRef::new("Folder", "group-v3");
     fake.replies(
         "CreateFolder",
@@ -56,8 +54,7 @@ async fn a_folder_is_made() {
 
 #[tokio::test]
 async fn disconnected_hosts_and_hosts_in_maintenance_take_none() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let host = |id: &str, connection: &str, maintenance: &str| {
         let state = [("runtime.connectionState", connection), ("runtime.inMaintenanceMode", maintenance)];
         let size = [
@@ -85,8 +82,7 @@ async fn disconnected_hosts_and_hosts_in_maintenance_take_none() {
 
 #[tokio::test]
 async fn each_kind_of_network_has_its_backing() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let mut named = Vec::new();
     for (network, replies) in [
         (MoRef::new("Network", "network-1"), vec![one("Network", "network-1", &[("name", "VM Network")])]),
@@ -132,8 +128,7 @@ async fn each_kind_of_network_has_its_backing() {
 
 #[tokio::test]
 async fn hidden_switches_and_hosts_are_denied() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let group = MoRef::new("DistributedVirtualPortgroup", "dvportgroup-7");
     let said = |properties: &[(&str, &str)]| one(&group.kind, &group.id, properties);
     let (key, switch) =

@@ -68,8 +68,7 @@ mod tests {
 
     #[tokio::test]
     async fn missing_privileges_are_named_with_their_purpose() {
-        let fake = Fake::start().await;
-        let client = fake.client().await;
+        let (fake, client) = Fake::connected().await;
         let said = |id: &str, granted: bool| {
             format!("<privAvailability><privId>{id}</privId><isGranted>{granted}</isGranted></privAvailability>")
         };

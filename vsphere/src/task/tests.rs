@@ -22,8 +22,7 @@ fn running(percent: &str) -> String {
 
 #[tokio::test]
 async fn each_progress_of_a_task_is_reported_once() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.runs("PowerOnVM_Task", [running("10"), running("10"), running("70"), success("type=HostSystem>host-1")]);
     let told = Mutex::new(Vec::new());
     let tell = |percent| told.lock().unwrap().push(percent);
@@ -35,8 +34,7 @@ async fn each_progress_of_a_task_is_reported_once() {
 
 #[tokio::test]
 async fn a_task_that_fails_says_why_by_type() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     for (fault, outcome) in [
         ("InvalidPowerState", Outcome::Changed),
         ("NoDiskSpace", Outcome::Transient),
@@ -53,8 +51,7 @@ async fn a_task_that_fails_says_why_by_type() {
 
 #[tokio::test]
 async fn a_task_blocked_by_another_is_restarted() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.runs("PowerOnVM_Task", [failure("TaskInProgress"), failure("TaskInProgress"), success("")]);
     assert!(client.changes(&Unguarded).run(POWER_ON_VM, &vm(), vec![]).await.unwrap().is_none());
     assert_eq!(fake.count("PowerOnVM_Task"), 3);
@@ -62,8 +59,7 @@ async fn a_task_blocked_by_another_is_restarted() {
 
 #[tokio::test]
 async fn tasks_survive_lost_connections_and_ended_sessions() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.runs("PowerOnVM_Task", [running("10")]);
     let ended = Reply::Fault("NotAuthenticated", String::new());
     fake.replies("WaitForUpdatesEx", [Reply::Response(running("10")), ended, Reply::Cut, Reply::Response(success(""))]);
@@ -77,8 +73,7 @@ async fn tasks_survive_lost_connections_and_ended_sessions() {
 
 #[tokio::test]
 async fn failed_logins_leave_no_task_in_doubt() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.runs("Destroy_Task", []);
     fake.replies("WaitForUpdatesEx", [Reply::Cut, Reply::Cut, Reply::Response(success(""))]);
     let [together, starts] = [(); 2].map(|()| Arc::new(Notify::new()));
@@ -107,8 +102,7 @@ async fn failed_logins_leave_no_task_in_doubt() {
 
 #[tokio::test]
 async fn tasks_without_a_seen_end_are_in_doubt() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.runs("PowerOnVM_Task", [running("10")]);
     let changes = client.changes(&Unguarded).within(Duration::from_millis(5));
     let error = changes.run(POWER_ON_VM, &vm(), vec![]).await.unwrap_err();
@@ -126,8 +120,7 @@ async fn tasks_without_a_seen_end_are_in_doubt() {
 
 #[tokio::test]
 async fn only_changes_of_one_vm_are_serialized() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.runs("PowerOnVM_Task", [success("")]);
     let go = Arc::new(Notify::new());
     let held = Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())));
@@ -207,8 +200,7 @@ async fn power_and_settings_need_no_slot() {
 
 #[tokio::test]
 async fn tasks_of_other_accounts_are_seen_and_awaited() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let task_of = |state: &str| {
         object("Task", "task-1", &[("info.state", state), ("info.descriptionId", "VirtualMachine.clone")])
     };

@@ -132,8 +132,7 @@ async fn a_vm_is_read_with_all_parts() {
 /// A guest can write any number of entries.
 #[tokio::test]
 async fn only_whole_vms_read_all_entries() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.says("RetrievePropertiesEx", &page(&of("connected"), None));
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
     assert_eq!(client.vm(&id()).await.unwrap().extra.keys().count(), 0);
@@ -156,8 +155,7 @@ fn property(path: &str, value: &str) -> String {
 
 #[tokio::test]
 async fn power_of_an_unreachable_vm_is_unknown() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.says("RetrievePropertiesEx", &page(&of("disconnected"), None));
     assert_eq!(client.vm(&id()).await.unwrap().power, Power::Unknown);
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
@@ -177,8 +175,7 @@ async fn power_of_an_unreachable_vm_is_unknown() {
 
 #[tokio::test]
 async fn vms_are_found_by_their_guests_addresses() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.says("FindAllByIp", &reference("returnval", "VirtualMachine", "vm-7"));
     assert_eq!(client.vms_of_address("10.0.0.11".parse().unwrap()).await.unwrap(), [MoRef::vm("vm-7")]);
     let asked = fake.asked("FindAllByIp")[0].call();
@@ -274,8 +271,7 @@ async fn new_disks_take_the_controllers_free_units() {
 
 #[tokio::test]
 async fn clones_are_full_or_linked_to_a_snapshot() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.runs("CloneVM_Task", [success("type=VirtualMachine>vm-9")]);
     fake.says("CreateSnapshot_Task", TASK);
     let (folder, pool, datastore) = (
@@ -321,8 +317,7 @@ async fn clones_are_full_or_linked_to_a_snapshot() {
 
 #[tokio::test]
 async fn edits_of_changed_settings_are_refused() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     fake.replies("ReconfigVM_Task", [Reply::Fault("ConcurrentAccess", String::new())]);
     let error = client.changes(&Unguarded).reconfigure(&id(), &ConfigSpec::new()).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::Changed);
@@ -330,8 +325,7 @@ async fn edits_of_changed_settings_are_refused() {
 
 #[tokio::test]
 async fn each_change_calls_its_method() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let tasks = ["PowerOnVM_Task", "PowerOffVM_Task", "Destroy_Task"];
     tasks.iter().for_each(|method| fake.runs(method, [success("")]));
     fake.says("MarkAsTemplate", "");
@@ -354,8 +348,7 @@ async fn each_change_calls_its_method() {
 
 #[tokio::test]
 async fn a_lost_conversion_to_a_template_is_checked() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let changes = client.changes(&Unguarded);
     fake.replies("MarkAsTemplate", [Reply::Cut]);
     // vCenter still works on it during the first look.
@@ -374,8 +367,7 @@ async fn a_lost_conversion_to_a_template_is_checked() {
 
 #[tokio::test]
 async fn a_shutdown_waits_for_the_guest() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let changes = client.changes(&Unguarded);
     let power = |state: &str| {
         updates(
@@ -429,8 +421,7 @@ async fn another_adapter_gets_a_separate_port() {
 
 #[tokio::test]
 async fn unreadable_vms_are_listed_with_their_reason() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
+    let (fake, client) = Fake::connected().await;
     let stamped = [
         ("name", "node-1"),
         ("config.template", "true"),

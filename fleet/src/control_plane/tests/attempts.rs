@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, advance, timeout};
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, Fault, World, vm, wanted};
+use super::fake::{DEPLOYMENT, Fault, State, World, vm, wanted};
 use crate::control_plane::attempts::Attempts;
 use crate::control_plane::{Action, Goal, Inventory, RunOutcome, Unfinished, Wait};
 use crate::hypervisor::Stamp;
@@ -54,57 +54,40 @@ async fn begun_in(world: &World, nodes: u8, time: Duration) -> (usize, RunOutcom
 }
 
 fn adds(world: &World) -> usize {
-    world.lock().calls.iter().filter(|(name, _)| *name == "add").count()
+    world.called("add")
 }
 
 /// Is stopped by this alone, after so many calls.
 async fn is_undone(world: &World, call: &str) -> Wait {
     let arrived = given(world).await;
     let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
-    assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == call).count(), 3, "{call}");
+    assert_eq!(world.called(call), 3, "{call}");
     let [wait] = <[Wait; 1]>::try_from(waits).unwrap();
     assert_eq!((wait.node.as_deref(), wait.reason.code.as_str()), (Some("cp1"), "deploy.vm-undone"));
     wait
 }
 
+/// Each VM is damaged while it is incomplete, is removed once it is complete, or does not stay on.
 #[tokio::test(start_paused = true)]
-async fn an_incomplete_vm_is_created_three_times() {
-    let world = World::new();
-    world.lock().spoils = true;
-    for _ in 0..2 {
-        let wait = is_undone(&world, "add").await;
-        assert!(wait.reason.words.contains("somebody has changed it"), "{wait}");
-        assert_eq!((world.own().len(), world.free_disks().len()), (0, 0), "half of it is left");
+async fn each_failed_creation_is_tried_three_times() {
+    let damages: [(fn(&mut State, bool), _, _); 3] = [
+        (|state, is| state.spoils = is, "add", "another client has changed it"),
+        (|state, is| state.drops = is, "add", "is gone each time"),
+        (|state, is| state.goes_off = is, "power_on", "is off each time"),
+    ];
+    for (damage, call, words) in damages {
+        let world = World::new();
+        damage(&mut world.lock(), true);
+        for _ in 0..2 {
+            let wait = is_undone(&world, call).await;
+            assert!(wait.reason.words.contains(words), "{wait}");
+            let left = (world.own().len(), world.free_disks().len());
+            assert!(words != "another client has changed it" || left == (0, 0), "half of it is left");
+        }
+        damage(&mut world.lock(), false);
+        let arrived = given(&world).await;
+        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
     }
-    world.lock().spoils = false;
-    let arrived = given(&world).await;
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_removed_complete_vm_is_created_three_times() {
-    let world = World::new();
-    world.lock().drops = true;
-    for _ in 0..2 {
-        let wait = is_undone(&world, "add").await;
-        assert!(wait.reason.words.contains("is gone each time"), "{wait}");
-    }
-    world.lock().drops = false;
-    let arrived = given(&world).await;
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn power_on_is_tried_three_times() {
-    let world = World::new();
-    world.lock().goes_off = true;
-    for _ in 0..2 {
-        let wait = is_undone(&world, "power_on").await;
-        assert!(wait.reason.words.contains("is off each time"), "{wait}");
-    }
-    world.lock().goes_off = false;
-    let arrived = given(&world).await;
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
 }
 
 /// A host that is away for a while.
@@ -154,7 +137,7 @@ async fn a_process_limits_damaged_vms_of_each_node() {
     for (wait, node) in waits.iter().zip(["cp1", "cp2", "cp3"]) {
         assert_eq!((wait.node.as_deref(), wait.reason.code.as_str()), (Some(node), "deploy.vm-undone"));
         let words = &wait.reason.words;
-        assert!(words.contains("3 VMs were made for it") && words.contains("somebody has changed it"), "{words}");
+        assert!(words.contains("3 VMs were made for it") && words.contains("another client has changed it"), "{words}");
         assert!(words.contains("within the hour") && words.contains("restarted"), "{words}");
     }
     assert_eq!((world.own().len(), world.free_disks().len()), (0, 0), "half of one is left");

@@ -42,8 +42,7 @@ async fn another_deployer_key_than_recorded_is_refused() {
     // The nodes of a formed cluster may have been given another key since.
     world.lock().ill = false;
     for wanted in [&second, &first] {
-        let (arrived, _) = world.give(Goal::Deploy(wanted)).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        world.give(Goal::Deploy(wanted)).await.up();
         // An admitted key is recorded: no warning follows.
         assert_eq!(records::read(&world).await.unwrap().unwrap().deployer_fingerprint, wanted.deployer());
     }
@@ -64,7 +63,7 @@ async fn made(nodes: u8) -> World {
     let looks = 1 + made + calls[made..].iter().position(|call| call.0 == "vms").unwrap();
     let world = World::new();
     world.set_fault(Some((looks, Fault::KilledBefore)));
-    assert!(matches!(world.give(Goal::Deploy(&wanted(nodes))).await, Given::Killed));
+    assert!(matches!(world.deploy(nodes).await, Given::Killed));
     world.set_fault(None);
     assert_eq!(world.own(), (1..=nodes).map(|number| format!("cp{number}")).collect::<Vec<_>>());
     world
@@ -76,8 +75,7 @@ async fn a_recreated_vm_is_recorded_as_incomplete() {
     let world = made(1).await;
     world.remove_own();
     world.lock().spoils = true;
-    let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
+    world.give_over(Goal::Deploy(&wanted(1))).await.stopped();
     assert_eq!((world.own().len(), world.free_disks().len()), (0, 0));
     world.lock().spoils = false;
     let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
@@ -95,7 +93,7 @@ async fn two_disks_of_an_incomplete_vm_stay() {
         let world = World::new();
         // Before it is recorded that the VM is complete.
         world.set_fault(Some((made + 1, Fault::KilledBefore)));
-        assert!(matches!(world.give(Goal::Deploy(&wanted(1))).await, Given::Killed));
+        assert!(matches!(world.deploy(1).await, Given::Killed));
         world.set_fault(None);
         let payroll = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] payroll.vmdk".to_owned() };
         world.hang("cp1", &payroll);
@@ -105,8 +103,7 @@ async fn two_disks_of_an_incomplete_vm_stay() {
             holder.unwrap().vm.disks.reverse();
         }
         let both: BTreeSet<Uuid> = world.lock().disks.keys().copied().collect();
-        let (arrived, status) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        let status = world.give_over(Goal::Deploy(&wanted(1))).await.up();
         let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
         assert_eq!((both.len(), &left, world.free_disks()), (2, &both, both.clone()));
     }
@@ -122,14 +119,12 @@ async fn other_vms_stay_off_while_one_is_recreated() {
         state.machines.retain(|machine| !is_gone(&machine.vm));
         (state.restorable, state.spoils) = (true, true);
     }
-    let (arrived, _) = world.give_over(Goal::Deploy(&wanted(3))).await.arrived();
-    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.give_over(Goal::Deploy(&wanted(3))).await.stopped();
     let codes: Vec<_> = waits.iter().map(|wait| wait.reason.code.as_str()).collect();
     assert_eq!((codes, world.own()), (vec!["deploy.vm-undone"], vec!["cp2".to_owned(), "cp3".to_owned()]));
     assert!(world.lock().machines.iter().all(|machine| machine.vm.power == PowerState::Off));
     world.lock().spoils = false;
-    let (arrived, _) = world.give_over(Goal::Deploy(&wanted(3))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    world.give_over(Goal::Deploy(&wanted(3))).await.up();
 }
 
 /// A command with all VMs needs no secret, until a VM is gone that was never on.
@@ -140,8 +135,7 @@ async fn no_vm_is_created_without_the_secret() {
     for is_there in [true, false] {
         let world = made(1).await;
         if is_there {
-            let (arrived, _) = world.give_over(Goal::Deploy(&without)).await.arrived();
-            assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+            world.give_over(Goal::Deploy(&without)).await.up();
             continue;
         }
         world.remove_own();
@@ -151,10 +145,8 @@ async fn no_vm_is_created_without_the_secret() {
             assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secretHash").is_some());
             kept.to_string()
         });
-        let refused = world.give_over(Goal::Deploy(&without)).await.failed();
-        assert!(refused.contains("the deployment secret is needed"), "{refused}");
+        world.give_over(Goal::Deploy(&without)).await.fails("the deployment secret is needed");
         assert_eq!(world.own(), [""; 0]);
-        let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        world.give_over(Goal::Deploy(&wanted(1))).await.up();
     }
 }

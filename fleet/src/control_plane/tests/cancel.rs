@@ -16,8 +16,7 @@ use crate::lease::TakeOver;
 /// second.
 async fn waits(wish: Goal<'_>) -> World {
     if matches!(wish, Goal::Deploy(_)) {
-        let world = World::new();
-        world.lock().ill = true;
+        let world = World::unhealthy();
         return world;
     }
     let world = World::with(1).await;
@@ -112,8 +111,7 @@ async fn a_cancelled_command_waits_for_no_unpermitted_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hanging_store_is_asked_once_a_minute() {
-    let world = World::new();
-    world.lock().ill = true;
+    let world = World::unhealthy();
     let told = |notice: &Notice<'_>| {
         if matches!(notice, Notice::Waits(_)) {
             let mut state = world.lock();

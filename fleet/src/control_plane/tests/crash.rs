@@ -75,7 +75,7 @@ async fn point(way: Way, call: usize, does: (&str, Does), fault: Fault, then_des
         assert!(matches!(&given, Given::Failed(_) | Given::Arrived(RunOutcome::Gone, _)), "{told}: {given:?}");
         let state = world.lock();
         assert_eq!(state.emptied, 0, "{told}: the place is another one's");
-        let changed = state.calls.iter().skip(call).find(|(_, does)| *does == Does::Changes);
+        let changed = state.calls.iter().skip(call).find(|(_, does)| *does == Does::ChangesVm);
         assert_eq!(changed, None, "{told}: it goes on");
     }
     world.set_fault(None);

@@ -9,8 +9,7 @@ use crate::lease::TakeOver;
 #[tokio::test(start_paused = true)]
 async fn a_failed_last_read_keeps_the_kubeconfig() {
     let begun = async || {
-        let world = World::with(1).await;
-        world.lock().removes_used = true;
+        let world = World::removing(1).await;
         world
     };
     let wanted = wanted(1);
@@ -33,8 +32,7 @@ async fn a_failed_last_read_keeps_the_kubeconfig() {
 #[tokio::test(start_paused = true)]
 async fn an_unremovable_place_keeps_no_cluster() {
     let begun = async || {
-        let world = World::with(1).await;
-        world.lock().removes_used = true;
+        let world = World::removing(1).await;
         world
     };
     let twin = begun().await;
@@ -44,8 +42,8 @@ async fn an_unremovable_place_keeps_no_cluster() {
     for fault in [Fault::Fails, Fault::Overtaken] {
         let world = begun().await;
         world.set_fault(Some((last, fault)));
-        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
-        assert_eq!((arrived, status.left, world.lock().emptied), (RunOutcome::Gone, vec![], 0), "{fault:?}");
+        let status = world.give(DESTROY_ALL).await.gone();
+        assert_eq!((status.left, world.lock().emptied), (vec![], 0), "{fault:?}");
         world.set_fault(None);
         let (arrived, _) = world.give_over(DESTROY_ALL).await.arrived();
         assert_eq!((arrived, world.lock().emptied), (RunOutcome::Gone, 1), "{fault:?}");
@@ -56,8 +54,7 @@ async fn an_unremovable_place_keeps_no_cluster() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_with_a_recorded_end_is_gone() {
     let begun = async || {
-        let world = World::with(1).await;
-        world.lock().removes_used = true;
+        let world = World::removing(1).await;
         world
     };
     let is_gone_noted = |world: &World| {
@@ -81,8 +78,7 @@ async fn a_cluster_with_a_recorded_end_is_gone() {
         after += 1;
         let world = begun().await;
         world.set_fault(Some((call, Fault::Fails)));
-        let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
-        assert_eq!(arrived, RunOutcome::Gone, "call {call} fails");
+        world.give(DESTROY_ALL).await.gone();
         // One more read of VMs or nodes is too many.
         let last = world.lock().calls.iter().rposition(|call| call.0 == "remove_emptied").unwrap();
         let looks = world.lock().calls[last..].iter().filter(|call| call.0 == "vms").count();

@@ -1,150 +1,85 @@
-//! A hypervisor, new nodes and a store in memory. Forbidden calls panic.
-
-mod host;
+//! Control-plane nodes in the world of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
-use contract::deployer::{Digests, Fingerprints};
-use tokio::sync::{Notify, watch};
+use contract::deployer::{Digests, Fingerprint, Fingerprints};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::control_plane::{
-    Deploy, DeployStatus, DesiredState, Goal, Guests, Notice, RunOutcome, UnattachedDisk, Unfinished, WantedNode,
+    Deploy, DeployStatus, DesiredState, Goal, Guests, Notice, RunOutcome, UnattachedDisk, Unfinished, Wait, WantedNode,
 };
 use crate::hypervisor::{
-    Disk, DiskKind, DiskRef, Error, ErrorKind, Fence, Placement, PowerState, Result, Size, Stamp, Vm, VmRef,
+    Absence, CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, Fence, LastSeen, Networks, Placement, PowerState,
+    Result, Size, Stamp, Vm, VmRef,
 };
-use crate::lease::{Store, TakeOver};
+use crate::lease::TakeOver;
+pub use crate::testing::{DEPLOYMENT, Does, Fault, Machine, vm};
+use crate::testing::{Part, data_disk, doubtful, is_ours};
 use crate::upgrade::DiskCopy;
 use crate::workers::Image;
 
-pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
-/// How long a cluster takes to form.
-const FORMS: Duration = Duration::from_secs(5);
+pub type World = crate::testing::World<ControlPlane>;
+pub type State = crate::testing::State<ControlPlane>;
+pub type Given = crate::testing::Given<RunOutcome, DeployStatus>;
 
-/// A fault at a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// An error, and nothing happens.
-    Fails,
-    /// It happens, and the response is lost.
-    Lost,
-    /// The response is lost, and it happens when the hypervisor settles.
-    Late,
-    /// The command is killed before.
-    KilledBefore,
-    /// The command is killed after.
-    KilledAfter,
-    /// The command is killed, and it happens when the hypervisor settles.
-    KilledLate,
-    /// Half of a text is written, and the command is killed.
-    KilledHalf,
-    /// Another command takes over.
-    Overtaken,
-}
-
-impl Fault {
-    pub fn kills(self) -> bool {
-        matches!(self, Self::KilledBefore | Self::KilledAfter | Self::KilledLate | Self::KilledHalf)
+impl Given {
+    /// The status of a cluster that is up.
+    pub fn up(self) -> DeployStatus {
+        match self.arrived() {
+            (RunOutcome::Up(_), status) => status,
+            other => panic!("{other:?}"),
+        }
     }
-}
 
-/// The effect of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Does {
-    Looks,
-    Changes,
-    Writes,
-}
+    /// The status of a cluster that is gone.
+    pub fn gone(self) -> DeployStatus {
+        let (arrived, status) = self.arrived();
+        assert_eq!(arrived, RunOutcome::Gone, "{status:?}");
+        status
+    }
 
-impl Does {
-    /// All faults that it may have.
-    pub fn faults(self) -> &'static [Fault] {
-        use Fault::{Fails, KilledAfter, KilledBefore, KilledHalf, KilledLate, Late, Lost};
-        match self {
-            Self::Looks => &[Fails, KilledBefore],
-            Self::Changes => &[Fails, Lost, Late, KilledBefore, KilledAfter, KilledLate],
-            Self::Writes => &[Fails, Lost, KilledBefore, KilledAfter, KilledHalf],
+    pub fn paused(self) -> Vec<Wait> {
+        match self.arrived() {
+            (RunOutcome::Paused(waits), _) => waits,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn stopped(self) -> Vec<Wait> {
+        match self.arrived() {
+            (RunOutcome::Stopped(waits), _) => waits,
+            other => panic!("{other:?}"),
         }
     }
 }
 
-type Effect = Box<dyn FnOnce(&mut State) + Send>;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
-    pub vm: Vm,
-    pub whole: bool,
-    powered: Option<Instant>,
-}
+/// How long a cluster takes to form.
+const FORMS: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
-pub struct State {
-    /// Whether the record may be restored.
-    pub restorable: bool,
+pub struct ControlPlane {
     /// The VMs begun by the process that gives all commands. `None` if each is given by another process.
     pub process: Option<Arc<Unfinished>>,
     /// BIOS UUIDs that the next command's process has drawn itself.
     pub drawn: Vec<Uuid>,
-    pub machines: Vec<Machine>,
-    /// All data disks, and whether each was ever written to.
-    pub disks: BTreeMap<Uuid, bool>,
-    /// The places of disks that were moved since they were created.
-    pub moved: BTreeMap<Uuid, String>,
-    /// The image where VMs are placed, and whether it is complete.
-    template: Option<bool>,
-    holds: BTreeMap<u64, BTreeMap<String, String>>,
-    pub calls: Vec<(&'static str, Does)>,
-    fault: Option<(usize, Fault)>,
-    late: Vec<Effect>,
-    made: u128,
-    /// Whether disks that were written to may be removed.
-    pub removes_used: bool,
-    /// Whether the hypervisor refuses to remove any.
-    pub disks_stay: bool,
-    /// Whether disks are outside the directories of the cluster's nodes.
-    pub disks_elsewhere: bool,
-    /// Whether another account's removal of some disk still runs.
-    pub others_remove: bool,
-    /// Whether this is unknown.
-    pub removals_unsaid: bool,
-    /// Whether all of them are locked, so that none can be removed now.
-    pub disks_locked: bool,
-    /// Whether the store no longer reports whether a lease exists.
-    pub store_hangs: bool,
     /// Runs once a disk's removal is recorded.
     pub once_removal_is_noted: Option<fn(&mut State)>,
-    /// How often that was asked meanwhile.
-    pub asked_in_vain: usize,
-    /// Whether the list of leases hangs.
-    pub listing_hangs: bool,
-    /// The call of the hypervisor that only reads, and hangs before it is permitted anything.
-    pub hangs: Option<&'static str>,
-    /// Whether it was called.
-    pub hung: bool,
-    /// Whether the list of VMs hangs.
-    pub inventory_hangs: bool,
     /// Whether the hypervisor has no room for further VMs.
     pub refuses: bool,
-    /// Whether the placement takes no VMs now.
-    pub no_place: bool,
     /// Whether each new VM is damaged before it is complete.
     pub spoils: bool,
     /// Whether each new VM is removed with its disk once it is complete.
     pub drops: bool,
     /// How long a VM is copied before it is complete, or is not.
     pub copying: Duration,
-    /// The call of the hypervisor that is lost on its way, and how often yet: nothing happens, and no error reports it.
-    pub lost: Option<(&'static str, usize)>,
-    /// Whether VMs go off again as soon as they are on.
-    pub goes_off: bool,
     /// Nodes that never form.
     pub ill: bool,
     /// How often the place was removed.
@@ -153,10 +88,6 @@ pub struct State {
     pub astray: Option<&'static str>,
     /// The placements of VMs, by their names.
     pub placed: BTreeMap<String, Placement>,
-    /// IDs of VMs that were moved out of the searched folders.
-    pub away: BTreeSet<String>,
-    /// The BIOS UUID of VMs of which one cannot be read.
-    pub unreadable: Option<Uuid>,
     /// Settings of VMs that are still on a datastore.
     pub settings: BTreeSet<String>,
     /// Whether a VM without a recorded place is not proved gone.
@@ -167,36 +98,6 @@ pub struct State {
     pub speaks_alone: bool,
     /// The last kubeconfig that a run has reported before its end.
     pub renewed: Option<String>,
-}
-
-#[derive(Clone, Default)]
-pub struct World {
-    state: Arc<Mutex<State>>,
-    died: Arc<Notify>,
-}
-
-/// The result of a command.
-#[derive(Debug)]
-pub enum Given {
-    Killed,
-    Failed(anyhow::Error),
-    Arrived(RunOutcome, Box<DeployStatus>),
-}
-
-impl Given {
-    pub fn arrived(self) -> (RunOutcome, DeployStatus) {
-        match self {
-            Self::Arrived(arrived, status) => (arrived, *status),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub fn failed(self) -> String {
-        match self {
-            Self::Failed(error) => format!("{error:#}"),
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 pub fn wanted(nodes: u8) -> DesiredState {
@@ -238,50 +139,31 @@ pub fn destroy_confirmed(shown: &UnattachedDisk) -> Goal<'_> {
     Goal::Destroy { cluster: "control", disks: true, left, doubtful, held, also: &[] }
 }
 
-pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
-    Vm {
-        reference: VmRef { uuid, id: format!("vm-{name}-{uuid}") },
-        name: name.to_owned(),
-        stamp,
-        power: PowerState::Off,
-        size: None,
-        disks: Vec::new(),
-        adapters: Vec::new(),
-        snapshots: Vec::new(),
-        tasks: Vec::new(),
-        settings: None,
-        version: "0".to_owned(),
-    }
-}
-
 impl World {
     /// A place with VMs of others. The name of one looks like the first node's.
     pub fn new() -> Self {
-        let world = Self::default();
-        let stamp = Stamp { deployment: Uuid::from_u128(0xbad), node: "cp1".to_owned(), swap: None };
-        let machine = |vm| Machine { vm, whole: true, powered: None };
-        let strange = vm("cp1", Uuid::from_u128(0xb01), Some(stamp));
-        world.lock().machines = vec![machine(strange), machine(vm("by-hand", Uuid::from_u128(0xb02), None))];
-        world
+        Self::with_strangers("cp1")
     }
 
     /// With a formed cluster of so many nodes.
     pub async fn with(nodes: u8) -> Self {
         let world = Self::new();
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(nodes))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        world.deploy(nodes).await.up();
         world
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+    /// The same, and used disks may be removed.
+    pub async fn removing(nodes: u8) -> Self {
+        let world = Self::with(nodes).await;
+        world.lock().removes_used = true;
+        world
     }
 
-    /// Sets the fault at this call, counted from 1 from now on.
-    pub fn set_fault(&self, fault: Option<(usize, Fault)>) {
-        let mut state = self.lock();
-        state.calls.clear();
-        state.fault = fault;
+    /// A place where nodes never form a cluster.
+    pub fn unhealthy() -> Self {
+        let world = Self::new();
+        world.lock().ill = true;
+        world
     }
 
     /// Adds a VM of another client, off, with a data disk.
@@ -289,13 +171,8 @@ impl World {
         let stamp = Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap: None };
         let mut vm = vm(name, Uuid::from_u128(uuid), Some(stamp));
         let reference = DiskRef { uuid: Uuid::from_u128(uuid + 0xd0), path: format!("[ds] {name}.vmdk") };
-        vm.disks.push(Disk {
-            reference: reference.clone(),
-            kind: DiskKind::Data,
-            parent: None,
-            controller: "c".to_owned(),
-        });
-        let machine = Machine { vm, whole: true, powered: None };
+        vm.disks.push(data_disk(reference.clone()));
+        let machine = Machine::of(vm);
         let mut state = self.lock();
         state.disks.insert(reference.uuid, false);
         state.machines.push(machine.clone());
@@ -307,10 +184,7 @@ impl World {
         let mut state = self.lock();
         state.disks.insert(disk.uuid, true);
         state.moved.insert(disk.uuid, disk.path.clone());
-        let machine =
-            state.machines.iter_mut().find(|machine| machine.vm.name == name && is_ours(&machine.vm)).unwrap();
-        let reference = disk.clone();
-        machine.vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+        state.named(name).vm.disks.push(data_disk(disk.clone()));
     }
 
     /// Moves a VM out of the searched folders.
@@ -321,7 +195,7 @@ impl World {
     /// Adds a copy of a VM's files to the inventory, where the deployment's VMs are searched. It is off, and has the same stamp
     /// and disks with the same UUIDs.
     pub fn copy(&self, vm: &Vm) -> Vm {
-        let mut copy = Machine { vm: vm.clone(), whole: true, powered: None };
+        let mut copy = Machine::of(vm.clone());
         (copy.vm.reference.id, copy.vm.power) = (format!("{}-copy", vm.reference.id), PowerState::Off);
         copy.vm.name.push_str("-copy");
         copy.vm.disks.iter_mut().for_each(|disk| disk.reference.path.push_str("-copy"));
@@ -340,15 +214,6 @@ impl World {
             disk.reference.uuid = Uuid::from_u128(disk.reference.uuid.as_u128() + 0x1000);
         }
         replica.clone()
-    }
-
-    /// The names of the deployment's VMs.
-    pub fn own(&self) -> Vec<String> {
-        let state = self.lock();
-        let own = state.machines.iter().filter(|machine| is_ours(&machine.vm));
-        let mut names: Vec<String> = own.map(|machine| machine.vm.name.clone()).collect();
-        names.sort();
-        names
     }
 
     /// Removes the deployment's VMs, with their disks.
@@ -373,19 +238,19 @@ impl World {
     pub fn put(&self, hold: u64, name: &str, text: &str) {
         let is_bare = name == crate::journals::File::UPGRADE && !text.starts_with("{\"form\":");
         let text = if is_bare { crate::journals::beginning(text).unwrap() } else { text.to_owned() };
-        self.lock().holds.entry(hold).or_default().insert(name.to_owned(), text);
+        self.lock().holds_mut().entry(hold).or_default().insert(name.to_owned(), text);
     }
 
     /// Changes the cluster's journals.
     pub fn rewrite(&self, to: impl Fn(&str) -> String) {
         let mut state = self.lock();
-        let files = state.holds.values_mut().flat_map(BTreeMap::iter_mut);
+        let files = state.holds_mut().values_mut().flat_map(BTreeMap::iter_mut);
         files.filter(|(name, _)| name.starts_with("deploy-")).for_each(|(_, text)| *text = to(text));
     }
 
     /// Loses the journals.
     pub fn forget(&self) {
-        for files in self.lock().holds.values_mut() {
+        for files in self.lock().holds_mut().values_mut() {
             files.retain(|name, _| !name.starts_with("deploy-"));
         }
     }
@@ -413,6 +278,11 @@ impl World {
         self.acting(async |deploy| deploy.remove_empty(TakeOver::FromTheDead).await).await
     }
 
+    /// Creates a cluster of so many nodes, or completes it.
+    pub async fn deploy(&self, nodes: u8) -> Given {
+        self.give(Goal::Deploy(&wanted(nodes))).await
+    }
+
     pub async fn give(&self, wish: Goal<'_>) -> Given {
         self.give_with(wish, TakeOver::FromTheDead).await
     }
@@ -423,15 +293,7 @@ impl World {
     }
 
     async fn give_with(&self, wish: Goal<'_>, over: TakeOver) -> Given {
-        let gone = self.acting(async |deploy| deploy.go(wish, over).await);
-        tokio::select! {
-            biased;
-            () = self.died.notified() => Given::Killed,
-            gone = gone => match gone {
-                Ok((arrived, status)) => Given::Arrived(arrived, Box::new(status)),
-                Err(error) => Given::Failed(error),
-            },
-        }
+        self.run(self.acting(async |deploy| deploy.go(wish, over).await)).await
     }
 
     async fn acting<T>(&self, act: impl AsyncFnOnce(&Deploy<'_>) -> T) -> T {
@@ -461,7 +323,7 @@ impl World {
             pause_limit: Duration::from_secs(120),
             empties: &|| {
                 let mut state = world.lock();
-                let taken = state.holds.values().next_back();
+                let taken = state.holds().values().next_back();
                 assert!(taken.is_some_and(|files| !files.contains_key("released")), "the place is not held");
                 state.emptied += 1;
                 Ok(())
@@ -472,123 +334,9 @@ impl World {
         };
         act(&deploy).await
     }
-
-    async fn die(&self) -> ! {
-        self.died.notify_one();
-        std::future::pending().await
-    }
-
-    /// Counts a call, and applies its fault to the call's effect.
-    async fn call<T: Send>(
-        &self,
-        name: &'static str,
-        does: Does,
-        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
-    ) -> anyhow::Result<T> {
-        let fault = {
-            let mut state = self.lock();
-            state.calls.push((name, does));
-            state.fault.filter(|(at, _)| *at == state.calls.len()).map(|(_, fault)| fault)
-        };
-        match fault {
-            Some(Fault::Fails) => bail!("it fails ({name})"),
-            Some(Fault::KilledBefore | Fault::KilledHalf) => self.die().await,
-            Some(fault @ (Fault::Late | Fault::KilledLate)) => {
-                self.lock().late.push(Box::new(|state| drop(act(state))));
-                if fault.kills() {
-                    self.die().await
-                }
-                bail!(Lost)
-            }
-            Some(Fault::Overtaken) => {
-                let mut state = self.lock();
-                let next = state.holds.keys().next_back().map_or(1, |last| last + 1);
-                state.holds.entry(next).or_default().insert("released".to_owned(), String::new());
-            }
-            Some(Fault::Lost | Fault::KilledAfter) | None => {}
-        }
-        let done = act(&mut self.lock());
-        match fault {
-            Some(Fault::KilledAfter) => self.die().await,
-            Some(Fault::Lost) => bail!(Lost),
-            _ => done,
-        }
-    }
-
-    /// The reads of a hypervisor's call before it is permitted anything.
-    async fn looks_first(&self, name: &str) {
-        while self.lock().hangs == Some(name) {
-            self.lock().hung = true;
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    }
-
-    /// The same for a hypervisor's call that changes something.
-    async fn change<T: Send>(
-        &self,
-        name: &'static str,
-        permit: &dyn Fence,
-        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.looks_first(name).await;
-        permit.still().await?;
-        if self.lock().loses(name) {
-            return Err(Error::new(ErrorKind::InDoubt, Lost));
-        }
-        self.call(name, Does::Changes, act).await.map_err(|error| {
-            let kind = if error.is::<Lost>() { ErrorKind::InDoubt } else { ErrorKind::Transient };
-            match error.downcast::<Error>() {
-                Ok(told) => told,
-                Err(error) => Error::new(kind, error),
-            }
-        })
-    }
-
-    async fn look<T: Send>(&self, name: &'static str, act: impl FnOnce(&mut State) -> T + Send + 'static) -> Result<T> {
-        self.looks_first(name).await;
-        self.call(name, Does::Looks, |state| Ok(act(state))).await.map_err(Error::transient)
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the answer is lost")]
-struct Lost;
-
-fn is_ours(vm: &Vm) -> bool {
-    vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT)
 }
 
 impl State {
-    /// The files of all leases.
-    pub fn holds(&self) -> &BTreeMap<u64, BTreeMap<String, String>> {
-        &self.holds
-    }
-
-    /// A VM of the deployment that is unchanged since it was seen.
-    fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Machine> {
-        assert!(is_ours(seen), "{seen} is not the deployment's and was to be changed");
-        let found = self.machines.iter_mut().find(|machine| machine.vm.reference == seen.reference);
-        let machine = found.context(Error::not_found("no such VM"))?;
-        if machine.vm != *seen {
-            bail!(Error::new(ErrorKind::Changed, anyhow::anyhow!("it has changed")));
-        }
-        Ok(machine)
-    }
-
-    /// Whether a call is lost on its way.
-    fn loses(&mut self, name: &str) -> bool {
-        let Some((_, times)) = self.lost.as_mut().filter(|(lost, times)| *lost == name && *times > 0) else {
-            return false;
-        };
-        *times -= 1;
-        true
-    }
-
-    /// Whether a disk is at this place.
-    fn has(&self, disk: &DiskRef) -> bool {
-        self.disks.contains_key(&disk.uuid) && self.moved.get(&disk.uuid).is_none_or(|path| *path == disk.path)
-    }
-
     /// Whether the VMs have been on long enough, all together.
     fn has_formed(&self, now: Instant) -> bool {
         let counts = |vm: &Vm| is_ours(vm) && (!self.speaks_alone || vm.power == PowerState::On);
@@ -617,69 +365,103 @@ impl Guests for World {
 }
 
 #[async_trait]
-impl Store for World {
-    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
-        while self.lock().listing_hangs {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+impl Part for ControlPlane {
+    const IS_FIRST: bool = true;
+
+    fn written(state: &mut State, text: &str) {
+        if let Some(then) = state.once_removal_is_noted.filter(|_| text.contains("\"requestedDiskDeletions\":")) {
+            then(state);
         }
-        self.call("store.numbers", Does::Looks, |state| Ok(state.holds.keys().copied().collect())).await
     }
 
-    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
-        if self.lock().store_hangs {
-            self.lock().asked_in_vain += 1;
-            return std::future::pending().await;
-        }
-        self.call("store.exists", Does::Looks, move |state| Ok(state.holds.contains_key(&number))).await
+    fn receives_shut_down(state: &State, _: &Vm, _: u64) -> bool {
+        !state.ill
     }
 
-    async fn make(&self, number: u64) -> anyhow::Result<bool> {
-        self.call("store.make", Does::Writes, move |state| {
-            let new = !state.holds.contains_key(&number);
-            state.holds.entry(number).or_default();
-            Ok(new)
+    async fn absence(world: &World, _: Uuid, seen: LastSeen<'_>) -> Result<Absence> {
+        if let Some(kind) = world.lock().absence_fails {
+            return Err(Error::new(kind, anyhow::anyhow!("the datastore cannot be searched")));
+        }
+        Ok(match seen {
+            LastSeen::At(settings, _) if world.lock().settings.contains(settings) => {
+                Absence::Unknown(format!("{settings} is still there"))
+            }
+            LastSeen::Unnoted if world.lock().demands_places => Absence::Unknown("no place was noted".to_owned()),
+            _ => Absence::Gone,
         })
-        .await
     }
 
-    async fn remove(&self, number: u64) -> anyhow::Result<()> {
-        self.call("store.remove", Does::Writes, move |state| state.holds.remove(&number).map(drop).context("no hold"))
+    async fn fingerprints(world: &World, vm: &VmRef) -> Result<Option<Fingerprints>> {
+        let now = Instant::now();
+        let asked = vm.clone();
+        world
+            .look("fingerprints", move |state| {
+                let is_astray =
+                    |name: &str| state.machines.iter().any(|it| it.vm.reference == asked && it.vm.name == name);
+                let authority = Fingerprint::of(if state.astray.is_some_and(is_astray) { b"b" } else { b"a" });
+                state.has_formed(now).then_some(Fingerprints { ca: authority, endpoint: Fingerprint::of(b"e") })
+            })
             .await
     }
 
-    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
-        let file = file.to_owned();
-        self.call("store.read", Does::Looks, move |state| {
-            Ok(state.holds.get(&number).and_then(|files| files.get(&file)).cloned())
-        })
-        .await
-    }
-
-    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
-        let (file, text) = (file.to_owned(), text.to_owned());
-        {
-            let mut state = self.lock();
-            let at = state.calls.len() + 1;
-            if state.fault == Some((at, Fault::KilledHalf)) {
-                let half = text[..text.len() / 2].to_owned();
-                state.holds.entry(number).or_default().insert(file.clone(), half);
+    /// Three requests: the VM is created, it gets its disk, and it is completed.
+    async fn clone_vm(world: &World, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        let CloneSettings::Given { networks, size, properties } = request.settings else {
+            panic!("a first VM replaces no other one")
+        };
+        let (name, stamp, drawn) = (request.name.to_owned(), request.stamp.clone(), request.uuid);
+        assert!(matches!(networks, Networks::Named([network]) if network == "Management"));
+        assert_eq!(properties["node-name"], name);
+        assert!(size.data_disk.is_some() && stamp.swap.is_none());
+        let noted =
+            world.lock().holds().values().flat_map(BTreeMap::values).any(|text| text.contains(&drawn.to_string()));
+        assert!(noted, "{name} is made before its UUID is noted");
+        let placement = request.placement.clone();
+        let begun = world.change("add", permit, move |state| {
+            let times = state.calls.iter().filter(|(name, _)| *name == "add").count();
+            assert!(times < 1000, "VMs are made without an end");
+            if state.refuses {
+                bail!(Error::refused("there is no such host"));
             }
-        }
-        self.call("store.write", Does::Writes, move |state| {
-            let then = state.once_removal_is_noted.filter(|_| text.contains("\"requestedDiskDeletions\":"));
-            state.holds.get_mut(&number).context("no hold")?.insert(file, text);
-            if let Some(then) = then {
-                then(state);
-            }
+            assert_eq!(state.template, Some(true), "{name} is made from half an image");
+            let mut own = state.machines.iter().filter(|machine| is_ours(&machine.vm));
+            let twice = own.any(|machine| machine.vm.name == name || machine.vm.stamp.as_ref() == Some(&stamp));
+            assert!(!twice, "{name} is made twice");
+            let vm = vm(&name, drawn, Some(stamp));
+            state.placed.insert(name, placement);
+            let uuid = vm.uuid();
+            state.machines.push(Machine { whole: false, ..Machine::of(vm) });
+            Ok(uuid)
+        });
+        let uuid = begun.await?;
+        let with_disk = world.change("add.disk", permit, move |state| {
+            state.made += 1;
+            let disk = Uuid::from_u128(0xd00 + state.made);
+            state.disks.insert(disk, false);
+            let reference = DiskRef { uuid: disk, path: format!("[ds] {disk}.vmdk") };
+            let machine = state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).context("no such VM")?;
+            machine.vm.disks.push(data_disk(reference));
             Ok(())
-        })
-        .await
-    }
-
-    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
-        self.call("store.files", Does::Looks, move |state| {
-            Ok(state.holds.get(&number).into_iter().flat_map(|files| files.keys().cloned()).collect())
-        })
-        .await
+        });
+        with_disk.await.map_err(doubtful)?;
+        let copying = world.lock().copying;
+        if !copying.is_zero() {
+            tokio::time::sleep(copying).await;
+        }
+        let whole = world.change("add.end", permit, move |state| {
+            if state.spoils {
+                bail!("another client has changed it");
+            }
+            let drops = state.drops;
+            let machine = state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).context("no such VM")?;
+            machine.whole = true;
+            if drops {
+                let gone: Vec<Uuid> = machine.vm.disks.iter().map(|disk| disk.reference.uuid).collect();
+                state.machines.retain(|machine| machine.vm.uuid() != uuid);
+                state.disks.retain(|disk, _| !gone.contains(disk));
+            }
+            Ok(uuid)
+        });
+        whole.await.map_err(doubtful)
     }
 }

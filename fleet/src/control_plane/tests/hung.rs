@@ -21,7 +21,7 @@ async fn killed_at(find: impl Fn(&[&str]) -> Option<usize>, fault: Fault, is_spo
     twin.give(Goal::Deploy(&wanted(1))).await;
     let calls: Vec<&str> = twin.lock().calls.iter().map(|(name, _)| *name).collect();
     world.set_fault(Some((1 + find(&calls).unwrap(), fault)));
-    let given = world.give(Goal::Deploy(&wanted(1))).await;
+    let given = world.deploy(1).await;
     assert!(matches!(given, Given::Killed), "{given:?}");
     world.set_fault(None);
     world.lock().spoils = false;
@@ -49,8 +49,7 @@ async fn a_disk_attached_to_an_incomplete_vm_stays() {
         let world = killed_at(|calls| first(calls, "detach"), Fault::KilledAfter, true).await;
         // Its host is away: the incomplete VM stays for now, and its own disk is removed.
         power(&world, PowerState::Unknown);
-        let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
+        world.give_over(Goal::Deploy(&wanted(1))).await.paused();
         assert_eq!((world.own().len(), world.lock().disks.len()), (1, 0));
         world.hang("cp1", &somebodys());
         power(&world, PowerState::Off);
@@ -62,8 +61,7 @@ async fn a_disk_attached_to_an_incomplete_vm_stays() {
         assert!(world.free_disks().contains(&somebodys().uuid), "deployed {is_deployed}");
         // The own disk of the next incomplete VM is removed like the first one, and with the cluster that of the VM.
         world.lock().removes_used = true;
-        let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
-        assert_eq!((arrived, status.left), (RunOutcome::Gone, vec![somebodys()]), "deployed {is_deployed}");
+        assert_eq!(world.give_over(DESTROY_ALL).await.gone().left, vec![somebodys()], "deployed {is_deployed}");
         assert_eq!(world.lock().disks.keys().copied().collect::<Vec<_>>(), [somebodys().uuid]);
     }
 }
@@ -80,8 +78,7 @@ async fn a_disk_attached_before_first_start_stays() {
     for is_alone in [false, true] {
         let world = killed_before_power_on().await;
         world.hang("cp1", &somebodys());
-        let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        world.give_over(Goal::Deploy(&wanted(1))).await.up();
         if is_alone {
             let mut state = world.lock();
             let machine = own(&mut state);
@@ -107,13 +104,12 @@ async fn disks_of_a_vm_started_by_hand_stay() {
         world.lock().disks.values_mut().for_each(|used| *used = true);
         if is_held_up {
             snapshots(&["a backup"]);
-            let (arrived, _) = world.give_over(DESTROY).await.arrived();
-            assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
+            world.give_over(DESTROY).await.paused();
             snapshots(&[]);
             power(&world, PowerState::Off);
         }
-        let (arrived, status) = world.give_over(DESTROY).await.arrived();
-        assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (RunOutcome::Gone, 1, 1), "{seen:?}");
+        let status = world.give_over(DESTROY).await.gone();
+        assert_eq!((status.left.len(), world.lock().disks.len()), (1, 1), "{seen:?}");
     }
 }
 
@@ -123,13 +119,11 @@ async fn a_disk_used_by_hand_during_removal_stays() {
     let world = killed_before_power_on().await;
     world.set_fault(None);
     world.lock().lost = Some(("destroy", usize::MAX));
-    let (arrived, _) = world.give_over(DESTROY).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
+    world.give_over(DESTROY).await.paused();
     world.lock().lost = None;
     world.hang("cp1", &somebodys());
     power(&world, PowerState::On);
-    let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
-    assert_eq!((arrived, status.left), (RunOutcome::Gone, vec![somebodys()]));
+    assert_eq!(world.give_over(DESTROY_ALL).await.gone().left, vec![somebodys()]);
     assert_eq!(world.lock().disks.keys().copied().collect::<Vec<_>>(), [somebodys().uuid]);
 }
 
@@ -160,8 +154,7 @@ async fn an_unremovable_blank_disk_stays_once_used() {
         }
         if is_taken_off {
             // A command that deploys the cluster again sees it there.
-            let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-            assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+            world.give_over(Goal::Deploy(&wanted(1))).await.up();
             let mut state = world.lock();
             let machine = own(&mut state);
             machine.vm.disks.retain(|disk| disk.reference != blank);
@@ -195,8 +188,7 @@ async fn an_incomplete_vm_that_ran_leaves_its_disk() {
         let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
         assert!(matches!(arrived, RunOutcome::Paused(_) | RunOutcome::Stopped(_)), "{arrived:?}");
         power(&world, PowerState::Off);
-        let (arrived, status) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "restorable {is_restorable}, {seen:?}: {arrived:?}");
+        let status = world.give_over(Goal::Deploy(&wanted(1))).await.up();
         let used: Vec<_> = half.data_disks().map(|disk| disk.reference.clone()).collect();
         assert_eq!((status.left.as_slice(), used.len()), (used.as_slice(), 1), "restorable {is_restorable}, {seen:?}");
         assert!(world.free_disks().contains(&used[0].uuid));
@@ -223,8 +215,7 @@ async fn the_disk_of_an_ambiguous_running_vm_stays() {
             }
             stamp
         };
-        let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Stopped(_)), "copied {is_copied}: {arrived:?}");
+        world.give_over(Goal::Deploy(&wanted(1))).await.stopped();
         {
             let mut state = world.lock();
             state.machines.retain(|machine| !machine.vm.reference.id.ends_with("-copy"));
@@ -270,11 +261,9 @@ async fn a_blank_disk_on_an_unrecorded_vm_stays() {
     world.hang("clone", blank);
     let machine = |machine: &Machine| machine.vm.name == "clone";
     world.lock().machines.iter_mut().filter(|it| machine(it)).for_each(|it| it.vm.power = PowerState::On);
-    let (arrived, _) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
+    world.give_over(Goal::Deploy(&wanted(1))).await.stopped();
     world.lock().machines.retain(|it| !machine(it));
-    let (arrived, status) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    let status = world.give_over(Goal::Deploy(&wanted(1))).await.up();
     assert_eq!(status.left.as_slice(), std::slice::from_ref(blank));
     assert!(world.free_disks().contains(&blank.uuid));
 }

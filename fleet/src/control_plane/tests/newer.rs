@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, World, vm, wanted};
-use crate::control_plane::{DeploymentRecord, Goal, Inventory, Lifecycle, RunOutcome};
+use crate::control_plane::{DeploymentRecord, Goal, Inventory, Lifecycle};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 
 /// The record of three nodes, whose VMs are recorded as begun (1 to 3), and the first `whole` of them as complete.
@@ -105,8 +105,7 @@ async fn an_older_record_stops_all_actions() {
     world.lock().restorable = true;
     let before = world.lock().machines.clone();
     for wish in [DESTROY, DESTROY_ALL] {
-        let (arrived, _) = world.give(wish).await.arrived();
-        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let waits = world.give(wish).await.stopped();
         assert_eq!(waits.iter().map(|wait| wait.reason.code.as_str()).collect::<Vec<_>>(), ["deploy.vm-newer"]);
         assert_eq!(world.lock().machines, before);
     }
@@ -124,11 +123,10 @@ async fn an_older_record_keeps_disks_of_incomplete_vms() {
         world.lock().restorable = is_restorable;
         // Before it is recorded that the VM is complete.
         world.set_fault(Some((made + 1, Fault::KilledBefore)));
-        assert!(matches!(world.give(Goal::Deploy(&wanted(1))).await, Given::Killed));
+        assert!(matches!(world.deploy(1).await, Given::Killed));
         world.set_fault(None);
         let disks: BTreeSet<Uuid> = world.lock().disks.keys().copied().collect();
-        let (arrived, status) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        let status = world.give_over(Goal::Deploy(&wanted(1))).await.up();
         let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
         assert_eq!((disks.len(), left == disks), (1, is_restorable), "{left:?}");
         assert_eq!(world.free_disks(), left);
@@ -136,8 +134,7 @@ async fn an_older_record_keeps_disks_of_incomplete_vms() {
         let world = World::new();
         world.lock().restorable = is_restorable;
         world.set_fault(Some((made, Fault::Lost)));
-        let (arrived, status) = world.give(Goal::Deploy(&wanted(1))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        let status = world.deploy(1).await.up();
         assert_eq!((status.left.len(), world.free_disks().len()), (0, 0));
     }
 }
@@ -153,7 +150,7 @@ async fn an_older_record_keeps_disks_under_recorded_uuids() {
         twin.give(Goal::Deploy(&wanted(1))).await.arrived();
         let world = World::new();
         world.set_fault(Some((before(&twin, "add"), Fault::KilledBefore)));
-        assert!(matches!(world.give(Goal::Deploy(&wanted(1))).await, Given::Killed));
+        assert!(matches!(world.deploy(1).await, Given::Killed));
         world.set_fault(None);
         assert_eq!(world.own(), [""; 0]);
         world.lock().restorable = true;
@@ -163,8 +160,7 @@ async fn an_older_record_keeps_disks_under_recorded_uuids() {
     twin.give_over(Goal::Deploy(&wanted(1))).await.arrived();
     let world = begun().await;
     world.set_fault(Some((before(&twin, "add.end"), Fault::Lost)));
-    let (arrived, status) = world.give_over(Goal::Deploy(&wanted(1))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    let status = world.give_over(Goal::Deploy(&wanted(1))).await.up();
     let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
     assert_eq!((left.len(), world.free_disks()), (1, left.clone()), "it is named, and nobody has removed it");
 }
@@ -184,8 +180,7 @@ async fn only_disks_under_an_own_uuid_are_removed() {
         world.lock().restorable = true;
         world.lock().drawn.extend(is_own.then_some(drawn));
         world.set_fault(Some((made, Fault::Lost)));
-        let (arrived, status) = world.give(Goal::Deploy(&wanted)).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        let status = world.give(Goal::Deploy(&wanted)).await.up();
         let left = usize::from(!is_own);
         assert_eq!((status.left.len(), world.free_disks().len()), (left, left), "drawn by the same process: {is_own}");
     }

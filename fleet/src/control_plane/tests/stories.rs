@@ -10,13 +10,11 @@ use crate::hypervisor::{Disk, DiskRef, Hypervisor, Placement, PowerState, Vm};
 #[tokio::test(start_paused = true)]
 async fn a_second_deployment_changes_nothing() {
     let world = World::new();
-    let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    let status = world.deploy(3).await.up();
     assert!(status.nodes.iter().all(|node| node.formed && node.ready && node.power == Some(PowerState::On)));
     let before = world.lock().machines.clone();
     world.set_fault(None);
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    world.deploy(3).await.up();
     assert_eq!(world.lock().machines, before);
     let changed: Vec<_> = world.lock().calls.iter().map(|call| call.0).filter(|name| *name == "add").collect();
     assert_eq!(changed, [""; 0]);
@@ -31,8 +29,7 @@ async fn a_vm_gets_its_drawn_uuid_and_placement() {
     for (number, node) in wanted.nodes.iter_mut().enumerate().take(2) {
         (node.drawn, node.placement) = (Some(drawn(number)), Some(zone(number)));
     }
-    let (arrived, status) = world.give(Goal::Deploy(&wanted)).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    let status = world.give(Goal::Deploy(&wanted)).await.up();
     let uuids: Vec<_> = status.nodes.iter().map(|node| node.uuid.unwrap()).collect();
     assert_eq!(uuids[..2], [drawn(0), drawn(1)]);
     let placed: Vec<_> = world.lock().placed.values().cloned().collect();
@@ -43,11 +40,9 @@ async fn a_vm_gets_its_drawn_uuid_and_placement() {
 async fn only_a_stopped_node_is_started_again() {
     let world = World::with(3).await;
     world.lock().machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap().vm.power = PowerState::Off;
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    world.deploy(3).await.up();
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.deploy(3).await.stopped();
     assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-gone"));
     assert_eq!(world.own(), ["cp1", "cp3"]);
 }
@@ -57,14 +52,13 @@ async fn only_a_stopped_node_is_started_again() {
 async fn an_unusable_placement_stops_only_creations() {
     let world = World::new();
     world.lock().no_place = true;
-    let refused = world.give(Goal::Deploy(&wanted(3))).await.failed();
+    let refused = world.deploy(3).await.failed();
     assert_eq!(refused, "the datastore ds takes no VMs now");
     assert_eq!(world.own(), [""; 0]);
     // All VMs exist, and the cluster has not formed yet.
     world.lock().no_place = false;
     world.lock().ill = true;
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
+    world.deploy(3).await.paused();
     world.lock().no_place = true;
     world.lock().ill = false;
     let off = |name: &str| {
@@ -72,8 +66,7 @@ async fn an_unusable_placement_stops_only_creations() {
     };
     for _ in 0..2 {
         off("cp2");
-        let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        let status = world.deploy(3).await.up();
         assert!(status.nodes.iter().all(|node| node.power == Some(PowerState::On)), "{status:?}");
     }
 }
@@ -82,20 +75,18 @@ async fn an_unusable_placement_stops_only_creations() {
 async fn a_refusal_stops_it_before_any_power_on() {
     let world = World::new();
     world.lock().refuses = true;
-    let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
+    let (arrived, status) = world.deploy(3).await.arrived();
     let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
     assert_eq!(waits[0].reason.code, "hypervisor.refused");
     assert!(!status.done && world.own().is_empty());
     world.lock().refuses = false;
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    world.deploy(3).await.up();
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unformed_cluster_can_be_destroyed() {
-    let world = World::new();
-    world.lock().ill = true;
-    let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
+    let world = World::unhealthy();
+    let (arrived, status) = world.deploy(3).await.arrived();
     let RunOutcome::Paused(waits) = arrived else { panic!("{arrived:?}") };
     assert!(waits.iter().all(|wait| wait.reason.code == "deploy.forming") && waits.len() == 3, "{waits:?}");
     assert!(!status.formed);
@@ -116,34 +107,32 @@ async fn a_new_cluster_keeps_retained_disks() {
     let world = World::with(1).await;
     let (_, status) = world.give(DESTROY).await.arrived();
     let left = status.left[0].uuid;
-    let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
+    let (arrived, status) = world.deploy(3).await.arrived();
     assert!(matches!(arrived, RunOutcome::Up(_)) && status.left.len() == 1, "{arrived:?}: {status:?}");
     assert_eq!(world.free_disks().into_iter().collect::<Vec<_>>(), [left]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_begun_cluster_is_not_created_differently() {
-    let world = World::new();
-    world.lock().ill = true;
-    world.give(Goal::Deploy(&wanted(3))).await.arrived();
+    let world = World::unhealthy();
+    world.deploy(3).await.arrived();
     let mut other = wanted(3);
     other.cluster = "other".to_owned();
-    assert!(world.give(Goal::Deploy(&other)).await.failed().contains("the cluster control was begun here"));
-    let refused = world.give(Goal::Deploy(&wanted(1))).await.failed();
-    assert!(refused.contains("with the control-plane nodes cp1=10.0.0.11,cp2=10.0.0.12"), "{refused}");
+    world.give(Goal::Deploy(&other)).await.fails("the cluster control was begun here");
+    world.deploy(1).await.fails("with the control-plane nodes cp1=10.0.0.11,cp2=10.0.0.12");
     let mut other = wanted(3);
     other.image.digest = "two".to_owned();
-    assert!(world.give(Goal::Deploy(&other)).await.failed().contains("was begun with kaas-control-plane"));
+    world.give(Goal::Deploy(&other)).await.fails("was begun with kaas-control-plane");
     let mut other = wanted(3);
     other.nodes[1].properties.insert("gateway".to_owned(), "10.0.0.1".to_owned());
-    assert!(world.give(Goal::Deploy(&other)).await.failed().contains("the VM of cp2 was made with other"));
+    world.give(Goal::Deploy(&other)).await.fails("the VM of cp2 was made with other");
     // The secret may be gone.
     let mut other = wanted(3);
     other.nodes[1].properties.remove("deployment-secret");
     world.lock().ill = false;
     assert!(matches!(world.give(Goal::Deploy(&other)).await.arrived().0, RunOutcome::Up(_)));
     let wrong = Goal::Destroy { cluster: "other", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
-    assert!(world.give(wrong).await.failed().contains("the cluster here is control, not other"));
+    world.give(wrong).await.fails("the cluster here is control, not other");
     assert_eq!(world.status().await.unwrap().lifecycle, Lifecycle::Active);
 }
 
@@ -152,7 +141,7 @@ async fn vms_without_a_record_are_refused() {
     let world = World::with(3).await;
     world.forget();
     let before = world.lock().machines.clone();
-    assert!(world.give(Goal::Deploy(&wanted(3))).await.failed().contains("they were made otherwise"));
+    world.deploy(3).await.fails("they were made otherwise");
     assert_eq!(world.status().await, None);
     let refused = world.give(DESTROY_ALL).await.failed();
     for machine in
@@ -164,8 +153,7 @@ async fn vms_without_a_record_are_refused() {
 }
 
 /// Panics unless these VMs, which are named and unchanged, stopped a command.
-pub fn stopped_by(world: &World, arrived: &RunOutcome, planted: &[&Machine]) {
-    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+pub fn stopped_by(world: &World, waits: &[Wait], planted: &[&Machine]) {
     for machine in planted {
         let named = |wait: &&Wait| wait.reason.to_string().contains(&machine.vm.to_string());
         let wait = waits.iter().find(named).unwrap_or_else(|| panic!("{} is not named: {waits:?}", machine.vm));
@@ -180,14 +168,13 @@ async fn a_vm_stamped_by_hand_keeps_its_disk() {
     let world = World::new();
     // It is stamped while the cluster is created: at the beginning a VM of the deployment is refused as a whole.
     world.lock().refuses = true;
-    world.give(Goal::Deploy(&wanted(3))).await.arrived();
+    world.deploy(3).await.arrived();
     world.lock().refuses = false;
     let planted = world.plant("payroll", "cp2", 0xbad1);
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    stopped_by(&world, &arrived, &[&planted]);
+    stopped_by(&world, &world.deploy(3).await.stopped(), &[&planted]);
     for wish in [DESTROY, DESTROY_ALL] {
-        let (arrived, status) = world.give(wish).await.arrived();
-        stopped_by(&world, &arrived, &[&planted]);
+        let (RunOutcome::Stopped(waits), status) = world.give(wish).await.arrived() else { panic!("it goes on") };
+        stopped_by(&world, &waits, &[&planted]);
         assert_eq!((world.own(), status.lifecycle), (vec!["payroll".to_owned()], Lifecycle::Deleting));
     }
 }
@@ -196,13 +183,11 @@ async fn a_vm_stamped_by_hand_keeps_its_disk() {
 async fn a_clone_of_a_node_stays() {
     let world = World::with(3).await;
     let clone = world.plant("cp1 before the migration", "cp1", 0xbad2);
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    stopped_by(&world, &arrived, &[&clone]);
+    stopped_by(&world, &world.give(DESTROY).await.stopped(), &[&clone]);
     assert_eq!(world.own(), ["cp1 before the migration"]);
     // Once the operator has removed it, the command continues.
     world.lock().machines.retain(|machine| *machine != clone);
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    assert_eq!(arrived, RunOutcome::Gone);
+    world.give(DESTROY).await.gone();
 }
 
 /// A VM as it is now.
@@ -217,13 +202,11 @@ pub fn also(also: &[Vm], disks: bool) -> Goal<'_> {
 
 #[tokio::test(start_paused = true)]
 async fn a_replacement_by_hand_is_removed_once_named() {
-    let world = World::with(3).await;
-    world.lock().removes_used = true;
+    let world = World::removing(3).await;
     let lost = shown(&world, "cp2").disks[0].reference.uuid;
     let by_hand = world.plant("cp2 by hand", "cp2", 0xbad3);
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
-    let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
-    stopped_by(&world, &arrived, &[&by_hand]);
+    stopped_by(&world, &world.give(DESTROY_ALL).await.stopped(), &[&by_hand]);
     // Named as it was before it got another disk: nothing is changed.
     let before = by_hand.vm.clone();
     let other = world.plant("other", "cp3", 0xbad4).vm;
@@ -231,12 +214,10 @@ async fn a_replacement_by_hand_is_removed_once_named() {
         world.lock().machines.iter_mut().find(|machine| machine.vm.name == "cp2 by hand").unwrap().vm.disks = disks;
     };
     change(&world, [before.disks.clone(), other.disks.clone()].concat());
-    let refused = world.give(also(std::slice::from_ref(&before), true)).await.failed();
-    assert!(refused.contains("is no longer as it was shown"), "{refused}");
+    world.give(also(std::slice::from_ref(&before), true)).await.fails("is no longer as it was shown");
     change(&world, before.disks.clone());
     world.lock().machines.retain(|machine| machine.vm.name != "other");
-    let (arrived, status) = world.give(also(std::slice::from_ref(&before), true)).await.arrived();
-    assert_eq!((arrived, status.left.len()), (RunOutcome::Gone, 0));
+    assert_eq!(world.give(also(std::slice::from_ref(&before), true)).await.gone().left.len(), 0);
     assert_eq!(world.own(), [""; 0]);
     let left = [lost, other.disks[0].reference.uuid].into();
     assert_eq!(world.free_disks(), left, "its own disk went with it, and no other one");
@@ -254,11 +235,9 @@ async fn only_named_adopted_vms_are_removed() {
     let refused = world.give(also(&adopted[..2], false)).await.failed();
     assert!(refused.contains(&adopted[2].to_string()) && !refused.contains(&adopted[0].to_string()), "{refused}");
     let stranger = shown(&world, "by-hand");
-    let refused = world.give(also(&[stranger], false)).await.failed();
-    assert!(refused.contains("0 VMs of this deployment have the BIOS UUID"), "{refused}");
+    world.give(also(&[stranger], false)).await.fails("0 VMs of this deployment have the BIOS UUID");
     assert_eq!(world.own().len(), 3);
-    let (arrived, status) = world.give(also(&adopted, false)).await.arrived();
-    assert_eq!((arrived, status.left.len()), (RunOutcome::Gone, 3));
+    assert_eq!(world.give(also(&adopted, false)).await.gone().left.len(), 3);
     assert_eq!((world.own().len(), world.lock().machines.len()), (0, 2));
 }
 
@@ -292,21 +271,18 @@ async fn a_disk_attached_by_hand_is_never_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn all_vms_get_the_secret_of_the_first() {
-    let world = World::new();
-    world.lock().ill = true;
-    world.give(Goal::Deploy(&wanted(3))).await.arrived();
+    let world = World::unhealthy();
+    world.deploy(3).await.arrived();
     let before = world.lock().machines.clone();
     let mut other = wanted(3);
     for node in &mut other.nodes {
         node.properties.insert("deployment-secret".to_owned(), "another".to_owned());
     }
-    let refused = world.give(Goal::Deploy(&other)).await.failed();
-    assert!(refused.contains("the VM of cp1 was given another deployment secret"), "{refused}");
+    world.give(Goal::Deploy(&other)).await.fails("the VM of cp1 was given another deployment secret");
     assert_eq!(world.lock().machines, before);
     // It is unknown what another deployer's nodes were created from.
     let other = DesiredState { digests: Digests::of(b"another deployer's key"), ..wanted(3) };
-    let refused = world.give(Goal::Deploy(&other)).await.failed();
-    assert!(refused.contains("for another deployer's key"), "{refused}");
+    world.give(Goal::Deploy(&other)).await.fails("for another deployer's key");
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,8 +306,7 @@ async fn a_copied_or_unstamped_vm_is_not_changed() {
         machine.vm.stamp = None;
     };
     strip(&world);
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.give(DESTROY).await.stopped();
     assert_eq!(waits[0].reason.code, "deploy.vm-odd");
     assert!(world.lock().machines.iter().any(|machine| machine.vm.name == "cp2" && machine.vm.power == PowerState::On));
     assert_ne!(world.status().await.unwrap().lifecycle, Lifecycle::Deleted);
@@ -351,16 +326,15 @@ async fn a_missing_node_delays_no_kubeconfig() {
             (state.speaks_alone, state.renewed) = (true, None);
         }
         breaks(&world);
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
+        let (arrived, _) = world.deploy(3).await.arrived();
         let is_so =
             if is_lost { matches!(arrived, RunOutcome::Stopped(_)) } else { matches!(arrived, RunOutcome::Paused(_)) };
         assert!(is_so, "{arrived:?}");
         assert_eq!(world.lock().renewed.as_deref(), Some("from 10.0.0.11"));
     }
     // Before it has formed there is no cluster to inspect.
-    let world = World::new();
-    world.lock().ill = true;
-    assert!(matches!(world.give(Goal::Deploy(&wanted(3))).await.arrived().0, RunOutcome::Paused(_)));
+    let world = World::unhealthy();
+    assert!(matches!(world.deploy(3).await.arrived().0, RunOutcome::Paused(_)));
     assert_eq!(world.lock().renewed, None);
 }
 
@@ -368,8 +342,7 @@ async fn a_missing_node_delays_no_kubeconfig() {
 async fn a_copy_is_no_moved_node() {
     let wanted = wanted(3);
     for wish in [Goal::Deploy(&wanted), DESTROY, DESTROY_ALL] {
-        let world = World::with(3).await;
-        world.lock().removes_used = true;
+        let world = World::removing(3).await;
         let real = shown(&world, "cp2");
         let copy = world.copy(&real);
         world.move_away(&real);
@@ -406,8 +379,7 @@ async fn an_unreadable_copy_only_blocks_its_vm() {
     }
     let cp2 = shown(&world, "cp2");
     world.lock().unreadable = Some(cp2.uuid());
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    let RunOutcome::Paused(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.deploy(3).await.paused();
     let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap();
     assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
     assert_eq!((shown(&world, "cp2"), shown(&world, "cp3").power), (cp2, PowerState::On));
@@ -438,7 +410,7 @@ async fn replicas_block_neither_deploy_nor_destroy() {
             .collect()
         };
         let replicas: Vec<Machine> = own.iter().map(|vm| world.replicate(vm)).collect();
-        let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
+        let (arrived, status) = world.deploy(3).await.arrived();
         assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
         assert!(status.nodes.iter().all(|node| node.power == Some(PowerState::On)), "{status:?}");
         let named = Hypervisor::vms(&world).await.unwrap();
@@ -462,8 +434,7 @@ async fn replicas_block_neither_deploy_nor_destroy() {
 async fn a_replica_without_data_disks_stays() {
     for (snapshots, is_stamped) in [(Vec::new(), true), (vec!["restore point".to_owned()], true), (Vec::new(), false)] {
         for wish in [DESTROY, DESTROY_ALL] {
-            let world = World::with(3).await;
-            world.lock().removes_used = true;
+            let world = World::removing(3).await;
             let of = world.replicate(&shown(&world, "cp2")).vm.reference;
             let replica = {
                 let mut state = world.lock();
@@ -473,8 +444,7 @@ async fn a_replica_without_data_disks_stays() {
                 replica.vm.stamp = replica.vm.stamp.take().filter(|_| is_stamped);
                 replica.clone()
             };
-            let (arrived, _) = world.give(wish).await.arrived();
-            assert_eq!(arrived, RunOutcome::Gone, "{snapshots:?} {is_stamped}");
+            world.give(wish).await.gone();
             assert_eq!(world.own(), if is_stamped { vec!["cp2-copy"] } else { Vec::new() });
             assert!(world.lock().machines.contains(&replica), "it was touched");
         }
@@ -484,8 +454,7 @@ async fn a_replica_without_data_disks_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_foreign_disk_of_a_moved_vm_stays() {
     for wish in [DESTROY, DESTROY_ALL] {
-        let world = World::with(3).await;
-        world.lock().removes_used = true;
+        let world = World::removing(3).await;
         let payroll = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] payroll.vmdk".to_owned() };
         world.hang("cp2", &payroll);
         world.move_away(&shown(&world, "cp2"));
@@ -499,8 +468,7 @@ async fn a_foreign_disk_of_a_moved_vm_stays() {
 async fn a_node_with_another_ca_stops_it() {
     let stopped = async |world: &World| {
         world.set_fault(None);
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let waits = world.deploy(3).await.stopped();
         assert_eq!(waits[0].reason.code, "deploy.authority");
         let asked = world.lock().calls.iter().filter(|(name, _)| *name == "kubeconfig" || *name == "ready").count();
         assert_eq!(asked, 0, "a node was asked");
@@ -512,8 +480,7 @@ async fn a_node_with_another_ca_stops_it() {
         stopped(&world).await;
         assert!(!world.status().await.unwrap().formed);
         world.lock().astray = None;
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        world.deploy(3).await.up();
         // And afterwards.
         world.lock().astray = Some(astray);
         stopped(&world).await;
@@ -521,8 +488,7 @@ async fn a_node_with_another_ca_stops_it() {
     // Also if all of them show another one.
     let world = World::with(1).await;
     world.lock().astray = Some("cp1");
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(1))).await.arrived();
-    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.deploy(1).await.stopped();
     assert!(waits[0].to_string().contains("the cluster has formed with sha256:"), "{waits:?}");
 }
 
@@ -557,8 +523,7 @@ async fn a_moved_disk_is_retained() {
         let given = world.give_over(DESTROY_ALL).await;
         assert_eq!(fault.kills(), matches!(given, Given::Killed), "{fault:?}: {given:?}");
         world.set_fault(None);
-        let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
-        assert_eq!((arrived, status.left), (RunOutcome::Gone, vec![disk]), "{fault:?}");
+        assert_eq!(world.give_over(DESTROY_ALL).await.gone().left, vec![disk], "{fault:?}");
         assert_eq!(world.lock().emptied, 0, "{fault:?}");
     }
 }
@@ -641,8 +606,7 @@ async fn a_disk_moved_before_the_request_is_doubtful() {
                 world.set_fault(None);
             } else {
                 world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
-                let (arrived, _) = world.give_over(DESTROY_ALL).await.arrived();
-                assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
+                world.give_over(DESTROY_ALL).await.paused();
                 let mut state = world.lock();
                 (state.once_removal_is_noted, state.store_hangs) = (None, false);
             }
@@ -655,8 +619,8 @@ async fn a_disk_moved_before_the_request_is_doubtful() {
             let (arrived, status) = world.give_over(DESTROY).await.arrived();
             assert_eq!((arrived, status.left.as_slice()), (RunOutcome::Gone, std::slice::from_ref(&disk)), "{told}");
             assert!(status.doubtful.is_empty(), "{told}");
-            let (arrived, status) = world.give_over(destroy_shown(&[disk])).await.arrived();
-            assert_eq!((arrived, status.left, world.lock().disks.len()), (RunOutcome::Gone, vec![], 0), "{told}");
+            let status = world.give_over(destroy_shown(&[disk])).await.gone();
+            assert_eq!((status.left, world.lock().disks.len()), (vec![], 0), "{told}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown, wanted};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown};
 use super::stories::{also, shown, stopped_by};
 use crate::control_plane::{Goal, Lifecycle, RunOutcome, authority, moved, records};
 use crate::hypervisor::{DiskRef, ErrorKind, Hypervisor, PowerState, Vm};
@@ -20,18 +20,18 @@ pub fn upgrade_of(deployment: Uuid) -> String {
 async fn an_ended_upgrade_stops_no_new_cluster() {
     let world = World::with(1).await;
     for _ in 0..3 {
-        world.give(Goal::Deploy(&wanted(1))).await.arrived();
+        world.deploy(1).await.arrived();
     }
     let last = *world.lock().holds().keys().next_back().unwrap();
     let upgrade = upgrade_of(DEPLOYMENT);
     let lines: Vec<&str> = upgrade.lines().collect();
     let (planned, detaches) = (lines[0], lines[3]);
     world.put(last, "journal.jsonl", &format!("{planned}\n{detaches}\n"));
-    assert!(world.give(Goal::Deploy(&wanted(1))).await.failed().contains("an upgrade of this cluster is open"));
+    world.deploy(1).await.fails("an upgrade of this cluster is open");
     world.give(DESTROY).await.arrived();
     let holds: Vec<u64> = world.lock().holds().keys().copied().collect();
     assert_eq!(holds, [last + 1], "the last one alone is left");
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(1))).await.arrived();
+    let (arrived, _) = world.deploy(1).await.arrived();
     assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
 }
 
@@ -47,10 +47,8 @@ async fn a_later_upgrade_outlives_a_stopped_removal() {
     change(&world, noted.vm.uuid(), |vm| vm.disks.clear());
     let last = *world.lock().holds().keys().next_back().unwrap();
     world.put(last, "journal.jsonl", &upgrade_of(DEPLOYMENT));
-    let refused = world.give(Goal::Deploy(&wanted(1))).await.failed();
-    assert!(refused.contains("an upgrade of this cluster is open"), "{refused}");
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    stopped_by(&world, &arrived, &[&unnoted]);
+    world.deploy(1).await.fails("an upgrade of this cluster is open");
+    stopped_by(&world, &world.give(DESTROY).await.stopped(), &[&unnoted]);
     assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "its journal alone says where the disks are");
     // The command that completes it reports the disk that no VM holds.
     world.lock().machines.retain(|machine| machine.vm != unnoted.vm);
@@ -58,8 +56,7 @@ async fn a_later_upgrade_outlives_a_stopped_removal() {
     assert_eq!((arrived, world.own().len()), (RunOutcome::Gone, 0));
     assert!(status.left.iter().any(|disk| disk.path == "[datastore1] cp2/data.vmdk"), "{:?}", status.left);
     assert_eq!(OpenUpgrade::find(&world).await.unwrap(), None);
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(1))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    world.deploy(1).await.up();
 }
 
 /// Both VMs of a node: the former one, and the one that the upgrade created.
@@ -76,13 +73,11 @@ async fn a_removal_waits_for_settings_of_upgraded_vms() {
     put(&world, "journal.jsonl", &journal);
     for left in ["[ds] cp2/cp2.vmx", "[ds] moved/cp2-new.vmx"] {
         world.lock().settings = [left.to_owned()].into();
-        let (arrived, _) = world.give(DESTROY).await.arrived();
-        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let waits = world.give(DESTROY).await.stopped();
         assert!(waits.iter().any(|wait| wait.reason.words.contains(left)), "{waits:?}");
     }
     world.lock().settings = ["[ds] cp2-new/cp2-new.vmx".to_owned()].into();
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    assert_eq!(arrived, RunOutcome::Gone, "it was seen elsewhere since");
+    world.give(DESTROY).await.gone();
 }
 
 /// The upgrade has destroyed the old VM itself. A file of that name is another VM's. If the node was replaced, that VM may have been missing.
@@ -130,7 +125,7 @@ async fn settled(world: &World) -> Uuid {
     let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
     let first = world.lock().machines.iter().map(|machine| &machine.vm).find(is_own).unwrap().uuid();
     change(world, first, |vm| vm.settings = Some("[ds] cp1/cp1.vmx".to_owned()));
-    world.give(Goal::Deploy(&wanted(1))).await.arrived();
+    world.deploy(1).await.arrived();
     first
 }
 
@@ -158,8 +153,7 @@ async fn a_vm_of_an_earlier_upgrade_may_run() {
     put(&world, "journal.jsonl", &committed(&world, first).replacen("\"steps\":[", &other, 1));
     world.lock().machines.retain(|machine| machine.vm.uuid() != first);
     world.lock().demands_places = true;
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.give(DESTROY).await.stopped();
     assert!(waits.len() == 1 && waits[0].reason.words.contains("no place was noted"), "{waits:?}");
 }
 
@@ -169,8 +163,7 @@ async fn an_unproved_vm_keeps_no_other_vm() {
     let world = World::with(3).await;
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     world.lock().absence_fails = Some(ErrorKind::Denied);
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.give(DESTROY).await.stopped();
     assert!(waits.len() == 1 && waits[0].reason.words.contains("the datastore cannot be searched"), "{waits:?}");
     assert_eq!(world.own(), [""; 0]);
 }
@@ -197,12 +190,10 @@ async fn a_named_vm_is_proved_gone_as_well() {
     let named = change(&world, named, |vm| {
         (vm.settings, vm.snapshots) = (Some("[ds] hand/hand.vmx".to_owned()), vec!["backup".to_owned()]);
     });
-    let (arrived, _) = world.give(also(std::slice::from_ref(&named.vm), false)).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Paused(_)), "{arrived:?}");
+    world.give(also(std::slice::from_ref(&named.vm), false)).await.paused();
     world.lock().machines.retain(|machine| *machine != named);
     world.lock().settings = ["[ds] hand/hand.vmx".to_owned()].into();
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.give(DESTROY).await.stopped();
     assert!(waits.iter().any(|wait| wait.reason.words.contains("[ds] hand/hand.vmx is still there")), "{waits:?}");
 }
 
@@ -215,8 +206,7 @@ async fn a_removed_cluster_needs_no_second_proof() {
     world.lock().machines.retain(|machine| machine.vm.uuid() != first);
     world.lock().demands_places = true;
     for wish in [DESTROY, DESTROY_ALL] {
-        let (arrived, _) = world.give(wish).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Gone), "{arrived:?}");
+        world.give(wish).await.gone();
     }
 }
 
@@ -231,8 +221,7 @@ async fn removals_of_an_earlier_version_need_no_proof() {
         kept.to_string()
     });
     world.lock().demands_places = true;
-    let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Gone), "{arrived:?}");
+    world.give(DESTROY_ALL).await.gone();
 }
 
 /// Backup software keeps a replica with the same BIOS UUID, or restores one to the folder of its VM.
@@ -250,8 +239,7 @@ async fn a_replica_proves_no_vm_gone() {
         if is_searched {
             world.lock().away.clear();
         }
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(1))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
+        world.deploy(1).await.stopped();
         world.lock().settings = ["[ds] cp1/cp1.vmx".to_owned()].into();
         let (arrived, status) = world.give(DESTROY).await.arrived();
         let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
@@ -290,12 +278,11 @@ async fn a_new_place_of_upgraded_vms_is_recorded() {
     change(&world, made, |vm| {
         (vm.power, vm.settings) = (PowerState::On, Some("[moved] cp2-new/cp2-new.vmx".to_owned()));
     });
-    world.give(Goal::Deploy(&wanted(1))).await.arrived();
+    world.deploy(1).await.arrived();
     put(&world, "journal.jsonl", &journal);
     world.lock().machines.retain(|machine| machine.vm.uuid() != made);
     world.lock().settings = ["[moved] cp2-new/cp2-new.vmx".to_owned()].into();
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.give(DESTROY).await.stopped();
     assert!(waits.iter().any(|wait| wait.reason.words.contains("[moved] cp2-new")), "{waits:?}");
 }
 
@@ -307,7 +294,7 @@ async fn a_new_place_of_settings_is_recorded() {
     let vm = world.lock().machines.iter().map(|machine| &machine.vm).find(is_own).unwrap().uuid();
     for place in ["[ds] cp1/cp1.vmx", "[other] cp1/cp1.vmx"] {
         change(&world, vm, |vm| vm.settings = Some(place.to_owned()));
-        world.give(Goal::Deploy(&wanted(1))).await.arrived();
+        world.deploy(1).await.arrived();
         let kept = records::read(&world).await.unwrap().unwrap();
         assert_eq!(kept.places[&vm].settings, place);
     }
@@ -315,18 +302,15 @@ async fn a_new_place_of_settings_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn another_clusters_upgrade_stays() {
-    let world = World::with(1).await;
-    world.lock().removes_used = true;
+    let world = World::removing(1).await;
     let last = *world.lock().holds().keys().next_back().unwrap();
     world.put(last, "journal.jsonl", &upgrade_of(Uuid::from_u128(0xbb)));
     // An account that may change the settings of its VMs has given one of them this deployment's stamp.
     let restamped = world.plant("cp2 of another", "x", 0xa1);
-    let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
-    stopped_by(&world, &arrived, &[&restamped]);
+    stopped_by(&world, &world.give(DESTROY_ALL).await.stopped(), &[&restamped]);
     world.lock().machines.retain(|machine| *machine != restamped);
     for _ in 0..2 {
-        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
-        assert_eq!((arrived, status.left.len()), (RunOutcome::Gone, 0), "its disks are no matter of this one");
+        assert_eq!(world.give(DESTROY_ALL).await.gone().left.len(), 0, "its disks are no matter of this one");
         assert_eq!(world.free_disks().len(), 1, "that of what was put there");
         assert!(OpenUpgrade::find(&world).await.unwrap().is_some());
         assert_eq!(world.lock().emptied, 0, "the place went with it");
@@ -362,8 +346,7 @@ fn change(world: &World, uuid: Uuid, change: impl FnOnce(&mut Vm)) -> Machine {
 #[tokio::test(start_paused = true)]
 async fn a_disk_detached_between_two_removals_is_retained() {
     for (wish, removes) in [(DESTROY, false), (DESTROY_ALL, true)] {
-        let world = World::with(3).await;
-        world.lock().removes_used = true;
+        let world = World::removing(3).await;
         let cp2 = shown(&world, "cp2");
         let disk = cp2.disks[0].reference.uuid;
         change(&world, cp2.uuid(), |vm| vm.snapshots.push("backup".to_owned()));
@@ -374,8 +357,7 @@ async fn a_disk_detached_between_two_removals_is_retained() {
         change(&world, cp2.uuid(), |vm| (vm.snapshots, vm.disks) = (Vec::new(), Vec::new()));
         // This VM keeps the cluster from being gone.
         let unnoted = world.plant("cp9", "cp9", 0xa9);
-        let (arrived, _) = world.give(wish).await.arrived();
-        stopped_by(&world, &arrived, &[&unnoted]);
+        stopped_by(&world, &world.give(wish).await.stopped(), &[&unnoted]);
         world.lock().machines.retain(|machine| *machine != unnoted);
         let (arrived, status) = world.give(wish).await.arrived();
         // Also if disks are removed: this one was not shown.
@@ -394,8 +376,7 @@ async fn a_disk_detached_between_two_removals_is_retained() {
 
 #[tokio::test(start_paused = true)]
 async fn a_disk_of_an_upgrade_stays_until_shown() {
-    let world = World::with(3).await;
-    world.lock().removes_used = true;
+    let world = World::removing(3).await;
     let cp2 = shown(&world, "cp2");
     let disk = cp2.disks[0].reference.uuid;
     let own = upgrade_of_its_own(&world);
@@ -406,8 +387,7 @@ async fn a_disk_of_an_upgrade_stays_until_shown() {
     let forensics = change(&world, other.vm.uuid(), |vm| (vm.stamp, vm.disks) = (None, cp2.disks.clone()));
     assert_eq!(world.unheld().await, [], "nothing of it is noted yet");
     for _ in 0..2 {
-        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
-        assert_eq!(arrived, RunOutcome::Gone);
+        let status = world.give(DESTROY_ALL).await.gone();
         assert!(status.left.iter().any(|left| left.uuid == disk) && status.left.len() == 1, "{:?}", status.left);
         assert!(world.lock().disks.contains_key(&disk) && world.lock().machines.contains(&forensics));
         // Before the next removal it is named, with all unattached disks.
@@ -423,8 +403,7 @@ async fn an_unstamped_swapped_vm_keeps_the_journal() {
     change(&world, first.uuid(), |vm| vm.disks.clear());
     let unstamped = change(&world, Uuid::from_u128(0xa1), |vm| (vm.stamp, vm.disks) = (None, first.disks.clone()));
     put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    stopped_by(&world, &arrived, &[&unstamped]);
+    stopped_by(&world, &world.give(DESTROY).await.stopped(), &[&unstamped]);
     assert!(LastUpgrade::find(&world).await.unwrap().noted().is_some());
     assert_eq!(world.own(), [""; 0], "all others have gone");
     world.lock().machines.retain(|machine| *machine != unstamped);
@@ -436,21 +415,18 @@ async fn a_disk_of_an_unstamped_vm_stays() {
     let unstamped = |vm: &mut Vm| vm.stamp = None;
     let restamped = |vm: &mut Vm| vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
     for odd in [unstamped as fn(&mut Vm), restamped] {
-        let world = World::with(3).await;
-        world.lock().removes_used = true;
+        let world = World::removing(3).await;
         let own = upgrade_of_its_own(&world);
         put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
         let cp2 = shown(&world, "cp2");
         let disk = cp2.disks[0].reference.uuid;
         let is_it = |noted: &DiskRef| noted.uuid == disk;
         let odd = change(&world, cp2.uuid(), odd);
-        let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
-        stopped_by(&world, &arrived, &[&odd]);
+        stopped_by(&world, &world.give(DESTROY_ALL).await.stopped(), &[&odd]);
         // Before the next removal: that VM holds it, and runs.
         let named = world.unheld().await;
         assert!(!named.iter().any(is_it), "{named:?}");
-        let (arrived, _) = world.give(destroy_shown(&named)).await.arrived();
-        stopped_by(&world, &arrived, &[&odd]);
+        stopped_by(&world, &world.give(destroy_shown(&named)).await.stopped(), &[&odd]);
         // The operator removes it, and its disk is attached to an unseen VM. It is removed only once it was shown.
         world.lock().machines.retain(|machine| *machine != odd);
         let (arrived, status) = world.give(destroy_shown(&named)).await.arrived();
@@ -466,8 +442,7 @@ async fn a_restamped_vm_with_a_disk_is_reported() {
     for wish in [DESTROY, DESTROY_ALL] {
         // A VM that an upgrade created and gave the node's disk, and one that the node was created with.
         for is_swapped in [true, false] {
-            let world = World::with(3).await;
-            world.lock().removes_used = true;
+            let world = World::removing(3).await;
             let first = shown(&world, "cp2");
             let disk = first.disks[0].reference.clone();
             let mut uuid = first.uuid();
@@ -485,8 +460,10 @@ async fn a_restamped_vm_with_a_disk_is_reported() {
             }
             let restamped = change(&world, uuid, other);
             for _ in 0..2 {
-                let (arrived, status) = world.give(wish).await.arrived();
-                stopped_by(&world, &arrived, &[&restamped]);
+                let (RunOutcome::Stopped(waits), status) = world.give(wish).await.arrived() else {
+                    panic!("it goes on")
+                };
+                stopped_by(&world, &waits, &[&restamped]);
                 assert_eq!(status.lifecycle, Lifecycle::Deleting);
                 assert_eq!(world.own(), [""; 0], "all others have gone");
             }
@@ -518,24 +495,21 @@ async fn a_restamped_vm_with_a_disk_is_reported() {
 async fn a_vm_named_by_mistake_stays_once_unstamped() {
     // Ended at each call, the last one between the record that its disk is detached and the detachment.
     let named = async |killed: Option<usize>| {
-        let world = World::with(1).await;
-        world.lock().removes_used = true;
+        let world = World::removing(1).await;
         let payroll = world.plant("payroll", "cp1", 0xbad6);
         world.set_fault(killed.map(|at| (at, Fault::KilledBefore)));
         world.give(also(std::slice::from_ref(&payroll.vm), true)).await;
         (world, payroll)
     };
     let (twin, _) = named(None).await;
-    let detached = twin.lock().calls.iter().position(|(name, _)| *name == "detach").unwrap() + 1;
+    let detached = twin.first_call("detach");
     for killed in [detached - 1, detached] {
         let (world, payroll) = named(Some(killed)).await;
         world.set_fault(None);
         assert!(world.lock().machines.contains(&payroll));
-        let (arrived, _) = world.give_over(DESTROY_ALL).await.arrived();
-        stopped_by(&world, &arrived, &[&payroll]);
+        stopped_by(&world, &world.give_over(DESTROY_ALL).await.stopped(), &[&payroll]);
         let payroll = change(&world, payroll.vm.uuid(), |vm| vm.stamp = None);
-        let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
-        assert_eq!(arrived, RunOutcome::Gone);
+        world.give(DESTROY_ALL).await.gone();
         assert!(world.lock().machines.contains(&payroll));
         assert!(world.lock().disks.contains_key(&payroll.vm.disks[0].reference.uuid));
         let last = world.status().await.unwrap();
@@ -545,15 +519,13 @@ async fn a_vm_named_by_mistake_stays_once_unstamped() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_upgrade_stays() {
-    let world = World::with(1).await;
-    world.lock().removes_used = true;
+    let world = World::removing(1).await;
     let damaged = put(&world, "journal-000001.json", "{}");
     for _ in 0..2 {
         assert_eq!(world.give(DESTROY_ALL).await.arrived().0, RunOutcome::Gone);
         assert!(world.lock().holds()[&damaged].contains_key("journal-000001.json"));
         assert_eq!(world.lock().emptied, 0, "the place went with it");
-        let refused = world.give(Goal::Deploy(&wanted(1))).await.failed();
-        assert!(refused.contains("journal.jsonl is missing, and entries follow it"), "{refused}");
+        world.deploy(1).await.fails("journal.jsonl is missing, and entries follow it");
     }
     // Abandoned unread, it blocks nothing, and its deployment is still unknown.
     let end = AbandonedUnread {
@@ -564,7 +536,7 @@ async fn an_unreadable_upgrade_stays() {
         notes: Vec::new(),
     };
     let ended = put(&world, "journal.jsonl", &beginning(&(serde_json::to_string(&end).unwrap() + "\n")).unwrap());
-    assert!(matches!(world.give(Goal::Deploy(&wanted(1))).await.arrived().0, RunOutcome::Up(_)));
+    assert!(matches!(world.deploy(1).await.arrived().0, RunOutcome::Up(_)));
     assert_eq!(world.give(DESTROY_ALL).await.arrived().0, RunOutcome::Gone);
     let holds = world.lock().holds().clone();
     assert!(holds[&damaged].contains_key("journal-000001.json") && holds[&ended].contains_key("journal.jsonl"));
@@ -615,8 +587,7 @@ async fn copies_of_upgrades_are_named_before_and_after() {
         assert_eq!(LastUpgrade::find(&world).await.unwrap(), LastUpgrade::Nothing);
     }
     assert_eq!(lie_at(&world.status().await.unwrap().copies), paths);
-    let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    let status = world.deploy(3).await.up();
     assert_eq!(lie_at(&status.copies), paths, "the next cluster here forgets none");
 }
 
@@ -629,8 +600,7 @@ async fn an_upgrade_of_a_removed_cluster_blocks_nothing() {
     assert_eq!(world.give(DESTROY).await.arrived().0, RunOutcome::Gone);
     assert!(OpenUpgrade::find(&world).await.unwrap().is_some());
     for _ in 0..2 {
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        world.deploy(3).await.up();
     }
 }
 
@@ -650,11 +620,9 @@ async fn a_waiting_upgrade_permits_power_on() {
         };
         put(&world, "journal.jsonl", &format!("{own}{GOES_ON}\n"));
         off(&world);
-        let refused = world.give(Goal::Deploy(&wanted(3))).await.failed();
-        assert!(refused.contains("an upgrade of this cluster is open"), "{refused}");
+        world.deploy(3).await.fails("an upgrade of this cluster is open");
         put(&world, "journal.jsonl", &format!("{own}{GOES_ON}\n{last}\n"));
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{last}: {arrived:?}");
+        world.deploy(3).await.up();
         assert_eq!(shown(&world, "cp2").power, PowerState::On, "{last}");
         assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "{last}: it is open as before");
     }
@@ -688,8 +656,7 @@ async fn a_moved_swapped_vm_is_powered_on() {
         assert_eq!(moved(&world, &world, &listed).await.unwrap(), std::slice::from_ref(&swapped), "{outcome}");
         let before = world.status().await.unwrap();
         assert_eq!((before.nodes[1].uuid, before.nodes[1].power), (Some(swapped.uuid()), Some(PowerState::Off)));
-        let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{outcome}: {arrived:?}");
+        let status = world.deploy(3).await.up();
         let power = Some(PowerState::On);
         assert_eq!((status.nodes[1].uuid, status.nodes[1].power), (Some(swapped.uuid()), power), "{outcome}");
         world.lock().away.clear();
@@ -714,8 +681,8 @@ async fn a_restored_vm_is_not_the_node() {
                 world.lock().machines.retain(|machine| machine.vm != swapped);
             }
             world.set_fault(None);
-            let (arrived, status) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-            let powered_on = world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count();
+            let (arrived, status) = world.deploy(3).await.arrived();
+            let powered_on = world.called("power_on");
             if is_lost {
                 let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
                 assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-gone"));
@@ -763,14 +730,12 @@ async fn with_one_node_upgraded(note: fn(Option<Uuid>) -> Option<Uuid>) -> (Worl
 async fn an_unrecorded_node_is_no_restored_vm() {
     for note in NOTES {
         let (world, cp2) = with_one_node_upgraded(note).await;
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+        world.deploy(3).await.up();
         assert_eq!(shown(&world, &cp2.name).power, PowerState::On);
         // It is not taken for a replica either, if it was moved.
         let (world, cp2) = with_one_node_upgraded(note).await;
         world.move_away(&cp2);
-        let (arrived, status) = world.give(DESTROY).await.arrived();
-        assert_eq!((arrived, status.replicas.len()), (RunOutcome::Gone, 0));
+        assert_eq!(world.give(DESTROY).await.gone().replicas.len(), 0);
         assert_eq!(world.own(), [""; 0]);
     }
 }
@@ -790,9 +755,8 @@ async fn a_restored_vm_of_recorded_nodes_stays_off() {
         put(&world, "journal.jsonl", &format!("{planned}\n{ended}\n"));
         let restored = world.plant("cp2-restored", "cp2", first_of(&world, note).await.as_u128());
         world.set_fault(None);
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        assert!(matches!(arrived, RunOutcome::Stopped(_)), "{arrived:?}");
-        assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count(), 0);
+        world.deploy(3).await.stopped();
+        assert_eq!(world.called("power_on"), 0);
         assert!(world.lock().machines.contains(&restored), "it was touched");
     }
 }
@@ -810,8 +774,7 @@ async fn a_running_restored_vm_is_removed() {
         let restored = change(&world, first, |vm| vm.power = PowerState::On);
         world.move_away(&restored.vm);
         world.lock().removes_used = true;
-        let (arrived, status) = world.give(DESTROY).await.arrived();
-        assert_eq!((arrived, status.replicas), (RunOutcome::Gone, Vec::new()));
+        assert_eq!(world.give(DESTROY).await.gone().replicas, Vec::new());
         assert_eq!(world.own(), [""; 0]);
     }
 }
@@ -819,8 +782,7 @@ async fn a_running_restored_vm_is_removed() {
 /// After a failover to the replica it is shut down with the cluster, and stays.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_ran_stays() {
-    let world = World::with(3).await;
-    world.lock().removes_used = true;
+    let world = World::removing(3).await;
     let (cp2, mut kept) = (shown(&world, "cp2"), records::read(&world).await.unwrap().unwrap());
     kept.lifecycle = Lifecycle::Deleting;
     kept.deleting_vms.push(cp2.reference.clone());
@@ -828,8 +790,7 @@ async fn a_replica_that_ran_stays() {
     let replica = world.replicate(&cp2).vm.reference;
     world.lock().machines.retain(|machine| machine.vm.reference != cp2.reference);
     change(&world, cp2.uuid(), |vm| vm.power = PowerState::On);
-    let (arrived, status) = world.give(DESTROY).await.arrived();
-    assert_eq!(arrived, RunOutcome::Gone);
+    let status = world.give(DESTROY).await.gone();
     assert_eq!(status.replicas.iter().map(|left| &left.vm).collect::<Vec<_>>(), [&replica]);
     assert!(world.lock().machines.iter().any(|machine| machine.vm.reference == replica));
 }
@@ -847,8 +808,7 @@ async fn a_vm_with_a_new_id_is_removed() {
         vm.reference.id.push_str("-again");
     });
     world.move_away(&again.vm);
-    let (arrived, status) = world.give(DESTROY).await.arrived();
-    assert_eq!((arrived, status.replicas), (RunOutcome::Gone, Vec::new()));
+    assert_eq!(world.give(DESTROY).await.gone().replicas, Vec::new());
     assert_eq!(world.own(), [""; 0]);
 }
 
@@ -877,8 +837,7 @@ async fn a_vm_with_other_disk_and_id_goes() {
     let again = change(&world, cp2.uuid(), |vm| vm.reference.id.push_str("-again"));
     assert_eq!(again.vm.power, PowerState::Off);
     world.move_away(&again.vm);
-    let (arrived, status) = world.give_over(DESTROY).await.arrived();
-    assert_eq!((arrived, status.replicas), (RunOutcome::Gone, Vec::new()));
+    assert_eq!(world.give_over(DESTROY).await.gone().replicas, Vec::new());
     assert_eq!(world.own(), [""; 0]);
 }
 
@@ -918,8 +877,7 @@ async fn a_restored_vm_stays() {
 /// A VM with this BIOS UUID is unreadable for a while: no message asks to change another VM of cp2, or to replace it.
 async fn waits_for_cp2(world: &World, unreadable: Uuid) {
     world.lock().unreadable = Some(unreadable);
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    let RunOutcome::Paused(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.deploy(3).await.paused();
     let [odd] = waits.as_slice() else { panic!("{waits:?}") };
     assert_eq!((odd.node.as_deref(), odd.reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
     assert!(odd.reason.words.contains("is unknown"), "{odd}");
@@ -944,12 +902,11 @@ async fn a_restored_vm_does_not_start_twice() {
         if !is_lost {
             waits_for_cp2(&world, swapped.uuid()).await;
         }
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let waits = world.deploy(3).await.stopped();
         assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
         let words = waits[0].reason.to_string();
         assert!(named.iter().all(|vm| words.contains(&vm.to_string())), "{words}");
-        assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count(), 0);
+        assert_eq!(world.called("power_on"), 0);
         assert!(world.lock().machines.contains(&restored), "it was touched");
     }
 }
@@ -967,8 +924,7 @@ async fn an_unreadable_first_vm_is_not_called_missing() {
         }
         let restored = change(&world, swapped.uuid(), |vm| vm.disks[0].reference.uuid = disk);
         waits_for_cp2(&world, first_of(&world, note).await).await;
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        stopped_by(&world, &arrived, &[&restored]);
+        stopped_by(&world, &world.deploy(3).await.stopped(), &[&restored]);
     }
 }
 
@@ -987,8 +943,7 @@ async fn an_unreadable_restored_vm_only_blocks_its_node() {
                 (swapped.into_iter().chain([restored.vm.reference.id.clone()]).collect(), None);
         }
         is_unreadable(true);
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        let RunOutcome::Paused(waits) = arrived else { panic!("{arrived:?}") };
+        let waits = world.deploy(3).await.paused();
         let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap_or_else(|| panic!("{waits:?}"));
         assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
         assert_eq!(shown(&world, &swapped.name), swapped);
@@ -996,8 +951,7 @@ async fn an_unreadable_restored_vm_only_blocks_its_node() {
         // Once it is on, nothing blocks it.
         for is in [false, true] {
             is_unreadable(is);
-            let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-            assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+            world.deploy(3).await.up();
             assert_eq!(shown(&world, &swapped.name).power, PowerState::On);
         }
         assert!(world.lock().machines.contains(&restored), "it was touched");
@@ -1018,8 +972,7 @@ async fn an_unreadable_vm_blocks_only_an_unseen_node() {
             state.away = [restored.vm.reference.id.clone()].into();
             (state.unreadable, state.renewed) = (Some(if is_first { first } else { swapped.uuid() }), None);
         }
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        let RunOutcome::Paused(waits) = arrived else { panic!("{arrived:?}") };
+        let waits = world.deploy(3).await.paused();
         let [odd] = waits.as_slice() else { panic!("{waits:?}") };
         assert_eq!((odd.node.as_deref(), odd.reason.code.as_str()), (Some("cp2"), "deploy.vm-odd"));
         assert!(odd.reason.words.contains("a disk of a VM has no file"), "{odd}");
@@ -1027,8 +980,7 @@ async fn an_unreadable_vm_blocks_only_an_unseen_node() {
         assert!(world.lock().renewed.is_some(), "the others are asked for a kubeconfig");
         assert_eq!(world.status().await.unwrap().waits, waits);
         world.lock().unreadable = None;
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let waits = world.deploy(3).await.stopped();
         assert_eq!(waits[0].reason.code, "deploy.vm-gone");
         assert!(world.lock().machines.contains(&restored), "it was touched");
     }
@@ -1051,8 +1003,7 @@ async fn an_unreadable_vm_hides_no_other_lost_node() {
             state.machines.retain(|machine| machine.vm.uuid() != swapped.uuid());
             state.unreadable = Some(cp3.uuid());
         }
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let waits = world.deploy(3).await.stopped();
         let said: Vec<_> = waits.iter().map(|wait| (wait.node.as_deref(), wait.reason.code.as_str())).collect();
         assert_eq!(said, [(Some("cp2"), "deploy.vm-gone"), (Some("cp3"), "deploy.vm-odd")], "{waits:?}");
     }
@@ -1067,8 +1018,7 @@ async fn an_unstamped_recorded_vm_elsewhere_is_not_changed() {
     for odd in [unstamped as fn(&mut Vm), of_another, of_no_node] {
         let (world, swapped) = with_swapped_vm_away("committed").await;
         let odd = change(&world, swapped.uuid(), odd);
-        let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        let waits = world.deploy(3).await.stopped();
         assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-gone"));
         assert!(world.lock().machines.contains(&odd));
         assert_eq!(moved(&world, &world, &[]).await.unwrap().len(), 2, "those of cp1 and cp3");
@@ -1084,11 +1034,9 @@ async fn a_planned_upgrade_permits_power_on() {
     let planned = own.lines().take(3).collect::<Vec<_>>().join("\n");
     change(&world, shown(&world, "cp2").uuid(), |vm| vm.power = PowerState::Off);
     put(&world, "journal.jsonl", &format!("{planned}\n{BACK}\n"));
-    let refused = world.give(Goal::Deploy(&wanted(3))).await.failed();
-    assert!(refused.contains("an upgrade of this cluster is open"), "it is about to end: {refused}");
+    world.deploy(3).await.fails("an upgrade of this cluster is open");
     put(&world, "journal.jsonl", &format!("{planned}\n"));
-    let (arrived, _) = world.give(Goal::Deploy(&wanted(3))).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    world.deploy(3).await.up();
     assert_eq!(shown(&world, "cp2").power, PowerState::On);
     assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "it is open as before");
 }

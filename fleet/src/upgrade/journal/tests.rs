@@ -3,7 +3,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::engine::Reason;
-use crate::hypervisor::ErrorKind;
+use crate::hypervisor::{DiskRef, ErrorKind};
 use crate::journals;
 use crate::lease::TakeOver;
 use crate::upgrade::entry::{Direction, Outcome};
@@ -11,6 +11,10 @@ use crate::upgrade::plan::{Action, Step};
 use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{Ill, World, disk};
 use crate::upgrade::{IllNodes, Mode, Plan};
+
+fn begins(step: Step, disk: Option<DiskRef>, vm: Option<Uuid>) -> Event {
+    Event::Begun { step, disk, vm, copy: None, datastore: None, settings: None }
+}
 
 fn world() -> World {
     World::of(3, Mode::Rolling, Ill::Well)
@@ -26,14 +30,7 @@ async fn a_journal_continues_in_the_next_hold() {
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = Journal::begin(&hold, plan.clone()).await.unwrap();
     for event in [
-        Event::Begun {
-            step: Step::whole(Action::Verify),
-            disk: None,
-            vm: None,
-            copy: None,
-            datastore: None,
-            settings: None,
-        },
+        begins(Step::whole(Action::Verify), None, None),
         Event::Done {
             step: Step::whole(Action::Verify),
             note: "whole".into(),
@@ -41,22 +38,8 @@ async fn a_journal_continues_in_the_next_hold() {
             replaced: false,
             copies: Vec::new(),
         },
-        Event::Begun {
-            step: Step::of(Action::Detach, 1),
-            disk: Some(disk("cp2")),
-            vm: None,
-            copy: None,
-            datastore: None,
-            settings: None,
-        },
-        Event::Begun {
-            step: Step::of(Action::CloneVm, 2),
-            disk: None,
-            vm: Some(Uuid::from_u128(0xb2)),
-            copy: None,
-            datastore: None,
-            settings: None,
-        },
+        begins(Step::of(Action::Detach, 1), Some(disk("cp2")), None),
+        begins(Step::of(Action::CloneVm, 2), None, Some(Uuid::from_u128(0xb2))),
         Event::Paused {
             step: Step::of(Action::Detach, 1),
             reason: Reason::new("upgrade.vm-task", "a task is in progress"),
@@ -140,17 +123,7 @@ async fn the_journal_before_stays_in_its_hold() {
 async fn written<'a>(hold: &'a Lease<'a>, plan: Plan) -> Journal<'a> {
     let mut journal = Journal::begin(hold, plan).await.unwrap();
     for action in [Action::Verify, Action::Snapshot, Action::Check] {
-        journal
-            .append(Event::Begun {
-                step: Step::whole(action),
-                disk: None,
-                vm: None,
-                copy: None,
-                datastore: None,
-                settings: None,
-            })
-            .await
-            .unwrap();
+        journal.append(begins(Step::whole(action), None, None)).await.unwrap();
     }
     journal
 }
@@ -316,10 +289,9 @@ async fn old_holds_go_but_not_their_journal() {
 
 #[tokio::test(start_paused = true)]
 async fn commands_remove_old_holds_and_their_journals() {
-    use crate::upgrade::tests::command::{begin, give};
+    use crate::upgrade::tests::command::{begun, give};
     use crate::upgrade::{Outcome, Request};
-    let world = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::Well).await;
     for _ in 0..30 {
         assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
     }
@@ -330,12 +302,11 @@ async fn commands_remove_old_holds_and_their_journals() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_replaces_no_new_journal() {
-    use crate::upgrade::tests::command::{begin, deployment, entries, give};
+    use crate::upgrade::tests::command::{begun, deployment, entries, give};
     use crate::upgrade::{Outcome, Request, RunOutcome};
     // An upgrade that has ended, in the lowest lease but two, and so many above it that it has to be copied.
     let old = async || {
-        let world = World::of(1, Mode::Rolling, Ill::Well);
-        begin(&world).await;
+        let world = begun(1, Mode::Rolling, Ill::Well).await;
         assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
         assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack);
         for _ in 0..19 {

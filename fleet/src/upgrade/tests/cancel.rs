@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::command::{begin, deployment, end, entries, give};
+use super::command::{begun, deployment, end, entries, give};
 use super::failing;
 use super::fake::{Ill, World};
 use crate::Cancelled;
@@ -17,8 +17,7 @@ use crate::upgrade::{
 
 /// A world at the beginning of a way.
 async fn world(nodes: usize, mode: Mode, ill: Ill, verb: Request) -> World {
-    let world = World::of(nodes, mode, ill);
-    begin(&world).await;
+    let world = begun(nodes, mode, ill).await;
     if verb != Request::Resume {
         assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::fake::fault::At;
-use super::fake::{World, new, old};
+use super::fake::{Ill, World, new, old};
 use crate::lease::{Lease, LeaseState, TakeOver, standing};
-use crate::upgrade::{Deployment, Entry, Journal, Notice, Outcome, Request, RunOutcome, UpgradeStatus, journal};
+use crate::upgrade::{Deployment, Entry, Journal, Mode, Notice, Outcome, Request, RunOutcome, UpgradeStatus, journal};
 
 /// How long a run waits in the fakes' time.
 pub const PAUSE_LIMIT: Duration = Duration::from_secs(300);
@@ -20,27 +20,23 @@ pub fn wait<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// The result of a command.
-#[derive(Debug)]
-pub enum Given {
-    Killed,
-    Failed(anyhow::Error),
-    Arrived(RunOutcome, Box<UpgradeStatus>),
-}
+pub type Given = crate::testing::Given<RunOutcome, UpgradeStatus>;
 
 impl Given {
-    /// Where it has come to.
-    pub fn arrived(self) -> (RunOutcome, Box<UpgradeStatus>) {
-        match self {
-            Self::Arrived(arrived, status) => (arrived, status),
-            other => panic!("{other:?}"),
-        }
-    }
-
     /// Why it paused, with the code.
     pub fn paused(self) -> String {
         match self.arrived().0 {
             RunOutcome::Paused(reason) => reason.to_string(),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Checks that it paused: the words of its reason, and the code in brackets at its end.
+    pub fn pauses(self, parts: &[&str]) {
+        let reason = self.paused();
+        for part in parts {
+            let is_said = if part.starts_with('[') { reason.ends_with(part) } else { reason.contains(part) };
+            assert!(is_said, "{part} is not in {reason}");
         }
     }
 
@@ -73,6 +69,13 @@ pub async fn begin(world: &World) {
     let hold = Lease::acquire(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     Journal::begin(&hold, plan).await.unwrap();
     hold.release().await;
+}
+
+/// A cluster whose upgrade is planned.
+pub async fn begun(nodes: usize, mode: Mode, ill: Ill) -> World {
+    let world = World::of(nodes, mode, ill);
+    begin(&world).await;
+    world
 }
 
 /// Whether a command that was killed before it had written its name holds the deployment. For other commands, it may be

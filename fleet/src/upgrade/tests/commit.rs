@@ -29,8 +29,7 @@ async fn look_before_commit_lists_no_vms() {
     let world = world(3, Mode::Rolling, Ill::Well).await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     world.lock().members_shown = Some(2);
-    let reason = give(&world, Request::Commit).await.paused();
-    assert!(reason.contains("cp2 to be good") && reason.contains("etcd has 2 members"), "{reason}");
+    give(&world, Request::Commit).await.pauses(&["cp2 to be good", "etcd has 2 members"]);
     assert!(world.called("with_bios_uuid") > 10, "it looks again and again");
     assert_eq!(world.called("vms"), 0);
     world.lock().members_shown = None;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::command::{begin, deployment};
-use super::fake::{Ill, World};
+use super::command::{begun, deployment};
+use super::fake::Ill;
 use crate::lease::{Lease, TakeOver};
 use crate::upgrade::{Journal, Mode, Outcome, Request, RunOutcome, StepDeadline};
 
@@ -11,8 +11,7 @@ fn assert_send<T: Send>(_: &T) {}
 
 #[tokio::test(start_paused = true)]
 async fn verbs_and_steps_are_send() {
-    let world = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::Well).await;
     let (deployment, over, ova) = (deployment(&world, &|_| {}), TakeOver::FromTheDead, Path::new("new.ova"));
     assert_send(&deployment.plan(ova, &world.options));
     assert_send(&deployment.apply(ova, &world.options, over));
@@ -35,8 +34,7 @@ async fn verbs_and_steps_are_send() {
 #[tokio::test(start_paused = true)]
 async fn several_deployments_upgrade_in_one_runtime() {
     let upgrade = |ill| async move {
-        let world = World::of(3, Mode::Rolling, ill);
-        begin(&world).await;
+        let world = begun(3, Mode::Rolling, ill).await;
         let gone = deployment(&world, &|_| {}).go_on(Request::Resume, None, TakeOver::FromTheDead).await;
         gone.unwrap().0
     };

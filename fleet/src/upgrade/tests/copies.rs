@@ -1,6 +1,6 @@
 //! Copies of data disks: made as the old image has left the disks, named at each place, and removed by the commit.
 
-use super::command::{Given, begin, end, entries, give, give_with};
+use super::command::{Given, begin, begun, end, entries, give, give_with};
 use super::failing::stop_before;
 use super::fake::fault::{At, Fault};
 use super::fake::{DiskCopied, Ill, World, data, disk};
@@ -13,6 +13,13 @@ async fn copying(nodes: usize, mode: Mode) -> World {
     let mut world = World::of(nodes, mode, Ill::Well);
     world.options.copy_disks = true;
     begin(&world).await;
+    world
+}
+
+/// A rolling upgrade that has copied the disks.
+async fn copied(nodes: usize) -> World {
+    let world = copying(nodes, Mode::Rolling).await;
+    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     world
 }
 
@@ -54,8 +61,7 @@ async fn copy_precedes_new_vm_and_ends_with_commit() {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_word_nothing_is_copied() {
-    let world = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::Well).await;
     assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
     assert_eq!(world.called("copy_disk"), 0);
     assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);
@@ -64,8 +70,7 @@ async fn without_the_word_nothing_is_copied() {
 
 #[tokio::test(start_paused = true)]
 async fn copies_stay_after_a_rollback() {
-    let world = copying(3, Mode::Rolling).await;
-    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let world = copied(3).await;
     let (arrived, status) = give(&world, Request::Rollback).await.arrived();
     assert_eq!((arrived, status.copies.len()), (RunOutcome::Ended(Outcome::RolledBack), 3));
     has_copies(&world, 3);
@@ -162,8 +167,7 @@ async fn retried_node_is_copied_again() {
 
 #[tokio::test(start_paused = true)]
 async fn copy_in_use_is_left_and_named() {
-    let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let world = copied(1).await;
     {
         let mut state = world.lock();
         let copy = state.copies[0].at.clone();
@@ -181,8 +185,7 @@ async fn copy_in_use_is_left_and_named() {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_file_at_copy_path_is_left() {
-    let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let world = copied(1).await;
     let path = {
         let mut state = world.lock();
         state.copies[0].at.uuid = uuid::Uuid::from_u128(0xbad);
@@ -210,8 +213,7 @@ async fn call_of_removal() -> usize {
 async fn commit_ends_with_a_copy_that_stays() {
     let call = call_of_removal().await;
     for kind in [ErrorKind::Transient, ErrorKind::Denied] {
-        let world = copying(1, Mode::Rolling).await;
-        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+        let world = copied(1).await;
         let at = At { call, fault: Fault::Error(kind), lasting: true };
         let (arrived, status) = give_with(&world, Request::Commit, None, Some(at)).await.arrived();
         assert_eq!(arrived, RunOutcome::Ended(Outcome::Committed), "{kind:?}");
@@ -220,8 +222,7 @@ async fn commit_ends_with_a_copy_that_stays() {
         world.copies_are_named(&status);
     }
     // A transient error is tried again.
-    let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let world = copied(1).await;
     let at = At { call, fault: Fault::Error(ErrorKind::Transient), lasting: false };
     let (arrived, status) = give_with(&world, Request::Commit, None, Some(at)).await.arrived();
     assert_eq!((arrived, status.copies), (RunOutcome::Ended(Outcome::Committed), Vec::new()));
@@ -232,8 +233,7 @@ async fn commit_ends_with_a_copy_that_stays() {
 #[tokio::test(start_paused = true)]
 async fn waiting_to_settle_is_no_removal_attempt() {
     let begun = async || {
-        let world = copying(1, Mode::Rolling).await;
-        assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+        let world = copied(1).await;
         stop_before(&world, Request::Commit, Step::of(Action::DeleteCopy, 0)).await;
         world
     };
@@ -278,15 +278,13 @@ async fn copy_with_its_disks_uuid_is_left() {
 /// Its datastore may have another name: that it is missing proves nothing, unless its removal was asked for before.
 #[tokio::test(start_paused = true)]
 async fn missing_copy_is_named_unless_removal_was_tried() {
-    let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let world = copied(1).await;
     let copies = std::mem::take(&mut world.lock().copies);
     let (arrived, status) = give(&world, Request::Commit).await.arrived();
     assert_eq!(arrived, RunOutcome::Ended(Outcome::Committed));
     assert_eq!(status.copies.iter().map(|copy| &*copy.copy.path).collect::<Vec<_>>(), [copies[0].at.path.as_str()]);
 
-    let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let world = copied(1).await;
     let at = At { call: call_of_removal().await, fault: Fault::CutAfter, lasting: false };
     assert!(matches!(give_with(&world, Request::Commit, None, Some(at)).await, Given::Killed));
     has_copies(&world, 0);
@@ -297,8 +295,7 @@ async fn missing_copy_is_named_unless_removal_was_tried() {
 /// The journal is a file on a datastore, and its writer may have no right to remove the disk.
 #[tokio::test(start_paused = true)]
 async fn disk_without_copy_name_is_left() {
-    let world = copying(1, Mode::Rolling).await;
-    assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
+    let world = copied(1).await;
     let strange = DiskRef { uuid: uuid::Uuid::from_u128(0xbad), path: "[datastore1] payroll/payroll.vmdk".to_owned() };
     world.lock().copies.push(DiskCopied { at: strange.clone(), generation: 1, whole: true });
     let hold = Lease::acquire(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use super::command::{begin, deployment, end, entries, give};
+use super::command::{begun, deployment, end, entries, give};
 use super::fake::fault::CallKind;
 use super::fake::{Ill, World};
 use crate::lease::{Lease, Lost, Store, TakeOver};
@@ -93,8 +93,7 @@ fn changes(world: &World) -> usize {
 #[tokio::test(start_paused = true)]
 async fn frozen_and_overtaken_command_does_nothing_more() {
     for calls in 1.. {
-        let world = World::of(1, Mode::Rolling, Ill::Well);
-        begin(&world).await;
+        let world = begun(1, Mode::Rolling, Ill::Well).await;
         let store = Freezing::after(&world, calls);
         let mut frozen = Box::pin(command(&world, &store, Request::Resume));
         tokio::select! {
@@ -172,8 +171,7 @@ async fn overtaken_kubernetes_upgrade_asks_no_further_node() {
 
 #[tokio::test(start_paused = true)]
 async fn journal_of_an_overtaken_lease_is_not_read() {
-    let world = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::Well).await;
     let first = Lease::acquire(&world, "first", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let mut overtaken = Journal::continued(&first).await.unwrap();
     assert_eq!(
@@ -191,8 +189,7 @@ async fn journal_of_an_overtaken_lease_is_not_read() {
 
 #[tokio::test(start_paused = true)]
 async fn taking_over_the_living_requires_explicit_consent() {
-    let world = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::Well).await;
     let alive = Lease::acquire(&world, "somebody else", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let refused = deployment(&world, &|_| {}).go_on(Request::Resume, None, TakeOver::FromTheDead).await.unwrap_err();
     assert!(refused.to_string().contains("somebody else"), "{refused:#}");
@@ -204,8 +201,7 @@ async fn taking_over_the_living_requires_explicit_consent() {
 
 #[tokio::test(start_paused = true)]
 async fn resume_and_rollback_hold_the_lease_without_api() {
-    let world = World::of(3, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(3, Mode::Rolling, Ill::Well).await;
     world.lock().api_away = true;
     assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
     assert_eq!(world.store().holds.len(), 2);

@@ -68,8 +68,7 @@ async fn unhealthy_node_without_old_vm_stays() {
     let world = before(1, Step::of(Action::Gate, 0)).await;
     world.lock().ill = Ill::NeverGood;
     world.delete_vm(old_vm("cp1"));
-    let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("no rollback is possible") && reason.contains("of cp1"), "{reason}");
+    give(&world, Request::Resume).await.pauses(&["no rollback is possible", "of cp1"]);
     assert!(turns(&world).await.is_empty());
     world.lock().ill = Ill::Well;
     assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);

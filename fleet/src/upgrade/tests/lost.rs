@@ -1,14 +1,13 @@
 //! A node that is lost for good in the middle of an upgrade, and replaced by the operator.
 
-use super::command::{begin, deployment, give, give_with};
+use super::command::{begun, deployment, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, new};
 use crate::upgrade::{Direction, Mode, Outcome, Request, RunOutcome};
 
 /// Kills the upgrade of three nodes at a call, and replaces cp3, the second one, after it was lost.
 async fn replaced(call: usize) -> Option<World> {
-    let world = World::of(3, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(3, Mode::Rolling, Ill::Well).await;
     let at = At { call, fault: Fault::CutAfter, lasting: false };
     give_with(&world, Request::Resume, None, Some(at)).await;
     // One that is away already: the cluster must not lose a second one.
@@ -67,8 +66,7 @@ async fn others_go_back_after_a_lost_node() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_node_without_replacement_ends_by_abandoning() {
-    let world = World::of(3, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(3, Mode::Rolling, Ill::Well).await;
     let at = At { call: 100, fault: Fault::CutAfter, lasting: false };
     give_with(&world, Request::Resume, None, Some(at)).await;
     world.lose("cp3");

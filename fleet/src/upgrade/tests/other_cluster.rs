@@ -3,7 +3,7 @@
 
 use uuid::Uuid;
 
-use super::command::{begin, deployment, end, give};
+use super::command::{begun, deployment, end, give};
 use super::failing::before;
 use super::fake::{Ill, World};
 use crate::lease::TakeOver;
@@ -64,8 +64,7 @@ async fn world_id(world: &World) -> Uuid {
 
 #[tokio::test(start_paused = true)]
 async fn operator_word_permits_the_next_upgrade() {
-    let world = World::of(3, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(3, Mode::Rolling, Ill::Well).await;
     assert_eq!(give(&world, Request::Rollback).await.outcome(), Outcome::RolledBack);
     world.lock().cluster = OTHER;
     let ova = world.target.ova.clone();
@@ -86,8 +85,7 @@ async fn operator_word_permits_the_next_upgrade() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_plan_stops_no_running_command() {
-    let world = World::of(3, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(3, Mode::Rolling, Ill::Well).await;
     let alive = crate::lease::Lease::acquire(&world, "at work", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     let ova = world.target.ova.clone();
     let options =

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::command::{begin, deployment, end, give, give_with};
+use super::command::{begin, begun, deployment, end, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, new};
 use super::package::{signer, write};
@@ -13,8 +13,7 @@ use crate::upgrade::{Mode, Outcome, Request, RunOutcome, Target};
 /// Killed right before its first VM import: the OVA is verified, for the plan and for the run, and its template
 /// imported.
 async fn staged() -> World {
-    let world = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::Well).await;
     let twin = World::of(1, Mode::Rolling, Ill::Well);
     begin(&twin).await;
     give(&twin, Request::Resume).await.arrived();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::command::{begin, deployment, end, give};
+use super::command::{begun, deployment, end, give};
 use super::failing::before;
 use super::fake::{DEPLOYMENT, Ill, World, old_vm};
 use crate::control_plane::OtherDeployment;
@@ -160,8 +160,7 @@ async fn foreign_journal_is_refused_by_each_command() {
     let refused = deployment(&world, &|_| {}).adoptable().await.unwrap_err();
     is_named(&refused, "that of the cluster control");
     // An upgrade alone.
-    let world = World::of(3, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(3, Mode::Rolling, Ill::Well).await;
     for text in world.lock().store.holds.values_mut().flat_map(|files| files.values_mut()) {
         *text = text.replace(&DEPLOYMENT.to_string(), &OTHER.to_string());
     }

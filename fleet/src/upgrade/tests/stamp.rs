@@ -2,12 +2,13 @@
 
 use uuid::Uuid;
 
-use super::command::{Given, begin, end, entries, give, give_with};
+use super::command::{Given, begin, begun, end, entries, give, give_with};
 use super::failing::stop_before;
 use super::fake::fault::{At, Fault};
 use super::fake::operator::{STRANGERS, Stranger};
 use super::fake::{Ill, World, old_vm, stamp};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
+use crate::testing::data_disk;
 use crate::upgrade::entry::Event;
 use crate::upgrade::{Action, LastUpgrade, Mode, Outcome, Request, Step, plan};
 
@@ -107,8 +108,7 @@ async fn copy_appearing_during_upgrade_pauses_it() {
     let world = world();
     begin(&world).await;
     world.add_own("cp2", old_vm("cp2"), |_| {});
-    let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("one is a copy of the other"), "{reason}");
+    give(&world, Request::Resume).await.pauses(&["one is a copy of the other"]);
     assert_eq!(world.called("import"), 0);
     world.lock().machines.pop();
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
@@ -120,12 +120,8 @@ async fn snapshots_tasks_and_foreign_disks_are_refused() {
     let parent = "[datastore1] cp2/data-base.vmdk".to_owned();
     assert_eq!(after(|machine| machine.vm.disks[1].parent = Some(parent)).await, ["upgrade.vm-snapshot"]);
     assert_eq!(after(|machine| machine.vm.tasks.push("Relocate".into())).await, ["upgrade.vm-task"]);
-    let volume = Disk {
-        reference: DiskRef { uuid: Uuid::from_u128(0xf0), path: "[datastore1] fcd/volume.vmdk".into() },
-        kind: DiskKind::Foreign,
-        parent: None,
-        controller: "1000".into(),
-    };
+    let at = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[datastore1] fcd/volume.vmdk".into() };
+    let volume = Disk { kind: DiskKind::Foreign, ..data_disk(at) };
     assert_eq!(after(|machine| machine.vm.disks.push(volume)).await, ["upgrade.vm-disks"]);
     let world = world();
     let after = async |change: &dyn Fn(&mut Vm)| {
@@ -143,8 +139,7 @@ async fn snapshots_tasks_and_foreign_disks_are_refused() {
 async fn foreign_lookalikes_are_neither_seen_nor_touched() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         for ill in [Ill::Well, Ill::NeverGood] {
-            let world = World::of(3, mode, ill);
-            begin(&world).await;
+            let world = begun(3, mode, ill).await;
             let plan =
                 crate::upgrade::entry::parse(&crate::upgrade::journal::last(&world).await.unwrap().unwrap()).unwrap();
             let plan = crate::upgrade::entry::plan_of(&plan).unwrap().clone();
@@ -169,8 +164,7 @@ async fn name_taken_since_the_plan_pauses() {
         let mut state = world.lock();
         (state.machines[0].folder, state.machines[0].vm.name) = ("kaas", plan.nodes[0].new_name.clone());
     }
-    let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("the name is taken"), "{reason}");
+    give(&world, Request::Resume).await.pauses(&["the name is taken"]);
     world.lock().machines[0].vm.name = "somebody's".into();
     assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
 }
@@ -184,8 +178,7 @@ async fn disk_attached_elsewhere_is_not_taken() {
     world.add_stranger(&plan, 0, Stranger::Unstamped, PowerState::Off);
     let strangers_own =
         std::mem::replace(&mut world.lock().machines[0].vm.disks[1].reference, plan.nodes[0].disk.clone());
-    let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("holds the disk"), "{reason}");
+    give(&world, Request::Resume).await.pauses(&["holds the disk"]);
     world.lock().machines[0].vm.disks[1].reference = strangers_own;
     // It could not be given to the new VM: the node has gone back as soon as it can.
     assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
@@ -193,8 +186,7 @@ async fn disk_attached_elsewhere_is_not_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn second_vm_of_a_swap_is_not_mistaken() {
-    let world = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::Well).await;
     let plan = world.plan_of_journal().await;
     stop_before(&world, Request::Resume, Step::of(Action::Prepare, 0)).await;
     // A backup has cloned the new VM, its stamp with it: the copy comes first in the listing.
@@ -203,8 +195,7 @@ async fn second_vm_of_a_swap_is_not_mistaken() {
         machine.whole = false;
     });
     world.lock().machines.rotate_right(1);
-    let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("clone"), "{reason}");
+    give(&world, Request::Resume).await.pauses(&["clone"]);
     world.lock().machines.remove(0);
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
@@ -239,8 +230,7 @@ async fn foreign_vm_with_swap_stamp_is_never_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn incomplete_vm_is_known_by_its_noted_uuid() {
-    let world = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::Well).await;
     stop_before(&world, Request::Resume, Step::of(Action::CloneVm, 0)).await;
     let noted = async || {
         let entries = entries(&world).await.into_iter();
@@ -279,8 +269,7 @@ async fn vm_left_by_an_earlier_version_stays() {
         (true, Request::Rollback, Outcome::RolledBack),
         (false, Request::Resume, Outcome::Upgraded),
     ] {
-        let world = World::of(1, Mode::Rolling, Ill::Well);
-        begin(&world).await;
+        let world = begun(1, Mode::Rolling, Ill::Well).await;
         stop_before(&world, Request::Resume, Step::of(Action::CloneVm, 0)).await;
         if is_half_made {
             let at = At { call: call_of_import_finish().await, fault: Fault::CutBefore, lasting: false };

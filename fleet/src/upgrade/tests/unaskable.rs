@@ -1,18 +1,16 @@
 //! Guests that cannot be asked to shut down: a VM that may be at work is left to the operator.
 
-use super::command::{begin, end, give};
-use super::fake::{Ill, World, new, old, old_vm};
+use super::command::{begun, end, give};
+use super::fake::{Ill, new, old, old_vm};
 use crate::hypervisor::PowerState;
 use crate::upgrade::{Mode, Outcome, Request};
 
 #[tokio::test(start_paused = true)]
 async fn unaskable_old_vm_pauses_until_shut_down() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
-        let world = World::of(1, mode, Ill::Well);
-        begin(&world).await;
+        let world = begun(1, mode, Ill::Well).await;
         world.lock().unaskable = Some(old());
-        let reason = give(&world, Request::Resume).await.paused();
-        assert!(reason.contains("cannot be asked to shut down") && reason.contains("by hand"), "{reason}");
+        give(&world, Request::Resume).await.pauses(&["cannot be asked to shut down", "by hand"]);
         assert_eq!(world.called("cut_power"), 0);
         assert_eq!(world.old_vm("cp1").power, PowerState::On);
         {
@@ -28,8 +26,7 @@ async fn unaskable_old_vm_pauses_until_shut_down() {
 
 #[tokio::test(start_paused = true)]
 async fn tools_that_come_up_meanwhile_are_enough() {
-    let world = World::of(3, Mode::Rolling, Ill::Well);
-    begin(&world).await;
+    let world = begun(3, Mode::Rolling, Ill::Well).await;
     world.lock().unaskable = Some(old());
     give(&world, Request::Resume).await.paused();
     world.lock().unaskable = None;
@@ -38,11 +35,9 @@ async fn tools_that_come_up_meanwhile_are_enough() {
 
 #[tokio::test(start_paused = true)]
 async fn unaskable_new_vm_pauses_the_rollback() {
-    let world = World::of(1, Mode::Rolling, Ill::NeverGood);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::NeverGood).await;
     world.lock().unaskable = Some(new());
-    let reason = give(&world, Request::Resume).await.paused();
-    assert!(reason.contains("cannot be asked to shut down"), "{reason}");
+    give(&world, Request::Resume).await.pauses(&["cannot be asked to shut down"]);
     assert_eq!(world.called("cut_power"), 0);
     world.lock().unaskable = None;
     assert_eq!(end(&world, Request::Resume).await, Outcome::RolledBack);
@@ -50,8 +45,7 @@ async fn unaskable_new_vm_pauses_the_rollback() {
 
 #[tokio::test(start_paused = true)]
 async fn silent_unaskable_new_vm_is_powered_off() {
-    let world = World::of(1, Mode::Rolling, Ill::Silent);
-    begin(&world).await;
+    let world = begun(1, Mode::Rolling, Ill::Silent).await;
     world.lock().unaskable = Some(new());
     assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::RolledBack);
     assert_eq!(world.called("cut_power"), 1);
@@ -61,8 +55,7 @@ async fn silent_unaskable_new_vm_is_powered_off() {
 #[tokio::test(start_paused = true)]
 async fn at_once_image_that_never_boots_rolls_back() {
     for nodes in [1, 3] {
-        let world = World::of(nodes, Mode::AllAtOnce, Ill::Silent);
-        begin(&world).await;
+        let world = begun(nodes, Mode::AllAtOnce, Ill::Silent).await;
         world.lock().unaskable = Some(new());
         assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::RolledBack);
         assert_eq!(world.called("cut_power"), nodes);

@@ -33,9 +33,7 @@ async fn loses_its_host(bed: &Bed, vm: &Vm) {
 
 #[tokio::test]
 async fn vm_of_removed_host_exists_with_its_settings() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let vm = hypervisor.added("w1", &image).await;
     hypervisor.power_on(&vm, &Free).await.unwrap();
     let settings = vm.settings.clone().unwrap();
@@ -92,8 +90,7 @@ async fn vm_of_removed_host_exists_with_its_settings() {
 
 #[tokio::test]
 async fn operator_confirms_the_absence_of_one_vm() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     hypervisor.lay(&ova).await;
     let [one, other] = [1, 2].map(Uuid::from_u128);
     let seen = LastSeen::At("[scrapped] w1/w1.vmx", Some("datastore-none"));
@@ -107,9 +104,7 @@ async fn operator_confirms_the_absence_of_one_vm() {
 
 #[tokio::test]
 async fn unread_vm_counts_only_for_its_own_node() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     hypervisor.added("w1", &image).await;
     hypervisor.added("w2", &image).await;
     let unread = async |node: &str| hypervisor.unread(&[node]).await.unwrap().unwrap_or_default();

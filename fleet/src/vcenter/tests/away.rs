@@ -91,8 +91,7 @@ async fn foreign_settings_are_found_with_any_pattern_support() {
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let disk = hypervisor.detached(&vm).await;
     bed.govc(&["vm.unregister", "/DC0/vm/control/cp1"]);
     let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
     assert!(error.to_string().contains("cp1.vmx, which is registered with no VM"), "{error}");

@@ -225,8 +225,7 @@ async fn disk_on_renamed_datastore_is_reported_as_left() {
     // A missing file proves nothing while no host reaches its datastore.
     world.bed.switch(json!({ "datastores_away": { "LocalDS_0": "FileNotFound" } })).await;
     let error = world.hypervisor.has_disk(&named).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
-    assert!(error.to_string().contains("no host reaches the datastore LocalDS_0"), "{error}");
+    says(&error, ErrorKind::Transient, "no host reaches the datastore LocalDS_0");
 }
 
 #[tokio::test]

@@ -56,8 +56,7 @@ async fn clone_gets_dropped_parts_before_power_on() {
 
 #[tokio::test]
 async fn clone_that_still_differs_is_refused_by_part() {
-    let bed = Bed::start(&[]);
-    let hypervisor = bed.hypervisor().await;
+    let (bed, hypervisor) = started().await;
     let image = hypervisor.lay(&ova()).await;
     for (part, name) in PARTS {
         bed.switch(json!({ "clone_drops": [part], "reconfigure_drops": [part] })).await;

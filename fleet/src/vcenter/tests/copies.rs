@@ -15,15 +15,13 @@ const NODES: [&str; 1] = ["cp1"];
 async fn detached(hypervisor: &VcenterHypervisor, node: &str) -> (Vm, DiskRef) {
     let image = hypervisor.lay(&ova()).await;
     let vm = hypervisor.added(node, &image).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let disk = hypervisor.detached(&vm).await;
     (hypervisor.again(&vm).await, disk)
 }
 
 #[tokio::test]
 async fn copy_is_next_to_its_disk_and_deletable() {
-    let bed = Bed::start(&[]);
-    let hypervisor = bed.hypervisor().await;
+    let (bed, hypervisor) = started().await;
     let (vm, disk) = detached(&hypervisor, "cp1").await;
     let none = Few(AtomicUsize::new(0));
     assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &none).await.unwrap_err().kind, ErrorKind::Fenced);
@@ -45,8 +43,7 @@ async fn copy_is_next_to_its_disk_and_deletable() {
 
 #[tokio::test]
 async fn incomplete_copy_is_replaced_unless_held() {
-    let bed = Bed::start(&[]);
-    let hypervisor = bed.hypervisor().await;
+    let (bed, hypervisor) = started().await;
     let (vm, disk) = detached(&hypervisor, "cp1").await;
     let copies = async || bed.count("CopyVirtualDisk_Task").await;
     // The answer is lost during the copy.
@@ -71,8 +68,7 @@ async fn incomplete_copy_is_replaced_unless_held() {
 
 #[tokio::test]
 async fn copy_without_room_may_be_tried_again() {
-    let bed = Bed::start(&[]);
-    let hypervisor = bed.hypervisor().await;
+    let (bed, hypervisor) = started().await;
     let (_vm, disk) = detached(&hypervisor, "cp1").await;
     bed.spoil("CopyVirtualDisk_Task", "fail-task", json!({ "fault": "NoDiskSpace" })).await;
     let full = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
@@ -85,8 +81,7 @@ async fn copy_without_room_may_be_tried_again() {
 /// vCenter would begin it all the same, and fill the datastore.
 #[tokio::test]
 async fn copy_that_would_not_fit_is_not_requested() {
-    let bed = Bed::start(&[]);
-    let hypervisor = bed.hypervisor().await;
+    let (bed, hypervisor) = started().await;
     let (_vm, disk) = detached(&hypervisor, "cp1").await;
     bed.switch(json!({ "most_free": 63 << 20 })).await;
     let full = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
@@ -103,8 +98,7 @@ async fn copy_that_would_not_fit_is_not_requested() {
 #[tokio::test]
 async fn size_of_copy_on_nfs_is_not_checked() {
     for kind in ["NFS", "NFS41"] {
-        let bed = Bed::start(&[]);
-        let hypervisor = bed.hypervisor().await;
+        let (bed, hypervisor) = started().await;
         let (_vm, disk) = detached(&hypervisor, "cp1").await;
         bed.switch(json!({ "most_free": 63 << 20, "datastore_type": kind })).await;
         hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();
@@ -115,8 +109,7 @@ async fn size_of_copy_on_nfs_is_not_checked() {
 /// Whether vCenter does that is not documented.
 #[tokio::test]
 async fn copy_with_its_disks_uuid_stays_while_held() {
-    let bed = Bed::start(&[]);
-    let hypervisor = bed.hypervisor().await;
+    let (bed, hypervisor) = started().await;
     let (vm, disk) = detached(&hypervisor, "cp1").await;
     bed.switch(json!({ "copies_keep_uuid": true })).await;
     let copy = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap();

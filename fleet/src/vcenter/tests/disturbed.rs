@@ -12,12 +12,9 @@ use crate::vcenter::settle::removes;
 
 #[tokio::test]
 async fn successor_waits_for_a_running_disk_deletion() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let vm = hypervisor.added("cp1", &image).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let disk = hypervisor.detached(&vm).await;
     bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 1500 })).await;
     bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
     assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
@@ -30,8 +27,7 @@ async fn successor_waits_for_a_running_disk_deletion() {
 
     // A task that does not end is named with its owner.
     let vm = hypervisor.added("cp2", &image).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let disk = hypervisor.detached(&vm).await;
     bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
     bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
     assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
@@ -49,8 +45,7 @@ async fn settle_ignores_deletions_of_other_accounts() {
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let disk = hypervisor.detached(&vm).await;
     assert!(!hypervisor.has_pending_deletes().await.unwrap());
     let other = bed.client_of(testbed::IN_ROLE, testbed::PASSWORD).await;
     let other = VcenterHypervisor::new(other, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
@@ -83,10 +78,8 @@ fn only_delete_tasks_count_as_removals() {
 
 #[tokio::test]
 async fn clone_of_a_node_delays_no_command() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
-    let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
+    let (bed, hypervisor, vm) = with_vm().await;
+    let client = bed.client().await;
     bed.make_folder(&client, "backups").await;
     let folder = client.find("DC0/vm/backups").await.unwrap();
     let copy = vsphere::CloneVm {
@@ -111,10 +104,8 @@ async fn clone_of_a_node_delays_no_command() {
 
 #[tokio::test]
 async fn vm_with_a_snapshot_and_its_disk_stay() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
-    let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
+    let (bed, hypervisor, vm) = with_vm().await;
+    let client = bed.client().await;
     client.changes(&Unguarded).create_snapshot(&MoRef::vm(&vm.reference.id), "backup-1", "").await.unwrap();
     // Independent disks are outside snapshots: the disk can be detached, and the snapshot's settings still refer to it.
     let seen = hypervisor.again(&vm).await;
@@ -125,8 +116,7 @@ async fn vm_with_a_snapshot_and_its_disk_stay() {
     let bare = hypervisor.again(&vm).await;
     let error = hypervisor.destroy(&bare, &Free).await.unwrap_err();
     for error in [kept, error] {
-        assert_eq!(error.kind, ErrorKind::Transient, "{error}");
-        assert!(error.to_string().contains("has snapshots (backup-1)"), "{error}");
+        says(&error, ErrorKind::Transient, "has snapshots (backup-1)");
     }
     assert_eq!(hypervisor.again(&vm).await, bare);
     assert!(bed.file(&disk.path).exists());
@@ -162,9 +152,8 @@ async fn refused_rule_blocks_no_power_on_or_removal() {
 
 #[tokio::test]
 async fn missing_port_group_hides_no_vm() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
+    let client = bed.client().await;
     let networks = ["DC0_DVPG0".to_owned()];
     let request = CloneRequest {
         name: "cp1",

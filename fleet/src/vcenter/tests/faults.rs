@@ -7,9 +7,7 @@ use crate::hypervisor::PowerState;
 
 #[tokio::test]
 async fn lost_answer_is_in_doubt_unlike_a_fault() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let cases: [(&str, &str, Value, ErrorKind, bool); 10] = [
         ("CloneVM_Task", "lose-answer", json!({}), ErrorKind::InDoubt, true),
         ("CloneVM_Task", "drop", json!({}), ErrorKind::InDoubt, false),
@@ -46,10 +44,7 @@ async fn lost_answer_is_in_doubt_unlike_a_fault() {
 
 #[tokio::test]
 async fn change_in_doubt_is_visible_after_settling() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
+    let (bed, hypervisor, vm) = with_vm().await;
     let disk = vm.data_disks().next().unwrap().reference.clone();
 
     bed.spoil("PowerOnVM_Task", "lose-answer", json!({})).await;
@@ -99,9 +94,7 @@ async fn change_in_doubt_is_visible_after_settling() {
 
 #[tokio::test]
 async fn successor_waits_for_a_running_clone() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 1500 })).await;
     bed.spoil("CloneVM_Task", "lose-answer", json!({})).await;
     assert_eq!(hypervisor.try_add("cp1", &image).await.unwrap_err().kind, ErrorKind::InDoubt);
@@ -125,9 +118,7 @@ async fn successor_waits_for_a_running_clone() {
 
 #[tokio::test]
 async fn former_holder_begins_no_request() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let vm = hypervisor.added("cp1", &image).await;
     let before = bed.machines().await;
     let none = Few(AtomicUsize::new(0));
@@ -173,8 +164,7 @@ async fn former_holder_begins_no_request() {
 
 #[tokio::test]
 async fn client_recovers_from_ended_sessions_and_restart() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     // The upload ends with the session.
     bed.spoil("HttpNfcLeaseComplete", "end-session", json!({})).await;
     let mut tries = 0;

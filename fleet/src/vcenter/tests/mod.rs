@@ -41,8 +41,8 @@ use uuid::Uuid;
 use self::bed::{Bed, DEPLOYMENT, NETWORK, journal_of};
 use super::VcenterHypervisor;
 use crate::hypervisor::{
-    CloneRequest, CloneSettings, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Networks, Placement, Result, Size,
-    Stamp, Vm,
+    CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Networks, Placement,
+    Result, Size, Stamp, Vm,
 };
 use crate::upgrade::Target;
 use crate::upgrade::tests::package;
@@ -101,6 +101,43 @@ fn properties(node: &str) -> BTreeMap<String, String> {
     ])
 }
 
+async fn started() -> (Bed, VcenterHypervisor) {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    (bed, hypervisor)
+}
+
+async fn with_ova() -> (Bed, VcenterHypervisor, Ova) {
+    let (bed, hypervisor) = started().await;
+    (bed, hypervisor, ova())
+}
+
+/// The same with another client of the vCenter.
+async fn with_client() -> (Bed, VcenterHypervisor, Ova, vsphere::Client) {
+    let (bed, hypervisor, ova) = with_ova().await;
+    let client = bed.client().await;
+    (bed, hypervisor, ova, client)
+}
+
+/// A vCenter with the template of an OVA.
+async fn with_image() -> (Bed, VcenterHypervisor, ImageTemplate) {
+    let (bed, hypervisor, ova) = with_ova().await;
+    let image = hypervisor.lay(&ova).await;
+    (bed, hypervisor, image)
+}
+
+/// A vCenter with the VM of a node, off.
+async fn with_vm() -> (Bed, VcenterHypervisor, Vm) {
+    let (bed, hypervisor, image) = with_image().await;
+    let vm = hypervisor.added("cp1", &image).await;
+    (bed, hypervisor, vm)
+}
+
+/// Checks the kind and the words of an error.
+fn says(error: &Error, kind: ErrorKind, words: &str) {
+    assert!(error.kind == kind && error.to_string().contains(words), "{:?}: {error}", error.kind);
+}
+
 impl VcenterHypervisor {
     async fn lay(&self, ova: &Ova) -> ImageTemplate {
         self.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap()
@@ -144,6 +181,13 @@ impl VcenterHypervisor {
         let made = self.clone_vm(&replacement, &Free).await?;
         assert_eq!(made, uuid, "the one that its maker has noted");
         Ok(made)
+    }
+
+    /// The data disk of a VM, after its detachment.
+    async fn detached(&self, vm: &Vm) -> DiskRef {
+        let disk = vm.data_disks().next().unwrap().reference.clone();
+        self.detach(vm, &disk, &Free).await.unwrap();
+        disk
     }
 
     async fn of_uuid(&self, uuid: Uuid) -> Vm {

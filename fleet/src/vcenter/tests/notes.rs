@@ -12,8 +12,7 @@ const NOTES: &str = "[LocalDS_0] kaas/control/images";
 
 #[tokio::test]
 async fn notes_beyond_the_limits_are_ignored() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let image = hypervisor.lay(&ova).await;
     let staged = async || hypervisor.find_template(&ova.digest, None, &Placement::default()).await.unwrap();
     let template = bed.machines().await.into_iter().find(|machine| machine.template).unwrap().name;
@@ -52,8 +51,7 @@ async fn notes_beyond_the_limits_are_ignored() {
     assert_eq!(hypervisor.try_add("cp2", &image).await.unwrap_err().kind, ErrorKind::InDoubt);
     let successor = bed.hypervisor().await;
     let error = successor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
-    assert!(error.to_string().contains("VirtualMachine.clone"), "{error}");
+    says(&error, ErrorKind::Transient, "VirtualMachine.clone");
     bed.spoil_nothing().await;
     hypervisor.settle(&Free).await.unwrap();
     assert_eq!(hypervisor.vms().await.unwrap().len(), 2);

@@ -103,8 +103,7 @@ const SEALING: usize = 9;
 
 #[tokio::test]
 async fn template_is_imported_once_and_incomplete_one_replaced() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let nowhere = Placement::default();
     let other = hypervisor.import_template(&ova.path, &"0".repeat(64), None, &nowhere, &Free).await.unwrap_err();
     assert_eq!(other.kind, ErrorKind::Refused, "{other}");
@@ -158,9 +157,7 @@ async fn template_is_imported_once_and_incomplete_one_replaced() {
 
 #[tokio::test]
 async fn impossible_settings_of_a_vm_are_refused() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let add = async |networks: &[String], properties: &BTreeMap<String, String>, placement: &Placement| {
         let request = CloneRequest {
             name: "cp1",
@@ -190,8 +187,7 @@ async fn impossible_settings_of_a_vm_are_refused() {
         (add(&network, &properties("cp1"), &place(None, Some("elsewhere"))).await, "not be found again"),
         (add(&network, &properties("cp1"), &place(Some("LocalDS_1"), None)).await, "lay it ready there"),
     ] {
-        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-        assert!(error.to_string().contains(words), "{error}");
+        says(&error, ErrorKind::Refused, words);
     }
     assert_eq!(hypervisor.vms().await.unwrap(), []);
 
@@ -231,10 +227,7 @@ async fn statement_from_before_power_on_is_not_shown() {
 
 #[tokio::test]
 async fn statement_of_a_running_guest_is_shown() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
+    let (bed, hypervisor, vm) = with_vm().await;
     hypervisor.power_on(&vm, &Free).await.unwrap();
     assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), None);
     assert_eq!(hypervisor.statement(&vm.reference).await.unwrap(), None);
@@ -349,9 +342,7 @@ async fn disowned_vm_keeps_disks_and_loses_owner() {
 /// The request has taken effect: a later look shows that the VM was given up.
 #[tokio::test]
 async fn disowned_vm_is_recognized_after_lost_answer() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let vm = hypervisor.added("w1", &image).await;
     hypervisor.connect(&vm, &vm.adapters[0].key, false, &Free).await.unwrap();
     let unconnected = hypervisor.again(&vm).await;

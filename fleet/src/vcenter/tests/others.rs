@@ -75,9 +75,7 @@ async fn look_reads_little_of_foreign_vms() {
 /// A program in a VM may write 1 MB there, which is five times as long in an answer.
 #[tokio::test]
 async fn entries_of_guests_do_not_affect_a_look() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let mut vms = Vec::new();
     for node in ["cp1", "cp2", "cp3"] {
         let vm = hypervisor.added(node, &image).await;
@@ -106,10 +104,7 @@ async fn entries_of_guests_do_not_affect_a_look() {
 /// A user removes a copy from the inventory between the search and the look.
 #[tokio::test]
 async fn vm_removed_during_search_hides_no_other() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
+    let (bed, hypervisor, vm) = with_vm().await;
     bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "ManagedObjectNotFound" })).await;
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), [hypervisor.again(&vm).await]);
     assert!(bed.has_spoilt().await);
@@ -121,8 +116,7 @@ async fn vm_removed_during_search_hides_no_other() {
 
 #[tokio::test]
 async fn foreign_objects_are_refused_despite_their_looks() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
     let image = other.lay(&ova).await;
     let networks = [NETWORK.to_owned()];
@@ -182,8 +176,7 @@ pub(super) async fn by_hand(client: &vsphere::Client, ova: &Ova, name: &str, fol
 
 #[tokio::test]
 async fn unknown_stamp_stops_only_its_own_deployment() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let image = hypervisor.lay(&ova).await;
     let own = hypervisor.added("cp1", &image).await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
@@ -211,8 +204,7 @@ async fn unknown_stamp_stops_only_its_own_deployment() {
 
 #[tokio::test]
 async fn vm_outside_searched_folders_is_not_stamped() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let (bed, hypervisor, ova, client) = with_client().await;
     bed.make_folder(&client, "elsewhere").await;
     let made = by_hand(&client, &ova, "by-hand", "elsewhere").await;
     let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
@@ -246,8 +238,7 @@ async fn vm_outside_searched_folders_is_not_stamped() {
 
 #[tokio::test]
 async fn vm_made_by_hand_is_stamped_once() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let client = bed.client().await;
     let made = by_hand(&client, &ova, "by-hand", "control").await;
     assert_eq!(hypervisor.vms().await.unwrap(), []);
@@ -275,8 +266,7 @@ async fn vm_made_by_hand_is_stamped_once() {
 
 #[tokio::test]
 async fn held_disk_is_not_deleted() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
     let image = other.lay(&ova).await;
     let networks = [NETWORK.to_owned()];
@@ -297,15 +287,13 @@ async fn held_disk_is_not_deleted() {
     let disk = strange.data_disks().next().unwrap().reference.clone();
     // It is off and has no lock.
     let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-    assert!(error.to_string().contains("payroll holds the disk"), "{error}");
+    says(&error, ErrorKind::Refused, "payroll holds the disk");
     assert!(bed.file(&disk.path).exists());
 }
 
 #[tokio::test]
 async fn held_disk_is_not_attached() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let (bed, hypervisor, ova, client) = with_client().await;
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
     bed.make_folder(&client, "elsewhere").await;
@@ -319,8 +307,7 @@ async fn held_disk_is_not_attached() {
         let disk = strange.data_disks().next().unwrap().reference.clone();
         // It is off and has no lock.
         let error = hypervisor.attach(&vm, &disk, &Free).await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-        assert!(error.to_string().contains(words), "{error}");
+        says(&error, ErrorKind::Refused, words);
     }
     assert_eq!(hypervisor.again(&vm).await, vm);
 }
@@ -328,9 +315,8 @@ async fn held_disk_is_not_attached() {
 /// A user has moved the VM meanwhile: nothing else finds it.
 #[tokio::test]
 async fn disk_of_own_vm_elsewhere_attaches_unless_held() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
+    let client = bed.client().await;
     let old = hypervisor.added("cp1", &image).await;
     let disk = old.data_disks().next().unwrap().reference.clone();
     let new = hypervisor.replaced(&old, "cp1-new", &image).await.unwrap();
@@ -350,9 +336,7 @@ async fn disk_of_own_vm_elsewhere_attaches_unless_held() {
 /// node is off.
 #[tokio::test]
 async fn disk_in_differently_named_directory_prevents_replacement() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let vm = hypervisor.added("cp1", &image).await;
     let disk = vm.data_disks().next().unwrap().reference.clone();
     let (at, spec) = (vsphere::MoRef::vm(&vm.reference.id), vsphere::ConfigSpec::new().name("web1"));
@@ -360,8 +344,7 @@ async fn disk_in_differently_named_directory_prevents_replacement() {
     std::fs::write(bed.file(&disk.path).with_file_name("before.vmx"), "").unwrap();
     let vm = hypervisor.again(&vm).await;
     let error = hypervisor.replaced(&vm, "web1-new", &image).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-    assert!(error.to_string().contains("before.vmx, which is registered with no VM"), "{error}");
+    says(&error, ErrorKind::Refused, "before.vmx, which is registered with no VM");
     assert_eq!(hypervisor.vms().await.unwrap(), [vm]);
 }
 
@@ -369,8 +352,7 @@ async fn disk_in_differently_named_directory_prevents_replacement() {
 /// off.
 #[tokio::test]
 async fn disk_in_foreign_directory_prevents_replacement() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let (_bed, hypervisor, ova, client) = with_client().await;
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
     hypervisor.may_be_replaced(&vm).await.unwrap();
@@ -395,17 +377,14 @@ async fn disk_in_foreign_directory_prevents_replacement() {
         [hypervisor.may_be_replaced(&vm).await, hypervisor.replaced(&vm, "cp1-bbbbbbb", &image).await.map(drop)];
     for refusal in refusals {
         let error = refusal.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-        assert!(error.to_string().contains("before.vmx, which is another VM's"), "{error}");
+        says(&error, ErrorKind::Refused, "before.vmx, which is another VM's");
     }
 }
 
 /// Its files stay where they were, with the node's disk: the swap continues.
 #[tokio::test]
 async fn disk_of_unregistered_vm_attaches_to_its_node() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let old = hypervisor.added("cp1", &image).await;
     let other = hypervisor.added("cp2", &image).await;
     let disk = old.data_disks().next().unwrap().reference.clone();
@@ -443,17 +422,14 @@ async fn copied(bed: &Bed, client: &vsphere::Client, disk: &DiskRef, path: &str)
 
 #[tokio::test]
 async fn volume_of_storage_driver_is_not_deleted() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
-    let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
+    let (bed, hypervisor, vm) = with_vm().await;
+    let client = bed.client().await;
     let own = vm.data_disks().next().unwrap().reference.clone();
     for path in ["[LocalDS_0] kubevols/v.vmdk", "[LocalDS_0] fcd/v.vmdk"] {
         let volume = copied(&bed, &client, &own, path).await;
         for named in [path.to_owned(), path.replace("] ", "] /")] {
             let error = hypervisor.delete_disk(&DiskRef { path: named, ..volume.clone() }, &Free).await.unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-            assert!(error.to_string().contains("among the volumes of a storage driver"), "{error}");
+            says(&error, ErrorKind::Refused, "among the volumes of a storage driver");
         }
         assert!(!hypervisor.is_in_node_directory(&volume, &["cp1", "fcd", "kubevols"]).await.unwrap());
         assert!(bed.file(path).exists());
@@ -462,8 +438,7 @@ async fn volume_of_storage_driver_is_not_deleted() {
 
 #[tokio::test]
 async fn node_directory_is_known_by_vm_or_name() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let (bed, hypervisor, ova, client) = with_client().await;
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
     let own = vm.data_disks().next().unwrap().reference.clone();
@@ -489,17 +464,12 @@ async fn node_directory_is_known_by_vm_or_name() {
 
 #[tokio::test]
 async fn free_disk_in_foreign_directory_is_not_deleted() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
+    let (bed, hypervisor, vm) = with_vm().await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let disk = hypervisor.detached(&vm).await;
     // Its journal says that the disk belongs to the other deployment, which has no VM there.
     let error = other.delete_disk(&disk, &Free).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-    assert!(error.to_string().contains("cp1.vmx, which is another VM's"), "{error}");
+    says(&error, ErrorKind::Refused, "cp1.vmx, which is another VM's");
     assert!(bed.file(&disk.path).exists());
     // In the directory of an own VM it is removed.
     hypervisor.delete_disk(&disk, &Free).await.unwrap();
@@ -508,9 +478,7 @@ async fn free_disk_in_foreign_directory_is_not_deleted() {
 
 #[tokio::test]
 async fn replacement_has_former_or_given_size() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (_bed, hypervisor, image) = with_image().await;
     let vm = hypervisor.added("cp1", &image).await;
     assert_eq!(vm.size, Some(VmSize { processors: SIZE.processors, memory: SIZE.memory.into() }));
     for (number, size) in [(7, None), (8, Some(VmSize { processors: 4, memory: 8192 }))] {
@@ -532,9 +500,7 @@ async fn replacement_has_former_or_given_size() {
 /// vCenter keeps the directory, because the disk is in it.
 #[tokio::test]
 async fn only_empty_directory_is_removed_after_its_disk() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = with_image().await;
     let empties =
         async |disk: &DiskRef, node: &str| hypervisor.remove_empty_directory(disk, &[node], &Free).await.unwrap();
     for strange in [false, true] {
@@ -573,9 +539,7 @@ async fn only_empty_directory_is_removed_after_its_disk() {
 
 #[tokio::test]
 async fn vm_is_created_with_the_noted_bios_uuid() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (_bed, hypervisor, image) = with_image().await;
     let (drawn, networks) = (Uuid::new_v4(), [NETWORK.to_owned()]);
     let request = CloneRequest {
         name: "cp1",
@@ -596,8 +560,7 @@ async fn vm_is_created_with_the_noted_bios_uuid() {
 
 #[tokio::test]
 async fn disk_on_datastore_in_folder_is_deleted() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
     let image = hypervisor.import_template(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
     let networks = [NETWORK.to_owned()];

@@ -182,8 +182,7 @@ async fn denied_datastore_stops_upgrade_but_not_deploy() {
     world.bed.govc(&["folder.create", "/DC0/datastore/pod"]);
     world.bed.govc(&["object.mv", "/DC0/datastore/LocalDS_1", "/DC0/datastore/pod"]);
     let error = world.hypervisor.may_change_own().await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
-    assert!(error.to_string().contains("the datastore LocalDS_1, which the account cannot see"), "{error}");
+    says(&error, ErrorKind::Denied, "the datastore LocalDS_1, which the account cannot see");
 }
 
 /// A user who may view an object, as all users may, and not read it.

@@ -36,8 +36,7 @@ async fn question_is_logged_once_while_its_task_waits() {
     const WORDS: &str = "cp1 waits for an answer: \"Was it moved or copied?\": answer it in vSphere Client";
     log::set_logger(&TOLD).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let hypervisor = VcenterHypervisor { looking: Duration::from_millis(20), ..hypervisor };
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;

@@ -57,8 +57,7 @@ async fn vm_stays_if_stamp_is_removed_while_queued() {
     let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    hypervisor.detached(&vm).await;
     let (vm, by_hand) = (hypervisor.again(&vm).await, bed.client().await);
     bed.count_anew().await;
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
@@ -108,12 +107,8 @@ impl Fence for Attaching {
 
 #[tokio::test]
 async fn disk_attached_while_removal_is_noted_stays() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let (bed, hypervisor, vm) = with_vm().await;
+    let disk = hypervisor.detached(&vm).await;
     let permit = Attaching { by: bed.hypervisor().await, to: vm, disk: disk.clone() };
     let removed = hypervisor.delete_disk(&disk, &permit).await.unwrap_err();
     assert_eq!(removed.kind, ErrorKind::Refused, "{removed}");

@@ -135,7 +135,6 @@ async fn missing_privilege_for_policies_is_reported_if_needed() {
     of(&bed.site()).await.preflight(&Placement::default()).await.unwrap();
     let hypervisor = of(&site(&bed, POLICY)).await;
     let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
-    assert!(error.to_string().contains("StorageProfile.View on the root of the vCenter"), "{error}");
+    says(&error, ErrorKind::Denied, "StorageProfile.View on the root of the vCenter");
     assert_eq!(hypervisor.policy().await.unwrap_err().kind, ErrorKind::Denied);
 }

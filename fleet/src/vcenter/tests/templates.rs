@@ -40,8 +40,7 @@ async fn change_template(bed: &Bed, client: &vsphere::Client, template: &MoRef, 
 
 #[tokio::test]
 async fn template_of_others_is_not_used() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let (bed, hypervisor, ova, client) = with_client().await;
     let other = ova_with(vec![("kaas.test".to_owned(), "another image".to_owned())]);
     // It is first by name, and has all entries of an own template.
     let planted = by_hand(&client, &other, "kaas-image-0", "control").await;
@@ -74,8 +73,7 @@ async fn template_of_others_is_not_used() {
 
 #[tokio::test]
 async fn changed_template_is_not_used() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let (bed, hypervisor, ova, client) = with_client().await;
     let mut last = hypervisor.lay(&ova).await;
     for what in ["once", "again", "a third time"] {
         assert_eq!(staged(&hypervisor, &ova).await.as_ref(), Some(&last), "{what}");
@@ -90,8 +88,7 @@ async fn changed_template_is_not_used() {
                 .import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free)
                 .await
                 .unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Transient, "{error}");
-            assert!(error.to_string().contains("3 templates that this deployment has imported are not as"), "{error}");
+            says(&error, ErrorKind::Transient, "3 templates that this deployment has imported are not as");
             client.changes(&Unguarded).unregister(&template).await.unwrap();
         }
         let next = hypervisor.lay(&ova).await;
@@ -107,8 +104,7 @@ async fn changed_template_is_not_used() {
 
 #[tokio::test]
 async fn image_with_lost_answer_is_imported_once() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     bed.count_anew().await;
     bed.spoil("MarkAsTemplate", "lose-answer", json!({})).await;
     let image = hypervisor.lay(&ova).await;
@@ -119,10 +115,8 @@ async fn image_with_lost_answer_is_imported_once() {
 
 #[tokio::test]
 async fn clone_sets_each_property_explicitly() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
-    let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
+    let (bed, _, vm) = with_vm().await;
+    let client = bed.client().await;
     let form = client.vm(&MoRef::vm(&vm.reference.id)).await.unwrap().properties;
     let configurable: Vec<_> = form.iter().filter(|property| property.is_configurable).collect();
     assert!(configurable.iter().any(|property| !properties("cp1").contains_key(&property.name())), "{form:?}");
@@ -133,8 +127,7 @@ async fn clone_sets_each_property_explicitly() {
 
 #[tokio::test]
 async fn only_noted_incomplete_templates_are_removed() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let (bed, hypervisor, ova, client) = with_client().await;
     let nowhere = Placement::default();
     // A user's VM that looks like an incomplete template, by all entries that can be written into it.
     let theirs = by_hand(&client, &ova, "payroll", "control").await;
@@ -171,8 +164,7 @@ async fn only_noted_incomplete_templates_are_removed() {
 
 #[tokio::test]
 async fn hidden_incomplete_template_stays_noted_while_files_exist() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let (bed, hypervisor, ova, client) = with_client().await;
     for step in ["CreateSnapshot_Task", "MarkAsTemplate"] {
         bed.spoil(step, "fault", json!({ "fault": "NoPermission" })).await;
         let denied =
@@ -192,8 +184,7 @@ async fn hidden_incomplete_template_stays_noted_while_files_exist() {
 
 #[tokio::test]
 async fn clone_is_never_taken_for_an_incomplete_template() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let image = hypervisor.lay(&ova).await;
     // Off, in the folder of templates, with a data disk. And one that an operator has made of the template.
     let vm = hypervisor.added("cp1", &image).await;
@@ -228,8 +219,7 @@ async fn clone_is_never_taken_for_an_incomplete_template() {
 
 #[tokio::test]
 async fn unreadable_template_blocks_no_other_template() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     let image = hypervisor.lay(&ova).await;
     let [note]: [Note; 1] = hypervisor.laid.notes_of(&ova.digest).await.unwrap().try_into().unwrap();
     bed.count_anew().await;
@@ -359,8 +349,7 @@ async fn temporary_faults_after_upload_do_not_waste_it() {
         ("MarkAsTemplate", "fault", json!({ "fault": "InsufficientResourcesFault", "times": 2 })),
         ("Datastore", "status", json!({ "code": 503, "skip": files - 1, "times": 5 })),
     ] {
-        let bed = Bed::start(&[]);
-        let hypervisor = bed.hypervisor().await;
+        let (bed, hypervisor) = started().await;
         bed.spoil(method, what, more).await;
         let image = hypervisor.lay(&ova).await;
         assert!(bed.has_spoilt().await, "{method}");
@@ -371,8 +360,7 @@ async fn temporary_faults_after_upload_do_not_waste_it() {
 
 #[tokio::test]
 async fn unsealed_templates_do_not_fill_the_datastore() {
-    let bed = Bed::start(&[]);
-    let hypervisor = bed.hypervisor().await;
+    let (bed, hypervisor) = started().await;
     let [first, second, third, fourth] =
         ["1", "2", "3", "4"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
     hypervisor.lay(&first).await;
@@ -534,8 +522,7 @@ async fn new_version_with_same_settings_is_unchanged() {
     hypervisor.tidy(&ova.digest, &Free).await.unwrap();
     for node in ["cp1", "cp2"] {
         let vm = hypervisor.vms().await.unwrap().into_iter().find(|vm| vm.name == node).unwrap();
-        let disk = vm.data_disks().next().unwrap().reference.clone();
-        hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+        hypervisor.detached(&vm).await;
         hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
     }
     assert_eq!(hypervisor.tidy(&ova.digest, &Free).await.unwrap_err().kind, ErrorKind::Transient);
@@ -574,8 +561,7 @@ async fn rewritten_template_stays_and_changed_part_is_named() {
 
 #[tokio::test]
 async fn unreachable_host_of_upload_is_named() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let (bed, hypervisor, ova) = with_ova().await;
     bed.switch(json!({ "hosts_away": true })).await;
     hypervisor.preflight(&Placement::default()).await.expect("an upload is not always needed");
     let refused =

@@ -54,8 +54,7 @@ impl Fence for Ending {
 
 #[tokio::test]
 async fn permit_after_upload_is_requested_again_after_pause() {
-    let bed = Bed::start(&[]);
-    let hypervisor = bed.hypervisor().await;
+    let (bed, hypervisor) = started().await;
     let images = ["1", "2", "3", "4", "5"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
     hypervisor.lay(&images[0]).await;
     // How many requests one import takes: the last ones are for the snapshot, the template and the seal.
@@ -75,8 +74,7 @@ async fn permit_after_upload_is_requested_again_after_pause() {
 
 #[tokio::test]
 async fn cancelled_caller_stops_waiting_for_a_permit() {
-    let bed = Bed::start(&[]);
-    let hypervisor = bed.hypervisor().await;
+    let (_bed, hypervisor) = started().await;
     let images = ["1", "2", "3"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
     hypervisor.lay(&images[0]).await;
     let (nowhere, many) = (Placement::default(), 1000);

@@ -84,8 +84,7 @@ async fn unread_foreign_vm_permits_swap_but_no_deletion() {
         cluster.bed.switch(switches).await;
         cluster.hypervisor.is_sole_holder(&vm).await.unwrap();
         let error = cluster.hypervisor.delete_disk(&free, &Free).await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Transient, "{error}");
-        assert!(error.to_string().contains("whether the VM lost holds the disk"), "{error}");
+        says(&error, ErrorKind::Transient, "whether the VM lost holds the disk");
     }
     // The lock on the disk's file shows the holder.
     assert_eq!(cluster.give(None).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));

@@ -1,160 +1,126 @@
-//! A hypervisor, a cluster and a store in memory. What must never happen panics.
+//! Workers and their cluster in the world of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use contract::bios_uuid::BiosUuid;
-use contract::deployer::Fingerprints;
 use contract::statement::{Phase, Statement};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::hypervisor::{
-    Absence, Adapter, CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate,
-    LastSeen, Placement, PowerState, Result, ShutDown, Size, Stamp, Vm, VmRef,
+    Absence, Adapter, CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, Fence, LastSeen, PowerState, Result,
+    Size, Stamp, Vm, VmRef,
 };
-use crate::lease::{Lease, Store, TakeOver};
+use crate::lease::{Lease, TakeOver};
+pub use crate::testing::{DEPLOYMENT, Does, Fault, Machine, vm};
+use crate::testing::{Part, data_disk, doubtful, is_ours};
 use crate::workers::{
     Addresses, Changes, Cluster, Discards, Evicted, Goal, Image, NodeSeen, Notice, OvaImage, Placed, PodSeen, Pool,
-    PoolRecord, Records, Removal, Rollout, RunOutcome, Site, Template, Token, Workers, WorkersStatus, records,
+    PoolRecord, Records, Removal, Rollout, RunOutcome, Site, Template, Token, Wait, Workers, WorkersStatus, records,
 };
 
-pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
+pub type World = crate::testing::World<WorkerNodes>;
+pub type State = crate::testing::State<WorkerNodes>;
+pub type Given = crate::testing::Given<RunOutcome, WorkersStatus>;
+
+impl Given {
+    pub fn done(self) -> WorkersStatus {
+        let (arrived, status) = self.arrived();
+        assert_eq!(arrived, RunOutcome::Done, "{status:?}");
+        status
+    }
+
+    pub fn paused(self) -> Vec<Wait> {
+        match self.arrived() {
+            (RunOutcome::Paused(waits), _) => waits,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn stopped(self) -> Vec<Wait> {
+        match self.arrived() {
+            (RunOutcome::Stopped(waits), _) => waits,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The codes of what it waits for, or of why it stopped.
+    pub fn codes(self) -> Vec<String> {
+        match self.arrived().0 {
+            RunOutcome::Paused(waits) | RunOutcome::Stopped(waits) => {
+                waits.into_iter().map(|wait| wait.reason.code).collect()
+            }
+            RunOutcome::Done | RunOutcome::Cancelled => Vec::new(),
+        }
+    }
+}
+
+/// The result of a command, and of the action so many seconds after its beginning.
+pub async fn with_later<T>(
+    command: impl Future<Output = Given>,
+    seconds: u64,
+    act: impl AsyncFnOnce() -> T,
+) -> (Given, T) {
+    let later = async {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        act().await
+    };
+    tokio::join!(command, later)
+}
+
 /// When the world begins, in seconds of Unix time.
 const BEGINNING: u64 = 1_000_000;
 /// How long a VM takes until it asks to join.
 const ASKS: Duration = Duration::from_secs(2);
 /// How long a VM takes to join.
 const JOINS: Duration = Duration::from_secs(5);
-/// The key of who joins in another one's place.
+/// The key of an intruder.
 pub const ANOTHER: &str = "another";
 /// How long a pod takes to end.
 const ENDS: Duration = Duration::from_secs(3);
-
-/// What goes wrong at a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// An error, and nothing happens.
-    Fails,
-    /// It happens, and the answer is lost.
-    Lost,
-    /// The answer is lost, and it happens when the hypervisor settles.
-    Late,
-    /// The command is killed before.
-    KilledBefore,
-    /// The command is killed after.
-    KilledAfter,
-    /// The command is killed, and it happens when the hypervisor settles.
-    KilledLate,
-    /// Half of a text is written, and the command is killed.
-    KilledHalf,
-    /// Another command takes over.
-    Overtaken,
-}
-
-impl Fault {
-    pub fn kills(self) -> bool {
-        matches!(self, Self::KilledBefore | Self::KilledAfter | Self::KilledLate | Self::KilledHalf)
-    }
-}
-
-/// What a call does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Does {
-    Looks,
-    /// Changes something of a VM.
-    ChangesVm,
-    /// Changes something of the cluster.
-    ChangesCluster,
-    Writes,
-}
-
-impl Does {
-    /// All that can go wrong with it.
-    pub fn faults(self) -> &'static [Fault] {
-        use Fault::{Fails, KilledAfter, KilledBefore, KilledHalf, KilledLate, Late, Lost};
-        match self {
-            Self::Looks => &[Fails, KilledBefore],
-            Self::ChangesVm => &[Fails, Lost, Late, KilledBefore, KilledAfter, KilledLate],
-            Self::ChangesCluster => &[Fails, Lost, KilledBefore, KilledAfter],
-            Self::Writes => &[Fails, Lost, KilledBefore, KilledAfter, KilledHalf],
-        }
-    }
-}
-
-type Effect = Box<dyn FnOnce(&mut State) + Send>;
 
 struct Pod {
     seen: PodSeen,
     ended: Option<Instant>,
 }
 
-#[derive(Clone)]
-pub struct Machine {
-    pub vm: Vm,
-    whole: bool,
-    token: String,
-    powered: Option<Instant>,
-    /// It was powered on, and its node is there already.
-    returns: bool,
-}
-
 #[derive(Default)]
-pub struct State {
-    /// Whether what is kept may have been turned back.
-    pub restorable: bool,
+pub struct WorkerNodes {
     /// Whether guests read their BIOS UUID in the hypervisor's order.
     pub in_order_uuids: bool,
-    pub machines: Vec<Machine>,
-    /// What the hypervisor calls the VMs that lie where only a look by BIOS UUID shows them.
-    pub away: BTreeSet<String>,
     /// BIOS UUIDs of VMs that may run, though no look shows them.
     pub may_run: BTreeSet<Uuid>,
     pub nodes: Vec<NodeSeen>,
     pods: BTreeMap<String, Vec<Pod>>,
     pub tokens: BTreeMap<String, u64>,
-    /// With which key somebody was let in last, by name, as control nodes have noted.
+    /// The keys that were admitted last, by name, as control-plane nodes have recorded them.
     pub let_in: BTreeMap<String, String>,
-    /// Whether control nodes note no keys: those of an earlier image, or before they have begun to.
+    /// Whether control-plane nodes record no keys: those of an earlier image do not.
     pub notes_no_keys: bool,
-    /// Whether workers say no key: those of an earlier image.
+    /// Whether workers report no key: those of an earlier image do not.
     pub say_no_key: bool,
-    /// Whether the store says nothing any more of whether a hold is there.
-    pub store_hangs: bool,
-    /// The call from which on it does.
-    pub hangs_from: Option<&'static str>,
-    /// How often that was asked meanwhile.
-    pub asked_in_vain: usize,
-    /// Why the hypervisor does not say what VMs say.
+    /// Why the hypervisor does not show the statements of VMs.
     pub is_deaf: Option<&'static str>,
-    /// Workers in whose place somebody joins who has read the form, as soon as that has a token and the VM is on.
+    /// Workers in whose place an intruder joins that has read the form, once that has a token and the VM is on.
     pub intruded: BTreeSet<String>,
     pub claims: BTreeMap<String, Vec<String>>,
-    holds: BTreeMap<u64, BTreeMap<String, String>>,
-    pub calls: Vec<(&'static str, Does)>,
-    fault: Option<(usize, Fault)>,
-    late: Vec<Effect>,
-    made: u128,
     /// Images whose VMs never join.
     pub ill: BTreeSet<String>,
-    /// Workers whose certificates have expired: only a token lets them in again.
+    /// Workers whose certificates have expired: only a token admits them again.
     pub expired: BTreeSet<String>,
-    /// What workers refuse that are on, by VM: a finding's code, and whether waiting does not mend it.
+    /// The findings of workers that are on, by VM: the code, and whether waiting does not fix it.
     pub refusing: BTreeMap<String, (&'static str, bool)>,
-    /// What the hypervisor says to whoever fills in a form anew.
+    /// The error of a change of a VM's properties.
     pub forms_are: Option<ErrorKind>,
-    /// Whether the hypervisor refuses to power VMs on.
-    pub stay_off: bool,
-    /// How many times longer than usual workers are told to wait; nothing is said of it at 0.
+    /// The timeout factor of workers. 0: none is set.
     pub timeout_factor: u32,
     /// Nodes whose pods a PodDisruptionBudget keeps.
     pub blocked: BTreeSet<String>,
-    /// Pods that a webhook lets nobody evict, by name.
+    /// Pods whose eviction a webhook denies, by name.
     pub unevictable: BTreeSet<String>,
     /// Pods of which an eviction is not answered, by name.
     pub unanswered: BTreeSet<String>,
@@ -164,7 +130,7 @@ pub struct State {
     pub listing: Duration,
     /// How long the API takes to answer an eviction.
     pub evicting: Duration,
-    /// Whether no control node has a VM.
+    /// Whether no control-plane node has a VM.
     pub is_without_control: bool,
     /// Whether the API is cut off.
     pub cut: bool,
@@ -182,36 +148,6 @@ pub struct State {
     fewest: usize,
     /// The most VMs that there were.
     most: usize,
-}
-
-#[derive(Clone)]
-pub struct World {
-    state: Arc<Mutex<State>>,
-    died: Arc<Notify>,
-    began: Instant,
-}
-
-/// How a command ended.
-#[derive(Debug)]
-pub enum Given {
-    Killed,
-    Failed(anyhow::Error),
-    Arrived(RunOutcome, Box<WorkersStatus>),
-}
-
-impl Given {
-    pub fn arrived(self) -> (RunOutcome, WorkersStatus) {
-        match self {
-            Self::Arrived(arrived, status) => (arrived, *status),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub fn done(self) -> WorkersStatus {
-        let (arrived, status) = self.arrived();
-        assert_eq!(arrived, RunOutcome::Done, "{status:?}");
-        status
-    }
 }
 
 pub fn template(image: &str) -> Template {
@@ -240,7 +176,7 @@ pub fn pool(count: usize) -> Pool {
     }
 }
 
-/// What each image carries.
+/// The Kubernetes versions of each image.
 fn carries() -> Vec<String> {
     ["1.35", "1.36"].map(str::to_owned).to_vec()
 }
@@ -253,15 +189,28 @@ pub fn replace(image: &str, changes: Changes) -> Goal {
     Goal::Replace { image, cluster, kubernetes: None, changes: Box::new(changes), discards: Discards::default() }
 }
 
-/// Workers of the image that they have, in a cluster of this minor.
+/// Workers of the image that they have, in a cluster of this minor version.
 pub fn raise(cluster: &str, kubernetes: Option<&str>) -> Goal {
     let Goal::Replace { changes, discards, .. } = replace("one", Changes::default()) else { unreachable!() };
-    let kubernetes = kubernetes.map(|minor| minor.parse().unwrap());
+    let kubernetes = kubernetes.map(|version| version.parse().unwrap());
     Goal::Replace { image: None, cluster: cluster.parse().unwrap(), kubernetes, changes, discards }
 }
 
 pub fn remove(worker: &str) -> Goal {
     Goal::Remove { worker: worker.to_owned(), discards: Discards::default() }
+}
+
+/// Volumes are deleted with their worker.
+pub const VOLUMES: Discards = Discards { delete_local_volumes: true, delete_unmanaged_pods: false };
+/// Unmanaged pods are deleted with their worker.
+pub const PODS: Discards = Discards { delete_local_volumes: false, delete_unmanaged_pods: true };
+
+pub fn remove_with(worker: &str, discards: Discards) -> Goal {
+    Goal::Remove { worker: worker.to_owned(), discards }
+}
+
+pub fn rejoin(worker: &str) -> Goal {
+    Goal::Rejoin { worker: worker.to_owned() }
 }
 
 /// The BIOS UUID that the guest of a VM reads: images up to 0.1 read `product_uuid`, whose bytes VMware swaps from hardware
@@ -271,7 +220,7 @@ fn reading(vm: Uuid, in_order: bool) -> BiosUuid {
     if in_order { vm } else { vm.swapped() }
 }
 
-/// What a VM says that has joined.
+/// The statement of a VM that has joined.
 pub fn done(machine: Option<BiosUuid>) -> Statement {
     Statement {
         machine,
@@ -302,31 +251,10 @@ pub fn node_on(name: &str, provider: &str) -> NodeSeen {
     }
 }
 
-pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
-    Vm {
-        reference: VmRef { uuid, id: name.to_owned() },
-        name: name.to_owned(),
-        stamp,
-        power: PowerState::Off,
-        size: None,
-        disks: Vec::new(),
-        adapters: Vec::new(),
-        snapshots: Vec::new(),
-        tasks: Vec::new(),
-        settings: None,
-        version: "0".to_owned(),
-    }
-}
-
 impl World {
     pub fn new() -> Self {
-        let world = Self { state: Arc::default(), died: Arc::default(), began: Instant::now() };
-        // Others': one looks as if it were the first worker's, in name and identity.
-        let stamp = Stamp { deployment: Uuid::from_u128(0xbad), node: "t-w1".to_owned(), swap: None };
-        let mut strange = vm("t-w1", Uuid::from_u128(0xb01), Some(stamp));
-        strange.power = PowerState::On;
-        let machine = |vm| Machine { vm, whole: true, token: String::new(), powered: None, returns: false };
-        world.lock().machines = vec![machine(strange), machine(vm("by-hand", Uuid::from_u128(0xb02), None))];
+        let world = Self::with_strangers("t-w1");
+        world.lock().machines[0].vm.power = PowerState::On;
         world
     }
 
@@ -338,15 +266,15 @@ impl World {
         world
     }
 
-    /// Where a call of this name is the first one while a worker is added to one.
+    /// The number of the first call of this name while a second worker is added.
     pub async fn first_of_adding(call: &str) -> usize {
         let world = Self::with(1).await;
         world.set_fault(None);
         world.give(Goal::Add(1)).await.done();
-        world.lock().calls.iter().position(|(name, _)| *name == call).expect("such a call") + 1
+        world.first_call(call)
     }
 
-    /// With one worker, and a second one that is being added by a command which was killed at the first call of this name.
+    /// With one worker. The command that adds a second one was killed at the first call of this name.
     pub async fn killed_while_adding(call: &str, fault: Fault) -> Self {
         let at = Self::first_of_adding(call).await;
         let world = Self::with(1).await;
@@ -356,19 +284,8 @@ impl World {
         world
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
-    }
-
     pub fn now(&self) -> u64 {
-        BEGINNING + self.began.elapsed().as_secs()
-    }
-
-    /// Something goes wrong at this call from now on, counted from 1; calls are counted anew.
-    pub fn set_fault(&self, fault: Option<(usize, Fault)>) {
-        let mut state = self.lock();
-        state.calls.clear();
-        state.fault = fault;
+        BEGINNING + self.age().as_secs()
     }
 
     pub fn begin_counting(&self) {
@@ -385,23 +302,16 @@ impl World {
         self.lock().most
     }
 
-    /// The pool's VMs by name.
-    pub fn own(&self) -> Vec<String> {
-        let state = self.lock();
-        let own = state.machines.iter().filter(|machine| is_ours(&machine.vm));
-        own.map(|machine| machine.vm.name.clone()).collect()
-    }
-
-    /// A person takes a file out of a hold.
+    /// The operator removes a file of a lease.
     pub fn lose_file(&self, number: u64, file: &str) {
-        self.lock().holds.get_mut(&number).expect("a hold").remove(file);
+        self.lock().holds_mut().get_mut(&number).expect("a hold").remove(file);
     }
 
     pub async fn kept(&self) -> Option<PoolRecord> {
         records::read(self).await.unwrap()
     }
 
-    /// A person says what becomes of a worker's VM.
+    /// The operator chooses what happens to a worker's VM.
     pub async fn has_removed_by(&self, worker: &str, removal: Removal) {
         let mut kept = self.kept().await.expect("a pool");
         kept.machines.iter_mut().filter(|machine| machine.name == worker).for_each(|it| it.removal = removal);
@@ -425,12 +335,12 @@ impl World {
         self.give_with(wish, TakeOver::FromTheDead, watch::channel(false).1).await
     }
 
-    /// By a person who sees that no other command is at work.
+    /// By an operator who sees that no other command is at work.
     pub async fn give_over(&self, wish: Goal) -> Given {
         self.give_with(wish, TakeOver::FromAnyone, watch::channel(false).1).await
     }
 
-    /// By a person who ends the command after a minute.
+    /// By an operator who ends the command after a minute.
     pub async fn give_for_a_minute(&self, wish: Goal) -> Given {
         let (cancel, cancelled) = watch::channel(false);
         let ended = async {
@@ -440,21 +350,13 @@ impl World {
         tokio::join!(self.give_with(wish, TakeOver::FromTheDead, cancelled), ended).0
     }
 
-    /// What is told without a change.
+    /// The status, without a change.
     pub async fn status(&self) -> anyhow::Result<Option<WorkersStatus>> {
         self.acting(watch::channel(false).1, async |workers| workers.status().await).await
     }
 
     pub async fn give_with(&self, wish: Goal, over: TakeOver, cancelled: watch::Receiver<bool>) -> Given {
-        let gone = self.acting(cancelled, async |workers| workers.go(&wish, over).await);
-        tokio::select! {
-            biased;
-            () = self.died.notified() => Given::Killed,
-            gone = gone => match gone {
-                Ok((arrived, status)) => Given::Arrived(arrived, Box::new(status)),
-                Err(error) => Given::Failed(error),
-            },
-        }
+        self.run(self.acting(cancelled, async |workers| workers.go(&wish, over).await)).await
     }
 
     pub async fn acting<T>(&self, cancelled: watch::Receiver<bool>, act: impl AsyncFnOnce(&Workers<'_>) -> T) -> T {
@@ -485,75 +387,6 @@ impl World {
         Site([("cluster-name".to_owned(), "t".to_owned())].into_iter().chain(factor).collect())
     }
 
-    async fn die(&self) -> ! {
-        self.died.notify_one();
-        std::future::pending().await
-    }
-
-    /// Counts a call and lets go wrong what is to. What is done is the call's effect.
-    async fn call<T: Send>(
-        &self,
-        name: &'static str,
-        does: Does,
-        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
-    ) -> anyhow::Result<T> {
-        let fault = {
-            let mut state = self.lock();
-            state.calls.push((name, does));
-            state.store_hangs |= state.hangs_from == Some(name);
-            state.fault.filter(|(at, _)| *at == state.calls.len()).map(|(_, fault)| fault)
-        };
-        match fault {
-            Some(Fault::Fails) => bail!("it fails ({name})"),
-            Some(Fault::KilledBefore | Fault::KilledHalf) => self.die().await,
-            Some(fault @ (Fault::Late | Fault::KilledLate)) => {
-                self.lock().late.push(Box::new(|state| drop(act(state))));
-                if fault.kills() {
-                    self.die().await
-                }
-                bail!(Lost)
-            }
-            Some(Fault::Overtaken) => {
-                let mut state = self.lock();
-                let next = state.holds.keys().next_back().map_or(1, |last| last + 1);
-                state.holds.entry(next).or_default().insert("released".to_owned(), String::new());
-            }
-            Some(Fault::Lost | Fault::KilledAfter) | None => {}
-        }
-        let done = {
-            let mut state = self.lock();
-            let done = act(&mut state);
-            state.count();
-            done
-        };
-        match fault {
-            Some(Fault::KilledAfter) => self.die().await,
-            Some(Fault::Lost) => bail!(Lost),
-            _ => done,
-        }
-    }
-
-    /// The same of a hypervisor's call that changes something.
-    async fn change<T: Send>(
-        &self,
-        name: &'static str,
-        permit: &dyn Fence,
-        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
-    ) -> Result<T> {
-        permit.still().await?;
-        self.call(name, Does::ChangesVm, act).await.map_err(|error| {
-            let kind = if error.is::<Lost>() { ErrorKind::InDoubt } else { ErrorKind::Transient };
-            match error.downcast::<Error>() {
-                Ok(told) => told,
-                Err(error) => Error::new(kind, error),
-            }
-        })
-    }
-
-    async fn look<T: Send>(&self, name: &'static str, act: impl FnOnce(&mut State) -> T + Send + 'static) -> Result<T> {
-        self.call(name, Does::Looks, |state| Ok(act(state))).await.map_err(Error::transient)
-    }
-
     async fn ask<T: Send>(
         &self,
         name: &'static str,
@@ -572,14 +405,6 @@ impl World {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("the answer is lost")]
-struct Lost;
-
-fn is_ours(vm: &Vm) -> bool {
-    vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT)
-}
-
 impl Machine {
     /// The key that it asks to join with.
     fn key(&self) -> String {
@@ -592,8 +417,7 @@ impl State {
         reading(vm, self.in_order_uuids)
     }
 
-    /// Somebody joins in a worker's place who has read its form: the node says that it runs on that VM, is Ready, and ends no
-    /// pod.
+    /// An intruder that has read a worker's form joins in its place. The node reports that VM, is Ready, and ends no pod.
     fn intrude(&mut self, vm: &Vm, now: u64) {
         self.let_in.insert(vm.name.clone(), ANOTHER.to_owned());
         let own = self.reading(vm.uuid()).provider_id();
@@ -629,20 +453,21 @@ impl State {
             .map(|machine| machine.vm.name.clone())
             .collect();
         let in_order = self.in_order_uuids;
+        let part = &mut self.part;
         for machine in &mut self.machines {
             let own = reading(machine.vm.uuid(), in_order).provider_id();
-            let mut nodes = self.nodes.iter_mut();
-            let is_good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
-            let refuses = self.refusing.contains_key(&machine.vm.name) || intruded.contains(&machine.vm.name);
-            let is_known = !refuses && (is_good || !self.expired.contains(&machine.vm.name));
+            let mut nodes = part.nodes.iter_mut();
+            let is_good = part.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
+            let refuses = part.refusing.contains_key(&machine.vm.name) || intruded.contains(&machine.vm.name);
+            let is_known = !refuses && (is_good || !part.expired.contains(&machine.vm.name));
             let runs = machine.vm.power == PowerState::On;
             let due = runs && machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant) && is_known;
             if due && let Some(node) = nodes.find(|node| node.provider == own) {
                 (node.ready, machine.returns) = (true, false);
-                self.expired.remove(&machine.vm.name);
+                part.expired.remove(&machine.vm.name);
                 node.heard = now.to_string();
                 if is_good {
-                    self.let_in.insert(machine.vm.name.clone(), machine.key());
+                    part.let_in.insert(machine.vm.name.clone(), machine.key());
                 }
             }
         }
@@ -653,9 +478,9 @@ impl State {
             }
             self.add_node(name, uuid, now);
         }
-        let others = &self.let_in;
+        let WorkerNodes { let_in: others, pods, .. } = &mut self.part;
         let ends = |node: &String| others.get(node).is_none_or(|key| key != ANOTHER);
-        for (_, pods) in self.pods.iter_mut().filter(|(node, _)| ends(node)) {
+        for (_, pods) in pods.iter_mut().filter(|(node, _)| ends(node)) {
             pods.retain(|pod| pod.ended.is_none_or(|at| at > instant));
         }
     }
@@ -673,21 +498,12 @@ impl State {
             bare: false,
         };
         self.pods.insert(name.clone(), vec![Pod { seen: pod, ended: None }]);
-        self.nodes.push(NodeSeen {
-            name,
-            uid,
-            provider: self.reading(vm).provider_id(),
-            ready: true,
-            cordoned: false,
-            excluded: false,
-            control: false,
-            kubelet: self.kubelet.clone(),
-            address,
-            heard: now.to_string(),
-        });
+        let provider = self.reading(vm).provider_id();
+        let (kubelet, heard) = (self.kubelet.clone(), now.to_string());
+        self.nodes.push(NodeSeen { uid, kubelet, address, heard, ..node_on(&name, &provider) });
     }
 
-    /// Whether somebody else was let in by a worker's name.
+    /// Whether an intruder was admitted by a worker's name.
     fn is_anothers(&self, machine: &Machine) -> bool {
         self.let_in.get(&machine.vm.name).is_some_and(|key| key == ANOTHER)
     }
@@ -696,7 +512,7 @@ impl State {
         self.pods.get(node).is_some_and(|pods| !pods.is_empty())
     }
 
-    /// What a VM says of itself: it tries again every 30 s.
+    /// The statement of a VM. It tries again every 30 s.
     fn said(&self, vm: &VmRef, now: u64, instant: Instant) -> Option<Statement> {
         let machine = self.machines.iter().find(|machine| machine.vm.reference == *vm)?;
         let name = &machine.vm.name;
@@ -733,8 +549,7 @@ impl State {
         if still { vec!["web/web".to_owned()] } else { Vec::new() }
     }
 
-    /// Requests end within some seconds once others answer for the addresses of services: before that, neither pods nor the
-    /// node may go.
+    /// Checks that others have answered for the addresses of services for some seconds. Earlier, neither pods nor the node may go.
     fn leads_nothing_on(&self, node: &str, now: u64) {
         let Some(node) = self.nodes.iter().find(|one| one.name == node && one.ready) else { return };
         let last = self.left.get(&node.uid).map(|left| left + self.handing_over.min(60));
@@ -745,21 +560,9 @@ impl State {
         );
     }
 
-    /// A VM of the pool that is as it was seen.
-    fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Machine> {
-        assert!(is_ours(seen), "{seen} is not the pool's and was to be changed");
-        let found = self.machines.iter_mut().find(|machine| machine.vm.reference == seen.reference);
-        let machine = found.context(Error::not_found("no such VM"))?;
-        if machine.vm != *seen {
-            bail!(Error::new(ErrorKind::Changed, anyhow::anyhow!("it has changed")));
-        }
-        Ok(machine)
-    }
-
     /// A worker's VM loses its power.
     pub fn lose_power(&mut self, name: &str) {
-        let own = self.machines.iter_mut().find(|machine| is_ours(&machine.vm) && machine.vm.name == name);
-        let vm = &mut own.expect("its VM").vm;
+        let vm = &mut self.named(name).vm;
         vm.power = PowerState::Off;
         let uuid = vm.uuid();
         self.off(uuid);
@@ -767,28 +570,27 @@ impl State {
 
     /// Another VM has the BIOS UUID and the stamp of a worker's, is off and called otherwise.
     pub fn copy_vm(&mut self, name: &str) -> &mut Vm {
-        let own = self.machines.iter().find(|machine| is_ours(&machine.vm) && machine.vm.name == name);
-        let mut copy = own.expect("its VM").clone();
+        let mut copy = self.named(name).clone();
         (copy.vm.power, copy.vm.name) = (PowerState::Off, format!("{name}-copy"));
         copy.vm.reference.id.push_str("-copy");
         self.machines.push(copy);
-        &mut self.machines.last_mut().expect("it is there").vm
+        &mut self.machines.last_mut().expect("the copy").vm
     }
 
-    /// Somebody removes a worker's VM.
+    /// Another client removes a worker's VM.
     pub fn lose_vm(&mut self, name: &str) {
         self.machines.retain(|machine| !is_ours(&machine.vm) || machine.vm.name != name);
         self.silence(name);
     }
 
-    /// A VM of the pool that no machine of it is, as a journal that was given up leaves it.
+    /// A VM of the pool without a record, as a lost journal leaves it.
     pub fn leave_vm(&mut self, name: &str) {
         let stamp = Stamp { deployment: DEPLOYMENT, node: name.to_owned(), swap: Some(Uuid::from_u128(0x1ef)) };
         let vm = vm(name, Uuid::from_u128(0x1e0), Some(stamp));
-        self.machines.push(Machine { vm, whole: true, token: String::new(), powered: None, returns: false });
+        self.machines.push(Machine::of(vm));
     }
 
-    /// A further pod on a worker, which comes before those that are there.
+    /// Adds a pod to a worker, in front of the others.
     pub fn add_pod(&mut self, node: &str, name: &str) {
         let pods = self.pods.get_mut(node).expect("a worker with a pod");
         let seen = PodSeen { name: name.to_owned(), uid: name.to_owned(), ending: false, ..pods[0].seen.clone() };
@@ -807,303 +609,144 @@ impl State {
         }
     }
 
-    /// Cuts a worker off: its node says nothing any more.
+    /// Cuts a worker off: its node no longer reports.
     pub fn silence(&mut self, node: &str) {
         self.nodes.iter_mut().find(|one| one.name == node).unwrap().ready = false;
     }
 
-    /// A worker's certificate expires: the cluster knows it no more, also after it was off.
+    /// A worker's certificate expires: the cluster no longer accepts it, even after a restart.
     pub fn expire(&mut self, node: &str) {
         self.silence(node);
         self.expired.insert(node.to_owned());
     }
 
     pub fn add_disk(&mut self, name: &str) {
-        let machine = self.machines.iter_mut().find(|machine| is_ours(&machine.vm) && machine.vm.name == name);
         let reference = DiskRef { uuid: Uuid::from_u128(0xd), path: "volumes".to_owned() };
-        machine.unwrap().vm.disks.push(crate::hypervisor::Disk {
-            reference,
-            kind: crate::hypervisor::DiskKind::Data,
-            parent: None,
-            controller: "c".to_owned(),
-        });
+        self.named(name).vm.disks.push(data_disk(reference));
     }
 
     fn off(&mut self, vm: Uuid) {
         if self.unnoticed {
             return;
         }
-        let others = &self.let_in;
-        let is_its = |node: &NodeSeen| others.get(&node.name).is_none_or(|key| key != ANOTHER);
         let own = self.reading(vm).provider_id();
-        for node in self.nodes.iter_mut().filter(|node| node.provider == own && is_its(node)) {
+        let WorkerNodes { let_in: others, nodes, .. } = &mut self.part;
+        let is_its = |node: &NodeSeen| others.get(&node.name).is_none_or(|key| key != ANOTHER);
+        for node in nodes.iter_mut().filter(|node| node.provider == own && is_its(node)) {
             node.ready = false;
         }
     }
 }
 
 #[async_trait]
-impl Hypervisor for World {
-    fn deployment(&self) -> Uuid {
-        DEPLOYMENT
+impl Part for WorkerNodes {
+    const IS_FIRST: bool = false;
+
+    fn count(state: &mut State) {
+        state.count();
     }
 
-    async fn preflight(&self, _: &Placement) -> Result<()> {
+    fn powered_on(state: &mut State, vm: &Vm, age: u64) {
+        let has_token = !state.named(&vm.name).token.is_empty();
+        if has_token && state.intruded.remove(&vm.name) {
+            state.intrude(vm, BEGINNING + age);
+        }
+    }
+
+    fn receives_shut_down(state: &State, vm: &Vm, age: u64) -> bool {
+        let own = state.reading(vm.uuid()).provider_id();
+        let is_its = state.let_in.get(&vm.name).is_none_or(|key| key != ANOTHER);
+        if let Some(node) = state.nodes.iter().find(|node| is_its && node.provider == own && node.ready) {
+            assert!(!state.has_pods(&vm.name), "{vm} has pods and was to be shut down");
+            state.leads_nothing_on(&node.name, BEGINNING + age);
+        }
+        true
+    }
+
+    fn shut_down(state: &mut State, vm: Uuid) {
+        state.off(vm);
+    }
+
+    fn may_go(state: &State, vm: &Vm) {
+        let own = state.reading(vm.uuid()).provider_id();
+        assert!(!state.nodes.iter().any(|node| node.provider == own), "{vm} is a node and was to go");
+    }
+
+    fn set_properties(state: &mut State, vm: &Vm, properties: &BTreeMap<String, String>) -> anyhow::Result<()> {
+        let token = properties["join-token"].split('.').next().unwrap_or_default().to_owned();
+        assert_eq!(properties["node-name"], vm.name);
+        assert!(state.tokens.contains_key(&token), "{vm} gets a token that does not exist");
+        if let Some(kind) = state.forms_are {
+            bail!(Error::new(kind, anyhow::anyhow!("the form stays as it is")));
+        }
+        let machine = state.own(vm)?;
+        assert_eq!(machine.vm.power, PowerState::Off, "{vm} is on and its form was to be changed");
+        machine.token = token;
         Ok(())
     }
 
-    async fn vms(&self) -> Result<Vec<Vm>> {
-        self.look("vms", |state| {
-            let here = state.machines.iter().filter(|machine| !state.away.contains(&machine.vm.reference.id));
-            here.map(|machine| machine.vm.clone()).filter(is_ours).collect()
-        })
-        .await
-    }
-
-    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
-        let wanted = vm.clone();
-        let found = self.look("vm", move |state| {
-            state.machines.iter().find(|machine| machine.vm.reference == wanted).map(|machine| machine.vm.clone())
-        });
-        found.await?.ok_or_else(|| Error::not_found("no such VM"))
-    }
-
-    /// Workers show none.
-    async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
-        Ok(None)
-    }
-
-    async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
-        let (vm, now, instant) = (vm.clone(), self.now(), Instant::now());
-        if let Some(why) = self.lock().is_deaf {
+    async fn statement(world: &World, vm: &VmRef) -> Result<Option<Statement>> {
+        let (vm, now, instant) = (vm.clone(), world.now(), Instant::now());
+        if let Some(why) = world.lock().is_deaf {
             return Err(Error::transient(anyhow::anyhow!(why)));
         }
-        self.look("statement", move |state| state.said(&vm, now, instant)).await
+        world.look("statement", move |state| state.said(&vm, now, instant)).await
     }
 
-    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
-        self.look("with_bios_uuid", move |state| {
-            let vms = state.machines.iter().map(|machine| machine.vm.clone());
-            vms.filter(|vm| vm.uuid() == uuid).collect()
-        })
-        .await
+    async fn absence(world: &World, uuid: Uuid, _: LastSeen<'_>) -> Result<Absence> {
+        world
+            .look("absence", move |state| match state.may_run.contains(&uuid) {
+                true => Absence::Unknown("its files are still there".to_owned()),
+                false => Absence::Gone,
+            })
+            .await
     }
 
-    async fn absence(&self, uuid: Uuid, _: &[&str], _: LastSeen<'_>) -> Result<Absence> {
-        self.look("absence", move |state| match state.may_run.contains(&uuid) {
-            true => Absence::Unknown("its files are still there".to_owned()),
-            false => Absence::Gone,
-        })
-        .await
-    }
-
-    async fn settle(&self, permit: &dyn Fence) -> Result<()> {
-        self.change("settle", permit, |state| {
-            for effect in std::mem::take(&mut state.late) {
-                effect(state);
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    async fn stamp(&self, _: &Vm, _: &Stamp, _: &dyn Fence) -> Result<()> {
-        panic!("workers are stamped from their first moment")
-    }
-
-    async fn find_template(&self, digest: &str, _: Option<&Vm>, _: &Placement) -> Result<Option<ImageTemplate>> {
-        let staged = ImageTemplate { digest: digest.to_owned(), reference: digest.to_owned() };
-        self.look("staged", |_| Some(staged)).await
-    }
-
-    async fn import_template(
-        &self,
-        _: &Path,
-        _: &str,
-        _: Option<&Vm>,
-        _: &Placement,
-        _: &dyn Fence,
-    ) -> Result<ImageTemplate> {
-        panic!("the image lies ready")
-    }
-
-    async fn clone_vm(&self, addition: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        let CloneSettings::Given { properties, .. } = addition.settings else {
+    async fn clone_vm(world: &World, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        let CloneSettings::Given { properties, .. } = request.settings else {
             panic!("a worker replaces no other one")
         };
-        let (name, stamp) = (addition.name.to_owned(), addition.stamp.clone());
+        let (name, stamp) = (request.name.to_owned(), request.stamp.clone());
         let token = properties["join-token"].split('.').next().unwrap_or_default().to_owned();
-        let image = addition.image.digest.clone();
-        let drawn = addition.uuid;
+        let image = request.image.digest.clone();
+        let drawn = request.uuid;
         assert_eq!(properties["node-name"], name);
-        // Its first moment: whoever is killed now leaves half of it.
-        let half = self.call("add", Does::ChangesVm, {
-            let (name, stamp) = (name.clone(), stamp.clone());
-            move |state| {
-                let id = stamp.swap.expect("a machine's stamp");
-                let twice = state.machines.iter().filter(|machine| is_ours(&machine.vm)).any(|machine| {
-                    machine.vm.name == name || machine.vm.stamp.as_ref().is_some_and(|stamp| stamp.swap == Some(id))
-                });
-                assert!(!twice, "{name} is made twice");
-                assert!(state.tokens.contains_key(&token), "{name} is made with a token that is not there");
-                state.made += 1;
-                let mut vm = vm(&name, drawn, Some(stamp));
-                vm.version = image;
-                let adapter = |key: &str| Adapter {
-                    key: key.to_owned(),
-                    network: "n".to_owned(),
-                    mac: format!("m{key}"),
-                    connected: true,
-                };
-                vm.adapters = ["4000", "4001"].map(adapter).to_vec();
-                let uuid = vm.uuid();
-                state.machines.push(Machine { vm, whole: false, token, powered: None, returns: false });
-                Ok(uuid)
-            }
-        });
-        let doubt = |error: anyhow::Error| {
-            Error::new(if error.is::<Lost>() { ErrorKind::InDoubt } else { ErrorKind::Transient }, error)
-        };
-        permit.still().await?;
-        let making = self.lock().making;
+        let making = world.lock().making;
         if !making.is_zero() {
+            permit.still().await?;
             tokio::time::sleep(making).await;
         }
-        let uuid = half.await.map_err(doubt)?;
-        self.change("add.end", permit, move |state| {
-            state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).expect("half a VM").whole = true;
+        // A command that is killed after this leaves an incomplete VM.
+        let begun = world.change("add", permit, move |state| {
+            let id = stamp.swap.expect("a machine's stamp");
+            let twice = state.machines.iter().filter(|machine| is_ours(&machine.vm)).any(|machine| {
+                machine.vm.name == name || machine.vm.stamp.as_ref().is_some_and(|stamp| stamp.swap == Some(id))
+            });
+            assert!(!twice, "{name} is made twice");
+            assert!(state.tokens.contains_key(&token), "{name} is made with a token that does not exist");
+            state.made += 1;
+            let mut vm = vm(&name, drawn, Some(stamp));
+            vm.version = image;
+            let adapter = |key: &str| Adapter {
+                key: key.to_owned(),
+                network: "n".to_owned(),
+                mac: format!("m{key}"),
+                connected: true,
+            };
+            vm.adapters = ["4000", "4001"].map(adapter).to_vec();
+            let uuid = vm.uuid();
+            state.machines.push(Machine { whole: false, token, ..Machine::of(vm) });
             Ok(uuid)
-        })
-        .await
-        .map_err(|error| {
-            Error::new(
-                if error.kind == ErrorKind::Fenced { ErrorKind::Fenced } else { ErrorKind::InDoubt },
-                error.source,
-            )
-        })
-    }
-
-    async fn set_properties(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> {
-        let seen = vm.clone();
-        let token = properties["join-token"].split('.').next().unwrap_or_default().to_owned();
-        assert_eq!(properties["node-name"], seen.name);
-        self.change("give", permit, move |state| {
-            assert!(state.tokens.contains_key(&token), "{seen} is given a token that is not there");
-            if let Some(kind) = state.forms_are {
-                bail!(Error::new(kind, anyhow::anyhow!("the form stays as it is")));
-            }
-            let machine = state.own(&seen)?;
-            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and its form was to be changed");
-            machine.token = token;
-            Ok(())
-        })
-        .await
-    }
-
-    async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
-        let (seen, now, seconds) = (vm.clone(), Instant::now(), self.now());
-        self.change("power_on", permit, move |state| {
-            if state.stay_off {
-                bail!(Error::refused("it lacks a value"));
-            }
-            let machine = state.own(&seen)?;
-            assert!(machine.whole, "{seen} is half a VM and was to be powered on");
-            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is powered on twice");
-            (machine.vm.power, machine.powered) = (PowerState::On, Some(now));
-            machine.returns = true;
-            let is_given = !machine.token.is_empty();
-            if is_given && state.intruded.remove(&seen.name) {
-                state.intrude(&seen, seconds);
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Fence) -> Result<ShutDown> {
-        let (seen, now) = (vm.clone(), self.now());
-        self.change("shut_down", permit, move |state| {
-            let name = seen.name.clone();
-            let own = state.reading(seen.uuid()).provider_id();
-            let is_its = state.let_in.get(&name).is_none_or(|key| key != ANOTHER);
-            if let Some(node) = state.nodes.iter().find(|node| is_its && node.provider == own && node.ready) {
-                assert!(!state.has_pods(&name), "{seen} has pods and was to be shut down");
-                state.leads_nothing_on(&node.name, now);
-            }
-            state.own(&seen)?.vm.power = PowerState::Off;
-            state.off(seen.uuid());
-            Ok(ShutDown::Off)
-        })
-        .await
-    }
-
-    async fn cut_power(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
-        let seen = vm.clone();
-        self.change("cut_power", permit, move |state| {
-            state.own(&seen)?.vm.power = PowerState::Off;
-            Ok(())
-        })
-        .await
-    }
-
-    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
-        let (seen, adapter) = (vm.clone(), adapter.to_owned());
-        assert!(!connected, "nobody asks for that");
-        self.change("connect", permit, move |state| {
-            let machine = state.own(&seen)?;
-            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and was to be disconnected");
-            machine.vm.adapters.iter_mut().filter(|it| it.key == adapter).for_each(|it| it.connected = false);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
-        let (seen, disk) = (vm.clone(), disk.clone());
-        self.change("detach", permit, move |state| {
-            state.own(&seen)?.vm.disks.retain(|held| held.reference != disk);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn attach(&self, _: &Vm, _: &DiskRef, _: &dyn Fence) -> Result<()> {
-        panic!("nobody asks for that")
-    }
-
-    async fn has_disk(&self, _: &DiskRef) -> Result<bool> {
-        panic!("nobody asks for that")
-    }
-
-    async fn destroy(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
-        let seen = vm.clone();
-        self.change("destroy", permit, move |state| {
-            let machine = state.own(&seen)?;
-            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and was to be removed");
-            assert!(machine.vm.disks.is_empty(), "a disk goes with {seen}");
-            let own = state.reading(seen.uuid()).provider_id();
-            assert!(!state.nodes.iter().any(|node| node.provider == own), "{seen} is a node and was to be removed");
-            state.machines.retain(|machine| machine.vm.reference != seen.reference);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn disown(&self, vm: &Vm, name: &str, permit: &dyn Fence) -> Result<()> {
-        let (seen, name) = (vm.clone(), name.to_owned());
-        self.change("release", permit, move |state| {
-            let own = state.reading(seen.uuid()).provider_id();
-            assert!(!state.nodes.iter().any(|node| node.provider == own), "{seen} is a node and was to be given up");
-            let machine = state.own(&seen)?;
-            assert!(machine.whole, "{seen} is half a VM and was to be kept");
-            assert!(
-                machine.vm.power == PowerState::Off && machine.vm.is_fenced(),
-                "{seen} was to be given up as it is"
-            );
-            (machine.vm.name, machine.vm.stamp) = (name, machine.vm.stamp.as_ref().map(Stamp::released));
-            Ok(())
-        })
-        .await
+        });
+        let uuid = begun.await?;
+        world
+            .change("add.end", permit, move |state| {
+                state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).expect("the incomplete VM").whole =
+                    true;
+                Ok(uuid)
+            })
+            .await
+            .map_err(doubtful)
     }
 }
 
@@ -1185,7 +828,7 @@ impl Cluster for World {
                 return Ok(Evicted::Blocked("its disruption budget".to_owned()));
             }
             if state.unanswered.contains(&seen.name) {
-                bail!("nobody answers for {}", seen.name);
+                bail!("no answer for {}", seen.name);
             }
             if state.unevictable.contains(&seen.name) {
                 return Ok(Evicted::Blocked("a webhook denies it".to_owned()));
@@ -1228,67 +871,6 @@ impl Cluster for World {
             assert!(!state.machines.iter().any(own), "{name} has a VM and was to be released");
             state.let_in.remove(&name);
             Ok(())
-        })
-        .await
-    }
-}
-
-#[async_trait]
-impl Store for World {
-    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
-        self.call("store.numbers", Does::Looks, |state| Ok(state.holds.keys().copied().collect())).await
-    }
-
-    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
-        if self.lock().store_hangs {
-            self.lock().asked_in_vain += 1;
-            return std::future::pending().await;
-        }
-        self.call("store.exists", Does::Looks, move |state| Ok(state.holds.contains_key(&number))).await
-    }
-
-    async fn make(&self, number: u64) -> anyhow::Result<bool> {
-        self.call("store.make", Does::Writes, move |state| {
-            let new = !state.holds.contains_key(&number);
-            state.holds.entry(number).or_default();
-            Ok(new)
-        })
-        .await
-    }
-
-    async fn remove(&self, number: u64) -> anyhow::Result<()> {
-        self.call("store.remove", Does::Writes, move |state| state.holds.remove(&number).map(drop).context("no hold"))
-            .await
-    }
-
-    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
-        let file = file.to_owned();
-        self.call("store.read", Does::Looks, move |state| {
-            Ok(state.holds.get(&number).and_then(|files| files.get(&file)).cloned())
-        })
-        .await
-    }
-
-    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
-        let (file, text) = (file.to_owned(), text.to_owned());
-        {
-            let mut state = self.lock();
-            let at = state.calls.len() + 1;
-            if state.fault == Some((at, Fault::KilledHalf)) {
-                let half = text[..text.len() / 2].to_owned();
-                state.holds.entry(number).or_default().insert(file.clone(), half);
-            }
-        }
-        self.call("store.write", Does::Writes, move |state| {
-            state.holds.get_mut(&number).context("no hold")?.insert(file, text);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
-        self.call("store.files", Does::Looks, move |state| {
-            Ok(state.holds.get(&number).into_iter().flat_map(|files| files.keys().cloned()).collect())
         })
         .await
     }

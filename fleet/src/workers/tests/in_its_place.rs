@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::fake::{World, pool, remove};
-use super::says::{evictions, first, give_until, intruded_unseen, ready, rejoin};
+use super::fake::{World, pool, rejoin, remove};
+use super::says::{first, give_until, intruded_unseen, ready};
 use super::stories::codes;
 use crate::engine::Reason;
-use crate::workers::{Action, Goal, RunOutcome, State, Wait, WorkerRecord, next};
+use crate::workers::{Action, Goal, State, Wait, WorkerRecord, next};
 
 /// The wait of one worker in the status.
 async fn told_of(world: &World, worker: &str) -> Wait {
@@ -22,7 +22,7 @@ async fn an_impostor_of_new_workers_is_not_drained() {
         world.set_fault(None);
         world.lock().intruded.insert("t-w2".to_owned());
         if has_failed {
-            assert_eq!(codes(&world.give(Goal::Add(1)).await.arrived().0), ["workers.name-in-use"]);
+            assert_eq!(world.give(Goal::Add(1)).await.codes(), ["workers.name-in-use"]);
         } else {
             give_until(&world, Goal::Add(1), || world.lock().intruded.is_empty()).await;
             // Its VM has now reported the key with which it asks itself, and no command has seen that.
@@ -34,7 +34,7 @@ async fn an_impostor_of_new_workers_is_not_drained() {
             );
         }
         assert_eq!(world.give(remove("t-w2")).await.done().wanted, 1);
-        assert_eq!((evictions(&world), world.own()), (0, vec!["t-w1".to_owned()]));
+        assert_eq!((world.called("evict"), world.own()), (0, vec!["t-w1".to_owned()]));
     }
 }
 
@@ -52,8 +52,7 @@ async fn status_reports_an_impostor_after_the_token_expired() {
         tokio::time::sleep(Duration::from_secs(2000)).await;
         let wait = told_of(&world, worker).await;
         assert!(wait.reason.code == "workers.name-in-use" && wait.reason.words.contains("Remove the worker"), "{wait}");
-        let (arrived, _) = world.give(Goal::Continue).await.arrived();
-        assert_eq!(codes(&arrived), ["workers.name-in-use"]);
+        assert_eq!(world.give(Goal::Continue).await.codes(), ["workers.name-in-use"]);
     }
 }
 
@@ -61,19 +60,18 @@ async fn status_reports_an_impostor_after_the_token_expired() {
 async fn a_rejoining_member_with_an_old_record_drains() {
     let world = World::with(2).await;
     world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
-    let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
-    let RunOutcome::Stopped(why) = &arrived else { panic!("{arrived:?}") };
-    assert_eq!(codes(&arrived), ["workers.unproved"]);
+    let why = world.give(rejoin("t-w1")).await.stopped();
+    assert_eq!((why.len(), why[0].reason.code.as_str()), (1, "workers.unproved"));
     assert!(why[0].reason.words.contains("was admitted with another key"), "{why:?}");
     // The fake shuts down no node that has pods.
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
-    assert!(evictions(&world) > 0);
+    assert!(world.called("evict") > 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_token_ends_an_impostor() {
     let world = intruded_unseen().await;
-    assert_eq!(codes(&world.give(Goal::Continue).await.arrived().0), ["workers.name-in-use"]);
+    assert_eq!(world.give(Goal::Continue).await.codes(), ["workers.name-in-use"]);
     // The other client is gone, and so is its record at control-plane nodes.
     world.lock().let_in.remove("t-w1");
     world.lock().silence("t-w1");
@@ -86,7 +84,7 @@ async fn another_token_ends_an_impostor() {
     // As after a restore of the control-plane nodes' store.
     world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
-    assert!(evictions(&world) > 0);
+    assert!(world.called("evict") > 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::fake::{Fault, Given, World, node_on, pool, remove};
-use super::stories::codes;
 use crate::engine::Reason;
 use crate::hypervisor::PowerState;
 use crate::workers::{Action, Goal, Inventory, Next, Removal, State, WorkerRecord, next, reason};
@@ -16,7 +15,7 @@ async fn first(call: &str) -> usize {
     let world = leaving().await;
     world.set_fault(None);
     world.give(remove("t-w1")).await.done();
-    world.lock().calls.iter().position(|(name, _)| *name == call).expect("such a call") + 1
+    world.first_call(call)
 }
 
 /// Two workers. The first one's VM, with a data disk, is to be kept.
@@ -212,8 +211,7 @@ async fn a_uuid_of_another_deployment_is_not_reused() {
     }
     world.keep(before).await;
     for wish in [Goal::GoOn, Goal::Scale(0)] {
-        let (arrived, _) = world.give(wish).await.arrived();
-        assert_eq!(codes(&arrived), ["workers.vm-odd"]);
+        assert_eq!(world.give(wish).await.codes(), ["workers.vm-odd"]);
         let with = world.lock().machines.iter().filter(|machine| machine.vm.uuid() == uuid).count();
         assert_eq!((with, world.own().len()), (1, 0));
         assert!(world.kept().await.unwrap().machine("t-w1").is_some(), "its address is nobody else's");

@@ -1,20 +1,19 @@
 //! OVAs of other vendors: read without warnings, read with warnings, or refused. The product's own OVAs may be none of
 //! these.
 
-use super::refused::{MANIFEST, Ova, SYSTEM, TOOLS, lenient, refused, verify, whole};
+use super::refused::{MANIFEST, Ova, SYSTEM, TOOLS, changed, lenient, refused, verify, whole};
 use super::*;
 use crate::digest::{Digest, HashingReader};
 
 /// Tests that change one thing in a good OVA. Each has the codes of the warnings, and the reason why it is refused as
 /// an OVA of the product.
 macro_rules! read_with {
-    ($($difference:ident: $codes:expr, $refused:literal, $change:expr;)+) => {
+    ($then:path, $($difference:ident: $codes:expr, $refused:literal, $change:expr;)+) => {
         $(
             #[test]
             fn $difference() {
-                let mut ova = whole();
-                let change: fn(&mut Ova) = $change;
-                change(&mut ova);
+                let mut ova = changed($change);
+                $then(&mut ova);
                 let codes: &[&str] = &$codes;
                 assert_eq!(codes_of(&ova), codes);
                 refused(&ova.bytes(), $refused);
@@ -25,13 +24,12 @@ macro_rules! read_with {
 
 /// Tests that change one thing in a good OVA. Each has a part of the error, and whether the error is about damage.
 macro_rules! refused {
-    ($($mistake:ident: $damaged:literal $expected:literal, $change:expr;)+) => {
+    ($then:path, $($mistake:ident: $damaged:literal $expected:literal, $change:expr;)+) => {
         $(
             #[test]
             fn $mistake() {
-                let mut ova = whole();
-                let change: fn(&mut Ova) = $change;
-                change(&mut ova);
+                let mut ova = changed($change);
+                $then(&mut ova);
                 let error = lenient(&ova.bytes()).expect_err($expected).to_string();
                 assert!(error.contains($expected), "{:?} is not in {error:?}", $expected);
                 assert_eq!(error.contains("is damaged"), $damaged, "{error}");
@@ -61,6 +59,9 @@ impl Ova {
         self.describe("ovf:href=\"system.vmdk\"", &format!("ovf:href=\"{href}\""));
         self.seal();
     }
+
+    /// Keeps the manifest.
+    fn keep(&mut self) {}
 
     fn split(&mut self, chunk: usize) {
         let place = self.place(SYSTEM);
@@ -143,32 +144,40 @@ fn a_signature_without_a_manifest_claims_nothing() {
 }
 
 read_with! {
-    a_disk_of_qemu_img: ["no-end-marker"], "does not end with an end-of-stream marker", |ova| {
-        ova.tables_in_front(0);
-        ova.seal();
-    };
+    Ova::seal,
+    a_disk_of_qemu_img: ["no-end-marker"], "does not end with an end-of-stream marker", |ova| ova.tables_in_front(0);
     a_disk_of_an_old_qemu_img: ["no-end-marker"], "does not end with an end-of-stream marker", |ova| {
         ova.tables_in_front(20);
-        ova.seal();
     };
-    a_disk_of_an_old_tool: ["old-version"], "its version is 1", |ova| {
-        ova.old_version();
-        ova.seal();
-    };
+    a_disk_of_an_old_tool: ["old-version"], "its version is 1", |ova| ova.old_version();
     an_estimated_size: ["populated-size"], "holds 262144 bytes of data", |ova| {
         ova.describe("ovf:populatedSize=\"262144\"", "ovf:populatedSize=\"4096\"");
-        ova.seal();
     };
     // 134.2 MB, rounded.
     a_rounded_capacity: ["capacity"], "is a disk of 134217728 bytes, the descriptor says 134000000", |ova| {
         ova.describe("ovf:capacity=\"134217728\" ovf:capacityAllocationUnits=\"byte\"",
             "ovf:capacity=\"134\" ovf:capacityAllocationUnits=\"byte * 10^6\"");
-        ova.seal();
     };
     disks_without_a_format: ["format", "format"], "\"system.vmdk\" has the format \"\"", |ova| {
         ova.describe("ovf:format=", "ovf:unknown=");
-        ova.seal();
     };
+    a_disk_that_is_a_qcow_image: ["format"], "has the format", |ova| {
+        ova.system_disk(b"QFI\xfb");
+        let uri = "http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized\" ovf:populatedSize=\"262144\"";
+        ova.describe(uri, "http://www.gnome.org/~markmc/qcow-image-format.html\"");
+    };
+    a_disk_that_is_compressed: ["compressed"], "is compressed as a whole", |ova| {
+        ova.system_disk(b"\x1f\x8b");
+        ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:compression=\"gzip\"");
+    };
+    // VMware's sample nostalgia-chunkdisk.
+    a_disk_smaller_than_a_chunk: [], "without ovf:chunkSize", |ova| {
+        ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:chunkSize=\"2147483648\"");
+    };
+}
+
+read_with! {
+    Ova::keep,
     sha_1_digests: ["weak-digest"], "line 1 of the manifest has a digest of the kind SHA1", |ova| {
         ova.seal_with(|name, content| format!("SHA1({name})= {}\n", digest("SHA1", content)));
     };
@@ -196,26 +205,10 @@ read_with! {
         ova.members.insert(2, signature);
         ova.seal_with(|name, content| format!("SHA512({name})= {}\n", digest("SHA512", content)));
     };
-    a_disk_that_is_a_qcow_image: ["format"], "has the format", |ova| {
-        ova.system_disk(b"QFI\xfb");
-        let uri = "http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized\" ovf:populatedSize=\"262144\"";
-        ova.describe(uri, "http://www.gnome.org/~markmc/qcow-image-format.html\"");
-        ova.seal();
-    };
-    a_disk_that_is_compressed: ["compressed"], "is compressed as a whole", |ova| {
-        ova.system_disk(b"\x1f\x8b");
-        ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:compression=\"gzip\"");
-        ova.seal();
-    };
     a_disk_in_chunks: [], "without ovf:chunkSize", |ova| ova.split(70_000);
     a_disk_in_chunks_without_a_size: [], "without ovf:chunkSize", |ova| {
         ova.describe("ovf:size=", "ovf:unknown=");
         ova.split(512);
-    };
-    // VMware's sample nostalgia-chunkdisk.
-    a_disk_smaller_than_a_chunk: [], "without ovf:chunkSize", |ova| {
-        ova.describe("ovf:href=\"system.vmdk\"", "ovf:href=\"system.vmdk\" ovf:chunkSize=\"2147483648\"");
-        ova.seal();
     };
     a_percent_encoded_name: [], "\"disk%201.vmdk\" has to be one member", |ova| {
         ova.rename("disk 1.vmdk", "disk%201.vmdk");
@@ -242,6 +235,45 @@ fn a_second_hardware_section_is_a_warning() {
 }
 
 refused! {
+    Ova::seal,
+    a_broken_descriptor_with_its_digest: false "is not XML that can be read", |ova| {
+        ova.describe("</References>", "</Reverences>");
+    };
+    a_broken_disk_with_its_digest_was_made_so: false "system.vmdk, at byte", |ova| {
+        let bytes = vmdk::whole().bytes;
+        ova.system_disk(&bytes[..bytes.len() - 1024]);
+    };
+    another_file_in_place_of_a_disk: false "was made wrongly: system.vmdk: this file is not a streamOptimized VMDK", |ova| {
+        ova.system_disk(&b"# Disk DescriptorFile\n".repeat(100));
+    };
+    the_capacity_of_another_disk: false "the descriptor says 134283264", |ova| {
+        ova.describe("ovf:capacity=\"134217728\"", "ovf:capacity=\"134283264\"");
+    };
+    a_missing_disk: false "the descriptor names \"tools.vmdk\", which is not in the archive", |ova| ova.remove(TOOLS);
+    a_missing_chunk: false "in chunks, of which \"system.vmdk.000000001\" is not in the archive", |ova| {
+        ova.split(70_000);
+        ova.remove("system.vmdk.000000001");
+    };
+    a_missing_first_chunk: false "in chunks, of which \"system.vmdk.000000000\" is not in the archive", |ova| {
+        ova.describe("ovf:size=", "ovf:unknown=");
+        ova.split(512);
+        ova.remove("system.vmdk.000000000");
+    };
+    a_chunk_of_another_size: false "system.vmdk.000000000 has 69488 bytes, the descriptor says chunks of 70000", |ova| {
+        ova.split(70_000);
+        ova.content("system.vmdk.000000000").truncate(69_488);
+    };
+    a_chunk_too_many: false "system.vmdk.000000009 is in the archive, but", |ova| {
+        ova.split(70_000);
+        ova.add("system.vmdk.000000009", b"x");
+    };
+    a_difference_disk: false "the disk \"system\" is a difference to the disk \"base\" (ovf:parentRef)", |ova| {
+        ova.describe("ovf:diskId=\"system\"", "ovf:diskId=\"system\" ovf:parentRef=\"base\"");
+    };
+}
+
+refused! {
+    Ova::keep,
     a_changed_byte_is_damage: true "tools.vmdk has the digest", |ova| *ova.content(TOOLS).last_mut().unwrap() ^= 1;
     a_changed_byte_in_a_chunk_is_damage: true "system.vmdk.000000001 has the digest", |ova| {
         ova.split(70_000);
@@ -253,57 +285,11 @@ refused! {
     a_descriptor_that_is_not_text_is_damage: true "example.ovf has the digest", |ova| {
         ova.content("example.ovf")[0] = 0xff;
     };
-    a_broken_descriptor_with_its_digest: false "is not XML that can be read", |ova| {
-        ova.describe("</References>", "</Reverences>");
-        ova.seal();
-    };
     // The publisher's tool may have written it so.
     a_broken_disk_without_a_manifest: false "was made wrongly: system.vmdk, at byte", |ova| {
         let bytes = vmdk::whole().bytes;
         ova.system_disk(&bytes[..bytes.len() - 1024]);
         ova.remove(MANIFEST);
-    };
-    a_broken_disk_with_its_digest_was_made_so: false "system.vmdk, at byte", |ova| {
-        let bytes = vmdk::whole().bytes;
-        ova.system_disk(&bytes[..bytes.len() - 1024]);
-        ova.seal();
-    };
-    another_file_in_place_of_a_disk: false "was made wrongly: system.vmdk: this file is not a streamOptimized VMDK", |ova| {
-        ova.system_disk(&b"# Disk DescriptorFile\n".repeat(100));
-        ova.seal();
-    };
-    the_capacity_of_another_disk: false "the descriptor says 134283264", |ova| {
-        ova.describe("ovf:capacity=\"134217728\"", "ovf:capacity=\"134283264\"");
-        ova.seal();
-    };
-    a_missing_disk: false "the descriptor names \"tools.vmdk\", which is not in the archive", |ova| {
-        ova.remove(TOOLS);
-        ova.seal();
-    };
-    a_missing_chunk: false "in chunks, of which \"system.vmdk.000000001\" is not in the archive", |ova| {
-        ova.split(70_000);
-        ova.remove("system.vmdk.000000001");
-        ova.seal();
-    };
-    a_missing_first_chunk: false "in chunks, of which \"system.vmdk.000000000\" is not in the archive", |ova| {
-        ova.describe("ovf:size=", "ovf:unknown=");
-        ova.split(512);
-        ova.remove("system.vmdk.000000000");
-        ova.seal();
-    };
-    a_chunk_of_another_size: false "system.vmdk.000000000 has 69488 bytes, the descriptor says chunks of 70000", |ova| {
-        ova.split(70_000);
-        ova.content("system.vmdk.000000000").truncate(69_488);
-        ova.seal();
-    };
-    a_chunk_too_many: false "system.vmdk.000000009 is in the archive, but", |ova| {
-        ova.split(70_000);
-        ova.add("system.vmdk.000000009", b"x");
-        ova.seal();
-    };
-    a_difference_disk: false "the disk \"system\" is a difference to the disk \"base\" (ovf:parentRef)", |ova| {
-        ova.describe("ovf:diskId=\"system\"", "ovf:diskId=\"system\" ovf:parentRef=\"base\"");
-        ova.seal();
     };
 }
 

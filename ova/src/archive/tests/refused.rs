@@ -143,50 +143,38 @@ pub(super) fn refused(bytes: &[u8], expected: &str) {
     assert!(error.contains(expected), "{expected:?} is not in {error:?}");
 }
 
+/// A good OVA with one change.
+pub(super) fn changed(change: fn(&mut Ova)) -> Ova {
+    let mut ova = whole();
+    change(&mut ova);
+    ova
+}
+
+/// A good OVA with one change and a renewed manifest.
+fn sealed(change: fn(&mut Ova)) -> Vec<u8> {
+    let mut ova = changed(change);
+    ova.seal();
+    ova.bytes()
+}
+
 /// Tests that change one thing in a good OVA, and renew its manifest.
 macro_rules! refused {
     ($($mistake:ident: $expected:literal, $change:expr;)+) => {
-        $(
-            #[test]
-            fn $mistake() {
-                let mut ova = whole();
-                let change: fn(&mut Ova) = $change;
-                change(&mut ova);
-                ova.seal();
-                refused(&ova.bytes(), $expected);
-            }
-        )+
+        $(#[test] fn $mistake() { refused(&sealed($change), $expected); })+
     };
 }
 
 /// Tests that change one thing in a good OVA, and keep its manifest.
-macro_rules! refused_by_the_manifest {
+macro_rules! refused_unsealed {
     ($($mistake:ident: $expected:literal, $change:expr;)+) => {
-        $(
-            #[test]
-            fn $mistake() {
-                let mut ova = whole();
-                let change: fn(&mut Ova) = $change;
-                change(&mut ova);
-                refused(&ova.bytes(), $expected);
-            }
-        )+
+        $(#[test] fn $mistake() { refused(&changed($change).bytes(), $expected); })+
     };
 }
 
 /// Tests of accepted forms that the product does not write.
 macro_rules! accepted {
     ($($difference:ident: $change:expr;)+) => {
-        $(
-            #[test]
-            fn $difference() {
-                let mut ova = whole();
-                let change: fn(&mut Ova) = $change;
-                change(&mut ova);
-                ova.seal();
-                verify(&ova.bytes()).unwrap();
-            }
-        )+
+        $(#[test] fn $difference() { verify(&sealed($change)).unwrap(); })+
     };
 }
 
@@ -315,7 +303,7 @@ refused! {
 }
 
 // The manifest's lines.
-refused_by_the_manifest! {
+refused_unsealed! {
     a_changed_byte_in_a_disk: "tools.vmdk has the digest", |ova| *ova.content(TOOLS).last_mut().unwrap() ^= 1;
     a_changed_byte_in_the_descriptor: "example.ovf has the digest", |ova| ova.describe("two lines", "two limes");
     a_broken_descriptor: "is damaged: example.ovf has the digest", |ova| ova.describe("</References>", "</Reverences>");
@@ -333,6 +321,13 @@ refused_by_the_manifest! {
         ova.add("other.cert", b"anything");
     };
     no_manifest: "no manifest \"example.mf\"", |ova| ova.remove(MANIFEST);
+}
+
+// The headers of members.
+refused_unsealed! {
+    two_members_of_one_name: "two members", |ova| ova.add(TOOLS, b"x");
+    a_member_in_a_directory: "without directories", |ova| ova.add("a/b.txt", b"");
+    a_member_with_a_long_name: "GNU long name", |ova| ova.add(&"x".repeat(200), b"");
 }
 
 // The end of the archive.
@@ -367,27 +362,6 @@ fn a_header_that_was_changed() {
     let mut bytes = whole().bytes();
     bytes[3] ^= 1;
     refused(&bytes, "right checksum");
-}
-
-#[test]
-fn two_members_of_one_name() {
-    let mut ova = whole();
-    ova.add(TOOLS, b"x");
-    refused(&ova.bytes(), "two members");
-}
-
-#[test]
-fn a_member_in_a_directory() {
-    let mut ova = whole();
-    ova.add("a/b.txt", b"");
-    refused(&ova.bytes(), "without directories");
-}
-
-#[test]
-fn a_member_with_a_long_name() {
-    let mut ova = whole();
-    ova.add(&"x".repeat(200), b"");
-    refused(&ova.bytes(), "GNU long name");
 }
 
 #[test]

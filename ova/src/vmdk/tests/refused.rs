@@ -14,33 +14,29 @@ fn refused(bytes: &[u8], expected: &str) {
     assert!(!directory.path("back").exists());
 }
 
+fn changed<T>(mut value: T, change: fn(&mut T)) -> T {
+    change(&mut value);
+    value
+}
+
 /// Tests that change one thing in a good disk.
 macro_rules! refused {
     ($($mistake:ident: $expected:literal, $change:expr;)+) => {
-        $(
-            #[test]
-            fn $mistake() {
-                let mut disk = whole();
-                let change: fn(&mut Made) = $change;
-                change(&mut disk);
-                refused(&disk.bytes, $expected);
-            }
-        )+
+        $(#[test] fn $mistake() { refused(&changed(whole(), $change).bytes, $expected); })+
     };
 }
 
 /// Tests that change one of the grains before the disk is made.
 macro_rules! refused_grains {
     ($($mistake:ident: $expected:literal, $change:expr;)+) => {
-        $(
-            #[test]
-            fn $mistake() {
-                let mut grains = grains();
-                let change: fn(&mut Vec<MadeGrain>) = $change;
-                change(&mut grains);
-                refused(&Made::new(4 * 512, &grains).bytes, $expected);
-            }
-        )+
+        $(#[test] fn $mistake() { refused(&Made::new(4 * 512, &changed(grains(), $change)).bytes, $expected); })+
+    };
+}
+
+/// Tests that change one thing in a disk with its tables in front. Each has whether the tables are redundant.
+macro_rules! refused_in_front {
+    ($($mistake:ident: $redundant:literal $expected:literal, $change:expr;)+) => {
+        $(#[test] fn $mistake() { refused(&changed(in_front($redundant), $change).bytes, $expected); })+
     };
 }
 
@@ -195,39 +191,14 @@ refused! {
     an_end_of_stream_marker_with_sectors: "end-of-stream marker claims 1 ", |disk| disk.put_u64(disk.end(), 1);
 }
 
-#[test]
-fn tables_in_front_that_lie() {
-    let mut disk = in_front(false);
-    disk.put_u32(disk.tables[0] + 12, 300);
-    refused(&disk.bytes, "puts grain 3 at sector 300");
-}
-
-#[test]
-fn a_front_directory_that_points_behind_the_tables() {
-    let mut disk = in_front(false);
-    disk.put_u32(disk.directory, 126);
-    refused(&disk.bytes, "no grain table at sector 126");
-}
-
-#[test]
-fn a_second_copy_of_the_tables_that_lies() {
-    let mut disk = in_front(true);
-    disk.put_u32(31 * 512 + 12, 300);
-    refused(&disk.bytes, "puts grain 3 at sector 300");
-}
-
-#[test]
-fn a_second_directory_that_points_nowhere() {
-    let mut disk = in_front(true);
-    disk.put_u64(48, 1 << 40);
-    refused(&disk.bytes, "no redundant grain directory");
-}
-
-#[test]
-fn bytes_behind_a_disk_with_tables_in_front() {
-    let mut disk = in_front(false);
-    disk.bytes.push(1);
-    refused(&disk.bytes, "something follows");
+refused_in_front! {
+    tables_in_front_that_lie: false "puts grain 3 at sector 300", |disk| disk.put_u32(disk.tables[0] + 12, 300);
+    a_front_directory_that_points_behind_the_tables: false "no grain table at sector 126", |disk| {
+        disk.put_u32(disk.directory, 126);
+    };
+    a_second_copy_of_the_tables_that_lies: true "puts grain 3 at sector 300", |disk| disk.put_u32(31 * 512 + 12, 300);
+    a_second_directory_that_points_nowhere: true "no redundant grain directory", |disk| disk.put_u64(48, 1 << 40);
+    bytes_behind_a_disk_with_tables_in_front: false "something follows", |disk| disk.bytes.push(1);
 }
 
 #[test]

@@ -6,7 +6,6 @@ use uuid::Uuid;
 
 use super::{Content, Ill, Machine, State, new, old};
 use crate::hypervisor::PowerState;
-use crate::upgrade::Mode;
 
 /// The BIOS UUID that a guest of this image reads. Released images read `product_uuid`, whose bytes VMware swaps from
 /// hardware 13 on, unless the hypervisor shows it `in_order`.
@@ -64,7 +63,7 @@ impl State {
     /// Panics when stopping a VM would take a second node away. Without a quorum it takes nothing away.
     pub fn may_stop(&self, id: &str) {
         let Some(machine) = self.machine(id) else { return };
-        if self.mode == Mode::AllAtOnce || !self.serves(machine) || !self.quorum() {
+        if self.at_once || !self.serves(machine) || !self.quorum() {
             return;
         }
         let own = self.content_of(machine).map(|content| content.node);

@@ -22,13 +22,16 @@ use uuid::Uuid;
 
 use self::fault::{At, Call, Fault, Faults};
 use self::store::Kept;
-use crate::hypervisor::{Adapter, DiskKind, DiskRef, Placement, PowerState, Stamp, Vm, VmRef, VmSize};
+use crate::hypervisor::{Adapter, DiskKind, DiskRef, Placement, PowerState, Stamp, Vm, VmSize};
+pub use crate::testing::data_disk as data;
+use crate::testing::vm;
 use crate::upgrade::{Inventory, Mode, Nodes as _, OnFailure, Options, Plan, Target, UpgradeStatus, plan};
 
 /// The defect of the new image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ill {
     /// Nothing is wrong with it.
+    #[default]
     Well,
     /// It is never healthy.
     NeverGood,
@@ -101,6 +104,7 @@ pub struct Template {
     pub whole: bool,
 }
 
+#[derive(Default)]
 pub struct State {
     pub machines: Vec<Machine>,
     /// Whether guests of the old image read their BIOS UUID in the hypervisor's order, as on VMware hardware before 13.
@@ -125,7 +129,8 @@ pub struct State {
     pub ill_nodes: Option<BTreeMap<&'static str, Ill>>,
     /// How long a silent or unhealthy node lets its caller wait.
     pub slow: Duration,
-    pub mode: Mode,
+    /// Whether all nodes are swapped at once.
+    pub at_once: bool,
     /// The node whose pods do not move away.
     pub stuck: Option<&'static str>,
     /// Each time that a node was asked to renew its certificates, and with which identifier.
@@ -243,46 +248,13 @@ impl World {
     pub fn of(nodes: usize, mode: Mode, ill: Ill) -> Self {
         let names = &NODES[..nodes];
         let mut state = State {
-            machines: Vec::new(),
-            in_order_uuids: false,
-            templates: Vec::new(),
-            unaskable: None,
-            overtaken: false,
-            contents: Vec::new(),
-            copies: Vec::new(),
-            beside: BTreeSet::new(),
-            copies_keep_uuid: false,
             nodes: names.to_vec(),
             leader: "cp1",
             address_holder: "cp1",
             ill,
-            ill_nodes: None,
-            slow: Duration::ZERO,
-            mode,
-            stuck: None,
-            renewals: Vec::new(),
-            sick: BTreeSet::new(),
-            unlisted: BTreeSet::new(),
-            unfound: BTreeSet::new(),
-            own_denied: false,
-            unreached: BTreeSet::new(),
-            refusing: BTreeSet::new(),
-            members_shown: None,
-            api_away: false,
-            published: None,
-            no_snapshot: false,
-            store_hangs: false,
-            asked_in_vain: 0,
-            listing_hangs: false,
-            settling_hangs: false,
-            inventory_hangs: false,
+            at_once: mode == Mode::AllAtOnce,
             cluster: Uuid::from_u128(0xc0),
-            losses: swap::Losses::default(),
-            most_away: 0,
-            made: 0,
-            store: Kept::default(),
-            faults: Faults::default(),
-            strangers: Vec::new(),
+            ..State::default()
         };
         for node in names {
             state.make(node, old_vm(node), old(), disk(node), Uuid::from_u128(0x1d0 + index(node)), member(node));
@@ -430,28 +402,15 @@ impl State {
             mac: format!("00:50:56:00:{:02x}:0{number}", self.made),
             connected: number == 0,
         };
-        let system = crate::hypervisor::Disk {
-            reference: DiskRef {
-                uuid: Uuid::from_u128(0x5000 + u128::from(self.made)),
-                path: format!("[datastore1] {id}/system.vmdk"),
-            },
-            kind: DiskKind::System,
-            parent: None,
-            controller: "1000".to_owned(),
+        let at = DiskRef {
+            uuid: Uuid::from_u128(0x5000 + u128::from(self.made)),
+            path: format!("[datastore1] {id}/system.vmdk"),
         };
-        let vm = Vm {
-            name: name.to_owned(),
-            stamp: None,
-            power: PowerState::Off,
-            size: Some(SMALL),
-            disks: vec![system],
-            adapters: ADAPTERS.iter().enumerate().map(adapter).collect(),
-            snapshots: Vec::new(),
-            tasks: Vec::new(),
-            settings: None,
-            version: String::new(),
-            reference: VmRef { uuid, id },
-        };
+        let system = crate::hypervisor::Disk { kind: DiskKind::System, ..data(at) };
+        let mut vm = vm(name, uuid, None);
+        (vm.reference.id, vm.version) = (id, String::new());
+        (vm.size, vm.disks) = (Some(SMALL), vec![system]);
+        vm.adapters = ADAPTERS.iter().enumerate().map(adapter).collect();
         let node = name.to_owned();
         Machine {
             vm,
@@ -493,8 +452,4 @@ impl State {
         let away = self.nodes.iter().filter(|node| !self.is_served(node)).count();
         self.most_away = self.most_away.max(away);
     }
-}
-
-pub fn data(reference: DiskRef) -> crate::hypervisor::Disk {
-    crate::hypervisor::Disk { reference, kind: DiskKind::Data, parent: None, controller: "1001".to_owned() }
 }

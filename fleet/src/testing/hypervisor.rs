@@ -2,19 +2,64 @@
 
 use std::path::Path;
 
-use contract::deployer::Fingerprint;
-
 use super::*;
-use crate::hypervisor::{
-    Absence, CloneRequest, CloneSettings, Hypervisor, ImageTemplate, LastSeen, Networks, ShutDown,
-};
+use crate::hypervisor::{Hypervisor, ImageTemplate, Placement, ShutDown};
 
-fn doubtful(error: Error) -> Error {
+/// The error of a later request of a call: an earlier one has had its effect.
+pub fn doubtful(error: Error) -> Error {
     Error::new(if error.kind == ErrorKind::Fenced { ErrorKind::Fenced } else { ErrorKind::InDoubt }, error.source)
 }
 
+impl<P: Part> World<P> {
+    /// The reads of a call before it is permitted anything.
+    async fn looks_first(&self, name: &str) {
+        while self.lock().hangs == Some(name) {
+            self.lock().hung = true;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// A call that changes something.
+    pub async fn change<T: Send>(
+        &self,
+        name: &'static str,
+        permit: &dyn Fence,
+        act: impl FnOnce(&mut State<P>) -> anyhow::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.looks_first(name).await;
+        permit.still().await?;
+        if self.lock().loses(name) {
+            return Err(Error::new(ErrorKind::InDoubt, Lost));
+        }
+        self.call(name, Does::ChangesVm, act).await.map_err(|error| {
+            let kind = if error.is::<Lost>() { ErrorKind::InDoubt } else { ErrorKind::Transient };
+            error.downcast().unwrap_or_else(|error| Error::new(kind, error))
+        })
+    }
+
+    pub async fn look<T: Send>(
+        &self,
+        name: &'static str,
+        act: impl FnOnce(&mut State<P>) -> T + Send + 'static,
+    ) -> Result<T> {
+        self.looks_first(name).await;
+        self.call(name, Does::Looks, |state| Ok(act(state))).await.map_err(Error::transient)
+    }
+}
+
+impl<P: Part> State<P> {
+    /// Whether a call is lost on its way.
+    fn loses(&mut self, name: &str) -> bool {
+        let Some((_, times)) = self.lost.as_mut().filter(|(lost, times)| *lost == name && *times > 0) else {
+            return false;
+        };
+        *times -= 1;
+        true
+    }
+}
+
 #[async_trait]
-impl Hypervisor for World {
+impl<P: Part> Hypervisor for World<P> {
     fn deployment(&self) -> Uuid {
         DEPLOYMENT
     }
@@ -56,28 +101,16 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn absence(&self, _: Uuid, _: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
-        if let Some(kind) = self.lock().absence_fails {
-            return Err(Error::new(kind, anyhow::anyhow!("the datastore cannot be searched")));
-        }
-        Ok(match seen {
-            LastSeen::At(settings, _) if self.lock().settings.contains(settings) => {
-                Absence::Unknown(format!("{settings} is still there"))
-            }
-            LastSeen::Unnoted if self.lock().demands_places => Absence::Unknown("no place was noted".to_owned()),
-            _ => Absence::Gone,
-        })
+    async fn absence(&self, uuid: Uuid, _: &[&str], seen: LastSeen<'_>) -> Result<Absence> {
+        P::absence(self, uuid, seen).await
     }
 
     async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>> {
-        let now = Instant::now();
-        let asked = vm.clone();
-        self.look("fingerprints", move |state| {
-            let is_astray = |name: &str| state.machines.iter().any(|it| it.vm.reference == asked && it.vm.name == name);
-            let authority = Fingerprint::of(if state.astray.is_some_and(is_astray) { b"b" } else { b"a" });
-            state.has_formed(now).then_some(Fingerprints { ca: authority, endpoint: Fingerprint::of(b"e") })
-        })
-        .await
+        P::fingerprints(self, vm).await
+    }
+
+    async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
+        P::statement(self, vm).await
     }
 
     async fn settle(&self, permit: &dyn Fence) -> Result<()> {
@@ -91,13 +124,13 @@ impl Hypervisor for World {
     }
 
     async fn stamp(&self, _: &Vm, _: &Stamp, _: &dyn Fence) -> Result<()> {
-        panic!("control nodes are stamped from their first moment")
+        panic!("VMs are stamped from their first moment")
     }
 
     async fn find_template(&self, digest: &str, like: Option<&Vm>, _: &Placement) -> Result<Option<ImageTemplate>> {
-        assert_eq!(like, None, "the place is empty");
+        assert!(like.is_none() || !P::IS_FIRST, "the place is empty");
         let staged = ImageTemplate { digest: digest.to_owned(), reference: digest.to_owned() };
-        self.look("staged", move |state| (state.template == Some(true)).then_some(staged)).await
+        self.look("staged", move |state| (!P::IS_FIRST || state.template == Some(true)).then_some(staged)).await
     }
 
     /// Two requests: the template is created, and then marked as complete.
@@ -109,104 +142,57 @@ impl Hypervisor for World {
         _: &Placement,
         permit: &dyn Fence,
     ) -> Result<ImageTemplate> {
-        let make = |state: &mut State| {
-            state.template = Some(false);
-            Ok(())
+        assert!(P::IS_FIRST, "the template exists");
+        let set = |is_complete: bool| {
+            move |state: &mut State<P>| {
+                state.template = Some(is_complete);
+                Ok(())
+            }
         };
-        self.change("stage", permit, make).await?;
-        let finish = |state: &mut State| {
-            state.template = Some(true);
-            Ok(())
-        };
-        self.change("stage.end", permit, finish).await.map_err(doubtful)?;
+        self.change("stage", permit, set(false)).await?;
+        self.change("stage.end", permit, set(true)).await.map_err(doubtful)?;
         Ok(ImageTemplate { digest: digest.to_owned(), reference: digest.to_owned() })
     }
 
-    /// Three requests: the VM is created, it gets its disk, and it is completed.
-    async fn clone_vm(&self, addition: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        let CloneSettings::Given { networks, size, properties } = addition.settings else {
-            panic!("a first VM replaces no other one")
-        };
-        let (name, stamp) = (addition.name.to_owned(), addition.stamp.clone());
-        assert!(matches!(networks, Networks::Named([network]) if network == "Management"));
-        assert_eq!(properties["node-name"], name);
-        assert!(size.data_disk.is_some() && stamp.swap.is_none());
-        let drawn = addition.uuid;
-        let noted = self.lock().holds.values().flat_map(BTreeMap::values).any(|text| text.contains(&drawn.to_string()));
-        assert!(noted, "{name} is made before its UUID is noted");
-        let placement = addition.placement.clone();
-        let half = self.change("add", permit, move |state| {
-            let times = state.calls.iter().filter(|(name, _)| *name == "add").count();
-            assert!(times < 1000, "VMs are made without an end");
-            if state.refuses {
-                bail!(Error::refused("there is no such host"));
-            }
-            assert_eq!(state.template, Some(true), "{name} is made from half an image");
-            let mut own = state.machines.iter().filter(|machine| is_ours(&machine.vm));
-            let twice = own.any(|machine| machine.vm.name == name || machine.vm.stamp.as_ref() == Some(&stamp));
-            assert!(!twice, "{name} is made twice");
-            let vm = vm(&name, drawn, Some(stamp));
-            state.placed.insert(name, placement);
-            let uuid = vm.uuid();
-            state.machines.push(Machine { vm, whole: false, powered: None });
-            Ok(uuid)
-        });
-        let uuid = half.await?;
-        let with_disk = self.change("add.disk", permit, move |state| {
-            state.made += 1;
-            let disk = Uuid::from_u128(0xd00 + state.made);
-            state.disks.insert(disk, false);
-            let reference = DiskRef { uuid: disk, path: format!("[ds] {disk}.vmdk") };
-            let machine = state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).context("no such VM")?;
-            machine.vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
-            Ok(())
-        });
-        with_disk.await.map_err(doubtful)?;
-        let copying = self.lock().copying;
-        if !copying.is_zero() {
-            tokio::time::sleep(copying).await;
-        }
-        let whole = self.change("add.end", permit, move |state| {
-            if state.spoils {
-                bail!("somebody has changed it");
-            }
-            let machine = state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).context("no such VM")?;
-            machine.whole = true;
-            if state.drops {
-                let gone: Vec<Uuid> = machine.vm.disks.iter().map(|disk| disk.reference.uuid).collect();
-                state.machines.retain(|machine| machine.vm.uuid() != uuid);
-                state.disks.retain(|disk, _| !gone.contains(disk));
-            }
-            Ok(uuid)
-        });
-        whole.await.map_err(doubtful)
+    async fn clone_vm(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
+        P::clone_vm(self, request, permit).await
+    }
+
+    async fn set_properties(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Fence) -> Result<()> {
+        let (seen, properties) = (vm.clone(), properties.clone());
+        self.change("give", permit, move |state| P::set_properties(state, &seen, &properties)).await
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Fence) -> Result<()> {
-        let (seen, now) = (vm.clone(), Instant::now());
+        let (seen, now, age) = (vm.clone(), Instant::now(), self.age().as_secs());
         self.change("power_on", permit, move |state| {
+            if state.stay_off {
+                bail!(Error::refused("it lacks a value"));
+            }
             let power = if state.goes_off { PowerState::Off } else { PowerState::On };
             let machine = state.own(&seen)?;
-            assert!(machine.whole, "{seen} is half a VM and was to be powered on");
+            assert!(machine.whole, "{seen} is incomplete and was to be powered on");
             assert_eq!(machine.vm.power, PowerState::Off, "{seen} is powered on twice");
-            (machine.vm.power, machine.powered) = (power, Some(now));
+            (machine.vm.power, machine.powered, machine.returns) = (power, Some(now), true);
             for disk in &seen.disks {
                 state.disks.insert(disk.reference.uuid, true);
             }
+            P::powered_on(state, &seen, age);
             Ok(())
         })
         .await
     }
 
     async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Fence) -> Result<ShutDown> {
-        let seen = vm.clone();
+        let (seen, age) = (vm.clone(), self.age().as_secs());
         self.change("shut_down", permit, move |state| {
-            let is_ill = state.ill;
+            let is_received = P::receives_shut_down(state, &seen, age);
             let machine = state.own(&seen)?;
-            if is_ill {
+            if !is_received {
                 return Ok(ShutDown::CannotBeAsked);
             }
             machine.vm.power = PowerState::Off;
+            P::shut_down(state, seen.uuid());
             Ok(ShutDown::Off)
         })
         .await
@@ -221,8 +207,16 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn connect(&self, _: &Vm, _: &str, _: bool, _: &dyn Fence) -> Result<()> {
-        panic!("nobody asks for that")
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Fence) -> Result<()> {
+        let (seen, adapter) = (vm.clone(), adapter.to_owned());
+        assert!(!P::IS_FIRST && !connected, "{seen} was to be connected or disconnected");
+        self.change("connect", permit, move |state| {
+            let machine = state.own(&seen)?;
+            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and was to be disconnected");
+            machine.vm.adapters.iter_mut().filter(|it| it.key == adapter).for_each(|it| it.connected = false);
+            Ok(())
+        })
+        .await
     }
 
     async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Fence) -> Result<()> {
@@ -236,11 +230,12 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn attach(&self, _: &Vm, _: &DiskRef, _: &dyn Fence) -> Result<()> {
-        panic!("nobody asks for that")
+    async fn attach(&self, vm: &Vm, _: &DiskRef, _: &dyn Fence) -> Result<()> {
+        panic!("a disk was to be attached to {vm}")
     }
 
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        assert!(P::IS_FIRST, "a worker's disk was searched");
         let disk = disk.clone();
         self.look("has_disk", move |state| state.has(&disk)).await
     }
@@ -271,7 +266,7 @@ impl Hypervisor for World {
         let disk = disk.uuid;
         self.change("delete_disk", permit, move |state| {
             if state.disks_locked {
-                bail!(Error::transient(anyhow::anyhow!("somebody has locked the disk")));
+                bail!(Error::transient(anyhow::anyhow!("another client has locked the disk")));
             }
             let held = state.machines.iter().any(|machine| machine.vm.disk(disk).is_some());
             assert!(!held, "{disk} is held and was to be removed");
@@ -294,7 +289,22 @@ impl Hypervisor for World {
             let machine = state.own(&seen)?;
             assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and was to be removed");
             assert!(machine.vm.disks.is_empty(), "a disk goes with {seen}");
+            P::may_go(state, &seen);
             state.machines.retain(|machine| machine.vm.reference != seen.reference);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn disown(&self, vm: &Vm, name: &str, permit: &dyn Fence) -> Result<()> {
+        let (seen, name) = (vm.clone(), name.to_owned());
+        self.change("release", permit, move |state| {
+            P::may_go(state, &seen);
+            let machine = state.own(&seen)?;
+            assert!(machine.whole, "{seen} is incomplete and was to be kept");
+            let is_free = machine.vm.power == PowerState::Off && machine.vm.is_fenced();
+            assert!(is_free, "{seen} is on or connected and was to be disowned");
+            (machine.vm.name, machine.vm.stamp) = (name, machine.vm.stamp.as_ref().map(Stamp::released));
             Ok(())
         })
         .await
