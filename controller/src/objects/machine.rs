@@ -165,57 +165,52 @@ pub enum Removal {
 
 /// Data that may be lost with a node that leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Discards {
     /// Volumes that are stored on the node only.
-    #[serde(default)]
     pub delete_local_volumes: bool,
     /// Pods without a controller: they are not started on another node.
-    #[serde(default)]
     pub delete_unmanaged_pods: bool,
 }
 
 /// The state of a Machine, and the record of its VM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct MachineStatus {
     /// The generation of the spec that was evaluated.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// The state of the node, with reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// Phase of the node.
-    #[serde(default)]
     pub phase: Phase,
     /// The node's VM, from when it is complete until it is proved deleted. During an image swap of a control-plane node, the VM
     /// that the node runs in.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uuid"])
     )]
     pub vms: Vec<MachineVm>,
     /// Minor version of Kubernetes that the node runs, if it is newer than `spec.kubernetes`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::minor")]
     pub kubernetes: Option<String>,
     /// IPv4 address of the node. Unset until an address is claimed or leased by DHCP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
     pub address: Option<String>,
     /// Name of its Node object, once the node has joined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub node: Option<String>,
     /// Since when a worker that has joined is unhealthy in every check: its node is not Ready, or its VM does not run. The pool's
     /// `repair` uses this time. An unknown state counts as healthy, and clears it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub unhealthy_since: Option<Time>,
     /// The record of the worker's steps. Each is stored before it is acted on.
-    #[serde(default)]
     pub journal: Journal,
 }
 
@@ -260,79 +255,77 @@ pub enum VmState {
 
 /// The record of a worker's steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Journal {
     /// Since when the worker is in its phase.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// IPv4 address that was claimed from a pool. Unset if the worker uses DHCP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
     pub address: Option<String>,
     /// The public half of its join token, stored before the token is created and until it is removed. The secret half is not
     /// stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[a-z0-9]{6}$"), length(min = 6, max = 6))]
     pub token: Option<String>,
     /// When the current or last token expires.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Time>,
     /// Factor for its time limits, as it was when its VM was created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20))]
     pub timeout_factor: Option<u32>,
     /// How long joining took, in seconds from its power-on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub joined_seconds: Option<u64>,
     /// Code of the reason why it failed or leaves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"workers.not-joined")]
     pub code: Option<String>,
     /// The same reason in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::sentence")]
     pub reason: Option<String>,
     /// Since when its node is cordoned for removal: no new pods, and no virtual IPs of Services.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cordoned: Option<Time>,
     /// Since when other nodes answer for the virtual IPs of Services in its place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Time>,
     /// Time of its node's last heartbeat before its VM was powered on again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub last_heartbeat: Option<String>,
     /// Whether its VM ran before it was powered off for a new token, and was not powered on since.
-    #[serde(default)]
     pub was_powered_on: bool,
     /// The key with which its VM asks to join with its last token. The VM reports it before its kubelet connects, or when another
     /// machine was seen in its place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub key: Option<String>,
     /// Whether another machine was seen to have joined in its place, and no new token was issued since.
-    #[serde(default)]
     pub impersonated: bool,
     /// Its VM, stored before the VM is dismantled, removed or released. Another VM with the same BIOS UUID is a copy.
-    #[serde(default, rename = "deletingVM", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "deletingVM", skip_serializing_if = "Option::is_none")]
     pub deleting_vm: Option<DeletingVm>,
     /// UUIDs of the disks that its VM held then, except volumes of storage drivers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::uuids")]
     pub deleting_disks: Vec<String>,
     /// Path of the file with the settings of its VM, where the VM was last seen. While the file exists, a VM that the vCenter
     /// does not show may run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub settings: Option<String>,
     /// The vCenter's identifier of the datastore of that file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub datastore: Option<String>,
     /// UID in the stamp of an adopted VM in place of this Machine's UID. It is the UID of the former Machine, which no longer
     /// exists.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub stamp: Option<String>,
 }
