@@ -39,9 +39,22 @@ pub enum ReconcileError {
     /// This controller no longer leads.
     #[error(transparent)]
     Ended(#[from] TermEnded),
-    /// Another error.
     #[error("{0:#}")]
     Other(#[from] anyhow::Error),
+}
+
+/// Why work on an object does not continue.
+#[derive(Debug)]
+pub enum Halt<R> {
+    /// For this reason, which its status shows.
+    Refused(R),
+    Failed(ReconcileError),
+}
+
+impl<R, E: Into<ReconcileError>> From<E> for Halt<R> {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
 }
 
 /// Adds what was attempted.

@@ -11,7 +11,6 @@ mod signals;
 mod task;
 mod triggers;
 
-use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +25,6 @@ use kube::runtime::events::Reporter;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api as Watched, Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use self::announcer::Announcer;
@@ -38,6 +36,7 @@ use crate::leadership::Candidate;
 use crate::objects::{
     Condition, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, SYSTEM, TenantCluster, VMClass,
 };
+use crate::reach::kinds::Kind;
 use crate::reach::providers::Providers;
 use crate::reach::{Api, Fenced, Objects, clear_left_over};
 use crate::reconcilers::{ip_pool, node_image, node_pool, pool_address, provider, tenant_cluster, vm_class};
@@ -56,7 +55,6 @@ const AT_ONCE: u16 = 16;
 /// mostly waits. The vCenter session limits concurrent requests.
 const ALL_AT_ONCE: u16 = 0;
 
-/// How the controller runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Kubeconfig of the API server. Default: the service account of this process.
@@ -79,7 +77,12 @@ pub enum ExitReason {
     Lost,
 }
 
-/// Waits for election, and works until it is asked to end (SIGTERM, SIGINT) or no longer leads.
+/// Waits for election, and works until it is asked to end (SIGTERM, SIGINT) or no longer leads:
+///
+/// 1. Connects to the API server, and answers health checks.
+/// 2. [`lead`]: stands for the Lease, and begins a term once it leads.
+/// 3. Watches each kind, and reconciles its objects: [`tenant_cluster::reconcile`] and the other reconcilers.
+/// 4. Asked to end: closes the term, waits for running tasks, and releases the Lease.
 ///
 /// # Errors
 /// The API server's credentials cannot be read. Or it was asked to end, and some tasks did not end in time.
@@ -129,13 +132,13 @@ pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>
         if let Err(error) = clear_left_over(&*context.objects, &context.providers).await {
             log::warn!("cannot remove files of deleted clusters: {error:#}");
         }
-        looks_after_all(api.client(), &context, stopping).await;
+        run_reconcilers(api.client(), &context, stopping).await;
     };
     candidate.lead(work).await
 }
 
 /// Runs the reconcilers of all kinds until all have ended or the grace period is over.
-async fn looks_after_all(client: &Client, context: &Arc<Context>, mut stopping: watch::Receiver<bool>) {
+async fn run_reconcilers(client: &Client, context: &Arc<Context>, stopping: watch::Receiver<bool>) {
     let work = Controllers { client: client.clone(), context: Arc::clone(context), stopping: stopping.clone() };
     let all = join_all([
         work.providers(),
@@ -147,8 +150,7 @@ async fn looks_after_all(client: &Client, context: &Arc<Context>, mut stopping: 
         work.node_pools(),
     ]);
     let late = async {
-        // The sender lives as long as the program.
-        let _ = stopping.wait_for(|asked| *asked).await;
+        asked_to_end(stopping).await;
         context.term.close();
         tokio::time::sleep(GRACE).await;
     };
@@ -170,75 +172,69 @@ struct Controllers {
 
 impl Controllers {
     fn providers(&self) -> BoxFuture<'static, ()> {
-        let controller = self.watches::<Provider>();
+        let controller = self.watch::<Provider>();
         let providers = controller.store();
         let secrets = Watched::<Secret>::namespaced(self.client.clone(), SYSTEM);
         let controller = controller.watches(secrets, watcher::Config::default(), move |secret| {
             let name = secret.name_any();
             named(&providers, move |provider| provider.spec.credentials_ref.name == name)
         });
-        self.works(controller, provider::reconcile, at_most(AT_ONCE))
+        self.run(controller, provider::reconcile, at_most(AT_ONCE))
     }
 
     fn pools(&self) -> BoxFuture<'static, ()> {
-        let addresses = Watched::<PoolAddress>::all(self.client.clone());
-        let controller = self.watches::<IPPool>().watches(addresses, watcher::Config::default(), |address| {
-            [ObjectRef::<IPPool>::new(&address.spec.pool_ref.name)]
-        });
-        self.works(controller, ip_pool::reconcile, at_most(AT_ONCE).debounce(GATHERED))
+        let of_address = |address: PoolAddress| [ObjectRef::<IPPool>::new(&address.spec.pool_ref.name)];
+        let controller = self.watch::<IPPool>().watches(self.all(), watcher::Config::default(), of_address);
+        self.run(controller, ip_pool::reconcile, at_most(AT_ONCE).debounce(GATHERED))
     }
 
     fn addresses(&self) -> BoxFuture<'static, ()> {
-        let controller = self.watches::<PoolAddress>();
+        let controller = self.watch::<PoolAddress>();
         let [by_machine, by_cluster] = [controller.store(), controller.store()];
-        let machines = Watched::<Machine>::all(self.client.clone());
-        let clusters = Watched::<TenantCluster>::all(self.client.clone());
-        let controller = controller
-            .watches(machines, watcher::Config::default(), move |machine| claimed(&by_machine, &machine))
-            .watches(clusters, watcher::Config::default(), move |cluster| claimed(&by_cluster, &cluster));
-        self.works(controller, pool_address::reconcile, at_most(AT_ONCE))
+        let of_machine = move |machine: Machine| claimed(&by_machine, &machine);
+        let of_cluster = move |cluster: TenantCluster| claimed(&by_cluster, &cluster);
+        let controller = controller.watches(self.all(), watcher::Config::default(), of_machine).watches(
+            self.all(),
+            watcher::Config::default(),
+            of_cluster,
+        );
+        self.run(controller, pool_address::reconcile, at_most(AT_ONCE))
     }
 
     fn classes(&self) -> BoxFuture<'static, ()> {
-        self.works(self.watches::<VMClass>(), vm_class::reconcile, at_most(AT_ONCE))
+        self.run(self.watch::<VMClass>(), vm_class::reconcile, at_most(AT_ONCE))
     }
 
     fn images(&self) -> BoxFuture<'static, ()> {
-        let controller = self.watches::<NodeImage>();
+        let controller = self.watch::<NodeImage>();
         let images = controller.store();
-        let providers = Watched::<Provider>::all(self.client.clone());
         // The free capacity of a Provider changes often, and does not matter to images.
         let is_new = |provider: &Provider| {
             let observed = provider.status.as_ref().map(|status| status.observed_generation);
             provider.metadata.generation != observed
         };
-        let controller = controller.watches(providers, watcher::Config::default(), move |provider| {
+        let controller = controller.watches(self.all(), watcher::Config::default(), move |provider: Provider| {
             if is_new(&provider) { named(&images, |_| true) } else { Vec::new() }
         });
-        self.works(controller, node_image::reconcile, at_most(AT_ONCE))
+        self.run(controller, node_image::reconcile, at_most(AT_ONCE))
     }
 
     fn clusters(&self) -> BoxFuture<'static, ()> {
-        let machines = Watched::<Machine>::all(self.client.clone());
-        let pools = Watched::<NodePool>::all(self.client.clone());
         let controller = self
-            .watches::<TenantCluster>()
-            .watches(machines, watcher::Config::default(), |machine| triggers::cluster_of_machine(&machine))
-            .watches(pools, watcher::Config::default(), |pool| Some(triggers::cluster_of_pool(&pool)));
-        self.works(controller, tenant_cluster::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
+            .watch::<TenantCluster>()
+            .watches(self.all(), watcher::Config::default(), |machine: Machine| triggers::cluster_of_machine(&machine))
+            .watches(self.all(), watcher::Config::default(), |pool: NodePool| Some(triggers::cluster_of_pool(&pool)));
+        self.run(controller, tenant_cluster::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
     }
 
     fn node_pools(&self) -> BoxFuture<'static, ()> {
-        let controller = self.watches::<NodePool>();
+        let controller = self.watch::<NodePool>();
         let pools = controller.store();
-        let machines = Watched::<Machine>::all(self.client.clone());
-        let clusters = Watched::<TenantCluster>::all(self.client.clone());
+        let of_cluster = move |cluster: TenantCluster| named(&pools, |pool| triggers::concerns(&cluster, pool));
         let controller = controller
-            .watches(machines, watcher::Config::default(), |machine| triggers::pool_of_machine(&machine))
-            .watches(clusters, watcher::Config::default(), move |cluster| {
-                named(&pools, |pool| triggers::concerns(&cluster, pool))
-            });
-        self.works(controller, node_pool::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
+            .watches(self.all(), watcher::Config::default(), |machine: Machine| triggers::pool_of_machine(&machine))
+            .watches(self.all(), watcher::Config::default(), of_cluster);
+        self.run(controller, node_pool::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
     }
 
     /// Emits events for changed conditions. Never returns.
@@ -257,32 +253,29 @@ impl Controllers {
         );
     }
 
-    fn watches<K>(&self) -> Controller<K>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    {
-        Controller::new(Watched::<K>::all(self.client.clone()), watcher::Config::default())
+    fn all<K: Resource<DynamicType = ()>>(&self) -> Watched<K> {
+        Watched::all(self.client.clone())
+    }
+
+    fn watch<K: Kind + 'static>(&self) -> Controller<K> {
+        Controller::new(self.all(), watcher::Config::default())
     }
 
     /// Reconciles until it is asked to end and all tasks have ended.
-    fn works<K, F>(
+    fn run<K: Kind + 'static, F>(
         &self,
         controller: Controller<K>,
         reconcile: fn(Arc<K>, Arc<Context>) -> F,
         config: Config,
     ) -> BoxFuture<'static, ()>
     where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
         F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
-        let (attempts, mut stopping) = (Attempts::<K>::default(), self.stopping.clone());
-        let (counted, asked) = (attempts.clone(), async move {
-            let _ = stopping.wait_for(|asked| *asked).await;
-        });
-        let (store, mut ending) = (controller.store(), self.stopping.clone());
+        let (attempts, store, ending) = (Attempts::<K>::default(), controller.store(), self.stopping.clone());
+        let (counted, asked) = (attempts.clone(), asked_to_end(self.stopping.clone()));
         // Until all objects of the kind were listed no task runs, and waiting for the list does not end by itself.
         let unseen = async move {
-            let _ = ending.wait_for(|asked| *asked).await;
+            asked_to_end(ending).await;
             if store.wait_until_ready().now_or_never().is_some() {
                 std::future::pending::<()>().await;
             }
@@ -312,6 +305,11 @@ impl Controllers {
         };
         work.boxed()
     }
+}
+
+async fn asked_to_end(mut stopping: watch::Receiver<bool>) {
+    // The sender lives as long as the program.
+    let _ = stopping.wait_for(|asked| *asked).await;
 }
 
 fn said(conditions: Option<&Vec<Condition>>) -> &[Condition] {

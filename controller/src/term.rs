@@ -108,7 +108,6 @@ impl Term {
         self.looked().insert(uid.to_owned(), generation);
     }
 
-    /// Forgets an object that is deleted.
     pub fn forgets(&self, uid: &str) {
         self.looked().remove(uid);
     }

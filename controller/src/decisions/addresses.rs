@@ -22,11 +22,9 @@ const WIDEST: u32 = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// The claimant has this address already.
     Has(Ipv4Addr),
     /// Create this object. If one of its name exists, read it.
     Make(Ipv4Addr),
-    /// All addresses are in use.
     Exhausted,
 }
 
@@ -75,7 +73,6 @@ pub enum NamedAllocation {
     Has(String),
     /// Create the object in this pool. If one of its name exists, read it. No other claimant gets the address then.
     Make(String),
-    /// Another claimant has it.
     Taken(Claimant),
     /// This pool reserves it, so no cluster gets it.
     Reserved(String),
@@ -123,7 +120,6 @@ fn is_same(one: &Claimant, other: &Claimant) -> bool {
     of(one) == of(other)
 }
 
-/// The object that claims an address.
 pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> PoolAddress {
     let [a, b, c, d] = address.octets();
     let spec = PoolAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant, named: false };
@@ -147,11 +143,9 @@ pub fn leaving_out(mut pools: Vec<IPPool>, others: &[Ipv4Addr]) -> Vec<IPPool> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressState {
-    /// The pool assigns it.
     GivenOut,
     /// The pool no longer assigns it. Its current claimant keeps it.
     LeftOut,
-    /// It is in no range.
     Outside,
 }
 
@@ -171,7 +165,6 @@ pub fn gives_out(pool: &IPPoolSpec, candidate: Ipv4Addr) -> Result<bool, Malform
     Ok(standing(pool, &text)? == AddressState::GivenOut && !pool.dns_servers.contains(&text))
 }
 
-/// How many addresses a pool can assign.
 pub fn total(pool: &IPPool) -> Result<u64, Malformed> {
     let (ranges, left_out) = (ranges(&pool.spec)?, left_out(&pool.spec)?);
     let all: u64 =
@@ -437,7 +430,6 @@ mod tests {
         assert_eq!(next, Allocation::Make("10.0.0.21".parse().unwrap()));
     }
 
-    /// An API server's names.
     #[derive(Default)]
     struct Names(BTreeMap<String, PoolAddressSpec>);
 

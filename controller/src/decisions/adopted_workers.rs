@@ -19,7 +19,6 @@ use crate::objects::{Machine, MachineSpec, MachineStatus, MachineVm, Phase, Pinn
 /// Name of the image of adopted workers.
 const UNKNOWN: &str = "unknown";
 
-/// An adopted worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdoptedWorker {
     /// Name of the worker and of its node.
@@ -31,13 +30,11 @@ pub struct AdoptedWorker {
     pub vm_name: String,
     /// Size of its VM, if the hypervisor reports it.
     pub size: Option<VmSize>,
-    /// The datastores with its disks.
     datastores: Vec<String>,
     /// The address in its VM's OVF properties. `None` if it uses DHCP.
     pub address: Option<Ipv4Addr>,
     /// The address in its Node object. The cluster's administrators can write it.
     known_by: Option<Ipv4Addr>,
-    /// The minor version of its kubelet.
     pub minor: Minor,
 }
 

@@ -180,7 +180,7 @@ pub fn pinned_as_run(
     sizes: &[Option<ControlPlaneSize>],
     images: &[NodeImage],
 ) -> Result<Resolved, String> {
-    let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+    let pinned = cluster.resolved().cloned().unwrap_or_default();
     let mut found: BTreeMap<String, &NodeImage> = BTreeMap::new();
     for (node, runs) in run {
         let image = images.iter().find(|image| is_image(image, runs)).ok_or_else(|| {

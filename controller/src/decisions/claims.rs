@@ -13,7 +13,6 @@ use crate::objects::{
 /// Maximum number of addresses for Services: `index` of a claimant is at most 255.
 const MOST: usize = 256;
 
-/// A claim of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub claimant: Claimant,
@@ -27,10 +26,8 @@ pub enum Source {
     Named(Ipv4Addr),
 }
 
-/// The addresses of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllocatedAddresses {
-    /// The address of the Kubernetes API.
     pub endpoint: Option<Ipv4Addr>,
     /// The addresses of control-plane nodes, by the UIDs of their Machines.
     pub nodes: Vec<(String, Ipv4Addr)>,

@@ -60,7 +60,6 @@ pub struct NodeSettings<'a> {
     pub cluster: &'a TenantCluster,
     pub resolved: &'a Resolved,
     pub nodes: &'a [ControlNode],
-    /// The pool of their addresses.
     pub pool: &'a IPPoolSpec,
     pub secrets: &'a Secrets,
     /// Networks from which controllers reach nodes, in addition to those of administrators.
@@ -90,7 +89,6 @@ pub fn zones<'p>(cluster: &TenantCluster, provider: &'p Provider) -> Vec<&'p Zon
     zones.iter().cycle().take(usize::from(cluster.spec.control_plane.replicas)).copied().collect()
 }
 
-/// The Machines of a cluster's control-plane nodes.
 pub fn machines(cluster: &TenantCluster, resolved: &Resolved, provider: &Provider) -> Vec<Machine> {
     let spec = |zone: &Zone| MachineSpec {
         cluster_ref: Reference::to(cluster.metadata.name.clone().unwrap_or_default()),

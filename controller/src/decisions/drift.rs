@@ -10,6 +10,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::swap_progress::SwapProgress;
+use super::text::listed;
 use crate::objects::{Deployment, JournalEntry, Machine, Operation, VmState};
 
 /// How many VMs a message names.
@@ -22,12 +23,10 @@ pub fn drifted(newer: &[Vm]) -> Option<String> {
     if newer.is_empty() {
         return None;
     }
-    let named = newer.iter().take(NAMED).map(Vm::to_string).collect::<Vec<_>>().join(", ");
-    let more = newer.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = listed(newer, NAMED);
     Some(format!(
         "the control cluster's database does not know that these VMs were created, as after its restore from an older \
-         snapshot, or after a VM was copied with its disks: {named}{more}. Nothing is changed, powered off, deleted or created meanwhile"
+         snapshot, or after a VM was copied with its disks: {named}. Nothing is changed, powered off, deleted or created meanwhile"
     ))
 }
 

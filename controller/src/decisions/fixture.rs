@@ -34,7 +34,6 @@ pub(crate) fn vm(node: &str, uuid: u128, disk: u128) -> Vm {
     }
 }
 
-/// A public key.
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvmWVAZWKQyXZyfC9bSOVuJpqjq3h1nGBhFJPbLUjJi admin";
 
 /// An object as an API server returns it: with kind and version.

@@ -32,7 +32,7 @@ impl ClusterInventory {
 /// Whether a control-plane node is reserved with a larger size than the cluster's resolved one.
 fn grows(cluster: &TenantCluster, machine: &Machine) -> bool {
     let noted = ControlPlaneSize { processors: machine.spec.processors, memory_mib: machine.spec.memory_mib };
-    let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
+    let pinned = cluster.resolved().and_then(pinned_size);
     pinned.is_some_and(|pinned| pinned.larger(noted) != pinned)
 }
 

@@ -4,6 +4,7 @@
 use fleet::control_plane::DeployStatus;
 
 use super::obstacle::Obstacle;
+use super::text::joined;
 use crate::objects::{
     ConditionStatus, ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, TenantClusterReason,
 };
@@ -23,7 +24,6 @@ pub enum OperationPhase {
     Blocked(String),
     /// VMs are newer than their records; the text names them.
     Drifted(String),
-    /// There is nothing to do.
     Idle,
 }
 
@@ -78,7 +78,6 @@ impl Health<'_> {
         ControlPlaneStatus { replicas: number(nodes.len()), ready: number(ready), updated: number(updated) }
     }
 
-    /// Numbers of its workers, from their pools.
     pub fn nodes(&self) -> NodesStatus {
         workers_of(self.pools)
     }
@@ -114,11 +113,10 @@ impl Health<'_> {
         vec![preflight, control_plane, self.nodes_ready(), up_to_date, progressing, ready]
     }
 
-    /// Whether the Kubernetes API is served.
     fn serves(&self) -> ClusterCondition {
         use TenantClusterReason::{ControlNodesReady, ControlPlaneNotReached, Degraded, Forming, NoQuorum};
         let status = self.control_plane;
-        let waits = || status.waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let waits = || joined(&status.waits);
         if !status.formed {
             return (Forming, waits());
         }
@@ -167,25 +165,11 @@ impl Health<'_> {
     }
 }
 
-/// The conditions of a cluster that is being deleted, with what is awaited.
-pub fn leaving(words: &str) -> Vec<ClusterCondition> {
-    vec![(TenantClusterReason::Deleting, words.to_owned()), (TenantClusterReason::ClusterDeleting, words.to_owned())]
+/// The conditions of a cluster that is being deleted, with the reason of `Progressing`.
+pub fn leaving(reason: TenantClusterReason, words: &str) -> Vec<ClusterCondition> {
+    vec![(reason, words.to_owned()), (TenantClusterReason::ClusterDeleting, words.to_owned())]
 }
 
-/// The conditions of a cluster whose deletion waits for the operator.
-pub fn leaving_stuck(words: &str) -> Vec<ClusterCondition> {
-    vec![(TenantClusterReason::Blocked, words.to_owned()), (TenantClusterReason::ClusterDeleting, words.to_owned())]
-}
-
-/// The conditions of a cluster that is being deleted and whose VMs are newer than their records.
-pub fn leaving_drifted(words: &str) -> Vec<ClusterCondition> {
-    vec![
-        (TenantClusterReason::AdoptionRequired, words.to_owned()),
-        (TenantClusterReason::ClusterDeleting, words.to_owned()),
-    ]
-}
-
-/// Numbers of the workers of some pools.
 pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
     let mut all = NodesStatus::default();
     for pool in pools {

@@ -1,6 +1,7 @@
 //! The status of an IPPool, from the addresses in use and the other pools.
 
 use super::addresses::{AddressState, Malformed, ranges, standing, total};
+use super::text::listed;
 use crate::objects::{IPPool, IPPoolReason, PoolAddress};
 
 /// Maximum number of names in a message.
@@ -13,7 +14,6 @@ pub struct PoolUsage {
     pub total: u64,
     /// Number of these that are in use.
     pub used: u64,
-    /// Whether addresses are available.
     pub ready: (IPPoolReason, String),
     /// Whether all addresses in use are in its ranges.
     pub consistent: (IPPoolReason, String),
@@ -42,7 +42,7 @@ pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> R
         }
     }
     let ready = if !overlapping.is_empty() {
-        (IPPoolReason::Overlaps, format!("ranges of it are in other pools as well: {}", listed(&overlapping)))
+        (IPPoolReason::Overlaps, format!("ranges of it are in other pools as well: {}", listed(&overlapping, NAMED)))
     } else if used >= total {
         (IPPoolReason::Exhausted, format!("all {total} addresses are in use"))
     } else {
@@ -51,7 +51,7 @@ pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> R
     let consistent = if outside.is_empty() {
         (IPPoolReason::AllInRanges, String::new())
     } else {
-        (IPPoolReason::OutsideRanges, format!("in use, and no longer in a range: {}", listed(&outside)))
+        (IPPoolReason::OutsideRanges, format!("in use, and no longer in a range: {}", listed(&outside, NAMED)))
     };
     Ok(PoolUsage { total, used, ready, consistent })
 }
@@ -60,15 +60,6 @@ pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> R
 fn overlap(one: &IPPool, other: &IPPool) -> Result<bool, Malformed> {
     let others = ranges(&other.spec)?;
     Ok(ranges(&one.spec)?.iter().any(|(first, last)| others.iter().any(|(from, to)| first <= to && from <= last)))
-}
-
-/// Names with commas between them, at most [`NAMED`].
-fn listed(names: &[&str]) -> String {
-    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ impl ResourceUsage {
         machines.into_iter().map(one).fold(Self::default(), Self::and)
     }
 
-    /// The usage of Machines of one size.
     fn sized(count: u64, processors: u32, memory_mib: u32) -> Self {
         Self { nodes: count, processors: count * u64::from(processors), memory_mib: count * u64::from(memory_mib) }
     }
@@ -95,7 +94,6 @@ pub fn permission(provider: &Provider, namespace: &str) -> Option<Obstacle> {
     Some(Obstacle::new(TenantClusterReason::NamespaceNotAllowed, words))
 }
 
-/// All clusters and all Machines, as observed.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterInventory {
     pub clusters: Vec<TenantCluster>,
@@ -185,7 +183,6 @@ impl ClusterInventory {
         !own.is_empty() && !others.is_empty() && others.iter().all(|other| came < *other)
     }
 
-    /// All existing clusters.
     fn there(&self) -> BTreeSet<Key> {
         self.clusters.iter().map(key_of).collect()
     }
@@ -210,7 +207,6 @@ pub(super) fn since(cluster: &TenantCluster, machines: &[&Machine]) -> (Option<T
 /// The share of its wish that a NodePool may have now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolAllowance {
-    /// Number of workers.
     pub count: usize,
     /// Additional workers during a replacement.
     pub surge: usize,

@@ -32,6 +32,7 @@ mod resolved;
 mod sizes;
 mod spread;
 mod swap_progress;
+mod text;
 mod window;
 mod worker_image;
 mod workers;
@@ -55,9 +56,7 @@ pub use self::cluster::{
 pub use self::control_machine::control_machine_status;
 pub use self::control_plane::{ControlNode, Keys, NodeSettings, Secrets, machines, names, zones};
 pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
-pub use self::health::{
-    ClusterCondition, Health, OperationPhase, before, leaving, leaving_drifted, leaving_stuck, workers_of,
-};
+pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving, workers_of};
 pub use self::ip_pool::{PoolUsage, pool_usage};
 pub use self::limits::{ClusterInventory, PoolAllowance, ResourceUsage, growth, limits, permission, pool_allowance};
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
@@ -82,5 +81,6 @@ pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swap_progress::{
     Stage, SwapProgress, health_times, is_done_with, is_open_swap, last_swap, may_go_back, outlived, unsettled, words,
 };
+pub use self::text::joined;
 pub use self::worker_image::{WorkerImage, awaited, worker_image};
 pub use self::workers::{PoolObservation, machine_template, may_make, pool_record, pool_status, shown_worker, site};

@@ -27,7 +27,6 @@ pub fn next_phase(lifecycle: &[Lifecycle], now: Timestamp) -> Option<SignedDurat
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateInventory {
-    /// All templates of the image.
     pub templates: Vec<Template>,
     /// Templates that differ from their import: where, and in what.
     pub altered: Vec<String>,
@@ -35,7 +34,6 @@ pub struct TemplateInventory {
     pub unasked: Vec<String>,
     /// Datastores and Providers without a template, as messages.
     pub missing: Vec<String>,
-    /// Whether any Provider was asked.
     pub asked: bool,
 }
 
@@ -72,7 +70,6 @@ fn ready(phase: LifecyclePhase, found: &TemplateInventory) -> (NodeImageReason, 
     }
 }
 
-/// The appliance of tenant clusters.
 const APPLIANCE: &str = "kaas-tenant";
 
 fn compatible(said: &NodeImageStatus) -> (NodeImageReason, String) {

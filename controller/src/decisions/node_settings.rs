@@ -164,7 +164,6 @@ mod tests {
         spec.backup.get_or_insert(Backup { every, target, credentials_ref: None, recovery_public_key: None })
     }
 
-    /// A spec with a backup.
     fn whole() -> TenantClusterSpec {
         let mut spec = cluster().spec;
         backup(&mut spec);

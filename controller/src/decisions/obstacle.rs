@@ -4,7 +4,6 @@ use crate::objects::TenantClusterReason;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
-    /// Reason of the condition.
     pub reason: TenantClusterReason,
     /// The subject, and what to do.
     pub message: String,

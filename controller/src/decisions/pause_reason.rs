@@ -37,7 +37,6 @@ impl PauseReason {
         }
     }
 
-    /// The message of the condition.
     pub fn words(&self) -> String {
         match self {
             Self::Paused => PAUSED.to_owned(),

@@ -34,10 +34,8 @@ const ON_ITS_WAY: [&str; 17] = [
     "Scaling",
 ];
 
-/// An Event to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingEvent {
-    /// The type of the condition.
     pub about: String,
     pub reason: String,
     /// Its message, cut to the size of a note.

@@ -20,7 +20,6 @@ use crate::objects::{
 pub struct PreflightInputs<'a> {
     pub cluster: &'a TenantCluster,
     pub provider: Option<&'a Provider>,
-    /// The class of its control-plane nodes.
     pub class: Option<&'a VMClass>,
     pub pools: &'a [IPPool],
     /// The existing Secrets that the spec names, with their keys.
@@ -31,7 +30,6 @@ pub struct PreflightInputs<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededSecret {
     pub name: String,
-    /// The required keys.
     pub keys: &'static [&'static str],
 }
 
@@ -212,7 +210,6 @@ mod tests {
         Backup, Endpoint, FromNamespaces, Reference, Restore, ServiceVips, TenantClusterReason as Why, set,
     };
 
-    /// The inputs, to be changed.
     struct Case {
         cluster: TenantCluster,
         provider: Option<Provider>,

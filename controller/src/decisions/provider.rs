@@ -19,7 +19,6 @@ pub struct VCenterInventory {
     pub missing: Vec<String>,
     /// Objects that exist and take no VMs now, each with the reason.
     pub closed: Vec<String>,
-    /// Free capacity by zone.
     pub zones: BTreeMap<String, ZoneInventory>,
 }
 
@@ -30,7 +29,6 @@ impl VCenterInventory {
     }
 }
 
-/// Free capacity of a zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneInventory {
     /// The vCenter's identifier of the datastore. Two zones may share one.
@@ -44,7 +42,6 @@ pub struct ZoneInventory {
 /// The reason of a condition, with its message.
 pub type ProviderCondition = (ProviderReason, String);
 
-/// The condition `Privileged`.
 pub fn privileged(seen: &VCenterInventory) -> ProviderCondition {
     let VCenterInventory { absent, missing, user, .. } = seen;
     if !absent.is_empty() {

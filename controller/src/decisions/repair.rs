@@ -7,6 +7,7 @@ use fleet::workers::{PoolRecord, State, UNHEALTHY, WorkerStatus, WorkersStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
+use super::text::{self, listed};
 use crate::objects::{Machine, NodePoolReason, Repair};
 
 /// How many unhealthy workers a message names.
@@ -16,9 +17,7 @@ const NAMED: usize = 5;
 pub struct Repairs {
     /// Reason of the pool's condition `Repairable`.
     pub reason: NodePoolReason,
-    /// Message of that condition.
     pub words: String,
-    /// Names of the workers to replace now.
     pub now: Vec<String>,
 }
 
@@ -42,7 +41,7 @@ pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now:
         return none(RepairOff, String::new());
     }
     if !seen.looked {
-        return none(RepairNotKnown, seen.waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+        return none(RepairNotKnown, text::joined(&seen.waits));
     }
     // A worker that is being replaced counts as unhealthy until it is deleted.
     let is_repaired = |worker: &WorkerStatus| {
@@ -54,14 +53,12 @@ pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now:
     let ill: Vec<&str> = seen.workers.iter().filter(|it| it.unhealthy || is_repaired(it)).map(|it| &*it.name).collect();
     let allowed = allowed(policy.max_unhealthy_percent, joined);
     if ill.len() > allowed {
-        let more = ill.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let named = ill.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-        let words = format!("{} of {joined} workers are unhealthy, and {allowed} may be: {named}{more}", ill.len());
+        let named = listed(&ill, NAMED);
+        let words = format!("{} of {joined} workers are unhealthy, and {allowed} may be: {named}", ill.len());
         return none(TooManyUnhealthy, words);
     }
     if !seen.stopped.is_empty() {
-        return none(RepairStopped, seen.stopped.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+        return none(RepairStopped, text::joined(&seen.stopped));
     }
     let since = |name: &str| {
         let machine = machines.iter().find(|machine| machine.name_any() == name)?;

@@ -31,9 +31,8 @@ impl ObservedCluster<'_> {
         self.is_automatic() && self.cluster.spec.maintenance.window.is_none()
     }
 
-    /// The resolved size, if there is one.
     fn former_size(&self) -> Option<ControlPlaneSize> {
-        self.cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size)
+        self.cluster.resolved().and_then(pinned_size)
     }
 
     /// The size of new VMs of another image: without room for the wanted size, the current one. An image does not wait for room.
@@ -140,7 +139,6 @@ impl ObservedCluster<'_> {
     }
 }
 
-/// The sizes of a control-plane node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeSizes {
     /// The size in its Machine, which limits count.

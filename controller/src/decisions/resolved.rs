@@ -18,7 +18,6 @@ pub struct ResolveInputs<'a> {
     pub images: &'a [NodeImage],
     /// The class of the control-plane nodes. `None` if it is missing, or `auto`.
     pub class: Option<&'a VMClassSpec>,
-    /// How many workers all pools want.
     pub workers: u32,
 }
 

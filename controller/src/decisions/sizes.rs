@@ -24,7 +24,6 @@ const SIZES: [(u32, ControlPlaneSize); 6] = [
 const PROCESSORS: RangeInclusive<u32> = 1..=128;
 const MEMORY_MIB: RangeInclusive<u32> = (1 << 10)..=(4 << 20);
 
-/// The size for this number of workers.
 pub fn automatic(workers: u32) -> ControlPlaneSize {
     let fits = SIZES.iter().find(|(most, _)| workers <= *most);
     fits.unwrap_or(&SIZES[SIZES.len() - 1]).1

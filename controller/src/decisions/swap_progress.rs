@@ -26,13 +26,11 @@ pub fn health_times(before: &OperationStatus, now: &Time) -> (Time, Time) {
     }
 }
 
-/// The progress of a swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapProgress {
     /// UUID of its plan.
     pub id: Uuid,
     pub stage: Stage,
-    /// The direction of its steps.
     pub direction: Direction,
     /// Whether all nodes go in this direction, not a single one.
     pub is_of_all: bool,
@@ -62,7 +60,6 @@ pub struct SwapProgress {
     pub is_pinned: bool,
 }
 
-/// The stage of a swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Steps are left.
@@ -71,16 +68,12 @@ pub enum Stage {
     NodeIsBack(String),
     /// All nodes run the new image, and a rollback is still possible.
     Upgraded,
-    /// It has ended for good.
     Ended(Ending),
 }
 
-/// How a swap has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The new image is committed.
     Committed,
-    /// All nodes run the former image.
     RolledBack,
     /// The operator has ended it where it was.
     Abandoned,
@@ -158,7 +151,6 @@ impl SwapProgress {
         }
     }
 
-    /// Whether it has not ended for good.
     pub fn is_open(&self) -> bool {
         !matches!(self.stage, Stage::Ended(_))
     }
@@ -187,7 +179,6 @@ impl SwapProgress {
         if let Stage::Ended(ending) = self.stage { Some(ending) } else { None }
     }
 
-    /// The reasons of its Operation's conditions.
     pub fn reasons(&self) -> [(OperationReason, String); 2] {
         use OperationReason::{AwaitingCommit, Blocked, Ended, NotEnded, RollingBack, Running, Waiting};
         let why = self.why.clone().unwrap_or_default();
@@ -235,7 +226,6 @@ pub fn last_swap(operations: &[Operation]) -> Option<&Operation> {
     operations.iter().filter(begun).max_by_key(|operation| operation.status.as_ref().map(|status| status.lease))
 }
 
-/// Whether a swap has not ended.
 pub fn is_open_swap(operation: &&Operation) -> bool {
     matches!(SwapProgress::of(operation), Ok(Some(swapping)) if swapping.is_open())
 }

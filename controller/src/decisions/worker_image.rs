@@ -8,7 +8,6 @@ use crate::objects::TenantCluster;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerImage {
-    /// Name of the NodeImage.
     pub name: String,
     /// Digest of the image. Another object of the same name is not accepted for it.
     pub digest: String,

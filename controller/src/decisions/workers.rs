@@ -13,6 +13,7 @@ use kube::api::ObjectMeta;
 use super::limits::{PoolAllowance, is_leaving_machine};
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
+use super::text::joined;
 use crate::objects::{
     Discards, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, NodePool, NodePoolReason,
     NodePoolStatus, PinnedImage, Reference, Removal, TenantCluster, VMClassSpec, set,
@@ -134,18 +135,17 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     status.ready_replicas = number(staying.iter().filter(|worker| worker.available).count());
     status.updated_replicas = number(staying.iter().filter(|worker| worker.up_to_date).count());
     status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
-    let words = |waits: &[fleet::workers::Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let moves = seen.workers.iter().any(|worker| worker.state.moves()) || staying.len() != seen.wanted;
     let ready = if !seen.looked {
-        (NotReached, words(&seen.waits))
+        (NotReached, joined(&seen.waits))
     } else if let Some(words) = drifted {
         (AdoptionRequired, words.clone())
     } else if !seen.stopped.is_empty() {
-        (JoinFailed, words(&seen.stopped))
+        (JoinFailed, joined(&seen.stopped))
     } else if *going || moves {
-        (Scaling, words(&seen.waits))
+        (Scaling, joined(&seen.waits))
     } else if seen.available < seen.wanted {
-        (WorkersNotReady, words(&seen.waits))
+        (WorkersNotReady, joined(&seen.waits))
     } else if let Some((reason, words)) = &held.why {
         (*reason, words.clone())
     } else {
@@ -155,7 +155,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     let blocked: Vec<_> = seen.waits.iter().filter(is_blocked).cloned().collect();
     let leaves = seen.workers.iter().any(|worker| worker.state == State::Deleting);
     let up_to_date = if leaves && !blocked.is_empty() {
-        (DrainBlocked, words(&blocked))
+        (DrainBlocked, joined(&blocked))
     } else if staying.iter().all(|worker| worker.up_to_date) {
         awaited.clone().map_or((Current, String::new()), |words| (AwaitingControlPlane, words))
     } else if let Some(words) = held.stands.clone().filter(|_| !pool.spec.rollout.paused) {
@@ -163,7 +163,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     } else if seen.paused {
         (Paused, String::new())
     } else {
-        let waits = Some(words(&seen.waits)).filter(|words| !words.is_empty());
+        let waits = Some(joined(&seen.waits)).filter(|words| !words.is_empty());
         (Replacing, waits.into_iter().chain(held.slow.clone()).collect::<Vec<_>>().join("; "))
     };
     let repairable = (repairs.reason, repairs.words.clone());

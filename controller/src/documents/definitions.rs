@@ -8,7 +8,6 @@ use super::rights::rights;
 use super::yaml::document;
 use crate::objects::all;
 
-/// A file for an API server.
 pub struct Definition {
     pub file: String,
     /// YAML. The same types always give the same text.

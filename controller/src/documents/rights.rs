@@ -8,7 +8,6 @@ use crate::objects::{GROUP, SYSTEM};
 /// The service account of controllers in `kaas-system`, and the name of its roles and bindings.
 pub const ACCOUNT: &str = "kaas-controller";
 
-/// Verbs on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Right {
     /// The API group. Empty for the core group.

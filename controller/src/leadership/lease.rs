@@ -31,9 +31,7 @@ pub const LEASE: Duration = TERM.saturating_add(WINDOW);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElectionStep {
-    /// Take the Lease.
     Take(PreviousHolder),
-    /// Look again after a while.
     Wait,
 }
 
@@ -81,12 +79,10 @@ impl ObservedLease {
     }
 }
 
-/// Whether this name holds the Lease.
 pub fn is_held_by(lease: &Lease, own: &str) -> bool {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(own)
 }
 
-/// A new Lease that this name holds.
 pub fn new(own: &str, now: Timestamp) -> Lease {
     taken(&Lease { metadata: named(NAME), spec: None }, own, now)
 }
@@ -124,7 +120,6 @@ pub fn renewed(lease: &Lease, now: Timestamp) -> Lease {
     Lease { spec: Some(LeaseSpec { renew_time: Some(MicroTime(now)), ..before }), ..lease.clone() }
 }
 
-/// The Lease without a holder.
 pub fn released(lease: &Lease) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
     Lease { spec: Some(LeaseSpec { holder_identity: Some(String::new()), ..before }), ..lease.clone() }

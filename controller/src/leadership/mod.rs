@@ -65,9 +65,7 @@ struct CandidateState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
-    /// It was created.
     Made,
-    /// It existed already.
     There,
     /// It could not be created, or the answer was lost. There may have been another leader.
     NotHad,

@@ -107,22 +107,19 @@ fn pool_rules() -> Vec<Value> {
 
 /// The state of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct IPPoolStatus {
     /// The generation of the spec that was evaluated.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// Whether addresses are available, and why not.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// How many addresses can be assigned.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub total: i64,
     /// How many of them are in use.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub used: i64,
 }

@@ -152,45 +152,42 @@ pub struct PinnedImage {
 
 /// The state of a Machine, and the record of its VM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct MachineStatus {
     /// The generation of the spec that was evaluated.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// The state of the node, with reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// Phase of the node.
-    #[serde(default)]
     pub phase: Phase,
     /// The node's VM, from when it is complete until it is proved deleted. During an image swap of a control-plane node, the VM
     /// that the node runs in.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uuid"])
     )]
     pub vms: Vec<MachineVm>,
     /// Minor version of Kubernetes that the node runs, if it is newer than `spec.kubernetes`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::minor")]
     pub kubernetes: Option<String>,
     /// IPv4 address of the node. Unset until an address is claimed or leased by DHCP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
     pub address: Option<String>,
     /// Name of its Node object, once the node has joined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub node: Option<String>,
     /// Since when a worker that has joined is unhealthy in every check: its node is not Ready, or its VM does not run. The pool's
     /// `repair` uses this time. An unknown state counts as healthy, and clears it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub unhealthy_since: Option<Time>,
     /// The record of the worker's steps. Each is stored before it is acted on.
-    #[serde(default)]
     pub journal: WorkerRecord,
 }
 

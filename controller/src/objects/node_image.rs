@@ -99,45 +99,44 @@ pub enum LifecyclePhase {
 
 /// The state of an image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct NodeImageStatus {
     /// The generation of the spec that was evaluated.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// Whether VMs can be created from the image, and why not.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// Name of the appliance, from its templates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub appliance: Option<String>,
     /// Version of the image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::version")]
     pub version: Option<String>,
     /// 32 hexadecimal digits that follow from the image's content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[0-9a-f]{32}$"), length(min = 32, max = 32))]
     pub build: Option<String>,
     /// The minor versions of Kubernetes that the image carries.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::minors")]
     pub kubernetes: Vec<String>,
     /// The minor version of etcd that the image runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub etcd: Option<String>,
     /// The versions that can be upgraded to this image. Unset if any older version can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub upgrades_from: Option<String>,
     /// The current phase.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<LifecyclePhase>,
     /// The templates that VMs can be cloned from.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 256),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["provider", "datastore"])

@@ -127,37 +127,33 @@ pub enum Effect {
 
 /// How workers are replaced and drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rollout_rules()))]
 pub struct Rollout {
     /// How many VMs may exist above the wanted number during a replacement.
-    #[serde(default = "one")]
     #[schemars(range(min = 0, max = 100))]
     pub max_surge: u32,
     /// How many of the wanted workers may be missing while one is replaced.
-    #[serde(default)]
     #[schemars(range(min = 0, max = 100))]
     pub max_unavailable: u32,
     /// How long pods may take to leave a worker, in seconds. After that nothing is forced: the operator has to act.
-    #[serde(default = "drain_seconds")]
     #[schemars(range(min = 0, max = 86400))]
     pub drain_seconds: u32,
     /// How long a worker may take to join, in seconds from its power-on.
-    #[serde(default = "join_seconds")]
     #[schemars(range(min = 60, max = 1500))]
     pub join_seconds: u32,
     /// Whether the replacement of outdated workers is suspended.
-    #[serde(default)]
     pub paused: bool,
 }
 
 impl Default for Rollout {
     fn default() -> Self {
         Self {
-            max_surge: one(),
+            max_surge: 1,
             max_unavailable: 0,
-            drain_seconds: drain_seconds(),
-            join_seconds: join_seconds(),
+            // As in `fleet`.
+            drain_seconds: 300,
+            join_seconds: 900,
             paused: false,
         }
     }
@@ -172,81 +168,56 @@ fn rollout_rules() -> Vec<Value> {
 
 /// How unhealthy workers are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Repair {
     /// How long a worker may be unhealthy before it is replaced, in seconds. A worker is unhealthy if it is not Ready, or its VM
     /// is off or missing. A cordoned node is not unhealthy. 0 means never.
-    #[serde(default = "after_seconds")]
     #[schemars(range(min = 0, max = 86400))]
     pub after_seconds: u32,
     /// Maximum share of unhealthy workers among those that have joined, in percent, up to which workers are replaced. If more are
     /// unhealthy, the cause is elsewhere, and none is replaced. One worker may always be unhealthy, unless this is 0.
-    #[serde(default = "max_unhealthy_percent")]
     #[schemars(range(min = 0, max = 100))]
     pub max_unhealthy_percent: u8,
 }
 
 impl Default for Repair {
     fn default() -> Self {
-        Self { after_seconds: after_seconds(), max_unhealthy_percent: max_unhealthy_percent() }
+        // kube-controller-manager moves the pods of a silent node after 300 s.
+        Self { after_seconds: 300, max_unhealthy_percent: 40 }
     }
 }
 
 /// The state of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct NodePoolStatus {
     /// The generation of the spec that was evaluated.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// The state of the pool, with reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// Number of workers, without those that leave.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub replicas: i32,
     /// Number of these that are Ready.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub ready_replicas: i32,
     /// Number of these that match the spec.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub updated_replicas: i32,
     /// The labels of the pool's Machines, as a selector for autoscalers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::sentence")]
     pub selector: Option<String>,
     /// The highest number that a Machine got. Names are never used again.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub last_index: i64,
 }
 
 fn one() -> u32 {
     1
-}
-
-/// The default of `fleet`.
-fn drain_seconds() -> u32 {
-    300
-}
-
-/// The default of `fleet`.
-fn join_seconds() -> u32 {
-    900
-}
-
-/// How long kube-controller-manager waits before it moves the pods of a silent node.
-fn after_seconds() -> u32 {
-    300
-}
-
-fn max_unhealthy_percent() -> u8 {
-    40
 }
 
 reasons! {

@@ -152,45 +152,43 @@ pub struct PlannedStep {
 
 /// The journal and state of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = journal_rules()))]
 pub struct OperationStatus {
     /// The number of the lease that writes the journal. A holder of a lower number adds nothing.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub lease: u64,
     /// The state of the Operation, with reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// The journal. Each entry is stored before it is acted on, and none is changed or removed. One exception: while a step
     /// waits, the last entry has the reason, and the next reason replaces it. `plan` of the first entry is `spec.plan`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2048), extend("x-kubernetes-list-type" = "atomic"))]
     pub entries: Vec<JournalEntry>,
     /// The current or next step, in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"gate shop-cp2")]
     pub step: Option<String>,
     /// How many steps of the plan are done.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub steps_done: i32,
     /// Since when all control-plane nodes are healthy on the new image without interruption. With `upgrade.commit: Auto` on the
     /// cluster, the commit follows ten minutes later.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<Time>,
     /// When control-plane nodes were last seen healthy. If their state is unknown for more than two minutes, `healthySince`
     /// starts again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_healthy: Option<Time>,
     /// Outcome of the Operation. Unset while it runs or can be rolled back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"committed")]
     pub outcome: Option<String>,
     /// Whether the result is in the cluster's `status.resolved`, which pools and the next change use. After an abandoned
     /// Operation: whether all control-plane nodes were seen to match that status since.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub resolved_updated: bool,
 }
 

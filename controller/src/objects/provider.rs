@@ -240,14 +240,13 @@ pub enum Addressing {
 
 /// The namespaces whose clusters may use a Provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = namespace_rules()))]
 pub struct AllowedNamespaces {
     /// Selection of namespaces.
-    #[serde(default)]
     pub from: FromNamespaces,
     /// Names of the namespaces, with `Listed`. Without any, no cluster can be created here.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::namespaces", extend("x-kubernetes-list-type" = "set"))]
     pub names: Vec<String>,
 }
@@ -268,59 +267,56 @@ pub enum FromNamespaces {
 
 /// Limits for all clusters together. Workers and their replacements count. A missing value means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Limits {
     /// Nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10000), example = 500)]
     pub nodes: Option<u32>,
     /// Virtual processors.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000000), example = 2000)]
     pub processors: Option<u32>,
     /// Memory in MiB.
-    #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000000000), example = 4194304)]
     pub memory_mib: Option<u64>,
 }
 
 /// The state of a Provider.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct ProviderStatus {
     /// The generation of the spec that was evaluated.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// Whether the Provider can be used, and why not.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// The version that the vCenter reports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub version: Option<String>,
     /// The vCenter's own identifier. Another vCenter under the same name is not accepted.
-    #[serde(default, rename = "instanceUUID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "instanceUUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub instance_uuid: Option<String>,
     /// Free capacity of each zone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub zones: Vec<ZoneRoom>,
     /// Free space on the datastores of all zones together, each counted once, in GiB.
-    #[serde(default, rename = "freeStorageGiB", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "freeStorageGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub free_storage_gib: Option<i64>,
     /// Number of clusters here.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub clusters: i64,
     /// Number of nodes here.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub nodes: i64,
 }

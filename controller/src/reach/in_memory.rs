@@ -18,7 +18,6 @@ use super::objects::{Collection, Objects};
 use crate::documents::RIGHTS;
 use crate::objects::{SYSTEM, all};
 
-/// The failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It is not done, and the answer is lost.
@@ -31,7 +30,6 @@ pub(crate) enum Fault {
 
 /// A change of an object, as from a watch.
 pub(crate) struct Heard {
-    /// The plural of its kind.
     pub(crate) plural: String,
     /// The current object, or the last version of a deleted one.
     pub(crate) object: Value,

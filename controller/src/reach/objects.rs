@@ -50,14 +50,12 @@ pub trait Objects: Send + Sync {
     /// Replaces an object that was read, without its status.
     async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure>;
 
-    /// As `replace`, for the status only.
     async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure>;
 
     /// Applies a merge patch (RFC 7386), without the status. If it has a `resourceVersion`, it fails if the object was changed
     /// since.
     async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure>;
 
-    /// As `patch`, for the status only.
     async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure>;
 
     async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure>;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN};
+use super::{IN_USE, NOW_AND_THEN, all};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{POOL, PoolUsage, pool_usage};
 use crate::objects::{IPPool, IPPoolReason, IPPoolStatus, PoolAddress, set};
 use crate::reach::kinds;
 
+/// Adds the finalizer, counts the addresses in use, and writes the status. Removes the finalizer with the last address.
+///
 /// # Errors
 /// A call to the API server failed.
 pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, ReconcileError> {
@@ -27,7 +29,7 @@ pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Actio
         kinds::remove_finalizer(objects, &*pool, IN_USE).await.attempting("letting the IPPool go")?;
         return Ok(Action::await_change());
     }
-    let all = kinds::list::<IPPool>(objects, None, None).await.attempting("listing IPPools")?;
+    let all = all::<IPPool>(objects).await?;
     let before = pool.status.clone();
     let mut now = before.clone().unwrap_or_default();
     let generation = pool.metadata.generation.unwrap_or_default();

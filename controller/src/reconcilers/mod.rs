@@ -17,11 +17,19 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{is_begun, permission};
 use crate::objects::{Provider, TenantCluster};
+use crate::reach::kinds::Kind;
+use crate::reach::{Objects, kinds};
 
 /// The finalizer of objects that others use.
 pub const IN_USE: &str = "kaas.local/in-use";
+
+/// All objects of a kind, in all namespaces.
+async fn all<K: Kind>(objects: &dyn Objects) -> Result<Vec<K>, ReconcileError> {
+    kinds::list(objects, None, None).await.attempting(&format!("listing {}s", K::kind(&())))
+}
 
 /// Whether a cluster keeps the objects that it names. A cluster in a namespace that its Provider does not allow does not, unless
 /// it was begun: any tenant can create such a cluster.

@@ -8,13 +8,15 @@ use fleet::hypervisor::Placement;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, full_name, keeps};
+use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{TemplateInventory, image_conditions, next_phase, phase};
 use crate::objects::{NodeImage, NodeImageStatus, Provider, Template, TenantCluster, set};
 use crate::reach::kinds;
 use crate::reach::providers::Providers;
 
+/// Adds the finalizer, looks for templates on each Provider, and writes the status. Returns when the next phase begins.
+///
 /// # Errors
 /// A call to the API server failed. A Provider that does not answer is no error: the status names it.
 pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<Action, ReconcileError> {
@@ -25,7 +27,7 @@ pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<A
     if kinds::add_finalizer(objects, &*image, IN_USE).await.attempting("keeping the NodeImage")? {
         return Ok(Action::await_change());
     }
-    let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
+    let providers = all::<Provider>(objects).await?;
     let before = image.status.clone();
     let mut now = before.clone().unwrap_or_default();
     let digest = image.spec.digest.strip_prefix("sha256:").unwrap_or(&image.spec.digest);
@@ -94,11 +96,10 @@ async fn templates(
 /// Removes the finalizer once no cluster uses the image. Its templates stay: disks of VMs may be linked to them.
 async fn finalize(image: &NodeImage, context: &Context) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, image.name_any());
-    let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
-    let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
+    let clusters = all::<TenantCluster>(objects).await?;
+    let providers = all::<Provider>(objects).await?;
     let has = |cluster: &&TenantCluster| {
-        let resolved =
-            cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(|one| one.image.as_ref());
+        let resolved = cluster.resolved().and_then(|one| one.image.as_ref());
         (cluster.spec.image.as_ref() == Some(&name) || resolved == Some(&name)) && keeps(cluster, &providers)
     };
     if let Some(user) = clusters.iter().find(has) {

@@ -14,6 +14,8 @@ use crate::decisions::{CLAIMANT, POOL};
 use crate::objects::{Claimant, Machine, PoolAddress, TenantCluster};
 use crate::reach::{Collection, Failure, Objects, kinds};
 
+/// Looks for the claimant, deletes the address of one that is gone, and restores labels.
+///
 /// # Errors
 /// A call to the API server failed.
 pub async fn reconcile(address: Arc<PoolAddress>, context: Arc<Context>) -> Result<Action, ReconcileError> {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, full_name, keeps};
+use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
 use crate::reach::kinds;
 
+/// Adds the finalizer, and removes it once neither a cluster nor a pool names the class.
+///
 /// # Errors
 /// A call to the API server failed.
 pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Action, ReconcileError> {
@@ -18,9 +20,9 @@ pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Act
         kinds::add_finalizer(objects, &*class, IN_USE).await.attempting("keeping the VMClass")?;
         return Ok(Action::await_change());
     }
-    let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
-    let pools = kinds::list::<NodePool>(objects, None, None).await.attempting("listing NodePools")?;
-    let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
+    let clusters = all::<TenantCluster>(objects).await?;
+    let pools = all::<NodePool>(objects).await?;
+    let providers = all::<Provider>(objects).await?;
     let clusters: Vec<_> = clusters.into_iter().filter(|cluster| keeps(cluster, &providers)).collect();
     let cluster = clusters.iter().find(|cluster| cluster.spec.control_plane.vm_class == name);
     let user = cluster.map(|cluster| format!("TenantCluster {}", full_name(cluster)));

@@ -23,7 +23,6 @@ pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))
 }
 
-/// Answers requests, for ever.
 pub async fn answers(listener: TcpListener) {
     answers_within(LIMIT, &listener).await;
 }

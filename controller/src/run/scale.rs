@@ -199,7 +199,6 @@ fn is_good(conditions: &[Condition]) -> bool {
     conditions.iter().any(|condition| condition.about == "Ready" && condition.status == ConditionStatus::True)
 }
 
-/// The sum of some counts.
 fn sum<'c>(counts: impl IntoIterator<Item = (&'c (Whose, Call), &'c Count)>) -> Count {
     let add = |sum: Count, (_, count): (_, &Count)| Count {
         calls: sum.calls + count.calls,

@@ -8,7 +8,6 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use tokio::net::unix::pipe::Receiver;
 
-/// The blocked signals.
 pub struct Signals(SigSet);
 
 impl Signals {

@@ -18,6 +18,8 @@ use crate::workers::Image;
 pub enum Goal<'a> {
     /// The cluster is created, or its creation continues.
     Deploy(&'a DesiredState),
+    /// A cluster that has formed continues as it is recorded. How its VMs were created no longer matters.
+    Continue,
     /// The cluster is removed.
     Destroy {
         cluster: &'a str,
@@ -59,12 +61,23 @@ impl Goal<'_> {
         }
         let kept = match self {
             Self::Deploy(wanted) => deployed(wanted, kept, vms),
+            Self::Continue => continued(kept),
             Self::Destroy { cluster, disks, left, held, also, .. } => {
                 destroyed(cluster, (disks.then_some(left), held), also, kept, vms)
             }
         };
         Ok(DeploymentRecord { deployment: Some(deployment), ..kept? })
     }
+}
+
+fn continued(kept: Option<DeploymentRecord>) -> anyhow::Result<DeploymentRecord> {
+    let kept = kept.context("no cluster is recorded here")?;
+    ensure!(
+        kept.formed && kept.lifecycle == Lifecycle::Active,
+        "the cluster {} has not formed, or is being destroyed",
+        kept.cluster
+    );
+    Ok(kept)
 }
 
 fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -> anyhow::Result<DeploymentRecord> {
@@ -391,4 +404,19 @@ impl DeploymentRecord {
 /// Whether one of these VMs holds a disk.
 fn is_held(vms: &[Vm], disk: &DiskRef) -> bool {
     vms.iter().any(|vm| vm.disk(disk.uuid).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_formed_cluster_continues() {
+        let kept = |formed, lifecycle| DeploymentRecord { formed, lifecycle, ..adopted("shop") };
+        assert!(continued(None).is_err());
+        assert!(continued(Some(kept(false, Lifecycle::Active))).is_err());
+        assert!(continued(Some(kept(true, Lifecycle::Deleting))).is_err());
+        let formed = kept(true, Lifecycle::Active);
+        assert_eq!(continued(Some(formed.clone())).unwrap(), formed);
+    }
 }

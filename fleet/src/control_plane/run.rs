@@ -217,8 +217,9 @@ impl Deploy<'_> {
         // A missing permission always counts. A place that takes no VMs now counts if one is to be created there: other VMs are
         // powered on, and a kubeconfig is given, also while their datastore is emptied.
         let mut no_place = Ok(());
-        if let Goal::Deploy(wanted) = wish {
-            let others = wanted.nodes.iter().filter_map(|node| node.placement.as_ref());
+        if !matches!(wish, Goal::Destroy { .. }) {
+            let nodes = if let Goal::Deploy(wanted) = wish { wanted.nodes.as_slice() } else { &[] };
+            let others = nodes.iter().filter_map(|node| node.placement.as_ref());
             for placement in iter::once(&self.placement).chain(others) {
                 match self.hypervisor.preflight(placement).await {
                     Err(error) if error.kind != ErrorKind::Denied => no_place = no_place.and(Err(error)),
@@ -248,7 +249,7 @@ impl Deploy<'_> {
             None => (None, Vec::new()),
         };
         let before = noted.as_ref().map(|kept| kept.lifecycle);
-        if let Goal::Deploy(_) = wish {
+        if let Goal::Deploy(_) | Goal::Continue = wish {
             upgraded.permits_deploy(
                 noted.as_ref().is_some_and(|kept| kept.formed && kept.lifecycle == Lifecycle::Active),
             )?;

@@ -1,16 +1,21 @@
-//! The image that is wanted in place of the current one, and whether it can replace it.
+//! Another image or size, while no swap is open: the wanted image, and whether it can replace the current one. A swap begins, or the
+//! reason against it is reported, or nodes are asked whether they match the resolved values.
 
 use contract::version::{allows, is_older};
 use semver::VersionReq;
 
-use super::ObservedCluster;
+use super::operator_action::{OperatorAction, ended, word};
+use super::{Change, ObservedCluster, name};
 use crate::decisions::obstacle::Obstacle;
+use crate::decisions::pause_reason::PauseReason;
 use crate::decisions::resolved::suits;
-use crate::objects::{NodeImage, Resolved, TenantClusterReason};
+use crate::decisions::sizes::pinned_size;
+use crate::decisions::swap_progress::{Ending, SwapProgress, goal, is_of_size};
+use crate::decisions::window;
+use crate::objects::{DO, NodeImage, Operation, OperationReason, Reason, Resolved, TenantClusterReason};
 
 /// The image that is wanted in place of the current one.
 pub(super) enum WantedImage<'i> {
-    /// The current image stays.
     Same,
     /// This image, and whether the spec names it.
     Other(&'i NodeImage, bool),
@@ -50,7 +55,7 @@ impl<'a> ObservedCluster<'a> {
     ///
     /// # Errors
     /// Why it cannot.
-    pub(super) fn follows(&self, image: &NodeImage, named: bool, current: &str) -> Result<(), Obstacle> {
+    fn follows(&self, image: &NodeImage, named: bool, current: &str) -> Result<(), Obstacle> {
         use TenantClusterReason::{ImageUnsuitable, PreflightNotKnown};
         let spec = &self.cluster.spec;
         let minor = self.minor.map_or_else(|| spec.version.clone(), |minor| minor.to_string());
@@ -83,6 +88,122 @@ impl<'a> ObservedCluster<'a> {
                 "the image {name} may take the place of {from} only, and the cluster runs {runs}: use an image between the two"
             )),
             Err(_) => unsuitable(format!("the image {name} may take the place of {from:?}, which is not understood")),
+        }
+    }
+}
+
+impl ObservedCluster<'_> {
+    /// Begins a swap, or says why not: to another image, or with the same image to another size. `named` is whether the spec
+    /// names the image or size.
+    pub(in crate::decisions) fn begins(&self, image: &NodeImage, named: bool, current: &str) -> Change {
+        // The current image already runs, so its state does not matter.
+        let resizes = image.metadata.name.as_deref() == Some(current);
+        if let Err(obstacle) = if resizes { Ok(()) } else { self.follows(image, named, current) } {
+            return Change::Blocked(obstacle);
+        }
+        let size = if resizes { self.size.clone() } else { self.size_with_image() };
+        let size = match size {
+            Ok(size) => size,
+            Err(obstacle) => return Change::Blocked(obstacle),
+        };
+        let mut again = None;
+        if let Some((operation, swapping)) = &self.swap {
+            let is_it = operation.spec.to_image == image.metadata.name && (!resizes || swapping.size == Some(size));
+            let is_back = is_it && matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
+            let failed = is_back && !swapping.is_withdrawn;
+            match word(operation) {
+                Some(Ok(OperatorAction::Resume)) if is_back => again = Some(name(operation)),
+                Some(word) => return Change::Answer(name(operation), ended(word, swapping.ending())),
+                None if failed && !self.is_newer_than(operation) => return self.failed(operation, swapping),
+                None => {}
+            }
+        }
+        if let Some(rest @ PauseReason::ControlCluster(_)) = &self.rests {
+            return match again {
+                Some(name) => Change::Answer(name, Some(rest.refuses(None))),
+                None => Change::Waits(TenantClusterReason::Changing, rest.words()),
+            };
+        }
+        let window = self.cluster.spec.maintenance.window.as_deref().filter(|_| !named && again.is_none());
+        if let Some(window) = window.filter(|window| !window::is_open(window, self.now)) {
+            let image = image.metadata.name.as_deref().unwrap_or_default();
+            let what = if resizes { format!("{image} with {size}") } else { image.to_owned() };
+            return Change::Waits(TenantClusterReason::AwaitingWindow, format!("{what} waits for {window} UTC"));
+        }
+        match &self.room {
+            Some(obstacle) if resizes => Change::Blocked(obstacle.clone()),
+            _ => Change::Swap(Box::new(image.clone()), again, size),
+        }
+    }
+
+    fn failed(&self, operation: &Operation, swapping: &SwapProgress) -> Change {
+        let (name, to) = (name(operation), goal(operation, swapping));
+        let ended = swapping.ending().map_or("", Ending::words);
+        let why = swapping.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+        let former = operation.spec.from_image.as_deref().unwrap_or_default();
+        let other = match swapping.ending() {
+            _ if is_of_size(operation) => "another vmClass".to_owned(),
+            // Some nodes may have committed the new image.
+            Some(Ending::Abandoned) => "the image that all control-plane nodes are to run".to_owned(),
+            _ => format!("{former} or another image"),
+        };
+        Change::Waits(
+            TenantClusterReason::ChangeFailed,
+            format!(
+                "the upgrade to {to} was {ended}{why}. Ask for it again with {DO}: resume on the Operation {name}, or name {other}"
+            ),
+        )
+    }
+
+    /// Whether the spec is newer than the reported end of an Operation.
+    pub(super) fn is_newer_than(&self, operation: &Operation) -> bool {
+        let conditions = operation.status.iter().flat_map(|status| &status.conditions);
+        let about = OperationReason::Done.condition();
+        let told =
+            conditions.filter(|condition| condition.about == about).map(|condition| condition.observed_generation);
+        self.cluster.metadata.generation > told.max()
+    }
+
+    /// The answer to a request on an ended swap, if no other image is wanted.
+    pub(super) fn answered(&self) -> Option<Change> {
+        let (operation, swapping) = self.swap.as_ref()?;
+        let is_back = matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
+        let refused = match (word(operation)?, &self.room) {
+            (Ok(OperatorAction::Resume), Some(obstacle)) if is_back && is_of_size(operation) => {
+                Some(obstacle.message.clone())
+            }
+            (word, _) => ended(word, swapping.ending()),
+        };
+        Some(Change::Answer(name(operation), refused))
+    }
+
+    /// The next step if the current image is wanted, and no other size now.
+    pub(super) fn stays(&self, pinned: &Resolved, current: &str) -> Change {
+        let then = match self.raises(current) {
+            Change::Nothing => self.resizes(pinned, current).unwrap_or(Change::Nothing),
+            raises => raises,
+        };
+        let abandoned = self.abandoned.as_ref();
+        if abandoned.is_none() && !self.has_drifted {
+            return then;
+        }
+        let may_differ = self.has_drifted || abandoned.is_some_and(|(_, swapping)| swapping.size.is_some());
+        // If something else comes next or waits, it has its own message, and does not wait for a size.
+        let would_be_current = then == Change::Nothing;
+        let size = pinned_size(pinned).filter(|_| may_differ && would_be_current);
+        let then = match (abandoned, size, then) {
+            // Once the nodes are seen to be alike, this is recorded, and they are not asked again.
+            (Some((operation, _)), Some(_), Change::Nothing) => {
+                Change::Pin(Box::new(pinned.clone()), Some(name(operation)))
+            }
+            (_, _, then) => then,
+        };
+        match self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current)) {
+            Some(image) => Change::Judge(Box::new(image.clone()), size, Box::new(then)),
+            None => {
+                let words = format!("there is no NodeImage {current}, by which nodes are judged");
+                Change::Blocked(Obstacle::new(TenantClusterReason::ReferenceMissing, words))
+            }
         }
     }
 }

@@ -26,8 +26,6 @@
 //! The same applies while the control cluster is being changed, and nothing is planned: another version of the controller may
 //! lead afterwards. But a rollback runs then, because the change may last long. `abandon` moves no VM and is always accepted.
 
-mod begins;
-mod conditions;
 mod image;
 mod open;
 mod operator_action;
@@ -46,6 +44,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use self::image::WantedImage;
 use self::shown::{is_shown, outcome};
+use super::health::OperationPhase;
 use super::obstacle::Obstacle;
 use super::pause_reason::PauseReason;
 use super::swap_progress::{Ending, SwapProgress};
@@ -61,7 +60,6 @@ pub struct ObservedCluster<'a> {
     /// The Operation that upgrades Kubernetes and has not ended. Otherwise the one to the minor version of the spec, if it
     /// exists.
     pub raise: Option<&'a Operation>,
-    /// All NodeImages.
     pub images: &'a [NodeImage],
     /// The lowest minor version of Kubernetes of a control-plane node.
     pub minor: Option<Minor>,
@@ -97,7 +95,6 @@ pub enum Change {
     /// Begin a swap to this image, with new VMs of this size. In a paused cluster it is only planned. With the Operation of an
     /// earlier swap that is to be retried.
     Swap(Box<NodeImage>, Option<String>, ControlPlaneSize),
-    /// Continue the swap of this Operation.
     Go(String, Request),
     /// Ask nodes whether all of them run this image, which is the current one, in VMs of this size, if it is given. Then follows
     /// this change. No object says what they run: the last swap was abandoned, or objects are older than VMs.
@@ -108,13 +105,62 @@ pub enum Change {
     Abandon(String),
 }
 
+impl Change {
+    /// The reason and message of `UpToDate`. `None` if all matches the spec.
+    pub fn said(&self) -> Option<(TenantClusterReason, String)> {
+        use TenantClusterReason::{ChangeBlocked, ChangeFailed, Changing};
+        let changing = |words: String| Some((Changing, words));
+        match self {
+            Self::Nothing => None,
+            Self::Blocked(obstacle) => Some((ChangeBlocked, obstacle.message.clone())),
+            Self::Waits(reason, words) => Some((*reason, words.clone())),
+            Self::Show(name) | Self::Go(name, _) | Self::Abandon(name) | Self::Answer(name, _) => {
+                changing(name.clone())
+            }
+            Self::Judge(image, ..) => {
+                let image = image.metadata.name.as_deref().unwrap_or_default();
+                let words =
+                    format!("no object says what control-plane nodes run: they are asked whether that is {image}");
+                Some((ChangeFailed, words))
+            }
+            Self::Pin(resolved, _) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),
+            Self::Swap(image, _, size) => {
+                changing(format!("to {} with {size}", image.metadata.name.as_deref().unwrap_or_default()))
+            }
+            Self::Raise(to, _) => changing(format!("to Kubernetes {to}")),
+        }
+    }
+
+    pub fn obstacle(&self) -> Option<&Obstacle> {
+        if let Self::Blocked(obstacle) = self { Some(obstacle) } else { None }
+    }
+
+    pub fn doing(&self) -> OperationPhase {
+        use TenantClusterReason::{AwaitingCommit, ChangeFailed, ImageUnsuitable, NotSupported, ReferenceMissing};
+        match self {
+            // A user has to change the spec. All other obstacles may pass by themselves.
+            Self::Blocked(Obstacle { reason: ImageUnsuitable | NotSupported | ReferenceMissing, message }) => {
+                OperationPhase::Blocked(message.clone())
+            }
+            Self::Waits(ChangeFailed, words) => OperationPhase::Blocked(words.clone()),
+            Self::Waits(AwaitingCommit, words) => OperationPhase::Operating(words.clone()),
+            Self::Nothing | Self::Blocked(_) | Self::Waits(..) => OperationPhase::Idle,
+            _ => OperationPhase::Operating(self.said().map(|(_, words)| words).unwrap_or_default()),
+        }
+    }
+
+    pub fn is_to_do(&self) -> bool {
+        !matches!(self, Self::Nothing | Self::Blocked(_) | Self::Waits(..))
+    }
+}
+
 fn name(operation: &Operation) -> String {
     operation.metadata.name.clone().unwrap_or_default()
 }
 
 impl ObservedCluster<'_> {
     pub fn next(&self) -> Change {
-        let pinned = self.cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
+        let pinned = self.cluster.resolved();
         let Some((pinned, current)) = pinned.and_then(|pinned| Some((pinned, pinned.image.as_deref()?))) else {
             return Change::Nothing;
         };

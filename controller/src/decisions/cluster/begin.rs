@@ -11,9 +11,7 @@ pub struct CreationInputs<'a> {
     pub cluster: &'a TenantCluster,
     /// The values for `status.resolved`, or the obstacle according to objects.
     pub resolved: Result<Resolved, Obstacle>,
-    /// The wanted Machines of its control-plane nodes.
     pub wanted: Vec<Machine>,
-    /// The existing Machines of its control-plane nodes.
     pub machines: Vec<Machine>,
     /// Why the Provider's limits have no room for its control-plane nodes, if they have none.
     pub limits: Option<Obstacle>,
@@ -33,7 +31,6 @@ pub struct CreationInputs<'a> {
 /// The Secret with the deployer's key and the deployment secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeysSeen {
-    /// The Secret is missing.
     Missing,
     /// The Secret has other content, for this reason.
     Damaged(String),
@@ -43,9 +40,7 @@ pub enum KeysSeen {
 /// The next step of a cluster without a VM.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CreationStep {
-    /// Add the finalizer.
     Keep,
-    /// Wait until the obstacle is removed.
     Await(Obstacle),
     /// Wait: the cluster is paused.
     Rest,
@@ -53,7 +48,6 @@ pub enum CreationStep {
     Pin(Box<Resolved>),
     /// Delete a Machine that differs from the wanted one, with its address. It has no VM yet.
     Unmake(Box<Machine>),
-    /// Release an address.
     Release(Box<PoolAddress>),
     /// Release all of the cluster's own addresses because of an obstacle: others can use them.
     GiveBack(Vec<PoolAddress>, Obstacle),
@@ -61,11 +55,9 @@ pub enum CreationStep {
     Claim(Box<PoolAddress>),
     /// Draw the deployer's key and the deployment secret.
     Draw,
-    /// Let `fleet` create the control-plane nodes.
     Deploy(AllocatedAddresses),
 }
 
-/// The next step before the first VM.
 pub fn creation_step(wished: &CreationInputs<'_>) -> CreationStep {
     let cluster = wished.cluster;
     // The finalizer precedes everything that has to be removed later.

@@ -30,7 +30,6 @@ pub enum DeletionStep {
     DeletePools(Vec<String>),
     /// Pools and workers are being deleted. The control plane waits for them.
     AwaitWorkers(Vec<String>),
-    /// Let `fleet` remove the control-plane nodes.
     Destroy,
     /// Release an address: its VM is deleted.
     Release(Box<PoolAddress>),
@@ -69,7 +68,7 @@ pub fn deletion_step(leaving: &DeletionInputs<'_>) -> DeletionStep {
     if !left.is_empty() {
         return DeletionStep::AwaitWorkers(left);
     }
-    let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
+    let deployment = cluster.deployment();
     // A record precedes each action: without a record there is no VM.
     if deployment.is_some_and(|deployment| deployment.record.lifecycle != Lifecycle::Deleted) {
         return DeletionStep::Destroy;

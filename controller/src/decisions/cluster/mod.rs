@@ -15,7 +15,7 @@ use crate::objects::{Machine, Resolved, TenantCluster, TenantClusterSpec};
 
 /// Whether VMs of a cluster's control-plane nodes were begun. From then on resolved values, Machines and addresses stay.
 pub fn is_begun(cluster: &TenantCluster) -> bool {
-    cluster.status.as_ref().and_then(|status| status.deployment.as_ref()).is_some()
+    cluster.deployment().is_some()
 }
 
 pub fn is_leaving(cluster: &TenantCluster) -> bool {

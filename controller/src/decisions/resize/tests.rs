@@ -3,10 +3,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned, withdrawn};
+use crate::decisions::change::tests::{FORMER, NEW, ended, go, images, names, observed, swap, turned, withdrawn};
 use crate::decisions::fixture::now;
 use crate::decisions::pause_reason::PauseReason;
-use crate::decisions::swap_progress::{outlived, unsettled};
+use crate::decisions::swap_progress::outlived;
 use crate::objects::{DO, Operation, TenantCluster};
 use fleet::upgrade::Request;
 
@@ -68,13 +68,8 @@ fn after(
     size: Result<ControlPlaneSize, Obstacle>,
     (change, has_drifted): (Option<&str>, bool),
 ) -> Change {
-    let images = images();
-    let swap = operations.last().map(|operation| (operation, SwapProgress::of(operation).unwrap().unwrap()));
-    let (abandoned, rests) = (unsettled(operations), PauseReason::of(cluster, change.map(str::to_owned)));
-    let (minor, now) = ("1.36".parse().ok(), now().0);
-    let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
-    ObservedCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
-        .next()
+    let (images, rests) = (images(), PauseReason::of(cluster, change.map(str::to_owned)));
+    ObservedCluster { size, rests, has_drifted, ..observed(cluster, operations, &images) }.next()
 }
 
 /// The next step if a Provider has no room for large VMs, and the message on the size.
@@ -91,25 +86,9 @@ fn said_without_room<T>(
     said: impl FnOnce(&ObservedCluster<'_>, &Change) -> T,
 ) -> (Change, T) {
     let images = images();
-    let swap = operation.map(|operation| (operation, SwapProgress::of(operation).unwrap().unwrap()));
-    let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
-    let (raise, images, minor) = (None, images.as_slice(), minor.parse().ok());
-    let (room, plan_room) = (Some(full()), Some(full()));
-    let (rests, has_drifted, now) = (PauseReason::of(cluster, None), false, now().0);
-    let seen = ObservedCluster {
-        cluster,
-        swap,
-        abandoned,
-        raise,
-        images,
-        minor,
-        size,
-        room,
-        plan_room,
-        rests,
-        has_drifted,
-        now,
-    };
+    let swaps = operation.map(std::slice::from_ref).unwrap_or_default();
+    let (room, plan_room, minor) = (Some(full()), Some(full()), minor.parse().ok());
+    let seen = ObservedCluster { size, room, plan_room, minor, ..observed(cluster, swaps, &images) };
     let change = seen.next();
     let said = said(&seen, &change);
     (change, said)
@@ -158,7 +137,6 @@ fn automatic_size_waits_for_window_or_image() {
 
 #[test]
 fn former_class_starts_a_rollback() {
-    let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     assert_eq!(next(&small(), Some(&resize(&moves)), LARGE), go(Request::Resume));
     assert_eq!(next(&small(), Some(&resize(&moves)), SMALL), go(Request::Rollback));
@@ -190,7 +168,6 @@ fn awaits_a_word(change: &Change) -> bool {
 /// `auto` is one more way to name the size. But fewer workers never roll back an automatic size.
 #[test]
 fn auto_with_the_former_size_starts_a_rollback() {
-    let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let named = |entries: &[Value]| {
         let mut operation = resize(entries);
         operation.spec.to_class = Some("any".to_owned());
@@ -334,7 +311,7 @@ fn former_class_rolls_back_during_a_cluster_change() {
         "{waits:?}"
     );
     let mut upgraded = resize(&ended("upgraded"));
-    assert_eq!(beside(Some(&upgraded), SMALL), Change::Go("shop-1".to_owned(), Request::Rollback));
+    assert_eq!(beside(Some(&upgraded), SMALL), go(Request::Rollback));
     let stays = beside(Some(&upgraded), LARGE);
     assert!(!matches!(stays, Change::Go(..)), "{stays:?}");
     // In a paused cluster the request is rejected, with the value that the spec needs.
@@ -370,10 +347,7 @@ fn image_and_minor_version_need_no_room() {
     let open = |operation: Operation| without_room(&both, "1.36", Some(&operation));
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     let (change, words) = open(swap(&moves));
-    assert!(
-        change == Change::Go("shop-1".to_owned(), Request::Resume) && waits(words.as_deref()),
-        "{change:?}: {words:?}"
-    );
+    assert!(change == go(Request::Resume) && waits(words.as_deref()), "{change:?}: {words:?}");
     assert_eq!(open(to_large(&moves)).1, None);
     // An automatic size is not waited for.
     assert_eq!(without_room(&automatic(None), "1.35", None).1, None);
@@ -382,7 +356,6 @@ fn image_and_minor_version_need_no_room() {
 /// It may have been paused for weeks, while others took the capacity.
 #[test]
 fn plan_takes_room_only_when_it_continues() {
-    let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let small_node = NodeSizes { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
     let begins = next(&small(), None, LARGE);
     assert_eq!((begins.holds(small_node, None, false), begins.holds(small_node, None, true)), (LARGE, SMALL));
@@ -417,7 +390,7 @@ fn plan_rolled_back_early_takes_no_room() {
     ];
     for (entries, size) in turns {
         let swapping = SwapProgress::of(&resize(&entries)).unwrap().unwrap();
-        for change in [Change::Nothing, Change::Go("shop-1".to_owned(), Request::Resume)] {
+        for change in [Change::Nothing, go(Request::Resume)] {
             assert_eq!(change.holds(node, Some(&swapping), false), size, "{change:?} {entries:?}");
         }
     }
@@ -426,7 +399,6 @@ fn plan_rolled_back_early_takes_no_room() {
 /// A user who corrects the size in a planned upgrade gets the corrected size.
 #[test]
 fn plan_with_an_outdated_size_is_withdrawn() {
-    let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let mut both = small();
     both.spec.image = Some(NEW.to_owned());
     assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Request::Resume), "nobody has changed the spec since");
@@ -471,7 +443,6 @@ fn withdrawn_plan_is_no_failure() {
 /// As between the deletion and the creation of the class.
 #[test]
 fn plan_with_a_missing_class_waits() {
-    let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let unknown = |cluster: &TenantCluster| decided(cluster, Some(&resize(&[])), Err(missing()));
     assert_eq!(unknown(&small()), Change::Blocked(missing()));
     assert_eq!(next(&small(), Some(&resize(&[])), LARGE), go(Request::Resume), "it is there again");
@@ -483,7 +454,6 @@ fn plan_with_a_missing_class_waits() {
 /// The former spec does not matter.
 #[test]
 fn plan_without_room_gives_way() {
-    let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let of = |cluster: &TenantCluster, minor, operation: Operation| without_room(cluster, minor, Some(&operation)).0;
     let mut both = small();
     both.spec.image = Some(NEW.to_owned());
@@ -512,7 +482,6 @@ fn plan_without_room_gives_way() {
 
 #[test]
 fn unwanted_plan_does_not_end_for_room() {
-    let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let of = |cluster: &TenantCluster, size, operation: Operation| {
         let said = |seen: &ObservedCluster<'_>, change: &Change| seen.ends_for_room(change);
         said_without_room((cluster, Ok(size)), "1.35", Some(&operation), said)

@@ -12,6 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::AUTO;
+use super::deployment::Deployment;
 use super::network::Network;
 use super::reference::Reference;
 use super::rules::{distinct, fixed, fixed_if_given, rule};
@@ -120,6 +122,17 @@ pub struct TenantClusterSpec {
     pub paused: bool,
 }
 
+impl TenantCluster {
+    /// The record of its control-plane nodes. `None` before the first VM.
+    pub fn deployment(&self) -> Option<&Deployment> {
+        self.status.as_ref()?.deployment.as_ref()
+    }
+
+    pub fn resolved(&self) -> Option<&Resolved> {
+        self.status.as_ref()?.resolved.as_ref()
+    }
+}
+
 fn cluster_rules() -> Vec<Value> {
     vec![
         fixed("providerRef", "the Provider of a cluster stays: make another cluster there"),
@@ -139,28 +152,26 @@ fn cluster_rules() -> Vec<Value> {
 
 /// The control-plane nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = control_plane_rules()))]
 pub struct ControlPlane {
     /// Number of nodes: 1, or 3, of which one may fail. It cannot change.
-    #[serde(default = "one")]
     #[schemars(range(min = 1, max = 3), extend("enum" = [1, 3]))]
     pub replicas: u8,
     /// The VMClass, or `auto` for a size by the number of workers. Another class starts an image swap to VMs of its size. With
     /// `auto`, nodes grow with each change of the image and in the maintenance window. They never shrink.
-    #[serde(default = "auto")]
     #[schemars(schema_with = "shapes::label", example = &"auto")]
     pub vm_class: String,
     /// The zones that control-plane nodes are spread over. Without any, all zones of the Provider. They cannot change: disks do
     /// not move.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::zones", length(max = 3), example = ["a"])]
     pub zones: Vec<String>,
 }
 
 impl Default for ControlPlane {
     fn default() -> Self {
-        Self { replicas: one(), vm_class: auto(), zones: Vec::new() }
+        Self { replicas: 1, vm_class: AUTO.to_owned(), zones: Vec::new() }
     }
 }
 
@@ -190,16 +201,13 @@ pub enum PodSecurity {
 
 /// The components that the appliance installs in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct AddOns {
     /// Cluster DNS. Without it, run your own at the tenth address of the range of services.
-    #[serde(default = "yes")]
     pub cluster_dns: bool,
     /// metrics-server: `kubectl top` and horizontal scaling need it.
-    #[serde(default = "yes")]
     pub cluster_metrics: bool,
     /// The storage class `local`: volumes on the data disks of workers that have one. A volume is lost with its worker.
-    #[serde(default = "yes")]
     pub local_volumes: bool,
 }
 
@@ -250,23 +258,18 @@ pub struct Restore {
 
 /// How images and minor versions are changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Upgrade {
     /// Whether the controller or the operator commits. After the commit, no rollback is possible.
-    #[serde(default)]
     pub commit: Commit,
     /// The order in which control-plane nodes are swapped.
-    #[serde(default)]
     pub mode: UpgradeMode,
     /// Which control-plane nodes are rolled back when one is unhealthy on the new image.
-    #[serde(default)]
     pub on_failure: OnFailure,
     /// How long a swapped control-plane node may take to become healthy, in seconds. After that it is rolled back.
-    #[serde(default = "gate_seconds")]
     #[schemars(range(min = 60, max = 86400))]
     pub gate_seconds: u32,
     /// How long pods may take to leave a control-plane node, in seconds. After that nothing is forced: the operator has to act.
-    #[serde(default = "drain_seconds")]
     #[schemars(range(min = 0, max = 86400))]
     pub drain_seconds: u32,
 }
@@ -277,8 +280,9 @@ impl Default for Upgrade {
             commit: Commit::default(),
             mode: UpgradeMode::default(),
             on_failure: OnFailure::default(),
-            gate_seconds: gate_seconds(),
-            drain_seconds: drain_seconds(),
+            // As `kaas upgrade`.
+            gate_seconds: 900,
+            drain_seconds: 300,
         }
     }
 }
@@ -315,18 +319,17 @@ pub enum OnFailure {
 
 /// When automatic changes may begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = maintenance_rules()))]
 pub struct Maintenance {
     /// When automatic updates and `auto` sizes may begin: days and hours in UTC. A window from a later to an earlier hour spans
     /// midnight. Without it, updates begin at any time, and sizes change only with the next image. Other edits of the spec begin
     /// at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::window", example = &"Sat 02:00-06:00")]
     pub window: Option<String>,
     /// Whether the controller upgrades the cluster when a newer image is supported that can replace its own. Then leave `image`
     /// out: the current image is in `status.resolved`.
-    #[serde(default)]
     pub auto_update: bool,
 }
 
@@ -338,29 +341,7 @@ fn maintenance_rules() -> Vec<Value> {
     )]
 }
 
-fn one() -> u8 {
-    1
-}
-
-fn auto() -> String {
-    super::AUTO.to_owned()
-}
-
-fn yes() -> bool {
-    true
-}
-
 /// The default of the property of control-plane nodes.
 fn every() -> String {
     "6h".to_owned()
-}
-
-/// The default of `kaas upgrade`.
-fn gate_seconds() -> u32 {
-    900
-}
-
-/// The default of `kaas upgrade`.
-fn drain_seconds() -> u32 {
-    300
 }

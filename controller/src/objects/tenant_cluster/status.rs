@@ -11,118 +11,109 @@ use super::super::shapes;
 
 /// The state of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct TenantClusterStatus {
     /// The generation of the spec that was evaluated.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// The state of the cluster, with reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::super::condition::list")]
     pub conditions: Vec<Condition>,
     /// The values for fields that the spec leaves open. They are decided once, and stay until the spec changes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved: Option<Resolved>,
     /// The version of Kubernetes that all control-plane nodes run, such as `1.36.3`. Unset while they differ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub version: Option<String>,
     /// The minor version of Kubernetes that the cluster has reached: the lowest one that a control-plane node runs or the
     /// cluster's own settings name. A rollback below it is not possible.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::minor")]
     pub kubernetes: Option<String>,
     /// The control-plane nodes.
-    #[serde(default)]
     pub control_plane: ControlPlaneStatus,
     /// The workers of all pools.
-    #[serde(default)]
     pub nodes: NodesStatus,
     /// The current or last Operation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub operation: Option<String>,
     /// UID of the cluster's namespace `kube-system`. A server with another UID is not this cluster.
-    #[serde(default, rename = "clusterUID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "clusterUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub cluster_uid: Option<String>,
     /// The record of the control-plane nodes. Each step is stored before it is acted on, for the cluster's life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment: Option<Deployment>,
 }
 
 /// The values for fields that the spec leaves open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Resolved {
     /// Name of the NodeImage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub image: Option<String>,
     /// Digest of the image. Another object of the same name is not accepted for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::digest")]
     pub digest: Option<String>,
     /// Virtual processors of each control-plane node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 128))]
     pub processors: Option<u32>,
     /// Memory of each control-plane node in MiB.
-    #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1024, max = 4194304))]
     pub memory_mib: Option<u32>,
     /// Data disk of each control-plane node in GiB.
-    #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488))]
     pub data_disk_gib: Option<u32>,
     /// IPv4 address of the Kubernetes API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
     pub endpoint: Option<String>,
     /// The addresses for Services, in order: named by the spec, or claimed from a pool.
-    #[serde(default, rename = "serviceVIPs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "serviceVIPs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::service_vips")]
     pub service_vips: Vec<String>,
     /// The settings that control-plane nodes were created with, by field of the spec: the SHA-256 of each value as JSON. Empty if
     /// an earlier version has created the nodes.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::digests")]
     pub node_settings: BTreeMap<String, String>,
 }
 
 /// Numbers of control-plane nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct ControlPlaneStatus {
     /// Existing nodes.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub replicas: i32,
     /// Nodes that are Ready.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub ready: i32,
     /// Nodes that match the spec.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub updated: i32,
 }
 
 /// Numbers of workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct NodesStatus {
     /// Workers that all pools want.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub desired: i32,
     /// Existing workers.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub replicas: i32,
     /// Workers that are Ready.
-    #[serde(default)]
     #[schemars(range(min = 0))]
     pub ready: i32,
 }

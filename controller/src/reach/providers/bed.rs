@@ -55,7 +55,6 @@ impl Bed {
         serde_json::from_value(object).unwrap()
     }
 
-    /// Creates the folder that the Provider names.
     pub(crate) async fn make_tenants(&self) {
         let client = self.client_of(ADMINISTRATOR, PASSWORD, vsphere::Settings::default()).await;
         self.make_folder(&client, "tenants").await;
@@ -63,7 +62,6 @@ impl Bed {
     }
 }
 
-/// The Secret of the bed's Provider.
 pub(crate) fn secret(user: &str, password: &str) -> Secret {
     let data = [("username", user), ("password", password)];
     let data = data.map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec())));

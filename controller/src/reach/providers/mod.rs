@@ -49,7 +49,6 @@ struct Inner {
     clock: Clock,
     /// The directory for files that stay on this node.
     directory: PathBuf,
-    /// The name of this node in messages.
     node: String,
     /// The space in that directory that is reserved for snapshots under way.
     promised: Promised,

@@ -26,7 +26,6 @@ pub enum UnavailableReason {
         seconds: u64,
         /// The end of the back-off, as text.
         until: String,
-        /// The last error.
         why: String,
     },
     #[error("{0}")]

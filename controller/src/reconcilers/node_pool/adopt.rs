@@ -11,7 +11,7 @@ use kube::ResourceExt;
 
 use super::PoolReconciler;
 use super::pool_context::PoolContext;
-use crate::context::{Attempt, ReconcileError};
+use crate::context::{Attempt, Halt};
 use crate::decisions::{AdoptedWorker, Evidence, adopted_workers, claimant, claimed, gives_out};
 use crate::objects::{Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};
 use crate::reach::{Failure, kinds};
@@ -20,56 +20,47 @@ impl PoolReconciler<'_> {
     /// Adopts the workers in these VMs.
     ///
     /// # Errors
-    /// Outer error: a call failed. Inner error, for the operator: the workers that cannot be adopted. The others are adopted.
+    /// The workers that cannot be adopted. The others are adopted.
     pub(super) async fn adopts(
         &self,
         pool: &NodePool,
         known: &PoolContext,
         (hypervisor, newer): (&dyn Hypervisor, &[Vm]),
-    ) -> Result<Result<(), String>, ReconcileError> {
+    ) -> Result<(), Halt<String>> {
         if known.goes || pool.metadata.deletion_timestamp.is_some() {
-            return Ok(Err("the pool is being deleted: remove them in the vCenter, and it goes on".to_owned()));
+            return refused("the pool is being deleted: remove them in the vCenter, and it goes on");
         }
         if has_drifted(&known.cluster) {
-            return Ok(Err("the control-plane nodes of its cluster come first".to_owned()));
+            return refused("the control-plane nodes of its cluster come first");
         }
         let nodes = match known.api.nodes().await {
             Ok(nodes) => nodes,
-            Err(error) => return Ok(Err(format!("asking the cluster for its nodes: {error:#}"))),
+            Err(error) => return refused(format!("asking the cluster for its nodes: {error:#}")),
         };
         let witnesses = match gather_evidence(&*known.api, hypervisor, newer, &nodes).await {
             Ok(witnesses) => witnesses,
-            Err(error) => return Ok(Err(format!("asking the cluster which workers it has admitted: {error:#}"))),
+            Err(error) => return refused(format!("asking the cluster which workers it has admitted: {error:#}")),
         };
         self.0.term.ensure_active()?;
-        let (workers, mut refused) = adopted_workers(&pool.name_any(), newer, &nodes, &witnesses);
+        let (workers, mut not_adopted) = adopted_workers(&pool.name_any(), newer, &nodes, &witnesses);
         for worker in workers {
-            if let Err(why) = self.adopts_one(&worker, known).await? {
-                refused.push(why);
+            match self.adopts_one(&worker, known).await {
+                Err(Halt::Refused(why)) => not_adopted.push(why),
+                adopted => adopted?,
             }
         }
-        Ok(if refused.is_empty() { Ok(()) } else { Err(refused.join("; ")) })
+        if not_adopted.is_empty() { Ok(()) } else { refused(not_adopted.join("; ")) }
     }
 
-    async fn adopts_one(
-        &self,
-        worker: &AdoptedWorker,
-        known: &PoolContext,
-    ) -> Result<Result<(), String>, ReconcileError> {
+    async fn adopts_one(&self, worker: &AdoptedWorker, known: &PoolContext) -> Result<(), Halt<String>> {
         let (objects, namespace) = (self.0.objects, known.like.namespace());
         let there = kinds::find::<Machine>(objects, namespace.as_deref(), &worker.name).await;
         let there = there.attempting("looking for a Machine")?;
         if let Some(other) = there.as_ref().filter(|there| !worker.may_have(there)) {
-            return Ok(Err(format!(
-                "there is a Machine {} of another VM than {}: delete one of both",
-                other.name_any(),
-                worker.vm
-            )));
+            let name = other.name_any();
+            return refused(format!("there is a Machine {name} of another VM than {}: delete one of both", worker.vm));
         }
-        let address = match self.is_to_have(worker, there.as_ref(), known).await? {
-            Ok(address) => address,
-            Err(why) => return Ok(Err(why)),
-        };
+        let address = self.is_to_have(worker, there.as_ref(), known).await?;
         let machine = match there {
             Some(there) => there,
             None => {
@@ -82,17 +73,15 @@ impl PoolReconciler<'_> {
             match kinds::create(objects, &claim).await {
                 // Its own claim from before, or one that another claimant has just made. The next check decides.
                 Ok(_) | Err(Failure::Exists) => {}
-                Err(failure) => return Err(failure).attempting("claiming the address of a worker that is adopted"),
+                Err(failure) => Err(failure).attempting("claiming the address of a worker that is adopted")?,
             }
-            if let Err(why) = self.is_to_have(worker, Some(&machine), known).await? {
-                return Ok(Err(why));
-            }
+            self.is_to_have(worker, Some(&machine), known).await?;
         }
         let status = worker.status(&machine, address, &self.0.clock.time());
         let noted = kinds::note(objects, &machine, machine.status.as_ref(), &status).await;
         noted.attempting("noting a worker that is adopted")?;
         log::info!("{}: its VM {} was adopted", worker.name, worker.vm);
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// The address that a worker was given, if its pool contains it and no other claimant has it. `None` with DHCP.
@@ -101,37 +90,36 @@ impl PoolReconciler<'_> {
         worker: &AdoptedWorker,
         machine: Option<&Machine>,
         known: &PoolContext,
-    ) -> Result<Result<Option<Ipv4Addr>, String>, ReconcileError> {
-        let Some(addresses) = &known.addresses else { return Ok(Ok(None)) };
+    ) -> Result<Option<Ipv4Addr>, Halt<String>> {
+        let Some(addresses) = &known.addresses else { return Ok(None) };
         let Some(address) = worker.address else {
-            return Ok(Err(format!("the form of the VM of {} does not say which address it has", worker.name)));
+            return refused(format!("the form of the VM of {} does not say which address it has", worker.name));
         };
         match gives_out(&addresses.spec, address) {
             Ok(true) => {}
             Ok(false) => {
-                return Ok(Err(format!(
+                return refused(format!(
                     "{} was given the address {address}, which the IPPool {} does not give out: it is in no range, or reserved",
                     worker.name,
                     addresses.name_any()
-                )));
+                ));
             }
-            Err(error) => return Ok(Err(format!("the IPPool {}: {error}", addresses.name_any()))),
+            Err(error) => return refused(format!("the IPPool {}: {error}", addresses.name_any())),
         }
         let all = self.0.objects.in_use(None).await.attempting("looking for PoolAddresses")?;
         let own = machine.and_then(|machine| machine.metadata.uid.as_ref());
         let text = address.to_string();
         let other = all.specs().find(|it| it.address == text && Some(&it.claimant.uid) != own);
-        Ok(match other {
-            Some(other) => {
-                let claimant = &other.claimant;
-                // Names in other namespaces are not shown.
-                let is_near = claimant.namespace == known.like.namespace().unwrap_or_default();
-                let whose = if is_near { claimant.name.as_str() } else { "a claimant in another namespace" };
-                Err(format!("{} has the address {text}, which is now taken by {whose}", worker.name))
-            }
-            None => Ok(Some(address)),
-        })
+        let Some(other) = other else { return Ok(Some(address)) };
+        // Names in other namespaces are not shown.
+        let is_near = other.claimant.namespace == known.like.namespace().unwrap_or_default();
+        let whose = if is_near { other.claimant.name.as_str() } else { "a claimant in another namespace" };
+        refused(format!("{} has the address {text}, which is now taken by {whose}", worker.name))
     }
+}
+
+fn refused<T>(why: impl Into<String>) -> Result<T, Halt<String>> {
+    Err(Halt::Refused(why.into()))
 }
 
 /// Reads the evidence about these VMs from hypervisor and cluster. A VM that cannot be read has no evidence.

@@ -3,7 +3,6 @@
 //!
 //! - `pool_context.rs` reads the objects that the pool names.
 //! - `show.rs` writes the observed state.
-//! - `superseded.rs` waits for changes of the desired state.
 //! - `adopt.rs` adopts workers that are newer than the database.
 //! - `deleted_cluster.rs` replaces the API of a cluster that is being deleted.
 //!
@@ -13,7 +12,6 @@ mod adopt;
 mod deleted_cluster;
 mod pool_context;
 mod show;
-mod superseded;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -29,15 +27,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::pool_context::{PoolContext, Unready};
-use crate::context::{Attempt, Context, ReconcileError};
+use crate::context::{Attempt, Context, Halt, ReconcileError};
 use crate::decisions::{
     CLUSTER_REF, MOST_POOLS, NODE_POOL, POOL_FINALIZER, is_one_too_many, is_to_adopt, pool_record, repaired, repairs,
 };
-use crate::objects::{Machine, NodePool, NodePoolReason, Phase, Provider};
+use crate::objects::{Machine, NodePool, NodePoolReason, Phase, Provider, TenantCluster};
 use crate::reach::providers::{ClusterPlacement, placement};
 use crate::reach::{Failure, PoolStore, kinds};
 use crate::reconcilers::NOW_AND_THEN;
-use crate::reconcilers::tenant_cluster::{Reconciler, deployment};
+use crate::reconcilers::tenant_cluster::{POLL_INTERVAL, Reconciler, deployment};
 
 /// The label of nodes with their zone (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -52,7 +50,12 @@ const AWAITING: Duration = Duration::from_secs(30);
 /// The interval of looks at a pool that is up to date.
 const WATCHING: Duration = Duration::from_secs(60);
 
-/// Brings a pool towards its spec, as far as possible now.
+/// Brings a pool towards its spec, as far as possible now:
+///
+/// 1. Resolve: reads the pool's Machines, and all objects that it names (`pool_context.rs`).
+/// 2. A pool without workers that needs none calls the API server only. One that is being deleted is let go.
+/// 3. Report: if something blocks the pool, its status says so.
+/// 4. Plan and run: looks at the workers, and runs `fleet` if there is work (`PoolReconciler::go`).
 ///
 /// # Errors
 /// A call failed.
@@ -87,12 +90,10 @@ impl PoolReconciler<'_> {
             self.say(&pool, NodePoolReason::TooMany, &words).await?;
             return Ok(Action::requeue(NOW_AND_THEN));
         }
-        let known = match self.known(&pool, &machines).await? {
+        let known = match self.known(&pool, &machines).await {
             Ok(known) => known,
-            Err((reason, words)) => {
-                self.say(&pool, reason, &words).await?;
-                return Ok(Action::requeue(AWAITING));
-            }
+            Err(Halt::Refused(why)) => return self.rest(&pool, why).await,
+            Err(Halt::Failed(error)) => return Err(error),
         };
         let is_at_rest = machines.is_empty() && known.wanted.count == 0 && !is_to_adopt(&known.cluster);
         if let Some(why) = known.held.why.clone().filter(|_| is_at_rest) {
@@ -145,7 +146,13 @@ impl PoolReconciler<'_> {
         Ok(Action::await_change())
     }
 
-    /// Looks at a pool's workers, and runs `fleet` if there is work.
+    /// Looks at a pool's workers, and runs `fleet` if there is work:
+    ///
+    /// 1. Resolve: opens a session on the Provider, and reads the state of the workers.
+    /// 2. Workers that are newer than the database block all else, until the operator has them adopted (`adopt.rs`).
+    /// 3. Plan: gives addresses to new Machines, and marks unhealthy workers.
+    /// 4. Run: rounds of `fleet`, until there is no progress for a while or the desired state changes.
+    /// 5. Report: writes the status of the pool and its Machines (`show.rs`).
     async fn go(&self, pool: &NodePool, machines: Vec<Machine>, known: PoolContext) -> Result<Action, ReconcileError> {
         let work = &self.0;
         let namespace = pool.namespace().unwrap_or_default();
@@ -208,9 +215,10 @@ impl PoolReconciler<'_> {
         if !seen.newer.is_empty() {
             // The stored state is incomplete, so no address is claimed or released either.
             let refused = match is_to_adopt(&known.cluster) {
-                true => match self.adopts(pool, &known, (&*hypervisor, &seen.newer)).await? {
+                true => match self.adopts(pool, &known, (&*hypervisor, &seen.newer)).await {
                     Ok(()) => return Ok(Action::requeue(Duration::ZERO)),
-                    Err(why) => Some(why),
+                    Err(Halt::Refused(why)) => Some(why),
+                    Err(Halt::Failed(error)) => return Err(error),
                 },
                 false => None,
             };
@@ -341,10 +349,44 @@ impl PoolReconciler<'_> {
         gone
     }
 
+    /// Returns once the spec of the pool or its cluster has changed, or one of them is being deleted. Also once a Machine is
+    /// being deleted, or its settings for removal have changed. Also once the term is closing.
+    async fn until_superseded(&self, pool: &NodePool, cluster: &TenantCluster, machines: &[Machine]) {
+        tokio::select! {
+            () = self.0.until_superseded(pool) => {}
+            () = self.0.until_superseded(cluster) => {}
+            () = self.are_wanted_otherwise(pool, machines) => {}
+        }
+    }
+
+    async fn are_wanted_otherwise(&self, pool: &NodePool, seen: &[Machine]) {
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            // A failed read is no reason to end.
+            let Ok(now) = self.machines(pool).await else { continue };
+            if is_otherwise(seen, &now) {
+                return;
+            }
+        }
+    }
+
     async fn rest(&self, pool: &NodePool, (reason, words): Unready) -> Result<Action, ReconcileError> {
         self.say(pool, reason, &words).await?;
         Ok(Action::requeue(AWAITING))
     }
+}
+
+/// Whether the operator has changed Machines: one was deleted, or its settings for drain and removal differ. The reconciler
+/// itself creates Machines, and deletes those that are in the phase `Deleting`.
+fn is_otherwise(seen: &[Machine], now: &[Machine]) -> bool {
+    now.iter().any(|machine| {
+        let before = seen.iter().find(|before| before.uid() == machine.uid());
+        let is_deleted = |of: &Machine| of.metadata.deletion_timestamp.is_some();
+        let leaves = machine.status.as_ref().is_some_and(|status| status.phase == Phase::Deleting);
+        let said = |of: &Machine| (of.spec.drain, of.spec.removal);
+        let was_said = before.map(said).unwrap_or_default();
+        (is_deleted(machine) && !leaves && !before.is_some_and(is_deleted)) || said(machine) != was_said
+    })
 }
 
 /// The place of the VM of a worker in a zone, and the labels of its node.

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::PoolReconciler;
 use super::deleted_cluster::DeletedCluster;
-use crate::context::{Attempt, ReconcileError};
+use crate::context::{Attempt, Halt, ReconcileError};
 use crate::decisions::{
     PoolAllowance, ResourceUsage, WantedPool, WorkerImage, emptied_pool, is_leaving, machine_template, may_make,
     pool_allowance, site, wanted_pool, worker_image, zones_of_pool,
@@ -36,55 +36,45 @@ pub(super) struct PoolContext {
 /// Why a pool cannot be reconciled now.
 pub(super) type Unready = (NodePoolReason, String);
 
+fn unready(reason: NodePoolReason, words: impl Into<String>) -> Halt<Unready> {
+    Halt::Refused((reason, words.into()))
+}
+
 impl PoolReconciler<'_> {
-    /// Reads the objects that a pool names.
-    pub(super) async fn known(
-        &self,
-        pool: &NodePool,
-        machines: &[Machine],
-    ) -> Result<Result<PoolContext, Unready>, ReconcileError> {
+    pub(super) async fn known(&self, pool: &NodePool, machines: &[Machine]) -> Result<PoolContext, Halt<Unready>> {
         use NodePoolReason::{ClusterNotReady, Unfit};
         let (work, name) = (&self.0, &pool.spec.cluster_ref.name);
         let cluster = kinds::find::<TenantCluster>(work.objects, pool.namespace().as_deref(), name).await;
         let Some(cluster) = cluster.attempting("reading the pool's cluster")? else {
-            return Ok(Err((ClusterNotReady, format!("there is no TenantCluster {name}"))));
+            return Err(unready(ClusterNotReady, format!("there is no TenantCluster {name}")));
         };
         let Some(provider) = work.provider(&cluster).await? else {
-            return Ok(Err((Unfit, format!("there is no Provider {}", cluster.spec.provider_ref.name))));
+            return Err(unready(Unfit, format!("there is no Provider {}", cluster.spec.provider_ref.name)));
         };
         let goes = is_leaving(&cluster);
         let api: Box<dyn Cluster> = if goes {
             Box::new(DeletedCluster)
         } else {
-            match work.kubeconfig(&cluster).await? {
-                Some(text) => match work.places.cluster(&text) {
-                    Ok(api) => api,
-                    Err(why) => return Ok(Err((ClusterNotReady, format!("the kubeconfig of {name}: {why:#}")))),
-                },
-                None => {
-                    return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig yet"))));
-                }
-            }
+            let text = work.kubeconfig(&cluster).await?;
+            let missing = || unready(ClusterNotReady, format!("the cluster {name} has no kubeconfig yet"));
+            let api = work.places.cluster(&text.ok_or_else(missing)?);
+            api.map_err(|why| unready(ClusterNotReady, format!("the kubeconfig of {name}: {why:#}")))?
         };
         if goes || pool.metadata.deletion_timestamp.is_some() {
             // Objects for further workers are not needed.
-            let Some(first) = machines.first() else { return Ok(Err((ClusterNotReady, "it goes".to_owned()))) };
-            let wanted = emptied_pool(pool, first).map_err(anyhow::Error::from)?;
-            let (zones, like) = (vec![first.spec.zone.clone()], first.clone());
-            let site = Site::default();
-            let held = PoolAllowance::default();
-            return Ok(Ok(PoolContext {
+            let first = machines.first().ok_or_else(|| unready(ClusterNotReady, "it goes"))?;
+            return Ok(PoolContext {
                 cluster,
                 provider,
-                wanted,
-                like,
-                zones,
+                wanted: emptied_pool(pool, first).map_err(anyhow::Error::from)?,
+                like: first.clone(),
+                zones: vec![first.spec.zone.clone()],
                 addresses: None,
-                site,
+                site: Site::default(),
                 api,
-                held,
+                held: PoolAllowance::default(),
                 goes,
-            }));
+            });
         }
         self.made_of(pool, machines, cluster, provider, api).await
     }
@@ -96,43 +86,33 @@ impl PoolReconciler<'_> {
         cluster: TenantCluster,
         provider: Provider,
         api: Box<dyn Cluster>,
-    ) -> Result<Result<PoolContext, Unready>, ReconcileError> {
+    ) -> Result<PoolContext, Halt<Unready>> {
         use NodePoolReason::{ClusterNotReady, NotSupported, Unfit};
         let work = &self.0;
         let name = cluster.name_any();
         if pool.spec.network.as_ref().is_some_and(|network| *network != cluster.spec.network.name) {
-            return Ok(Err((
-                NotSupported,
-                "workers are on the network of the control-plane nodes: leave network out".to_owned(),
-            )));
+            let words = "workers are on the network of the control-plane nodes: leave network out";
+            return Err(unready(NotSupported, words));
         }
-        let zones = match zones_of_pool(&pool.spec, &provider) {
-            Ok(zones) => zones,
-            Err(words) => return Ok(Err((Unfit, words))),
-        };
+        let zones = zones_of_pool(&pool.spec, &provider).map_err(|words| unready(Unfit, words))?;
         let class =
             kinds::find::<VMClass>(work.objects, None, &pool.spec.vm_class).await.attempting("reading the VMClass")?;
-        let Some(class) = class else {
-            return Ok(Err((Unfit, format!("there is no VMClass {}", pool.spec.vm_class))));
-        };
+        let class = class.ok_or_else(|| unready(Unfit, format!("there is no VMClass {}", pool.spec.vm_class)))?;
         let status = cluster.status.clone().unwrap_or_default();
-        let image = match worker_image(&cluster) {
-            Ok(image) => image,
-            Err(words) => return Ok(Err((ClusterNotReady, words))),
-        };
+        let image = worker_image(&cluster).map_err(|words| unready(ClusterNotReady, words))?;
         let (Some(resolved), Some(deployment)) = (&status.resolved, &status.deployment) else {
-            return Ok(Err((ClusterNotReady, format!("the control-plane nodes of {name} have not formed yet"))));
+            return Err(unready(ClusterNotReady, format!("the control-plane nodes of {name} have not formed yet")));
         };
         let WorkerImage { name: image, digest, kubernetes } = image;
         let found = kinds::find::<NodeImage>(work.objects, None, &image).await.attempting("reading the NodeImage")?;
         let Some(found) = found.filter(|found| found.spec.digest == digest) else {
-            return Ok(Err((Unfit, format!("there is no NodeImage {image} as the cluster is on"))));
+            return Err(unready(Unfit, format!("there is no NodeImage {image} as the cluster is on")));
         };
         let around = work.load_references(&cluster).await?;
         let control = work.control_machines(&cluster).await?;
         let nodes = nodes(deployment, &control);
         let (Some(told), Some(first)) = (node_settings(&cluster, &around, resolved, &nodes), nodes.first()) else {
-            return Ok(Err((Unfit, "the network of the cluster has no IPPool".to_owned())));
+            return Err(unready(Unfit, "the network of the cluster has no IPPool"));
         };
         let form = told.form(first)?;
         let kubeconfig = work.kubeconfig(&cluster).await?.unwrap_or_default();
@@ -150,17 +130,14 @@ impl PoolReconciler<'_> {
             cluster: kubernetes,
             addresses: addresses.as_ref().map(|pool| &pool.spec),
         });
-        let mut wanted = match wanted {
-            Ok(wanted) => wanted,
-            Err(why) => return Ok(Err((Unfit, why.to_string()))),
-        };
+        let mut wanted = wanted.map_err(|why| unready(Unfit, why.to_string()))?;
         wanted.last_index =
             pool.status.as_ref().and_then(|status| u64::try_from(status.last_index).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
         let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
         held.holds(&mut wanted);
         let like = machine_template(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
-        Ok(Ok(PoolContext { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false }))
+        Ok(PoolContext { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false })
     }
 
     async fn held(

@@ -9,7 +9,7 @@ use super::pool_context::PoolContext;
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{NODE_POOL, PoolObservation, awaited, drifted, may_adopt, pool_status, repairs, shown_worker};
 use crate::objects::{NodePool, NodePoolReason, set};
-use crate::reach::{Failure, kinds};
+use crate::reach::kinds;
 
 impl PoolReconciler<'_> {
     /// Writes the status of a pool that needs no workers and has none.
@@ -64,10 +64,7 @@ impl PoolReconciler<'_> {
             if status.unhealthy_since.take().is_none() {
                 continue;
             }
-            match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
-                Err(Failure::Changed | Failure::Missing) => {}
-                written => written.map(drop).attempting("writing a Machine's status")?,
-            }
+            self.0.note_machine(&machine, &status).await?;
         }
         Ok(())
     }
@@ -103,11 +100,7 @@ impl PoolReconciler<'_> {
             if !is_counted {
                 status.unhealthy_since = None;
             }
-            match kinds::note(self.0.objects, noted, noted.status.as_ref(), &status).await {
-                // The next look writes it.
-                Err(Failure::Changed | Failure::Missing) => {}
-                written => written.map(drop).attempting("writing a Machine's status")?,
-            }
+            self.0.note_machine(noted, &status).await?;
         }
         let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();

@@ -31,7 +31,6 @@ pub(crate) async fn reconcile(
     PoolReconciler(Reconciler { objects, places, term, clock, is_marked: true }).reconcile(pool).await
 }
 
-/// A ready cluster with a pool.
 struct Pooled(World);
 
 /// Runs a story without faults, and then once for each lost answer of the API server. Returns the numbers of its calls and
@@ -120,7 +119,6 @@ impl Pooled {
         }
     }
 
-    /// Pauses or resumes the cluster.
     fn pause(&self, is_paused: bool) {
         let mut cluster: TenantCluster = serde_json::from_value(self.0.api.object("tenantclusters")).unwrap();
         cluster.spec.paused = is_paused;

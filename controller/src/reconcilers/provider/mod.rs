@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
 use self::conditions::conditions;
-use super::{IN_USE, keeps};
+use super::{IN_USE, all, keeps};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::provider::{free_storage, moved, zones};
 use crate::objects::{Machine, Provider, ProviderStatus, TenantCluster, set};
@@ -24,12 +24,19 @@ use crate::reach::providers::{UnavailableReason, vsphere};
 /// How often a vCenter is looked at.
 const INTERVAL: Duration = Duration::from_secs(60);
 
+/// Reconciles a Provider:
+///
+/// 1. Reads its clusters. Without any, one that is being deleted is let go.
+/// 2. Adds finalizers to it and its Secret.
+/// 3. Looks at the vCenter.
+/// 4. Writes the status, with the number of Machines in each zone.
+///
 /// # Errors
 /// A call to the API server failed. A Provider that cannot be used is no error: its status says why.
 pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     let name = provider.name_any();
-    let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
+    let clusters = all::<TenantCluster>(objects).await?;
     let is_on = |cluster: &TenantCluster| {
         cluster.spec.provider_ref.name == name && keeps(cluster, std::slice::from_ref(&*provider))
     };

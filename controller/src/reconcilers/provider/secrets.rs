@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::context::{Attempt, ReconcileError};
 use crate::objects::{Provider, SYSTEM, TenantCluster};
 use crate::reach::{Collection, Objects, kinds};
-use crate::reconcilers::keeps;
+use crate::reconcilers::{all, keeps};
 
 /// The finalizer of a Secret in use, and the label by which such Secrets are listed.
 const KEPT: &str = "kaas.local/credentials";
@@ -47,8 +47,8 @@ pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(),
     if kept.is_empty() {
         return Ok(());
     }
-    let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
-    let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
+    let providers = all::<Provider>(objects).await?;
+    let clusters = all::<TenantCluster>(objects).await?;
     for secret in kept {
         let needs = |provider: &&Provider| {
             let name = provider.name_any();

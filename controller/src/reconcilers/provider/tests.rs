@@ -19,13 +19,38 @@ fn words(provider: &Provider) -> [String; 4] {
     ["Reachable", "Authenticated", "Privileged", "Ready"].map(|condition| standing(provider, condition).0)
 }
 
-/// Reconciles a Provider with these credentials and this change of its spec.
-async fn judged(bed: &Bed, user: &str, password: &str, change: &Value) -> Provider {
-    let api = InMemory::default();
-    let context = context(&api);
+/// A Provider with these credentials and this change of its spec.
+fn stored(bed: &Bed, user: &str, password: &str, change: &Value) -> (InMemory, Arc<Context>, Provider) {
+    let (api, provider) = (InMemory::default(), bed.provider(change));
     api.put(&secret(user, password));
-    api.put(&bed.provider(change));
+    api.put(&provider);
+    let context = context(&api);
+    (api, context, provider)
+}
+
+/// As `stored`, after its reconcile.
+async fn judged(bed: &Bed, user: &str, password: &str, change: &Value) -> Provider {
+    let (api, context, _) = stored(bed, user, password, change);
     looked(&api, &context).await
+}
+
+/// Checks that the limit of one request at a time includes both sessions.
+async fn share_one_request(bed: &Bed, first: vsphere::Client, second: impl AsyncFnOnce() -> vsphere::Client) {
+    let look = |client: vsphere::Client| {
+        tokio::spawn(async move { client.look(&client.service().root_folder().unwrap(), &["name"]).await })
+    };
+    bed.spoil("RetrievePropertiesEx", "delay", json!({"milliseconds": 600_000})).await;
+    let looking = look(first);
+    while !bed.has_spoilt().await {
+        tokio::task::yield_now().await;
+    }
+    let waiting = look(second().await);
+    // Other requests succeed meanwhile, several times.
+    bed.make_tenants().await;
+    assert!(!looking.is_finished() && !waiting.is_finished(), "two requests are made at once");
+    bed.spoil_nothing().await;
+    looking.await.unwrap().unwrap();
+    waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -140,10 +165,7 @@ async fn an_added_object_is_seen_a_minute_later() {
         tokio::time::resume();
     }
     let bed = Bed::start();
-    let api = InMemory::default();
-    let context = context(&api);
-    api.put(&secret(ADMINISTRATOR, PASSWORD));
-    api.put(&bed.provider(&json!({})));
+    let (api, context, _) = stored(&bed, ADMINISTRATOR, PASSWORD, &json!({}));
     let seen = looked(&api, &context).await;
     assert_eq!(words(&seen), ["Connected", "LoggedIn", "ObjectsMissing", "NotReady"]);
     bed.make_tenants().await;
@@ -165,10 +187,7 @@ async fn an_untrusted_or_different_vcenter_is_not_used() {
     let seen = judged(&bed, ADMINISTRATOR, PASSWORD, &other).await;
     assert_eq!(words(&seen), ["Untrusted", "NotReached", "NotLoggedIn", "NotReady"]);
     assert_eq!(bed.count("Login").await, 0, "no password was sent");
-    let api = InMemory::default();
-    let context = context(&api);
-    api.put(&secret(ADMINISTRATOR, PASSWORD));
-    let mut provider = bed.provider(&json!({}));
+    let (api, context, mut provider) = stored(&bed, ADMINISTRATOR, PASSWORD, &json!({}));
     let before = "11111111-2222-3333-4444-555555555555".to_owned();
     provider.status = Some(ProviderStatus { instance_uuid: Some(before.clone()), ..ProviderStatus::default() });
     api.put(&provider);
@@ -182,10 +201,7 @@ async fn an_untrusted_or_different_vcenter_is_not_used() {
 async fn an_outage_backs_off_and_keeps_free_capacity() {
     let mut bed = Bed::start();
     bed.make_tenants().await;
-    let api = InMemory::default();
-    let context = context(&api);
-    api.put(&secret(ADMINISTRATOR, PASSWORD));
-    api.put(&bed.provider(&json!({})));
+    let (api, context, _) = stored(&bed, ADMINISTRATOR, PASSWORD, &json!({}));
     let seen = looked(&api, &context).await;
     assert_eq!(words(&seen)[3], "Available");
     let free = seen.status.as_ref().unwrap().free_storage_gib;
@@ -213,10 +229,7 @@ async fn an_outage_backs_off_and_keeps_free_capacity() {
 async fn clusters_keep_their_provider_and_its_secret() {
     let bed = Bed::start();
     bed.make_tenants().await;
-    let api = InMemory::default();
-    let context = context(&api);
-    api.put(&secret(ADMINISTRATOR, PASSWORD));
-    let mut provider = bed.provider(&json!({}));
+    let (api, context, mut provider) = stored(&bed, ADMINISTRATOR, PASSWORD, &json!({}));
     provider.spec.allowed_namespaces.names.push("team-blue".to_owned());
     api.put(&provider);
     api.put(&cluster("shop", "i1", "auto"));
@@ -236,10 +249,7 @@ async fn clusters_keep_their_provider_and_its_secret() {
 async fn a_cluster_has_its_folder_and_shared_images() {
     let bed = Bed::start();
     bed.make_tenants().await;
-    let api = InMemory::default();
-    let context = context(&api);
-    api.put(&secret(IN_ROLE, PASSWORD));
-    api.put(&bed.provider(&json!({})));
+    let (api, context, _) = stored(&bed, IN_ROLE, PASSWORD, &json!({}));
     let provider = looked(&api, &context).await;
     assert_eq!(words(&provider), ["Connected", "LoggedIn", "Complete", "Available"], "{:?}", provider.status);
     let deployment = uuid::Uuid::from_u128(0xabc);
@@ -273,41 +283,22 @@ async fn a_cluster_has_its_folder_and_shared_images() {
 #[tokio::test]
 async fn a_providers_limits_include_earlier_sessions() {
     let bed = Bed::start();
-    let api = InMemory::default();
-    let context = context(&api);
-    api.put(&secret(ADMINISTRATOR, PASSWORD));
-    let provider = bed.provider(&json!({"requests": 1}));
-    api.put(&provider);
-    let look = |client: vsphere::Client| {
-        tokio::spawn(async move { client.look(&client.service().root_folder().unwrap(), &["name"]).await })
-    };
+    let (api, context, provider) = stored(&bed, ADMINISTRATOR, PASSWORD, &json!({"requests": 1}));
     let earlier = context.providers.session(&provider).await.unwrap();
-    bed.spoil("RetrievePropertiesEx", "delay", json!({"milliseconds": 600_000})).await;
-    let looking = look(earlier);
-    while !bed.has_spoilt().await {
-        tokio::task::yield_now().await;
-    }
-    // The password was rotated: a new session for the same Provider.
-    api.put(&secret(LOOKER, PASSWORD));
-    let later = context.providers.session(&provider).await.unwrap();
-    assert_eq!(bed.count("Login").await, 2);
-    let waiting = look(later);
-    // Other requests succeed meanwhile, several times.
-    bed.make_tenants().await;
-    assert!(!looking.is_finished() && !waiting.is_finished(), "two requests are made at once");
-    bed.spoil_nothing().await;
-    looking.await.unwrap().unwrap();
-    waiting.await.unwrap().unwrap();
+    let later = async || {
+        // The password was rotated: a new session for the same Provider.
+        api.put(&secret(LOOKER, PASSWORD));
+        let later = context.providers.session(&provider).await.unwrap();
+        assert_eq!(bed.count("Login").await, 2);
+        later
+    };
+    share_one_request(&bed, earlier, later).await;
 }
 
 #[tokio::test]
 async fn a_rejected_session_does_not_change_limits() {
     let bed = Bed::start();
-    let api = InMemory::default();
-    let context = context(&api);
-    api.put(&secret(ADMINISTRATOR, PASSWORD));
-    let provider = bed.provider(&json!({"requests": 1}));
-    api.put(&provider);
+    let (_, context, provider) = stored(&bed, ADMINISTRATOR, PASSWORD, &json!({"requests": 1}));
     let open = context.providers.session(&provider).await.unwrap();
     // The spec names another vCenter now that accepts the same account.
     let mut other = bed.provider(&json!({"requests": 64}));
@@ -315,19 +306,5 @@ async fn a_rejected_session_does_not_change_limits() {
     other.status = Some(ProviderStatus { instance_uuid: before, ..ProviderStatus::default() });
     let refused = context.providers.session(&other).await.err().unwrap();
     assert!(matches!(refused.why, UnavailableReason::OtherServer(_)), "{refused}");
-    let look = |client: vsphere::Client| {
-        tokio::spawn(async move { client.look(&client.service().root_folder().unwrap(), &["name"]).await })
-    };
-    bed.spoil("RetrievePropertiesEx", "delay", json!({"milliseconds": 600_000})).await;
-    let looking = look(open.clone());
-    while !bed.has_spoilt().await {
-        tokio::task::yield_now().await;
-    }
-    let waiting = look(open);
-    // Other requests succeed meanwhile, several times.
-    bed.make_tenants().await;
-    assert!(!looking.is_finished() && !waiting.is_finished(), "two requests are made at once");
-    bed.spoil_nothing().await;
-    looking.await.unwrap().unwrap();
-    waiting.await.unwrap().unwrap();
+    share_one_request(&bed, open.clone(), async || open).await;
 }

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::place::unavailable;
-use super::{Reconciler, StepOutcome};
+use super::{Reconciler, Round, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode, CreationInputs,
@@ -24,6 +24,7 @@ use crate::objects::{
     TenantClusterSpec, TenantClusterStatus, VMClass,
 };
 use crate::reach::{Failure, cluster_inventory, kinds};
+use crate::reconcilers::all;
 
 /// The pause while another object or the operator blocks the cluster.
 const AWAITING: Duration = Duration::from_secs(30);
@@ -58,27 +59,27 @@ impl References {
 
 impl Reconciler<'_> {
     /// Runs the next step. `races` is how often another claimant got an address first.
+    ///
+    /// 1. Resolve: reads the objects that the cluster names, and its Machines, addresses and keys.
+    /// 2. Plan: decides the next step ([`creation_step`]).
+    /// 3. Checks the place before the first address is claimed, and again before the keys are drawn.
+    /// 4. Looks for VMs with the cluster's stamp before each change that they forbid.
+    /// 5. Report: if something blocks the cluster, the status says so.
+    /// 6. Run: makes one change. The last one is the first run of `fleet`.
     pub(super) async fn begin(&self, cluster: &TenantCluster, races: u32) -> Result<StepOutcome, ReconcileError> {
+        use CreationStep::{Await, Claim, Deploy, Draw, GiveBack, Keep, Make, Pin, Release, Rest, Unmake};
         let around = self.load_references(cluster).await?;
         let mut wished = self.creation_inputs(cluster, &around, races).await?;
         // The place is checked before the first address is claimed, and again before the keys are drawn.
-        let begins = |next: &CreationStep| matches!(next, CreationStep::Claim(_)) && wished.held.is_empty();
-        if matches!(creation_step(&wished), CreationStep::Draw | CreationStep::Deploy(_))
-            || begins(&creation_step(&wished))
-        {
+        let needs_place = match creation_step(&wished) {
+            Draw | Deploy(_) => true,
+            Claim(_) => wished.held.is_empty(),
+            _ => false,
+        };
+        if needs_place {
             wished.place = self.judged(cluster, &around, &wished).await?;
         }
-        let follows = |next: &CreationStep| {
-            let changes = matches!(
-                next,
-                CreationStep::Unmake(_)
-                    | CreationStep::Release(_)
-                    | CreationStep::GiveBack(..)
-                    | CreationStep::Claim(_)
-            );
-            changes || matches!(next, CreationStep::Draw | CreationStep::Deploy(_))
-        };
-        if follows(&creation_step(&wished)) {
+        if matches!(creation_step(&wished), Unmake(_) | Release(_) | GiveBack(..) | Claim(_) | Draw | Deploy(_)) {
             let there = match self.there(cluster, &around).await {
                 Ok(there) => there,
                 // VMs with these addresses may exist although they cannot be listed.
@@ -100,39 +101,39 @@ impl Reconciler<'_> {
             }
         }
         match creation_step(&wished) {
-            CreationStep::Keep => {
+            Keep => {
                 kinds::add_finalizer(self.objects, cluster, CLUSTER_FINALIZER)
                     .await
                     .attempting("noting that the cluster is kept")?;
             }
-            CreationStep::Await(obstacle) => {
+            Await(obstacle) => {
                 self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
                 return Ok(StepOutcome::RequeueAfter(AWAITING));
             }
-            CreationStep::Rest => {
+            Rest => {
                 self.note(cluster, &before(None, true), |_| ()).await?;
                 return Ok(StepOutcome::RequeueAfter(RESTING));
             }
-            CreationStep::Pin(resolved) => {
+            Pin(resolved) => {
                 self.note(cluster, &[], |status| status.resolved = Some((*resolved).clone())).await?;
             }
-            CreationStep::Unmake(machine) => self.unmake(&machine).await?,
-            CreationStep::Release(address) => {
+            Unmake(machine) => self.unmake(&machine).await?,
+            Release(address) => {
                 kinds::delete(self.objects, &*address).await.attempting("giving an address back")?;
             }
-            CreationStep::GiveBack(addresses, obstacle) => {
+            GiveBack(addresses, obstacle) => {
                 for address in &addresses {
                     kinds::delete(self.objects, address).await.attempting("giving an address back")?;
                 }
                 self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
                 return Ok(StepOutcome::RequeueAfter(AWAITING));
             }
-            CreationStep::Make(machine) => return self.make(cluster, &machine).await,
-            CreationStep::Claim(address) => {
+            Make(machine) => return self.make(cluster, &machine).await,
+            Claim(address) => {
                 kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
             }
-            CreationStep::Draw => self.draw(cluster).await?,
-            CreationStep::Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,
+            Draw => self.draw(cluster).await?,
+            Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,
         }
         Ok(StepOutcome::RequeueNow)
     }
@@ -156,19 +157,18 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Reads the objects that a cluster names.
     pub(in crate::reconcilers) async fn load_references(
         &self,
         cluster: &TenantCluster,
     ) -> Result<References, ReconcileError> {
         let provider = self.provider(cluster).await?;
-        let pools = kinds::list::<IPPool>(self.objects, None, None).await.attempting("looking for IPPools")?;
+        let pools = all::<IPPool>(self.objects).await?;
         let own = self.own_addresses().await?;
-        let providers = kinds::list::<Provider>(self.objects, None, None).await.attempting("looking for Providers")?;
+        let providers = all::<Provider>(self.objects).await?;
         // These addresses belong to the control cluster or a vCenter, even if the pool does not reserve them.
         let others: Vec<Ipv4Addr> = own.iter().copied().chain(providers.iter().filter_map(server)).collect();
         let pools = leaving_out(pools, &others);
-        let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
+        let images = all::<NodeImage>(self.objects).await?;
         let class = self.class(cluster).await?;
         let (keys, secrets) = self.named_secrets(cluster).await?;
         let obstacles = obstacles(&PreflightInputs {
@@ -187,9 +187,7 @@ impl Reconciler<'_> {
 
     /// The addresses of the control cluster's nodes, on which controllers run. Tenant nodes see calls from these.
     async fn own_addresses(&self) -> Result<Vec<Ipv4Addr>, ReconcileError> {
-        let nodes = kinds::list::<Node>(self.objects, None, None)
-            .await
-            .attempting("looking for the control cluster's nodes")?;
+        let nodes = all::<Node>(self.objects).await?;
         let addresses = nodes.into_iter().filter_map(|node| node.status?.addresses).flatten();
         let own = addresses.filter(|address| address.type_ == "InternalIP");
         let mut own: Vec<Ipv4Addr> = own.filter_map(|address| address.address.parse().ok()).collect();
@@ -219,7 +217,6 @@ impl Reconciler<'_> {
         around: &References,
         races: u32,
     ) -> Result<CreationInputs<'c>, ReconcileError> {
-        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
         let named = NamedBySpec {
             images: &around.images,
             class: around.class.as_ref().map(|class| &class.spec),
@@ -227,7 +224,7 @@ impl Reconciler<'_> {
         };
         let resolved = match Obstacle::of_all(around.obstacles.clone()) {
             Some(obstacle) => Err(obstacle),
-            None => resolved(&cluster.spec, pinned, &named),
+            None => resolved(&cluster.spec, cluster.resolved(), &named),
         };
         let wanted = match (&resolved, &around.provider) {
             (Ok(resolved), Some(provider)) => machines(cluster, resolved, provider),
@@ -355,18 +352,14 @@ impl Reconciler<'_> {
     /// Deletes a Machine whose VM is gone, or was never begun.
     pub(super) async fn forget(&self, machine: &Machine) -> Result<(), ReconcileError> {
         const ATTEMPT: &str = "removing a Machine";
+        let mut found = Some(machine.clone());
         if machine.metadata.deletion_timestamp.is_none() {
             kinds::delete(self.objects, machine).await.attempting(ATTEMPT)?;
             let (namespace, name) = (machine.namespace(), machine.name_any());
-            let found = kinds::find::<Machine>(self.objects, namespace.as_deref(), &name).await.attempting(ATTEMPT)?;
-            return match found.filter(|found| found.metadata.uid == machine.metadata.uid) {
-                Some(found) => {
-                    kinds::remove_finalizer(self.objects, &found, MACHINE_FINALIZER).await.map(drop).attempting(ATTEMPT)
-                }
-                None => Ok(()),
-            };
+            found = kinds::find(self.objects, namespace.as_deref(), &name).await.attempting(ATTEMPT)?;
         }
-        kinds::remove_finalizer(self.objects, machine, MACHINE_FINALIZER).await.map(drop).attempting(ATTEMPT)
+        let Some(left) = found.filter(|found| found.metadata.uid == machine.metadata.uid) else { return Ok(()) };
+        kinds::remove_finalizer(self.objects, &left, MACHINE_FINALIZER).await.map(drop).attempting(ATTEMPT)
     }
 
     async fn make(&self, cluster: &TenantCluster, machine: &Machine) -> Result<StepOutcome, ReconcileError> {
@@ -418,12 +411,12 @@ impl Reconciler<'_> {
         let Some(told) = node_settings(cluster, around, &pinned, &nodes) else { return Ok(StepOutcome::RequeueNow) };
         let wanted = told.wanted(&keys, opened.networks.clone(), &opened.placements)?;
         let guests = self.guests(cluster, Some(keys.deployer));
-        let ran = self.run_deploy(cluster, &opened, &*guests, Goal::Deploy(&wanted)).await?;
-        self.after(cluster, &wished.machines, ran, None).await
+        let round = Round { reconciler: *self, cluster, machines: &wished.machines, opened: &opened, guests: &*guests };
+        let ran = round.run_deploy(Goal::Deploy(&wanted)).await?;
+        round.after(ran, None).await
     }
 }
 
-/// The pools from which addresses are claimed.
 fn pools_of(claims: &[Claim]) -> Vec<&str> {
     let of_pools = claims.iter().filter_map(|claim| match &claim.from {
         Source::Pool(pool) => Some(pool.as_str()),
@@ -458,8 +451,7 @@ pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpe
 
 /// The resolved references in the status, or these ones.
 fn pinned(cluster: &TenantCluster, resolved: &Resolved) -> Resolved {
-    let status = cluster.status.as_ref().and_then(|status| status.resolved.clone());
-    status.unwrap_or_else(|| resolved.clone())
+    cluster.resolved().unwrap_or(resolved).clone()
 }
 
 /// The sources of the nodes' OVF properties. `None` if the pool of their addresses does not exist.

@@ -1,15 +1,21 @@
-//! One run of `fleet`: for a cluster's control-plane nodes, an Operation or a pool. It lasts until it ends by itself, the term
-//! ends, or it is superseded. This module does not know the work.
+//! Runs of `fleet`: for a cluster's control-plane nodes, an Operation or a pool. A run lasts until it ends by itself, has to wait,
+//! the term ends, or it is superseded. The last part creates, powers on or removes control-plane nodes.
 
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fleet::control_plane::{Deploy, DeployStatus, Goal, Notice, RunOutcome};
+use fleet::hypervisor::Placement;
+use fleet::lease::TakeOver;
+use kube::ResourceExt;
 use tokio::sync::watch;
 
-use super::Reconciler;
+use super::{Reconciler, Round};
 use crate::context::ReconcileError;
-use crate::reach::Failure;
+use crate::decisions::{ClusterCondition, leaving};
+use crate::objects::{TenantCluster, TenantClusterReason};
+use crate::reach::{ClusterStore, Failure};
 
 /// The pause between two looks, and the limit of a wait. Each run acquires a lease, and the cluster's object is not reconciled
 /// while one waits.
@@ -23,7 +29,6 @@ pub(super) const TELLING: Duration = Duration::from_secs(5);
 pub(super) struct CurrentActivity(Mutex<String>);
 
 impl CurrentActivity {
-    /// Sets the activity.
     pub(super) fn are(&self, words: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = words;
     }
@@ -34,7 +39,6 @@ impl CurrentActivity {
 }
 
 pub(super) enum RunResult<T> {
-    /// The result of the run.
     Arrived(T),
     /// It was asked to end.
     Cancelled,
@@ -116,5 +120,126 @@ impl Reconciler<'_> {
             .ensure_active()
             .err()
             .map_or_else(|| ReconcileError::Other(anyhow::anyhow!("the term goes on")), ReconcileError::Ended)
+    }
+
+    pub(super) fn store(&self, cluster: &TenantCluster) -> ClusterStore<'_> {
+        ClusterStore::new(self.objects, &cluster.namespace().unwrap_or_default(), &cluster.name_any(), self.term)
+    }
+
+    /// The numbers of a cluster's leases in ascending order.
+    pub(super) async fn lease_numbers(&self, cluster: &TenantCluster) -> Result<Vec<u64>, ReconcileError> {
+        use fleet::lease::Store as _;
+        let mut numbers = self.store(cluster).numbers().await?;
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    pub(super) async fn remove_lease(&self, cluster: &TenantCluster, number: u64) -> Result<(), ReconcileError> {
+        use fleet::lease::Store as _;
+        Ok(self.store(cluster).remove(number).await?)
+    }
+}
+
+pub(super) enum DeployResult {
+    /// Where the run ended, and the state of the cluster.
+    Arrived(RunOutcome, Box<DeployStatus>),
+    /// The run was asked to end before it had begun.
+    Cancelled,
+    /// The run was rejected, or could not begin: the reason.
+    Refused(String),
+}
+
+fn told(words: &CurrentActivity, notice: &Notice<'_>) {
+    let now = match notice {
+        Notice::TakingOver(words) => return log::info!("{words}"),
+        Notice::Staging => "laying the image ready".to_owned(),
+        Notice::Begun(action) => action.to_string(),
+        Notice::Waits(wait) => {
+            log::debug!("waiting: {wait}");
+            return words.are(wait.to_string());
+        }
+    };
+    log::info!("{now}");
+    words.are(now);
+}
+
+/// The conditions of a cluster during a run.
+fn said(goal: Goal<'_>, words: String) -> Vec<ClusterCondition> {
+    match goal {
+        Goal::Deploy(_) | Goal::Continue => vec![(TenantClusterReason::ControlPlaneChanges, words)],
+        Goal::Destroy { .. } => leaving(TenantClusterReason::Deleting, &words),
+    }
+}
+
+impl Round<'_> {
+    /// Runs `fleet` for a cluster. The run ends with the term: the next leader continues from the stored record. If the desired
+    /// state changes, it ends as soon as it can be resumed.
+    pub(super) async fn run_deploy(&self, goal: Goal<'_>) -> Result<DeployResult, ReconcileError> {
+        let (store, (end, cancelled), words) =
+            (self.store(self.cluster), watch::channel(false), CurrentActivity::default());
+        let placement = match goal {
+            Goal::Deploy(wanted) => wanted.placement.clone(),
+            Goal::Continue | Goal::Destroy { .. } => Placement::default(),
+        };
+        let told = |notice: &Notice<'_>| told(&words, notice);
+        let deploy = self.deploy(&store, placement, &told, cancelled);
+        // Only former controllers have worked on a cluster, and their calls have ended.
+        let going = Box::pin(deploy.go(goal, TakeOver::FromAnyone));
+        let otherwise = Box::pin(self.until_superseded(self.cluster));
+        let tells = Box::pin(self.tells(goal, &words));
+        let (gone, _) = self.run_until_superseded(going, &end, otherwise, tells).await?;
+        Ok(match RunResult::of(gone)? {
+            RunResult::Arrived((arrived, status)) => DeployResult::Arrived(arrived, Box::new(status)),
+            RunResult::Cancelled => DeployResult::Cancelled,
+            RunResult::Failed(error) => DeployResult::Refused(format!("{error:#}")),
+        })
+    }
+
+    /// Writes the activity of a run, until the future is dropped.
+    async fn tells(&self, goal: Goal<'_>, words: &CurrentActivity) {
+        let mut before = String::new();
+        loop {
+            tokio::time::sleep(TELLING).await;
+            let now = words.now();
+            if now != before {
+                if let Err(trouble) = self.note(self.cluster, &said(goal, now.clone()), |_| ()).await {
+                    log::debug!("saying what is done: {trouble}");
+                }
+                before = now;
+            }
+        }
+    }
+
+    /// The state of the control-plane nodes. `None` if nothing was begun. Read-only.
+    pub(super) async fn seen(&self) -> Result<Option<DeployStatus>, ReconcileError> {
+        let (store, cancelled) = (self.store(self.cluster), watch::channel(false).1);
+        let seen = self.deploy(&store, Placement::default(), &|_| (), cancelled).status().await;
+        self.term.ensure_active()?;
+        Ok(seen?)
+    }
+
+    fn deploy<'d>(
+        &'d self,
+        store: &'d ClusterStore<'d>,
+        placement: Placement,
+        watch: &'d (dyn Fn(&Notice<'_>) + Sync),
+        cancelled: watch::Receiver<bool>,
+    ) -> Deploy<'d> {
+        Deploy {
+            hypervisor: &*self.opened.hypervisor,
+            guests: self.guests,
+            store,
+            placement,
+            what: "a TenantCluster",
+            watch,
+            pace: PACE,
+            pause_limit: PAUSE_LIMIT,
+            // The place belongs to the Provider, so it is not removed.
+            empties: &|| Ok(()),
+            // The Secret with the kubeconfig is written once all control-plane nodes exist.
+            renewed: &|_| (),
+            restorable: Some(self.term.unfinished()),
+            cancelled,
+        }
     }
 }

@@ -1,41 +1,37 @@
 //! A cluster from its first VM on: `fleet` creates its control-plane nodes, and they are looked at while the cluster exists.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fleet::control_plane::{
-    DeployStatus, DeploymentRecord, DesiredState, Goal, Lifecycle, Node, RunOutcome, Wait, WantedNode,
-};
-use fleet::hypervisor::{Placement, PowerState, Size};
+use fleet::control_plane::{Goal, Lifecycle, Node, RunOutcome};
+use fleet::hypervisor::PowerState;
 use kube::ResourceExt;
 use uuid::Uuid;
 
-use super::adoption::{Drift, after_word, waits_for, waits_for_a_look};
 use super::begin::{node_settings, pin_told};
-use super::fleet_deploy::DeployResult;
-use super::operations::ChangeDecision;
-use super::own_guests::issued;
+use super::drift::{Drift, after_word, waits_for, waits_for_a_look};
+use super::fleet_run::DeployResult;
+use super::own_nodes::issued;
 use super::place::{ProviderSession, unavailable};
-use super::{Reconciler, STUCK, StepOutcome};
+use super::upgrade::UpgradeContext;
+use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ClusterCondition, ControlNode, Health, Keys, KeysSeen, Obstacle, OperationPhase, is_due,
-    lowest_minor, unapplied_settings, unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Keys, KeysSeen, Obstacle, OperationPhase, is_due, joined, kubeconfig_secret,
 };
 use crate::objects::{Deployment, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 
-/// The pause after a run that waits.
-const WAITING: Duration = Duration::from_secs(15);
 /// The interval of looks at a settled cluster.
 const WATCHING: Duration = Duration::from_secs(60);
 
 impl Reconciler<'_> {
-    /// Reconciles a cluster whose control-plane nodes were begun.
+    /// Reconciles a cluster whose control-plane nodes were begun:
+    ///
+    /// 1. Reads its record, its Machines, its Provider and its keys. If one is missing, the status says what to do.
+    /// 2. Creates nodes that have not formed yet ([`Self::form`]).
+    /// 3. Watches nodes that have formed, and changes them ([`Round::watch`]).
     pub(super) async fn maintain(&self, cluster: &TenantCluster) -> Result<StepOutcome, ReconcileError> {
-        let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
-            return Ok(StepOutcome::RequeueNow);
-        };
+        let Some(deployment) = cluster.deployment() else { return Ok(StepOutcome::RequeueNow) };
         if deployment.record.lifecycle != Lifecycle::Active {
             // A deletion cannot be withdrawn: the database is older than the deletion.
             let words = "its control-plane nodes were being removed, and the TenantCluster is not being deleted";
@@ -57,14 +53,19 @@ impl Reconciler<'_> {
             Ok(opened) => opened,
             Err(why) => return self.unreached(cluster, &unavailable(&why)).await,
         };
-        let keys = match self.keys(cluster).await? {
-            Ok(keys) => keys,
-            Err(seen) => return self.locked_out(cluster, &machines, &opened, seen).await,
+        let (keys, missing) = match self.keys(cluster).await? {
+            Ok(keys) if !deployment.record.formed && !cluster.spec.paused => {
+                return self.form(cluster, deployment, &machines, &opened, keys).await;
+            }
+            Ok(keys) => (Some(keys.deployer), None),
+            Err(seen) => (None, Some(seen)),
         };
-        if !deployment.record.formed && !cluster.spec.paused {
-            return self.form(cluster, deployment, &machines, &opened, keys).await;
+        let guests = self.guests(cluster, keys);
+        let round = Round { reconciler: *self, cluster, machines: &machines, opened: &opened, guests: &*guests };
+        match missing {
+            Some(seen) => round.locked_out(seen).await,
+            None => round.watch().await,
         }
-        self.watch(cluster, deployment, &machines, &opened, keys).await
     }
 
     /// Creates control-plane nodes that have not formed yet, as they were begun.
@@ -77,7 +78,7 @@ impl Reconciler<'_> {
         keys: Keys,
     ) -> Result<StepOutcome, ReconcileError> {
         let (nodes, around) = (nodes(deployment, machines), self.load_references(cluster).await?);
-        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+        let pinned = cluster.resolved().cloned().unwrap_or_default();
         let Some(told) = node_settings(cluster, &around, &pinned, &nodes) else {
             let words = "the IPPool of the control-plane nodes no longer exists";
             return self.cannot_form(cluster, words).await;
@@ -87,295 +88,154 @@ impl Reconciler<'_> {
             Err(error) => return self.cannot_form(cluster, &format!("{error:#}")).await,
         };
         let guests = self.guests(cluster, Some(keys.deployer));
+        let round = Round { reconciler: *self, cluster, machines, opened, guests: &*guests };
         let mut adopts = None;
-        if let Some(seen) = self.seen(cluster, opened, &*guests).await? {
+        if let Some(seen) = round.seen().await? {
             if !seen.looked {
                 // It is unknown whether VMs are newer than the record.
-                let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-                let (doing, adopts) = (OperationPhase::Provisioning(words(&seen.waits)), waits_for_a_look(cluster));
-                self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
+                let (doing, adopts) = (OperationPhase::Provisioning(joined(&seen.waits)), waits_for_a_look(cluster));
+                round.say(&seen, doing, adopts).await?;
                 return Ok(StepOutcome::RequeueAfter(WAITING));
             }
-            let (known, with) = ((deployment, machines), (opened, &*guests));
-            match self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
+            match round.handle_drift(&seen, &seen.newer).await? {
                 Drift::Ends(after) => return Ok(after),
                 Drift::Passes(waits) => adopts = waits,
             }
         }
         // Existing VMs were created with the same settings, or the run is rejected.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
-        let ran = self.run_deploy(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
-        self.after(cluster, machines, ran, adopts).await
+        let ran = round.run_deploy(Goal::Deploy(&wanted)).await?;
+        round.after(ran, adopts).await
     }
+}
 
-    /// Looks at control-plane nodes that have formed, and runs `fleet` only if there is work.
-    async fn watch(
-        &self,
-        cluster: &TenantCluster,
-        deployment: &Deployment,
-        machines: &[Machine],
-        opened: &ProviderSession,
-        keys: Keys,
-    ) -> Result<StepOutcome, ReconcileError> {
-        let kept = &deployment.record;
-        let wanted = formed_desired_state(kept, &keys)?;
-        let guests = self.guests(cluster, Some(keys.deployer));
-        let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(StepOutcome::RequeueNow) };
-        let newer = self.newer(cluster, opened, &seen).await?;
-        let (known, with) = ((deployment, machines), (opened, &*guests));
+impl Round<'_> {
+    /// Looks at control-plane nodes that have formed, and takes the next step:
+    ///
+    /// 1. Resolve: reads the state of VMs and nodes, and when the kubeconfig expires.
+    /// 2. VMs that are newer than the record block all else, until the operator has them adopted (`drift.rs`).
+    /// 3. Plan: decides the next change (`change.rs`).
+    /// 4. Powers on VMs that are off, and renews the kubeconfig, as far as an open swap allows it.
+    /// 5. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
+    /// 6. Report: writes the status (`report.rs`).
+    /// 7. Run: runs the change until it ends or waits (`upgrade.rs`).
+    async fn watch(self) -> Result<StepOutcome, ReconcileError> {
+        let Self { cluster, .. } = self;
+        let kept = self.record()?;
+        let Some(seen) = self.seen().await? else { return Ok(StepOutcome::RequeueNow) };
+        let newer = self.newer(&seen).await?;
         let adopts = match &newer {
-            Some(newer) => match self.drifts(cluster, known, with, (&seen, newer)).await? {
+            Some(newer) => match self.handle_drift(&seen, newer).await? {
                 Drift::Ends(after) => return Ok(after),
                 Drift::Passes(adopts) => adopts,
             },
             None => waits_for_a_look(cluster),
         };
-        let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
+        let is_off = seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
-        let looked = (machines, &seen);
-        let changing = self.changing(cluster, looked).await?;
+        let decision = self.decide_change(&seen).await?;
         // While a swap is open only its Operation creates VMs or powers them on. Exceptions are an Operation that waits for its
         // commit or for the operator, or that has not begun: it runs no steps, and may wait for days.
-        let is_left = changing.is_left() && is_off(&seen);
-        let is_wanting = !changing.is_open() && (is_off(&seen) || is_due);
+        let is_left = decision.is_left() && is_off;
+        let is_wanting = !decision.is_open() && (is_off || is_due);
         // While it is unknown whether VMs are newer than the record, nothing is done.
         if !cluster.spec.paused && newer.is_some() && (is_left || is_wanting) {
             if is_left {
-                self.says_what_is_off(cluster, &changing, &seen).await?;
+                self.report_powered_off(&decision, &seen).await?;
                 // The node may return before the next look, but it was not healthy in between.
-                self.counts_good(cluster, changing, machines, false).await?;
+                self.record_health(decision, false).await?;
             }
-            let ran = self.run_deploy(cluster, opened, &*guests, Goal::Deploy(&wanted)).await?;
-            return self.after(cluster, machines, ran, adopts).await;
+            let ran = self.run_deploy(Goal::Continue).await?;
+            return self.after(ran, adopts).await;
         }
-        if changing.is_open() && is_due {
-            match issued(opened, &*guests, kept).await {
+        if decision.is_open() && is_due {
+            match issued(self.opened, self.guests, kept).await {
                 Ok(kubeconfig) => drop(self.hand_over(cluster, &kubeconfig).await?),
                 Err(error) => log::debug!("renewing the kubeconfig: {error:#}"),
             }
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
-        let changing = self.counts_good(cluster, changing, machines, are_good).await?;
-        let (mut changing, operator) = if changing.change.is_to_do() {
-            let operator = self.upgrade_context(cluster, opened, &*guests, kept).await?;
-            let judged = self.with_obstacles(cluster, machines, changing, opened, &operator).await?;
-            let Some(judged) = judged else { return Ok(StepOutcome::RequeueNow) };
-            (judged, Some(operator))
-        } else {
-            (changing, None)
-        };
+        let mut decision = self.record_health(decision, are_good).await?;
+        let mut upgrade: Option<UpgradeContext<'_>> = None;
+        if decision.change.is_to_do() {
+            let context = self.upgrade_context(kept).await?;
+            let Some(checked) = self.check_change(decision, &context).await? else {
+                return Ok(StepOutcome::RequeueNow);
+            };
+            (decision, upgrade) = (checked, Some(context));
+        }
         // The size that counts for limits is stored before the first new VM is created, and limits are checked again with it.
-        if self.holds_size(cluster, looked, &changing).await? {
+        if self.reserve_size(&seen, &decision).await? {
             return Ok(StepOutcome::RequeueNow);
         }
-        self.says_what_waits(cluster, &changing).await?;
-        changing.adopts = adopts;
-        let is_between = changing.is_open() && !changing.is_held_up();
+        self.report_wait(&decision).await?;
+        decision.adopts = adopts;
+        let is_between = decision.is_open() && !decision.is_held_up();
         let stuck = seen.waits.iter().find(|wait| wait.lasting && !is_between).map(ToString::to_string);
-        let doing = match (&changing.drifted, stuck) {
+        let doing = match (&decision.drifted, stuck) {
             _ if cluster.spec.paused => OperationPhase::Paused,
             (Some(words), Some(other)) => OperationPhase::Drifted(format!("{words}; {other}")),
             (Some(words), None) => OperationPhase::Drifted(words.clone()),
             (None, Some(words)) => OperationPhase::Blocked(words),
-            (None, None) => changing.change.doing(),
+            (None, None) => decision.change.doing(),
         };
-        self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
+        self.report(&seen, doing, ends.is_some(), &decision).await?;
         // An Operation is not resumed while VMs may be newer than its journal.
-        if let Some(operator) = operator.filter(|_| newer.is_some() && changing.change.is_to_do()) {
-            return self.operate(cluster, machines, &changing, operator).await;
+        if let Some(upgrade) = upgrade.filter(|_| newer.is_some() && decision.change.is_to_do()) {
+            let swap = decision.swap.as_ref().map(|(_, swapping)| swapping.id);
+            return self.run_change(&decision.change, swap, upgrade).await;
         }
-        let is_settled = seen.done && changing.change == Change::Nothing;
+        let is_settled = seen.done && decision.change == Change::Nothing;
         Ok(StepOutcome::RequeueAfter(if is_settled { WATCHING } else { WAITING }))
     }
 
     /// Looks at control-plane nodes without the deployer's key: they cannot be called, and a cluster that has not formed cannot
     /// continue.
-    async fn locked_out(
-        &self,
-        cluster: &TenantCluster,
-        machines: &[Machine],
-        opened: &ProviderSession,
-        keys: KeysSeen,
-    ) -> Result<StepOutcome, ReconcileError> {
+    async fn locked_out(self, keys: KeysSeen) -> Result<StepOutcome, ReconcileError> {
         let words = match keys {
             KeysSeen::Damaged(words) => words,
             KeysSeen::Missing | KeysSeen::There => {
-                let name = crate::decisions::keys_secret(&cluster.name_any());
+                let name = crate::decisions::keys_secret(&self.cluster.name_any());
                 format!("the Secret {name} is gone: put it back, for nodes accept no other key")
             }
         };
-        let guests = self.guests(cluster, None);
-        let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(StepOutcome::RequeueNow) };
-        let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        let adopts = waits_for(cluster, "its control-plane nodes cannot be asked without their key");
-        self.say(cluster, machines, &seen, OperationPhase::Blocked(words), is_at_hand, adopts).await?;
+        let Some(seen) = self.seen().await? else { return Ok(StepOutcome::RequeueNow) };
+        let adopts = waits_for(self.cluster, "its control-plane nodes cannot be asked without their key");
+        self.say(&seen, OperationPhase::Blocked(words), adopts).await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
     /// Writes the result of a run. `adopts` is why the operator's request to adopt is still open.
-    pub(super) async fn after(
-        &self,
-        cluster: &TenantCluster,
-        machines: &[Machine],
-        ran: DeployResult,
-        adopts: Option<String>,
-    ) -> Result<StepOutcome, ReconcileError> {
+    pub(super) async fn after(self, ran: DeployResult, adopts: Option<String>) -> Result<StepOutcome, ReconcileError> {
+        let Self { cluster, .. } = self;
         // With the record of the run, whose nodes and CA identify the kubeconfig. The spec is the one that the run used.
         let Some(noted) = self.find(cluster).await? else { return Ok(StepOutcome::RequeueNow) };
         let mut noted = TenantCluster { spec: cluster.spec.clone(), ..noted };
         noted.metadata.generation = cluster.metadata.generation;
-        let cluster = &noted;
+        let round = Round { cluster: &noted, ..self };
         let (arrived, seen) = match ran {
             DeployResult::Arrived(arrived, seen) => (arrived, *seen),
             DeployResult::Cancelled => return Ok(StepOutcome::RequeueNow),
             DeployResult::Refused(words) => {
                 let words = after_word(adopts.as_deref(), &words);
-                return self.stuck(cluster, TenantClusterReason::Blocked, &words).await;
+                return self.stuck(&noted, TenantClusterReason::Blocked, &words).await;
             }
         };
         let (doing, rest) = match &arrived {
-            RunOutcome::Up(kubeconfig) => {
-                if self.hand_over(cluster, kubeconfig).await? {
-                    (OperationPhase::Idle, WATCHING)
-                } else {
-                    let name = crate::decisions::kubeconfig_secret(&cluster.name_any());
-                    (
-                        OperationPhase::Blocked(format!(
-                            "there is a Secret {name} that was not made for this cluster: remove it"
-                        )),
-                        STUCK,
-                    )
-                }
+            RunOutcome::Up(kubeconfig) if self.hand_over(&noted, kubeconfig).await? => (OperationPhase::Idle, WATCHING),
+            RunOutcome::Up(_) => {
+                let name = kubeconfig_secret(&noted.name_any());
+                let words = format!("there is a Secret {name} that was not made for this cluster: remove it");
+                (OperationPhase::Blocked(words), STUCK)
             }
-            RunOutcome::Paused(waits) => (OperationPhase::Provisioning(words(waits)), WAITING),
-            RunOutcome::Stopped(waits) => (OperationPhase::Blocked(words(waits)), STUCK),
+            RunOutcome::Paused(waits) => (OperationPhase::Provisioning(joined(waits)), WAITING),
+            RunOutcome::Stopped(waits) => (OperationPhase::Blocked(joined(waits)), STUCK),
             RunOutcome::Cancelled | RunOutcome::Gone => return Ok(StepOutcome::RequeueNow),
         };
-        let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
+        round.say(&seen, doing, adopts).await?;
         Ok(StepOutcome::RequeueAfter(rest))
     }
-
-    /// Writes the observed state of control-plane nodes, and why the operator's request to adopt is still open.
-    pub(super) async fn say(
-        &self,
-        cluster: &TenantCluster,
-        machines: &[Machine],
-        seen: &DeployStatus,
-        doing: OperationPhase,
-        is_handed_over: bool,
-        adopts: Option<String>,
-    ) -> Result<(), ReconcileError> {
-        let mut changing = self.changing(cluster, (machines, seen)).await?;
-        changing.adopts = adopts;
-        self.say_with(cluster, machines, seen, doing, is_handed_over, &changing).await
-    }
-
-    /// As `say`, with the next change of the control-plane nodes.
-    async fn say_with(
-        &self,
-        cluster: &TenantCluster,
-        machines: &[Machine],
-        seen: &DeployStatus,
-        doing: OperationPhase,
-        is_handed_over: bool,
-        changing: &ChangeDecision,
-    ) -> Result<(), ReconcileError> {
-        self.show(machines, seen).await?;
-        let pools = self.pools(cluster).await?;
-        let data_disk = self.class(cluster).await?.and_then(|class| class.spec.data_disk_gib);
-        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
-        let unchanged = unchanged(&cluster.spec, &pinned, data_disk);
-        let unchanged = unchanged.map(|words| (TenantClusterReason::ChangeNotSupported, words));
-        let untold = unapplied_settings(&cluster.spec, &pinned.node_settings);
-        let untold = untold.map(|words| (TenantClusterReason::ChangeNotSupported, words));
-        let both = unchanged.into_iter().chain(untold);
-        let both = both.reduce(|(reason, one), (_, other)| (reason, format!("{one}; {other}")));
-        let comes = changing.change.said().map(|(reason, words)| match &changing.size_waits {
-            Some(waits) => (reason, format!("{words}; {waits}")),
-            None => (reason, words),
-        });
-        let (differs, obstacle) = match &doing {
-            // The stored record does not describe the nodes.
-            OperationPhase::Drifted(words) => (
-                Some((TenantClusterReason::ChangeBlocked, words.clone())),
-                Some(Obstacle::new(TenantClusterReason::ControlPlaneUnfit, words.as_str())),
-            ),
-            _ => (comes.or(both), changing.change.obstacle().cloned()),
-        };
-        let adopts = changing.adopts.clone();
-        let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, adopts, is_handed_over };
-        let minor = lowest_minor(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
-        let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
-        let add_ons = self.add_ons(cluster, seen.formed).await?;
-        let said: Vec<ClusterCondition> = health.conditions().into_iter().chain(add_ons).collect();
-        self.note(cluster, &said, |status| {
-            (status.control_plane, status.nodes) = (health.control_plane(), health.nodes());
-            if minor.is_some() {
-                status.kubernetes.clone_from(&minor);
-            }
-            if let Some(version) = &version {
-                status.version.clone_from(version);
-            }
-            status.operation.clone_from(&changing.operation);
-        })
-        .await
-    }
-
-    /// The Kubernetes version of all control-plane nodes. The inner `None` means that they differ, the outer one that it is
-    /// unknown.
-    async fn version(&self, cluster: &TenantCluster) -> Result<Option<Option<String>>, ReconcileError> {
-        let Some(kubeconfig) = self.kubeconfig(cluster).await? else { return Ok(None) };
-        let nodes = match self.places.cluster(&kubeconfig) {
-            Ok(api) => api.nodes().await,
-            Err(error) => Err(error),
-        };
-        let Ok(nodes) = nodes.inspect_err(|error| log::debug!("asking for versions: {error:#}")) else {
-            return Ok(None);
-        };
-        let control = nodes.iter().filter(|node| node.control);
-        let versions: BTreeSet<&str> = control.map(|node| node.kubelet.trim_start_matches('v')).collect();
-        let mut versions = versions.into_iter().filter(|version| !version.is_empty());
-        Ok(Some(versions.next().filter(|_| versions.next().is_none()).map(str::to_owned)))
-    }
-
-    /// Writes what the operator has to do before VMs of control-plane nodes that have not formed can be listed.
-    async fn cannot_form(&self, cluster: &TenantCluster, words: &str) -> Result<StepOutcome, ReconcileError> {
-        let words = after_word(waits_for_a_look(cluster).as_deref(), words);
-        self.stuck(cluster, TenantClusterReason::Blocked, &words).await
-    }
-
-    /// Writes what the operator has to do.
-    async fn stuck(
-        &self,
-        cluster: &TenantCluster,
-        reason: TenantClusterReason,
-        words: &str,
-    ) -> Result<StepOutcome, ReconcileError> {
-        let said = [(reason, words.to_owned()), (TenantClusterReason::NotReady, words.to_owned())];
-        // A cluster that serves keeps its other conditions.
-        let served = cluster.status.as_ref().is_some_and(|status| status.kubernetes.is_some());
-        self.note(cluster, if served { &said[..1] } else { &said }, |_| ()).await?;
-        Ok(StepOutcome::RequeueAfter(STUCK))
-    }
-
-    /// Writes that the state of control-plane nodes is unknown.
-    async fn unreached(&self, cluster: &TenantCluster, obstacle: &Obstacle) -> Result<StepOutcome, ReconcileError> {
-        use TenantClusterReason::{Blocked, ControlPlaneNotReached, NotReached};
-        let words = &obstacle.message;
-        let reasons = [obstacle.reason, ControlPlaneNotReached, NotReached];
-        let mut said: Vec<ClusterCondition> = reasons.map(|reason| (reason, words.clone())).into();
-        if let Some(adopts) = waits_for_a_look(cluster) {
-            said.push((Blocked, after_word(Some(&adopts), words)));
-        }
-        self.note(cluster, &said, |_| ()).await?;
-        Ok(StepOutcome::RequeueAfter(STUCK))
-    }
-}
-
-fn words(waits: &[Wait]) -> String {
-    waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The control-plane nodes of a cluster as they were begun.
@@ -390,26 +250,4 @@ pub(in crate::reconcilers) fn nodes(deployment: &Deployment, machines: &[Machine
         })
     };
     deployment.record.nodes.iter().filter_map(node).collect()
-}
-
-/// The desired state of control-plane nodes that have formed: powered on. How they were created no longer matters, so it needs no
-/// image, pool or class.
-fn formed_desired_state(kept: &DeploymentRecord, keys: &Keys) -> anyhow::Result<DesiredState> {
-    let node = |node: &Node| WantedNode {
-        name: node.name.clone(),
-        address: node.address,
-        properties: Default::default(),
-        drawn: node.allocated_uuid,
-        placement: None,
-    };
-    Ok(DesiredState {
-        cluster: kept.cluster.clone(),
-        nodes: kept.nodes.iter().map(node).collect(),
-        size: Size { processors: 0, memory: 0, data_disk: None },
-        image: kept.image.clone(),
-        ova: Default::default(),
-        networks: Vec::new(),
-        placement: Placement::default(),
-        digests: keys.deployer.digests().map_err(anyhow::Error::from)?,
-    })
 }

@@ -1,48 +1,57 @@
 //! A TenantCluster: `fleet` creates, maintains and removes its control-plane nodes. The reconciler manages its addresses,
-//! Machines, kubeconfig and status. It runs one step at a time: [`crate::decisions`] decides the next one, which is run here, and
-//! then it looks again. The next leader does the same. Workers belong to NodePools.
+//! Machines, kubeconfig and status. Workers belong to NodePools. It runs one step at a time: [`crate::decisions`] decides the next
+//! one, which is run here, and then it looks again. The next leader does the same.
 //!
-//! | Where | Content |
+//! | File | Content |
 //! |---|---|
 //! | `begin.rs` | the steps before the first VM |
 //! | `maintain.rs` | control-plane nodes: creation, and looks while the cluster exists |
-//! | `adoption` | VMs that are newer than the database, and their adoption |
-//! | `operations` | another image, size or minor version |
-//! | `leave.rs`, `retained.rs` | deletion, and what it leaves |
-//! | `fleet_deploy.rs`, `operations/fleet_upgrade.rs` | runs of `fleet`: creation and removal of control-plane nodes, and upgrades |
-//! | `fleet_run.rs` | the ends of such a run, and of one of a pool |
-//! | `place.rs`, `secrets.rs`, `own_guests.rs` | sessions on the Provider; keys and kubeconfigs; credentials from control-plane nodes |
-//! | `note.rs`, `add_ons.rs` | the status of the cluster and its Machines; its add-ons |
+//! | `change.rs` | the next change to another image, size or minor version, and the checks before it |
+//! | `upgrade.rs` | runs the change: image swaps |
+//! | `kubernetes.rs`, `size.rs` | upgrades of Kubernetes, and what nodes run; the size of VMs |
+//! | `operation.rs`, `run_progress.rs` | the status of Operations; the activity of a run |
+//! | `drift.rs`, `adopt.rs` | VMs that are newer than the database, and their adoption |
+//! | `leave.rs` | deletion, and what it leaves |
+//! | `report.rs` | the status of the cluster and its Machines |
+//! | `fleet_run.rs` | runs of `fleet`: how they end; creation and removal of control-plane nodes |
+//! | `place.rs`, `secrets.rs`, `own_nodes.rs` | sessions on the Provider; keys and kubeconfigs; calls to control-plane nodes |
 
-mod add_ons;
-mod adoption;
+mod adopt;
 mod begin;
-mod fleet_deploy;
+mod change;
+mod drift;
 mod fleet_run;
+mod kubernetes;
 mod leave;
 mod maintain;
-mod note;
-mod operations;
-mod own_guests;
+mod operation;
+mod own_nodes;
 mod place;
-mod retained;
+mod report;
+mod run_progress;
 mod secrets;
+mod size;
 #[cfg(test)]
 pub(crate) mod tests;
+mod upgrade;
 
 pub(super) use self::begin::node_settings;
 pub(super) use self::maintain::nodes;
 pub(super) use self::place::deployment;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
+use fleet::control_plane::{DeploymentRecord, Guests};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
+use self::place::ProviderSession;
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{is_begun, is_leaving};
-use crate::objects::TenantCluster;
+use crate::objects::{Machine, TenantCluster};
 use crate::reach::kinds::Kind;
 use crate::reach::{Failure, Infrastructure, Objects, kinds};
 use crate::term::{Clock, Term};
@@ -51,6 +60,12 @@ use crate::term::{Clock, Term};
 const STEPS: usize = 600;
 /// How often running work checks whether the desired state has changed.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// The limit of calls to all control-plane nodes of a cluster.
+const JUDGING: Duration = Duration::from_secs(300);
+/// The pause after a run that waits.
+const WAITING: Duration = Duration::from_secs(15);
+/// The pause while the operator has to act.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// Brings a cluster towards its spec, as far as possible now.
 ///
@@ -70,8 +85,16 @@ pub(super) struct Reconciler<'a> {
     pub(super) is_marked: bool,
 }
 
-/// The pause while the operator has to act.
-const STUCK: Duration = Duration::from_secs(60);
+/// A cluster with an open session on its place: the input of all work on its control-plane nodes.
+#[derive(Clone, Copy)]
+struct Round<'a> {
+    reconciler: Reconciler<'a>,
+    cluster: &'a TenantCluster,
+    /// The Machines of control-plane nodes.
+    machines: &'a [Machine],
+    opened: &'a ProviderSession,
+    guests: &'a dyn Guests,
+}
 
 #[derive(Debug)]
 enum StepOutcome {
@@ -81,6 +104,22 @@ enum StepOutcome {
     RequeueAfter(Duration),
     /// Nothing is left.
     Deleted,
+}
+
+impl<'a> Deref for Round<'a> {
+    type Target = Reconciler<'a>;
+
+    fn deref(&self) -> &Reconciler<'a> {
+        &self.reconciler
+    }
+}
+
+impl<'a> Round<'a> {
+    /// The stored record of control-plane nodes.
+    fn record(&self) -> anyhow::Result<&'a DeploymentRecord> {
+        let deployment = self.cluster.deployment().context("nothing of the cluster was begun")?;
+        Ok(&deployment.record)
+    }
 }
 
 impl<'a> Reconciler<'a> {
@@ -96,7 +135,12 @@ impl<'a> Reconciler<'a> {
 }
 
 impl Reconciler<'_> {
-    /// Reconciles as far as possible now. `known` may be outdated.
+    /// Reconciles as far as possible now. `known` may be outdated. Each step reads the cluster again:
+    ///
+    /// 1. A cluster that is being deleted leaves ([`Self::leave`]).
+    /// 2. A cluster with control-plane nodes is maintained ([`Self::maintain`]).
+    /// 3. Any other cluster begins ([`Self::begin`]).
+    /// 4. The outcome of the step says whether another one follows at once.
     async fn reconcile(&self, known: &TenantCluster) -> Result<Action, ReconcileError> {
         // How often another claimant got an address first.
         let mut races = 0_u32;

@@ -14,7 +14,6 @@ use crate::reach::kinds;
 use crate::reach::providers::{ClusterPlacement, Unavailable, UnavailableReason, placement};
 use crate::records::digits_of;
 
-/// A session on a cluster's place.
 pub(in crate::reconcilers) struct ProviderSession {
     pub(in crate::reconcilers) hypervisor: Box<dyn Hypervisor>,
     /// The place of VMs in each zone of the Provider.

@@ -173,9 +173,8 @@ fn metadata(cluster: &TenantCluster, name: String) -> ObjectMeta {
 /// which the cluster has formed.
 fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
     let Ok(credentials) = Credentials::handed_on(kubeconfig) else { return false };
-    let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
     let is_own = |server: SocketAddrV4| server.port() == ports::API && is_of(cluster, *server.ip());
-    let authority = deployment.and_then(|deployment| deployment.record.ca_fingerprint);
+    let authority = cluster.deployment().and_then(|deployment| deployment.record.ca_fingerprint);
     credentials.address().is_some_and(is_own)
         && authority.is_some_and(|formed| credentials.authorities().is_ok_and(|known| known == [formed]))
 }

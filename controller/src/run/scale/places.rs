@@ -45,7 +45,6 @@ impl Places {
         place
     }
 
-    /// The number of VMs of all clusters.
     pub fn vms(&self) -> usize {
         self.0.lock().unwrap().by_name.values().map(|place| place.lock().vms.len()).sum()
     }

@@ -1,8 +1,7 @@
 //! The next step while no swap is open.
 
 use super::super::{Change, ObservedCluster};
-use super::{FORMER, NEW, SIZE, ended, images, names, next, next_beside, swap, turned};
-use crate::decisions::fixture::now;
+use super::{FORMER, NEW, SIZE, ended, images, names, next, next_beside, observed, swap, turned};
 use crate::objects::{DO, TenantClusterReason};
 
 #[test]
@@ -64,25 +63,7 @@ fn nodes_are_asked_after_an_abandoned_swap() {
     let back = swap(&[vec![turned("back")], ended("rolled-back")].concat());
     assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Nothing);
     // The same if objects are older than VMs.
-    let (cluster, images, minor) = (names(Some(FORMER)), images(), "1.36".parse().ok());
-    let of = |has_drifted| {
-        let (cluster, swap, abandoned, raise, images) = (&cluster, None, None, None, images.as_slice());
-        let (size, room, plan_room, rests, now) = (Ok(SIZE), None, None, None, now().0);
-        ObservedCluster {
-            cluster,
-            swap,
-            abandoned,
-            raise,
-            images,
-            minor,
-            size,
-            room,
-            plan_room,
-            rests,
-            has_drifted,
-            now,
-        }
-        .next()
-    };
+    let (cluster, images) = (names(Some(FORMER)), images());
+    let of = |has_drifted| ObservedCluster { has_drifted, ..observed(&cluster, &[], &images) }.next();
     assert!(is_asked(&of(true), &Change::Nothing) && of(false) == Change::Nothing);
 }

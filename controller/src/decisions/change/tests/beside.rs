@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::super::Change;
 use super::super::shown::says;
-use super::{FORMER, NEW, ended, names, next, next_beside, swap, turned};
+use super::{FORMER, NEW, ended, go, names, next, next_beside, swap, turned};
 use crate::decisions::fixture::now;
 use crate::decisions::pause_reason::{PauseReason, swap_reasons};
 use crate::decisions::swap_progress::{Stage, SwapProgress};
@@ -28,7 +28,7 @@ fn change_of_the_control_cluster_pauses_swaps() {
     let long_ago = k8s_openapi::jiff::Timestamp::from_second(now().0.as_second() - 6000).unwrap();
     upgraded.status.as_mut().unwrap().healthy_since = Some(Time(long_ago));
     assert!(!matches!(beside(Some(&upgraded)), Change::Go(..)), "it is not committed meanwhile");
-    assert_eq!(next(&names(Some(NEW)), Some(&open)), Change::Go("shop-1".to_owned(), Request::Resume), "afterwards");
+    assert_eq!(next(&names(Some(NEW)), Some(&open)), go(Request::Resume), "afterwards");
 }
 
 /// A control-plane node of the control cluster may be lost, or its commit days away.
@@ -40,7 +40,6 @@ fn paused_swap_accepts_only_rollback_and_abandon() {
     assert!(matches!(SwapProgress::of(&node_is_back).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
     let begun = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
     for mut operation in [node_is_back, begun, swap(&ended("upgraded"))] {
-        let go = |verb| Change::Go("shop-1".to_owned(), verb);
         let words = [
             ("resume", None),
             ("commit", None),

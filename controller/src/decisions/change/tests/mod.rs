@@ -5,6 +5,7 @@ mod beside;
 mod open;
 mod raises;
 
+use fleet::upgrade::Request;
 use serde_json::{Value, json};
 
 use super::{Change, ObservedCluster};
@@ -70,19 +71,40 @@ pub(in crate::decisions) fn withdrawn() -> Vec<Value> {
     [vec![back], ended("rolled-back")].concat()
 }
 
+/// The swap goes on with this request.
+pub(in crate::decisions) fn go(request: Request) -> Change {
+    Change::Go("shop-1".to_owned(), request)
+}
+
 fn next(cluster: &TenantCluster, operation: Option<&Operation>) -> Change {
     next_beside(cluster, operation, None)
 }
 
 /// As [`next`], during this change of the control cluster.
 fn next_beside(cluster: &TenantCluster, operation: Option<&Operation>, change: Option<&str>) -> Change {
-    let images = images();
-    let swap = operation.map(|operation| (operation, SwapProgress::of(operation).unwrap().unwrap()));
-    let minor = "1.36".parse().ok();
-    let rests = PauseReason::of(cluster, change.map(str::to_owned));
-    let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
-    let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
-    let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
-    ObservedCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
-        .next()
+    let (images, rests) = (images(), PauseReason::of(cluster, change.map(str::to_owned)));
+    let swaps = operation.map(std::slice::from_ref).unwrap_or_default();
+    ObservedCluster { rests, ..observed(cluster, swaps, &images) }.next()
+}
+
+/// A cluster whose size is the wanted one, after these swaps in this order.
+pub(in crate::decisions) fn observed<'a>(
+    cluster: &'a TenantCluster,
+    swaps: &'a [Operation],
+    images: &'a [NodeImage],
+) -> ObservedCluster<'a> {
+    ObservedCluster {
+        cluster,
+        swap: swaps.last().map(|operation| (operation, SwapProgress::of(operation).unwrap().unwrap())),
+        abandoned: unsettled(swaps),
+        raise: None,
+        images,
+        minor: "1.36".parse().ok(),
+        size: Ok(SIZE),
+        room: None,
+        plan_room: None,
+        rests: PauseReason::of(cluster, None),
+        has_drifted: false,
+        now: now().0,
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::Change;
 use super::super::shown::says;
-use super::{FORMER, NEW, ended, names, next, swap, turned};
+use super::{FORMER, NEW, ended, go, names, next, swap, turned};
 use crate::decisions::fixture::now;
 use crate::decisions::pause_reason::{PauseReason, swap_reasons};
 use crate::decisions::swap_progress::SwapProgress;
@@ -15,7 +15,6 @@ use crate::records::fixture;
 
 #[test]
 fn former_image_rolls_back_an_open_swap() {
-    let go = |verb| Change::Go("shop-1".to_owned(), verb);
     let open = swap(&[]);
     assert_eq!(next(&names(Some(NEW)), Some(&open)), go(Request::Resume));
     let moves = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
@@ -88,7 +87,7 @@ fn swap_never_pauses_with_a_node_down() {
         let mut operation = swap(&entries);
         operation.spec.plan.as_mut().unwrap()["nodes"] = json!([fixture::node("shop-cp1")]);
         let change = next(&paused, Some(&operation));
-        let goes_on = change == Change::Go("shop-1".to_owned(), Request::Resume);
+        let goes_on = change == go(Request::Resume);
         assert_eq!(goes_on, *is_away, "{:?}: {change:?}", entries.last());
     }
 }
@@ -105,7 +104,7 @@ fn automatic_commit_follows_ten_healthy_minutes() {
     let waits = |change: &Change| matches!(change, Change::Waits(TenantClusterReason::AwaitingCommit, _));
     assert!(waits(&next(&cluster, Some(&swap(&ended("upgraded"))))), "not all of them are good");
     assert!(waits(&next(&cluster, Some(&since(599)))));
-    assert_eq!(next(&cluster, Some(&since(600))), Change::Go("shop-1".to_owned(), Request::Commit));
+    assert_eq!(next(&cluster, Some(&since(600))), go(Request::Commit));
     let mut manual = names(Some(NEW));
     manual.spec.upgrade.commit = Commit::Manual;
     assert!(waits(&next(&manual, Some(&since(6000)))));
@@ -115,8 +114,8 @@ fn automatic_commit_follows_ten_healthy_minutes() {
     }
     let mut automatic = names(None);
     automatic.spec.maintenance.auto_update = true;
-    assert_eq!(next(&automatic, Some(&since(600))), Change::Go("shop-1".to_owned(), Request::Commit));
-    assert_eq!(next(&names(Some(FORMER)), Some(&since(6000))), Change::Go("shop-1".to_owned(), Request::Rollback));
+    assert_eq!(next(&automatic, Some(&since(600))), go(Request::Commit));
+    assert_eq!(next(&names(Some(FORMER)), Some(&since(6000))), go(Request::Rollback));
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! Upgrades of Kubernetes after the image.
 
 use super::super::{Change, ObservedCluster};
-use super::{SIZE, images, names};
-use crate::decisions::fixture::now;
+use super::{images, names, observed};
 use crate::decisions::health::OperationPhase;
 use crate::decisions::obstacle::Obstacle;
-use crate::decisions::pause_reason::PauseReason;
 use crate::objects::{TenantCluster, TenantClusterReason};
 
 #[test]
@@ -13,24 +11,7 @@ fn minor_version_follows_the_image_and_never_falls() {
     let mut cluster = names(None);
     let images = images();
     let of = |cluster: &TenantCluster, minor: &str| {
-        let (minor, rests) = (minor.parse().ok(), PauseReason::of(cluster, None));
-        let (size, room, plan_room, has_drifted, now) = (Ok(SIZE), None, None, false, now().0);
-        let (swap, abandoned, raise, images) = (None, None, None, images.as_slice());
-        ObservedCluster {
-            cluster,
-            swap,
-            abandoned,
-            raise,
-            images,
-            minor,
-            size,
-            room,
-            plan_room,
-            rests,
-            has_drifted,
-            now,
-        }
-        .next()
+        ObservedCluster { minor: minor.parse().ok(), ..observed(cluster, &[], &images) }.next()
     };
     assert_eq!(of(&cluster, "1.36"), Change::Nothing);
     assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

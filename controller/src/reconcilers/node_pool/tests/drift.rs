@@ -46,10 +46,8 @@ impl Pooled {
         self.condition("Ready") == "AdoptionRequired"
     }
 
-    fn words(&self) -> String {
-        let status = self.there().status.unwrap_or_default();
-        let ready = status.conditions.iter().find(|it| it.about == "Ready").map(|it| it.message.clone());
-        ready.unwrap_or_default()
+    fn is_asked(&self) -> bool {
+        !self.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null()
     }
 }
 
@@ -60,7 +58,11 @@ async fn newer_workers_keep_names_and_addresses() {
         (pooled.as_they_are(), (pooled.0.api.names("machines"), pooled.0.api.names("pooladdresses")));
     pooled.for_seconds(1800).await;
     let added = pooled.0.place.vms()["shop-general-w2"];
-    assert!(pooled.has_drifted() && pooled.words().contains(&added.to_string()), "{}", pooled.words());
+    assert!(
+        pooled.has_drifted() && pooled.message("Ready").contains(&added.to_string()),
+        "{}",
+        pooled.message("Ready")
+    );
     assert_eq!(pooled.as_they_are(), there);
     assert_eq!((pooled.0.api.names("machines"), pooled.0.api.names("pooladdresses")), objects);
     // Known workers are not removed either.
@@ -108,14 +110,13 @@ async fn an_adopted_worker_belongs_to_its_pool() {
     pooled.0.api.put(&other);
     pooled.adopt();
     pooled.reconcile().await.unwrap();
-    let words = pooled.words();
+    let words = pooled.message("Ready");
     assert!(pooled.has_drifted() && words.contains("not adopted yet"), "{words}");
     let is_told = words.contains("now taken by a claimant in another namespace");
     assert!(is_told && !words.contains("bank-cp1"), "{words}");
     assert!(pooled.0.api.named("machines", "shop-general-w2").is_none());
     pooled.0.reconcile().await.unwrap();
-    let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
-    assert!(asked(), "it stays asked for");
+    assert!(pooled.is_asked(), "it stays asked for");
     pooled.0.api.remove::<PoolAddress>(None, other.metadata.name.as_deref().unwrap());
     pooled.reconcile().await.unwrap();
     let machine = pooled.0.api.named("machines", "shop-general-w2").unwrap();
@@ -132,7 +133,7 @@ async fn an_adopted_worker_belongs_to_its_pool() {
     pooled.until("another one takes its place", are).await;
     pooled.is_consistent("another one has taken its place");
     pooled.0.reconcile().await.unwrap();
-    assert!(!asked(), "it is noted");
+    assert!(!pooled.is_asked(), "it is noted");
 }
 
 /// The tenant can write any address into Nodes.
@@ -148,7 +149,7 @@ async fn an_adopted_worker_keeps_its_given_address() {
     pooled.0.api.put(&reserving);
     pooled.adopt();
     pooled.reconcile().await.unwrap();
-    let words = pooled.words();
+    let words = pooled.message("Ready");
     assert!(pooled.has_drifted() && words.contains(&has) && words.contains("does not give out"), "{words}");
     assert!(pooled.0.api.named("machines", "shop-general-w2").is_none());
     pooled.0.api.put(&addresses);
@@ -165,12 +166,11 @@ async fn a_request_stays_while_looks_fail() {
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "NotReached");
     pooled.adopt();
-    let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
     pooled.0.reconcile().await.unwrap();
-    assert!(asked());
+    assert!(pooled.is_asked());
     pooled.reconcile().await.unwrap();
     pooled.0.reconcile().await.unwrap();
-    assert!(!asked() && pooled.is_settled(1));
+    assert!(!pooled.is_asked() && pooled.is_settled(1));
 }
 
 /// Its restored status says that all workers are ready.
@@ -179,13 +179,12 @@ async fn a_request_stays_until_all_pools_were_seen() {
     let pooled = Pooled::with_a_newer_worker(2).await;
     assert!(!pooled.has_drifted(), "it is of before");
     pooled.adopt();
-    let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
     pooled.0.reconcile().await.unwrap();
-    assert!(asked(), "its workers are not adopted");
+    assert!(pooled.is_asked(), "its workers are not adopted");
     pooled.until("adopted", |it| it.0.api.named("machines", "shop-general-w2").is_some()).await;
     pooled.until("settled", |it| it.is_settled(2)).await;
     pooled.0.reconcile().await.unwrap();
-    assert!(!asked(), "it is noted");
+    assert!(!pooled.is_asked(), "it is noted");
 }
 
 /// A pool without kubeconfig or class has listed no VMs.
@@ -204,12 +203,11 @@ async fn a_request_names_the_pools_without_a_look() {
         pooled.reconcile().await.unwrap();
         assert_eq!(pooled.condition("Ready"), expected);
         pooled.adopt();
-        let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
         // The first look restores the kubeconfig.
         pooled.0.reconcile().await.unwrap();
         pooled.0.reconcile().await.unwrap();
         let (_, _, words) = pooled.0.condition("Progressing");
-        assert!(asked() && words.contains("NodePool shop-general") && words.contains(expected), "{words}");
+        assert!(pooled.is_asked() && words.contains("NodePool shop-general") && words.contains(expected), "{words}");
         if lacks_class {
             assert!(words.contains("there is no VMClass small"), "{words}");
             pooled.0.api.put(&class);
@@ -217,7 +215,7 @@ async fn a_request_names_the_pools_without_a_look() {
         pooled.until("adopted", |it| it.0.api.named("machines", "shop-general-w2").is_some()).await;
         pooled.until("settled", |it| it.is_settled(2)).await;
         pooled.0.reconcile().await.unwrap();
-        assert!(!asked(), "it is noted");
+        assert!(!pooled.is_asked(), "it is noted");
     }
 }
 
@@ -263,13 +261,12 @@ async fn a_request_does_not_await_pools_without_workers() {
     let pooled = Pooled::new(2).await;
     pooled.limited(3);
     pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
-    let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
     pooled.adopt();
     pooled.0.reconcile().await.unwrap();
-    assert!(asked(), "nobody has looked at it");
+    assert!(pooled.is_asked(), "nobody has looked at it");
     pooled.reconcile().await.unwrap();
     pooled.0.reconcile().await.unwrap();
-    assert!(!asked() && pooled.workers().is_empty() && pooled.condition("Ready") == "CapacityMissing");
+    assert!(!pooled.is_asked() && pooled.workers().is_empty() && pooled.condition("Ready") == "CapacityMissing");
     // Other pools are older.
     let mut youngest = pooled.there();
     youngest.metadata.creation_timestamp = Some(pooled.0.clock.time());
@@ -289,17 +286,17 @@ async fn a_request_does_not_await_pools_without_workers() {
     pooled.until("one too many", |it| it.condition("Ready") == "TooMany").await;
     pooled.adopt();
     pooled.0.reconcile().await.unwrap();
-    assert!(!asked());
+    assert!(!pooled.is_asked());
     // An older pool is deleted, so this one is no longer too many, and is looked at next.
     api.remove::<NodePool>(Some("team-blue"), "shop-older0");
     let goes: NodePool = api.read(Some("team-blue"), "shop-older0").unwrap();
     reconcile(&goes, api, place, (term, clock)).await.unwrap();
     pooled.adopt();
     pooled.0.reconcile().await.unwrap();
-    assert!(asked() && pooled.condition("Ready") == "TooMany");
+    assert!(pooled.is_asked() && pooled.condition("Ready") == "TooMany");
     pooled.reconcile().await.unwrap();
     pooled.0.reconcile().await.unwrap();
-    assert!(!asked() && pooled.condition("Ready") == "CapacityMissing");
+    assert!(!pooled.is_asked() && pooled.condition("Ready") == "CapacityMissing");
 }
 
 /// The end of a long message is cut.
@@ -368,7 +365,11 @@ async fn a_replaced_worker_is_not_replaced_again() {
     let there = pooled.as_they_are();
     pooled.for_seconds(1800).await;
     let added = pooled.0.place.vms()["shop-general-w3"];
-    assert!(pooled.has_drifted() && pooled.words().contains(&added.to_string()), "{}", pooled.words());
+    assert!(
+        pooled.has_drifted() && pooled.message("Ready").contains(&added.to_string()),
+        "{}",
+        pooled.message("Ready")
+    );
     assert_eq!(pooled.as_they_are(), there);
 }
 

@@ -28,7 +28,6 @@ impl Pooled {
         serde_json::from_value(self.0.api.object("tenantclusters")).unwrap()
     }
 
-    /// The image of each worker's Machine.
     fn images(&self) -> Vec<String> {
         let of = |name: &String| {
             let machine = self.0.api.named("machines", name).unwrap();

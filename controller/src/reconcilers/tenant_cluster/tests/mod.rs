@@ -108,7 +108,6 @@ impl World {
         self.api.names("tenantclusters").is_empty()
     }
 
-    /// Requests the deletion of the cluster.
     pub fn delete(&self) {
         self.api.remove::<TenantCluster>(Some("team-blue"), "shop");
     }

@@ -21,7 +21,6 @@ use super::place::{InMemoryPlace, Made, State};
 
 /// How long a VM with a node's disk takes to boot.
 const BOOTS: Duration = Duration::from_secs(30);
-/// The UUID of the cluster.
 const CLUSTER: Uuid = Uuid::from_u128(0xc1);
 
 /// Version and build of an image, from its digest.
@@ -63,7 +62,6 @@ impl State {
         form.get(keys::ADDRESS)?.split('/').next()?.parse().ok()
     }
 
-    /// The control-plane nodes, by name.
     fn control_nodes(&self) -> Vec<(String, Ipv4Addr)> {
         let control = self.vms.iter().filter(|(vm, ..)| self.contents.contains_key(Self::node_of(vm).unwrap_or("")));
         let mut all: Vec<_> =

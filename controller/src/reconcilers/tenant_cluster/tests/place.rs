@@ -57,9 +57,7 @@ pub struct State {
     pub images: BTreeMap<Uuid, String>,
     /// The data disks of control-plane nodes, by node.
     pub contents: BTreeMap<String, Content>,
-    /// The faults of the nodes.
     pub ill: Ill,
-    /// Whether the cluster has ever formed.
     pub has_once_formed: bool,
     pub snapshots: BTreeSet<String>,
     /// The existing data disks, and whether each may be removed.
@@ -130,10 +128,8 @@ struct Of {
     deployment: Uuid,
 }
 
-/// Its Kubernetes API.
 struct Api(InMemoryPlace);
 
-/// Its nodes.
 struct Nodes {
     place: InMemoryPlace,
     key: Option<PrivateKey>,

@@ -6,7 +6,6 @@ use crate::objects::{Backup, PodSecurity};
 
 type Edit = fn(&mut TenantCluster);
 
-/// The stored cluster.
 fn there(world: &World) -> TenantCluster {
     serde_json::from_value(world.api.object("tenantclusters")).unwrap()
 }

@@ -69,6 +69,66 @@ impl World {
         self.edit(|spec| spec.image = Some(image.to_owned()));
     }
 
+    /// All nodes run the image, and nothing is committed.
+    async fn swaps_to(&self, image: &str) {
+        self.goes_to(image);
+        self.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    }
+
+    async fn upgrades_to(&self, image: &str) {
+        self.goes_to(image);
+        self.until("committed", Self::is_current).await;
+    }
+
+    /// Pauses or resumes changes, by the spec or by a change of the control cluster.
+    fn pauses(&mut self, by_spec: bool, is_paused: bool) {
+        if by_spec {
+            self.edit(|spec| spec.paused = is_paused);
+        } else {
+            self.is_marked = !is_paused;
+        }
+    }
+
+    /// Returns once the place has seen this change.
+    async fn until_change(&self, change: &str) {
+        while !self.place.lock().changes.iter().any(|it| *it == change) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Reconciles until something is seen meanwhile, and interrupts the reconcile there.
+    async fn amid<T>(&self, what: &str, seen: impl Fn(&Self) -> Option<T>) -> T {
+        let comes = async {
+            loop {
+                match seen(self) {
+                    Some(seen) => break seen,
+                    None => tokio::time::sleep(Duration::from_millis(200)).await,
+                }
+            }
+        };
+        let goes = async {
+            for _ in 0..120 {
+                let _ = self.reconcile().await;
+                tokio::time::sleep(Duration::from_secs(15)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            seen = comes => seen,
+            () = goes => panic!("never {what}"),
+        }
+    }
+
+    /// How many data disks were attached.
+    fn attached(&self) -> usize {
+        self.place.lock().changes.iter().filter(|it| **it == "attach").count()
+    }
+
+    /// Whether the last Operation has no request.
+    fn is_answered(&self) -> bool {
+        self.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty())
+    }
+
     /// All Operations, the newest first.
     fn operations(&self) -> Vec<Operation> {
         let names = self.api.names("operations");
@@ -119,9 +179,7 @@ impl World {
     /// One reconcile, whose term ends once a data disk is detached from a VM.
     async fn ends_its_term_at_a_detach(&self) -> Result<Action, ReconcileError> {
         let ends = async {
-            while !self.place.lock().changes.contains(&"detach") {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
+            self.until_change("detach").await;
             self.term.end();
         };
         tokio::join!(self.reconcile(), ends).0
@@ -167,8 +225,7 @@ impl World {
 #[tokio::test(start_paused = true)]
 async fn another_image_is_swapped_and_committed() {
     let world = World::upgradable().await;
-    world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to(NEW).await;
     let operation = world.operations().remove(0);
     assert_eq!((operation.spec.kind, operation.spec.to_image.as_deref()), (OperationKind::ImageSwap, Some(NEW)));
     assert_eq!(operation.spec.from_image.as_deref(), Some(FORMER));
@@ -195,16 +252,14 @@ async fn another_image_is_swapped_and_committed() {
 #[tokio::test(start_paused = true)]
 async fn the_former_image_rolls_back_before_the_commit() {
     let world = World::upgradable().await;
-    world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to(NEW).await;
     world.goes_to(FORMER);
     world.until("back", World::is_current).await;
     world.all_run(FORMER, "it went back");
     assert_eq!(world.place.vms().into_keys().collect::<Vec<_>>(), NODES);
     assert_eq!(world.outcome().as_deref(), Some("rolled back"));
     // The same image again is another upgrade.
-    world.goes_to(NEW);
-    world.until("committed", World::is_current).await;
+    world.upgrades_to(NEW).await;
     world.all_run(NEW, "it is committed");
     assert_eq!(world.operations().len(), 2);
     let changes = world.place.lock().changes.len();
@@ -224,8 +279,7 @@ async fn only_the_last_operations_are_kept() {
     let world = World::upgradable().await;
     let mut begun = Vec::new();
     for turn in 0..13 {
-        world.goes_to(NEW);
-        world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+        world.swaps_to(NEW).await;
         begun.push(world.operations()[0].metadata.name.clone().unwrap());
         assert!(world.operations().len() <= 11, "{turn}: {}", world.operations().len());
         world.goes_to(FORMER);
@@ -240,8 +294,7 @@ async fn only_the_last_operations_are_kept() {
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_swap_continues_from_its_state() {
     let world = World::upgradable().await;
-    world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to(NEW).await;
     world.asks("abandon");
     world.until("abandoned", |world| world.outcome().is_some()).await;
     world.rests().await;
@@ -259,8 +312,7 @@ async fn an_abandoned_swap_continues_from_its_state() {
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_upgrade_does_not_restore_the_image() {
     let world = World::upgradable().await;
-    world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to(NEW).await;
     world.asks("abandon");
     world.until("abandoned", |world| world.outcome().is_some()).await;
     world.goes_to(FORMER);
@@ -279,9 +331,7 @@ async fn a_request_during_an_upgrade_takes_effect_immediately() {
     let world = World::upgradable().await;
     world.goes_to(NEW);
     let asked = async {
-        while !world.place.lock().changes.contains(&"attach") {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
+        world.until_change("attach").await;
         world.asks("rollback");
     };
     let (done, ()) = tokio::join!(world.reconcile(), asked);
@@ -357,8 +407,7 @@ async fn kubernetes_follows_the_commit_and_failures_wait() {
 #[tokio::test(start_paused = true)]
 async fn an_operation_without_labels_keeps_its_cluster() {
     let world = World::upgradable().await;
-    world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to(NEW).await;
     let mut operation = world.operations().remove(0);
     operation.metadata.labels = None;
     world.api.put(&operation);
@@ -373,8 +422,7 @@ async fn an_operation_without_labels_keeps_its_cluster() {
 #[tokio::test(start_paused = true)]
 async fn an_operation_with_a_finalizer_is_awaited() {
     let world = World::upgradable().await;
-    world.goes_to(NEW);
-    world.until("committed", World::is_current).await;
+    world.upgrades_to(NEW).await;
     let mut kept = world.operations().remove(0);
     kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
     world.api.put(&kept);

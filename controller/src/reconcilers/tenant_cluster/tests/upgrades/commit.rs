@@ -7,8 +7,7 @@ use super::*;
 async fn failed_looks_restart_the_ten_minutes() {
     for is_there in [true, false] {
         let world = World::upgradable().await;
-        world.goes_to(NEW);
-        world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+        world.swaps_to(NEW).await;
         for _ in 0..2 {
             world.reconcile().await.unwrap();
             tokio::time::sleep(Duration::from_secs(15)).await;
@@ -35,8 +34,7 @@ async fn failed_looks_restart_the_ten_minutes() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_off_restarts_the_minutes() {
     let world = World::upgradable().await;
-    world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to(NEW).await;
     let seen = || world.operations()[0].status.clone().unwrap().last_healthy;
     for _ in 0..4 {
         // Until health was just recorded again: the node returns before that is too old.
@@ -59,23 +57,14 @@ async fn a_node_that_was_off_restarts_the_minutes() {
 async fn the_ten_minutes_stop_during_a_pause() {
     for is_paused in [true, false] {
         let mut world = World::upgradable().await;
-        world.goes_to(NEW);
-        world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
-        if is_paused {
-            world.edit(|spec| spec.paused = true);
-        } else {
-            world.is_marked = false;
-        }
+        world.swaps_to(NEW).await;
+        world.pauses(is_paused, true);
         for _ in 0..80 {
             world.reconcile().await.unwrap();
             tokio::time::sleep(Duration::from_secs(15)).await;
         }
         assert_eq!(world.operations()[0].status.clone().unwrap().healthy_since, None, "paused: {is_paused}");
-        if is_paused {
-            world.edit(|spec| spec.paused = false);
-        } else {
-            world.is_marked = true;
-        }
+        world.pauses(is_paused, false);
         let over = tokio::time::Instant::now();
         for _ in 0..3 {
             world.reconcile().await.unwrap();
@@ -109,22 +98,19 @@ async fn a_manual_commit_waits_for_the_operator() {
         ("AllReady", "AwaitingCommit")
     );
     world.asks("cimmot");
-    world
-        .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
-        .await;
+    world.until("answered", World::is_answered).await;
     assert_eq!(world.reason_of_operation("Progressing"), "Rejected");
     world.asks("commit");
     world.until("committed", World::is_current).await;
     world.all_run(NEW, "a person has committed it");
-    assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
+    assert!(world.is_answered(), "it is noted");
 }
 
 /// The later image follows, and the former one is no longer requested.
 #[tokio::test(start_paused = true)]
 async fn only_the_operator_commits_a_former_image() {
     let world = World::upgradable().await;
-    world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to(NEW).await;
     world.goes_to("kaas-tenant-0.3.1");
     world.rests().await;
     assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitingCommit", 6));

@@ -11,6 +11,14 @@ use crate::objects::ADOPT;
 use crate::reconcilers::points::drawn;
 
 impl World {
+    async fn restored() -> Self {
+        let mut world = Self::upgradable().await;
+        let before = world.api.snapshot();
+        world.upgrades_to(NEW).await;
+        world.turned_back(before);
+        world
+    }
+
     /// The database is as it was once, and another controller leads.
     fn turned_back(&mut self, to: Snapshot) {
         self.api.restore(to);
@@ -70,11 +78,7 @@ fn attached(snapshot: &Snapshot) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn in_a_database_of_before_an_upgrade_nothing_is_done_and_the_new_vms_are_named() {
-    let mut world = World::upgradable().await;
-    let before = world.api.snapshot();
-    world.goes_to(NEW);
-    world.until("committed", World::is_current).await;
-    world.turned_back(before);
+    let world = World::restored().await;
     // What nothing is noted of is not powered on either.
     world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     let (there, changes) = (world.as_they_are(), world.changes());
@@ -107,11 +111,7 @@ async fn in_a_database_of_before_an_upgrade_nothing_is_done_and_the_new_vms_are_
 /// Whoever acts looks for himself, and may see what the look before has not.
 #[tokio::test(start_paused = true)]
 async fn where_the_first_look_fails_nothing_goes_by_the_next_one() {
-    let mut world = World::upgradable().await;
-    let before = world.api.snapshot();
-    world.goes_to(NEW);
-    world.until("committed", World::is_current).await;
-    world.turned_back(before);
+    let world = World::restored().await;
     let (there, changes) = (world.as_they_are(), world.changes());
     let noted = world.status()["deployment"].clone();
     world.delete();
@@ -171,11 +171,7 @@ async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
 
 #[tokio::test(start_paused = true)]
 async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
-    let mut world = World::upgradable().await;
-    let before = world.api.snapshot();
-    world.goes_to(NEW);
-    world.until("committed", World::is_current).await;
-    world.turned_back(before);
+    let world = World::restored().await;
     let changes = world.changes();
     world.adopt("bank");
     world.is_looked_at().await;
@@ -206,8 +202,7 @@ async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
 async fn an_upgrade_that_was_not_committed_is_made_final_where_its_nodes_are_good() {
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
-    world.goes_to(NEW);
-    world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to(NEW).await;
     world.turned_back(before);
     world.place.lock().ill.never_good.insert("shop-cp2".to_owned());
     world.adopt("shop");
@@ -226,11 +221,7 @@ async fn an_upgrade_that_was_not_committed_is_made_final_where_its_nodes_are_goo
 /// The others may replace it once they are adopted.
 #[tokio::test(start_paused = true)]
 async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted() {
-    let mut world = World::upgradable().await;
-    let before = world.api.snapshot();
-    world.goes_to(NEW);
-    world.until("committed", World::is_current).await;
-    world.turned_back(before);
+    let world = World::restored().await;
     world.place.lose(&new_vms("0b")[2]);
     world.adopt("shop");
     world.until("adopted", |world| !world.is_asked_to_adopt()).await;
@@ -245,11 +236,7 @@ async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted
 /// Between two steps of a swap a disk is on no VM, and the node is not lost with that.
 #[tokio::test(start_paused = true)]
 async fn a_control_node_whose_data_disk_is_on_its_way_is_not_taken_for_lost() {
-    let mut world = World::upgradable().await;
-    let before = world.api.snapshot();
-    world.goes_to(NEW);
-    world.until("committed", World::is_current).await;
-    world.turned_back(before);
+    let world = World::restored().await;
     let vm = &new_vms("0b")[2];
     let disk = world.place.lock().contents["shop-cp3"].disk;
     world.place.change(vm, |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
@@ -270,29 +257,12 @@ async fn a_control_node_that_is_only_off_is_not_taken_for_lost() {
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
     world.goes_to(NEW);
-    let last_goes_off = async {
-        loop {
-            let attached = world.place.lock().changes.iter().filter(|it| **it == "attach").count();
-            if attached == NODES.len() - 1 {
-                world.place.lock().is_slow = true;
-                if let Some(vm) = world.shuts_down() {
-                    break vm;
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+    let last_goes_off = |world: &World| {
+        let is_last = world.attached() == NODES.len() - 1;
+        world.place.lock().is_slow |= is_last;
+        world.shuts_down().filter(|_| is_last)
     };
-    let goes = async {
-        for _ in 0..120 {
-            let _ = world.reconcile().await;
-            tokio::time::sleep(Duration::from_secs(15)).await;
-        }
-    };
-    let off = tokio::select! {
-        biased;
-        vm = last_goes_off => vm,
-        () = goes => panic!("the last one never goes off"),
-    };
+    let off = world.amid("the last one off", last_goes_off).await;
     world.place.lock().is_slow = false;
     world.place.change(&off, |vm| vm.power = PowerState::Off);
     world.turned_back(before);
@@ -312,11 +282,7 @@ async fn a_control_node_that_is_only_off_is_not_taken_for_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopted() {
-    let mut world = World::upgradable().await;
-    let before = world.api.snapshot();
-    world.goes_to(NEW);
-    world.until("committed", World::is_current).await;
-    world.turned_back(before);
+    let world = World::restored().await;
     let new = new_vms("0b");
     world.has_stray(&new[0]);
     world.adopt("shop");

@@ -114,8 +114,7 @@ async fn an_endless_check_is_superseded_or_times_out() {
 async fn a_foreign_kubeconfig_of_a_node_is_rejected() {
     for server in ["https://127.0.0.1:10259", "https://10.0.0.5:6443", "https://192.168.10.20:2379"] {
         let world = World::upgradable().await;
-        world.goes_to(NEW);
-        world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
+        world.swaps_to(NEW).await;
         {
             let mut state = world.place.lock();
             state.elsewhere = Some(server);

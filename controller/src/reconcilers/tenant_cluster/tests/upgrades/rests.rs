@@ -17,22 +17,18 @@ async fn a_paused_cluster_only_plans_upgrades() {
     assert_eq!(world.reason_of_operation("Progressing"), "Paused");
     // To unpause the cluster is to resume the upgrade.
     world.asks("rollback");
-    world
-        .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
-        .await;
+    world.until("answered", World::is_answered).await;
     assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Rejected", None));
     world.edit(|spec| spec.paused = false);
     let paused = async {
-        while !world.place.lock().changes.contains(&"detach") {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
+        world.until_change("detach").await;
         world.edit(|spec| spec.paused = true);
     };
     let (done, ()) = tokio::join!(world.reconcile(), paused);
     done.unwrap();
     world.rests().await;
     assert_eq!(world.condition("ControlPlaneReady").1, "AllReady");
-    let attached = world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+    let attached = world.attached();
     assert!((1..3).contains(&attached), "{attached} nodes were swapped");
     assert_eq!(world.operations().len(), 1);
     world.edit(|spec| spec.paused = false);
@@ -95,16 +91,14 @@ async fn tenant_upgrades_pause_during_control_cluster_upgrades() {
         world.api.put(&node);
     };
     let drained = async {
-        while !world.place.lock().changes.contains(&"detach") {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
+        world.until_change("detach").await;
         cordoned(true);
     };
     let (done, ()) = tokio::join!(world.reconcile(), drained);
     done.unwrap();
     world.rests().await;
     assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "no node is away");
-    let attached = || world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+    let attached = || world.attached();
     assert!((1..3).contains(&attached()), "{} nodes were swapped", attached());
     assert_eq!(world.reason_of_operation("Progressing"), "ControlClusterChanges");
     let entries = world.operations()[0].status.clone().unwrap().entries.len();
@@ -129,7 +123,7 @@ async fn a_rollback_continues_during_control_cluster_upgrades() {
     world.rests().await;
     world.all_run(FORMER, "it was taken back");
     assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("rolled back"), 1));
-    assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
+    assert!(world.is_answered(), "it is noted");
 }
 
 /// The swap waits for all nodes to be healthy, and while it is open nothing else would power one on.
@@ -165,42 +159,16 @@ async fn an_interrupted_shutdown_leaves_no_node_off() {
         let mut world = World::upgradable().await;
         world.place.lock().is_slow = true;
         world.goes_to(NEW);
-        let dies = async {
-            loop {
-                match world.shuts_down() {
-                    Some(vm) => break vm,
-                    None => tokio::time::sleep(Duration::from_millis(200)).await,
-                }
-            }
-        };
-        let goes = async {
-            for _ in 0..120 {
-                let _ = world.reconcile().await;
-                tokio::time::sleep(Duration::from_secs(15)).await;
-            }
-        };
-        let vm = tokio::select! {
-            biased;
-            vm = dies => vm,
-            () = goes => panic!("no node was ever shut down"),
-        };
+        let vm = world.amid("a node that shuts down", World::shuts_down).await;
         world.place.lock().is_slow = false;
         world.place.change(&vm, |vm| vm.power = PowerState::Off);
-        if is_paused {
-            world.edit(|spec| spec.paused = true);
-        } else {
-            world.is_marked = false;
-        }
+        world.pauses(is_paused, true);
         world.term = Term::unlimited("controller two");
         world.rests().await;
         assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "paused: {is_paused}");
-        let attached = world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+        let attached = world.attached();
         assert_eq!(attached, 1, "no other node was begun: paused: {is_paused}");
-        if is_paused {
-            world.edit(|spec| spec.paused = false);
-        } else {
-            world.is_marked = true;
-        }
+        world.pauses(is_paused, false);
         world.until("committed", World::is_current).await;
         world.all_run(NEW, "it went on");
     }

@@ -28,6 +28,16 @@ impl World {
         self.edit(|spec| spec.control_plane.vm_class = class.to_owned());
     }
 
+    async fn swaps_to_class(&self, class: &str) {
+        self.names_class(class);
+        self.until("in new VMs", |world| world.up_to_date() == "AwaitingCommit").await;
+    }
+
+    fn names_both(&self, class: &str, image: &str) {
+        self.names_class(class);
+        self.goes_to(image);
+    }
+
     /// The size in the Machines of control-plane nodes, which is the same in all.
     fn held(&self) -> (u32, u32) {
         let sizes: Vec<_> = self.machines().iter().map(|it| (it.spec.processors, it.spec.memory_mib)).collect();
@@ -86,8 +96,7 @@ async fn another_class_swaps_nodes_to_its_size() {
 async fn the_former_class_rolls_back_to_kept_vms() {
     let world = World::resizable().await;
     let vms = world.place.vms();
-    world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to_class("large").await;
     world.names_class("small");
     world.until("back", World::is_current).await;
     world.all_have(FORMER, SMALL, "it went back");
@@ -111,8 +120,7 @@ async fn the_former_class_rolls_back_to_kept_vms() {
 async fn auto_before_the_commit_rolls_back() {
     let world = World::resizable().await;
     let vms = world.place.vms();
-    world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to_class("large").await;
     assert_eq!(world.operations()[0].spec.to_class.as_deref(), Some("large"));
     world.names_class("auto");
     world.until("back", World::is_current).await;
@@ -125,23 +133,14 @@ async fn auto_before_the_commit_rolls_back() {
 async fn image_and_size_change_and_roll_back_together() {
     let world = World::resizable().await;
     let vms = world.place.vms();
-    world.edit(|spec| {
-        spec.control_plane.vm_class = "large".to_owned();
-        spec.image = Some(NEW.to_owned());
-    });
+    world.names_both("large", NEW);
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     assert_eq!((world.held(), world.operations().len()), (LARGE, 1));
-    world.edit(|spec| {
-        spec.control_plane.vm_class = "small".to_owned();
-        spec.image = Some(FORMER.to_owned());
-    });
+    world.names_both("small", FORMER);
     world.until("back", World::is_current).await;
     world.all_have(FORMER, SMALL, "it went back");
     assert_eq!((world.place.vms(), world.operations().len()), (vms, 1));
-    world.edit(|spec| {
-        spec.control_plane.vm_class = "large".to_owned();
-        spec.image = Some(NEW.to_owned());
-    });
+    world.names_both("large", NEW);
     world.until("committed", World::is_current).await;
     world.all_have(NEW, LARGE, "it is committed");
     assert_eq!(world.operations().len(), 2, "image and size are one change");
@@ -199,8 +198,7 @@ async fn missing_classes_and_other_disk_sizes_are_reported() {
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_resize_leaves_no_current_size() {
     let world = World::resizable().await;
-    world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to_class("large").await;
     world.asks("abandon");
     world.until("abandoned", |world| world.outcome().is_some()).await;
     world.rests().await;
@@ -215,8 +213,7 @@ async fn an_abandoned_resize_leaves_no_current_size() {
     is_known(&world);
     // A rollback restores their former size, which is not the pinned one.
     world.api.put(&class("wide", (4, 8192)));
-    world.names_class("wide");
-    world.until("in wide ones", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to_class("wide").await;
     assert_eq!(world.held(), LARGE, "they may come back");
     world.names_class("small");
     world.until("back", |world| world.outcome().as_deref() == Some("rolled back")).await;
@@ -234,8 +231,7 @@ async fn an_abandoned_resize_leaves_no_current_size() {
 #[tokio::test(start_paused = true)]
 async fn a_node_without_resize_is_maintained_too() {
     let world = World::resizable().await;
-    world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to_class("large").await;
     world.until("committed", World::is_current).await;
     let alone = world.place.vms().into_keys().find(|name| name.starts_with("shop-cp2")).unwrap();
     let small = VmSize { processors: SMALL.0, memory: SMALL.1.into() };
@@ -256,8 +252,7 @@ async fn a_node_without_resize_is_maintained_too() {
 async fn a_restored_database_does_not_undo_a_resize() {
     let mut world = World::resizable().await;
     let before = world.api.snapshot();
-    world.names_class("large");
-    world.until("in large ones", |world| world.up_to_date() == "AwaitingCommit").await;
+    world.swaps_to_class("large").await;
     world.until("committed", World::is_current).await;
     world.api.restore(before);
     world.term = Term::unlimited("controller two");

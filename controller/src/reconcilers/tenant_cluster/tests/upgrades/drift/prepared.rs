@@ -13,22 +13,7 @@ impl World {
 
     /// Reconciles until something is so amid that, and breaks it off there.
     async fn comes_to(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let comes = async {
-            while !is_so(self) {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        };
-        let goes = async {
-            for _ in 0..120 {
-                let _ = self.reconcile().await;
-                tokio::time::sleep(Duration::from_secs(15)).await;
-            }
-        };
-        tokio::select! {
-            biased;
-            () = comes => {}
-            () = goes => panic!("never {what}"),
-        }
+        self.amid(what, |world| is_so(world).then_some(())).await;
     }
 
     /// A node is ready for the swap that is wanted, and none has gone off for it.

@@ -6,22 +6,21 @@ use super::*;
 use crate::objects::{Limits, Provider, Reference};
 
 impl World {
-    fn limited(&self, limits: Option<Limits>) {
+    fn limited(&self, processors: Option<u32>) {
         let mut provider: Provider = self.api.read(None, "dc1").unwrap();
-        provider.spec.limits = limits;
+        provider.spec.limits = processors.map(|_| Limits { nodes: None, processors, memory_mib: None });
         self.api.put(&provider);
     }
 
     /// A class is named while the cluster is paused, and too little room is left when it resumes.
     async fn has_a_plan_that_waits_for_room(&self) {
-        let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
-        self.limited(room(12));
+        self.limited(Some(12));
         self.edit(|spec| {
             spec.paused = true;
             spec.control_plane.vm_class = "large".to_owned();
         });
         self.rests().await;
-        self.limited(room(11));
+        self.limited(Some(11));
         self.edit(|spec| spec.paused = false);
         self.rests().await;
     }
@@ -51,7 +50,7 @@ impl World {
             self.notes_size(machine, LARGE);
         }
         self.later_one_notes(LARGE);
-        self.limited(Some(Limits { nodes: None, processors: Some(18), memory_mib: None }));
+        self.limited(Some(18));
     }
 
     /// One reconcile, in which the later cluster gives its room back, or does not.
@@ -72,8 +71,7 @@ impl World {
 async fn a_size_without_room_is_rejected_first() {
     let world = World::resizable().await;
     // Room for the existing nodes, and one larger node.
-    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
-    world.limited(room(11));
+    world.limited(Some(11));
     let changes = world.place.lock().changes.len();
     world.names_class("large");
     world.rests().await;
@@ -83,14 +81,11 @@ async fn a_size_without_room_is_rejected_first() {
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 0));
     assert!(world.is_ready(), "it serves");
     // An image with the same size needs no further room, whatever the limits are.
-    world.limited(room(1));
-    world.edit(|spec| {
-        spec.control_plane.vm_class = "small".to_owned();
-        spec.image = Some(NEW.to_owned());
-    });
+    world.limited(Some(1));
+    world.names_both("small", NEW);
     world.until("upgraded", World::is_current).await;
     world.all_have(NEW, SMALL, "what is there is replaced");
-    world.limited(room(12));
+    world.limited(Some(12));
     world.names_class("large");
     world.until("larger", World::is_current).await;
     world.all_have(NEW, LARGE, "there is room");
@@ -100,8 +95,7 @@ async fn a_size_without_room_is_rejected_first() {
 #[tokio::test(start_paused = true)]
 async fn a_paused_cluster_takes_no_room() {
     let world = World::resizable().await;
-    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
-    world.limited(room(12));
+    world.limited(Some(12));
     world.edit(|spec| {
         spec.paused = true;
         spec.control_plane.vm_class = "large".to_owned();
@@ -109,13 +103,13 @@ async fn a_paused_cluster_takes_no_room() {
     world.rests().await;
     assert_eq!((world.operations().len(), world.held()), (1, SMALL), "it is planned");
     // Another cluster has taken a part of it.
-    world.limited(room(11));
+    world.limited(Some(11));
     world.edit(|spec| spec.paused = false);
     world.rests().await;
     assert_eq!(world.condition("Preflight").1, "CapacityMissing");
     assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
     assert_eq!((world.held(), world.place.vms().len()), (SMALL, 3));
-    world.limited(room(12));
+    world.limited(Some(12));
     world.until("larger", World::is_current).await;
     world.all_have(FORMER, LARGE, "there is room");
     assert_eq!(world.operations().len(), 1, "by the plan that was read");
@@ -184,11 +178,8 @@ async fn nodes_are_maintained_while_a_plan_waits() {
 #[tokio::test(start_paused = true)]
 async fn images_and_versions_do_not_await_room() {
     let world = World::resizable().await;
-    world.limited(Some(Limits { nodes: None, processors: Some(11), memory_mib: None }));
-    world.edit(|spec| {
-        spec.control_plane.vm_class = "large".to_owned();
-        spec.image = Some(NEW.to_owned());
-    });
+    world.limited(Some(11));
+    world.names_both("large", NEW);
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     let (_, _, words) = world.condition("UpToDate");
     assert!(words.contains("waits: clusters of the Provider dc1 may have 11 processors"), "{words}");
@@ -229,12 +220,11 @@ async fn a_waiting_plan_gives_way_to_kubernetes() {
 #[tokio::test(start_paused = true)]
 async fn a_recreated_class_does_not_fail_a_plan() {
     let world = World::resizable().await;
-    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
     world.has_a_plan_that_waits_for_room().await;
     world.api.remove::<VMClass>(None, "large");
     world.rests().await;
     assert_eq!((world.condition("Preflight").1.as_str(), world.outcome()), ("ReferenceMissing", None));
-    world.limited(room(12));
+    world.limited(Some(12));
     world.api.put(&class("large", LARGE));
     world.until("larger", World::is_current).await;
     world.all_have(FORMER, LARGE, "it is there again");

@@ -1,14 +1,12 @@
-//! Upgrades Kubernetes: creates the Operation, runs `fleet`, and records the result.
+//! Upgrades Kubernetes: creates the Operation, runs `fleet`, and records the result. The journal is in the nodes: a repeated
+//! upgrade continues.
 
 use contract::minor::Minor;
 use kube::ResourceExt;
 
-use super::super::{Reconciler, StepOutcome};
-use super::WAITING;
-use super::fleet_upgrade::{Task, UpgradeResult};
-use super::tell::RESUME;
-use super::translate::{is_done, kubernetes};
-use super::upgrade_context::UpgradeContext;
+use super::change::is_done;
+use super::upgrade::{RESUME, Task, UpgradeContext, UpgradeResult, kubernetes_options};
+use super::{Round, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{CLUSTER, lowest_minor, raise_name};
 use crate::objects::{
@@ -16,16 +14,15 @@ use crate::objects::{
 };
 use crate::reach::{Failure, kinds};
 
-impl Reconciler<'_> {
+impl Round<'_> {
     /// Upgrades control-plane nodes to a minor version of Kubernetes.
-    pub(super) async fn raise(
+    pub(super) async fn upgrade_kubernetes(
         &self,
-        cluster: &TenantCluster,
-        machines: &[Machine],
         to: Minor,
         again: bool,
-        operator: UpgradeContext<'_>,
+        upgrade: UpgradeContext<'_>,
     ) -> Result<StepOutcome, ReconcileError> {
+        let Self { cluster, machines, .. } = *self;
         let name = raise_name(cluster, &to.to_string());
         let made = raise_of(cluster, machines, to, &name);
         match kinds::create(self.objects, &made).await {
@@ -35,21 +32,21 @@ impl Reconciler<'_> {
         self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
         let begun =
             [(OperationReason::Running, format!("to Kubernetes {to}")), (OperationReason::NotEnded, String::new())];
-        self.note_operation(cluster, &name, &begun, |status| status.outcome = None).await?;
+        self.note_operation(&name, &begun, |status| status.outcome = None).await?;
         if again {
-            self.answered(cluster, &name, RESUME).await?;
+            self.remove_request(&name, RESUME).await?;
         }
-        let options = kubernetes(cluster, to);
-        let done = match operator.plans_kubernetes(&options).await {
+        let options = kubernetes_options(cluster, to);
+        let done = match upgrade.plans_kubernetes(&options).await {
             Err(error) if is_done(&error) => UpgradeResult::Raised,
-            _ => self.runs(cluster, Some(&name), RESUME, Task::Raise(&options), &operator).await?,
+            _ => self.run_upgrade(Some(&name), RESUME, Task::Raise(&options), &upgrade).await?,
         };
         match done {
             UpgradeResult::Raised => {
                 self.pin_minor(machines, to).await?;
                 let steps = i32::try_from(made.spec.steps.len()).unwrap_or(i32::MAX);
                 let said = [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())];
-                self.note_operation(cluster, &name, &said, |status| {
+                self.note_operation(&name, &said, |status| {
                     (status.step, status.steps_done, status.outcome) = (None, steps, Some("done".to_owned()));
                 })
                 .await?;
@@ -57,11 +54,11 @@ impl Reconciler<'_> {
             }
             UpgradeResult::GaveUp(words) => {
                 let words = format!("{words}. Say with kaas.local/do `resume` to try it again, or `abandon`");
-                self.note_operation(cluster, &name, &[(OperationReason::Blocked, words)], |_| ()).await?;
+                self.note_operation(&name, &[(OperationReason::Blocked, words)], |_| ()).await?;
                 Ok(StepOutcome::RequeueNow)
             }
             UpgradeResult::Failed(words) => {
-                self.note_operation(cluster, &name, &[(OperationReason::Waiting, words)], |_| ()).await?;
+                self.note_operation(&name, &[(OperationReason::Waiting, words)], |_| ()).await?;
                 Ok(StepOutcome::RequeueAfter(WAITING))
             }
             UpgradeResult::Arrived(_) | UpgradeResult::Cancelled => Ok(StepOutcome::RequeueNow),

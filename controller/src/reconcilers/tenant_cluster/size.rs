@@ -1,36 +1,38 @@
 //! The size of control-plane nodes: reads its sources, and checks the Provider's limits. Records the present or possible size in
-//! the Machines, by which limits count. The next change is decided elsewhere.
+//! the Machines, by which limits count, before the first new VM.
+//!
+//! After a commit, image and size are pinned: first in the Machines, then in `status.resolved`, which pools follow. Each write is
+//! skipped if it is done already, so an interruption loses nothing. The next change is decided elsewhere.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use contract::minor::Minor;
 use fleet::control_plane::DeployStatus;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::super::Reconciler;
-use super::decide::ChangeDecision;
+use super::change::ChangeDecision;
+use super::{Round, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     NodeSizes, Obstacle, ResourceUsage, growth, permission, pinned_size, seen_size, wanted_size, workers_of,
 };
-use crate::objects::{AUTO, ControlPlaneSize, Machine, MachineSpec, TenantCluster};
-use crate::reach::cluster_inventory;
+use crate::objects::{AUTO, ControlPlaneSize, Machine, MachineSpec, PinnedImage, Resolved};
+use crate::reach::{Collection, cluster_inventory};
 
 /// How long a cluster waits for each later one to give back its recorded size, and for how many at most.
 const TURN: Duration = Duration::from_secs(5);
 const TURNS: usize = 6;
 
-impl Reconciler<'_> {
+impl Round<'_> {
     /// The desired size of a cluster's control-plane nodes.
     ///
     /// # Errors
     /// Inner error: why it is unknown.
-    pub(super) async fn size(
-        &self,
-        cluster: &TenantCluster,
-    ) -> Result<Result<ControlPlaneSize, Obstacle>, ReconcileError> {
-        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+    pub(super) async fn size(&self) -> Result<Result<ControlPlaneSize, Obstacle>, ReconcileError> {
+        let cluster = self.cluster;
+        let pinned = cluster.resolved().cloned().unwrap_or_default();
         let workers = match cluster.spec.control_plane.vm_class.as_str() {
             AUTO => workers_of(&self.pools(cluster).await?).desired,
             _ => 0,
@@ -38,16 +40,15 @@ impl Reconciler<'_> {
         let class = self.class(cluster).await?.map(|class| class.spec);
         Ok(wanted_size(&cluster.spec, &pinned, class.as_ref(), u32::try_from(workers).unwrap_or_default()))
     }
-
     /// Why a Provider has no room for control-plane nodes of a size, if one of them is smaller. `None` otherwise: existing nodes
     /// stay. A node that is being swapped counts with the larger size, because it may be rolled back.
     pub(super) async fn no_room(
         &self,
-        cluster: &TenantCluster,
-        (machines, seen): (&[Machine], &DeployStatus),
+        seen: &DeployStatus,
         size: ControlPlaneSize,
     ) -> Result<Option<Obstacle>, ReconcileError> {
-        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
+        let Self { cluster, machines, .. } = *self;
+        let pinned = cluster.resolved().and_then(pinned_size);
         let has = machines.iter().map(|machine| has(machine, pinned, seen)).collect::<Vec<_>>();
         let grown = has.iter().map(|has| has.larger(size)).collect::<Vec<_>>();
         if grown == has {
@@ -76,25 +77,25 @@ impl Reconciler<'_> {
 
     /// Records the present or possible size in the Machines of control-plane nodes. True if a Machine was changed, or another
     /// look is needed. A recorded size without room is given back in turn.
-    pub(in crate::reconcilers::tenant_cluster) async fn holds_size(
+    pub(super) async fn reserve_size(
         &self,
-        cluster: &TenantCluster,
-        (machines, seen): (&[Machine], &DeployStatus),
-        changing: &ChangeDecision,
+        seen: &DeployStatus,
+        decision: &ChangeDecision,
     ) -> Result<bool, ReconcileError> {
-        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
-        let swap = changing.swap.as_ref().map(|(_, swapping)| swapping);
+        let Self { cluster, machines, .. } = *self;
+        let pinned = cluster.resolved().and_then(pinned_size);
+        let swap = decision.swap.as_ref().map(|(_, swapping)| swapping);
         let mut others = Vec::new();
         for machine in machines {
             let node = NodeSizes { noted: noted(machine), pinned, seen: seen_size(seen, &machine.name_any()) };
-            let size = changing.change.holds(node, swap, cluster.spec.paused);
+            let size = decision.change.holds(node, swap, cluster.spec.paused);
             if size != node.noted {
                 others.push((machine, size));
             }
         }
         let gives_back = others.iter().any(|(machine, size)| size.larger(noted(machine)) != *size);
-        if let Some(wanted) = changing.lacks_room_for().filter(|_| gives_back)
-            && self.gets_room(cluster, (machines, seen), wanted).await?
+        if let Some(wanted) = decision.lacks_room_for().filter(|_| gives_back)
+            && self.gets_room(seen, wanted).await?
         {
             return Ok(true);
         }
@@ -106,23 +107,56 @@ impl Reconciler<'_> {
     }
 
     /// Waits while later clusters with the same recorded size give it back. True if there is room then.
-    async fn gets_room(
-        &self,
-        cluster: &TenantCluster,
-        looked: (&[Machine], &DeployStatus),
-        size: ControlPlaneSize,
-    ) -> Result<bool, ReconcileError> {
+    async fn gets_room(&self, seen: &DeployStatus, size: ControlPlaneSize) -> Result<bool, ReconcileError> {
         let tenants = cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
-        for _ in 0..tenants.growing_after(cluster).min(TURNS) {
+        for _ in 0..tenants.growing_after(self.cluster).min(TURNS) {
             tokio::select! {
                 () = tokio::time::sleep(TURN) => {}
                 () = self.term.closing() => return Ok(true),
             }
-            if self.no_room(cluster, looked, size).await?.is_none() {
+            if self.no_room(seen, size).await?.is_none() {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Pins an image and a size, in the Machines first. The Operation records the pin last, so it is not pinned twice.
+    pub(super) async fn pin(&self, resolved: &Resolved, of: Option<&str>) -> Result<StepOutcome, ReconcileError> {
+        let (Some(name), Some(digest)) = (&resolved.image, &resolved.digest) else {
+            return Ok(StepOutcome::RequeueNow);
+        };
+        let image = PinnedImage { name: name.clone(), digest: digest.clone() };
+        let size = pinned_size(resolved);
+        let is_so = |machine: &&Machine| machine.spec.image == image && size.is_none_or(|size| noted(machine) == size);
+        for machine in self.machines.iter().filter(|machine| !is_so(machine)) {
+            let mut part = json!({"image": image});
+            if let Some(ControlPlaneSize { processors, memory_mib }) = size {
+                (part["processors"], part["memoryMiB"]) = (processors.into(), memory_mib.into());
+            }
+            self.respecify(machine, &part).await?;
+        }
+        self.note(self.cluster, &[], |status| status.resolved = Some(resolved.clone())).await?;
+        if let Some(name) = of {
+            self.note_operation(name, &[], |status| status.resolved_updated = true).await?;
+        }
+        Ok(StepOutcome::RequeueNow)
+    }
+
+    /// Records a minor version in the Machines of control-plane nodes.
+    pub(super) async fn pin_minor(&self, machines: &[Machine], to: Minor) -> Result<(), ReconcileError> {
+        let to = to.to_string();
+        for machine in machines.iter().filter(|machine| machine.spec.kubernetes != to) {
+            self.respecify(machine, &json!({"kubernetes": to})).await?;
+        }
+        Ok(())
+    }
+
+    async fn respecify(&self, machine: &Machine, part: &serde_json::Value) -> Result<(), ReconcileError> {
+        let part = json!({"metadata": {"resourceVersion": machine.metadata.resource_version}, "spec": part});
+        let of = Collection::of::<Machine>(machine.namespace().as_deref());
+        let written = self.objects.patch(&of, &machine.name_any(), &part).await;
+        written.map(drop).attempting("noting what a control-plane node runs")
     }
 }
 

@@ -1,0 +1,229 @@
+//! Writes the status of a cluster and of its control-plane nodes' Machines: what was observed, or what the operator has to do.
+
+use std::collections::BTreeSet;
+
+use fleet::control_plane::DeployStatus;
+use kube::ResourceExt;
+
+use super::change::ChangeDecision;
+use super::drift::{after_word, waits_for_a_look};
+use super::{Reconciler, Round, STUCK, StepOutcome};
+use crate::context::{Attempt, ReconcileError};
+use crate::decisions::{
+    CLUSTER, ClusterCondition, Health, Obstacle, OperationPhase, add_ons, control_machine_status, lowest_minor,
+    unapplied_settings, unchanged,
+};
+use crate::objects::{
+    Machine, MachineRole, MachineStatus, TenantCluster, TenantClusterReason, TenantClusterStatus, set,
+};
+use crate::reach::{Failure, kinds};
+
+/// The number of attempts of a write that conflicts with another one.
+const TRIES: usize = 10;
+
+impl Reconciler<'_> {
+    /// Writes conditions, and other changes of the status. Without a change there is no request.
+    pub(super) async fn note(
+        &self,
+        cluster: &TenantCluster,
+        said: &[ClusterCondition],
+        change: impl Fn(&mut TenantClusterStatus),
+    ) -> Result<(), ReconcileError> {
+        let mut now = cluster.clone();
+        for attempt in 1.. {
+            // With the generation that was judged: a newer one is judged later.
+            let generation = cluster.metadata.generation.unwrap_or_default();
+            let mut status = now.status.clone().unwrap_or_default();
+            change(&mut status);
+            for (reason, words) in said {
+                set(&mut status.conditions, *reason, words, generation, &self.clock.time());
+            }
+            status.observed_generation = generation;
+            match kinds::note(self.objects, &now, now.status.as_ref(), &status).await {
+                Err(Failure::Changed) if attempt < TRIES => match self.find(cluster).await? {
+                    Some(found) => now = found,
+                    None => return Ok(()),
+                },
+                Err(Failure::Missing) => return Ok(()),
+                written => return written.map(drop).attempting("writing the cluster's status"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The Machines that a cluster owns, of control-plane nodes and workers.
+    pub(super) async fn machines(&self, cluster: &TenantCluster) -> Result<Vec<Machine>, ReconcileError> {
+        let (namespace, name) = (cluster.namespace(), cluster.name_any());
+        let all = kinds::list::<Machine>(self.objects, namespace.as_deref(), Some((CLUSTER, &name))).await;
+        let is_own = |machine: &Machine| {
+            machine.owner_references().iter().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref())
+        };
+        let all = all.attempting("looking for the cluster's Machines")?;
+        Ok(all.into_iter().filter(|machine| is_own(machine)).collect())
+    }
+
+    pub(in crate::reconcilers) async fn control_machines(
+        &self,
+        cluster: &TenantCluster,
+    ) -> Result<Vec<Machine>, ReconcileError> {
+        let all = self.machines(cluster).await?;
+        Ok(all.into_iter().filter(|machine| machine.spec.role == MachineRole::ControlPlane).collect())
+    }
+
+    /// Writes the observed state of control-plane nodes to their Machines.
+    async fn show(&self, machines: &[Machine], seen: &DeployStatus) -> Result<(), ReconcileError> {
+        for machine in machines {
+            self.note_machine(machine, &control_machine_status(machine, seen, &self.clock.time())).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a Machine's status. If the Machine was changed since it was read, the next look writes it.
+    pub(in crate::reconcilers) async fn note_machine(
+        &self,
+        machine: &Machine,
+        status: &MachineStatus,
+    ) -> Result<(), ReconcileError> {
+        match kinds::note(self.objects, machine, machine.status.as_ref(), status).await {
+            Err(Failure::Changed | Failure::Missing) => Ok(()),
+            written => written.map(drop).attempting("writing a Machine's status"),
+        }
+    }
+
+    /// The Kubernetes version of all control-plane nodes. The inner `None` means that they differ, the outer one that it is
+    /// unknown.
+    async fn version(&self, cluster: &TenantCluster) -> Result<Option<Option<String>>, ReconcileError> {
+        let Some(kubeconfig) = self.kubeconfig(cluster).await? else { return Ok(None) };
+        let nodes = match self.places.cluster(&kubeconfig) {
+            Ok(api) => api.nodes().await,
+            Err(error) => Err(error),
+        };
+        let Ok(nodes) = nodes.inspect_err(|error| log::debug!("asking for versions: {error:#}")) else {
+            return Ok(None);
+        };
+        let control = nodes.iter().filter(|node| node.control);
+        let versions: BTreeSet<&str> = control.map(|node| node.kubelet.trim_start_matches('v')).collect();
+        let mut versions = versions.into_iter().filter(|version| !version.is_empty());
+        Ok(Some(versions.next().filter(|_| versions.next().is_none()).map(str::to_owned)))
+    }
+
+    /// Whether the add-ons of a cluster run. `None` if it has not formed.
+    async fn add_ons(
+        &self,
+        cluster: &TenantCluster,
+        has_formed: bool,
+    ) -> Result<Option<ClusterCondition>, ReconcileError> {
+        if !has_formed {
+            return Ok(None);
+        }
+        let Some(kubeconfig) = self.kubeconfig(cluster).await? else {
+            return Ok(Some(add_ons(&cluster.spec, Err("its kubeconfig is not at hand".to_owned()))));
+        };
+        let seen = self.places.add_ons(&kubeconfig).await;
+        Ok(Some(add_ons(&cluster.spec, seen.as_deref().map_err(|error| format!("{error:#}")))))
+    }
+
+    /// Writes what the operator has to do before VMs of control-plane nodes that have not formed can be listed.
+    pub(super) async fn cannot_form(
+        &self,
+        cluster: &TenantCluster,
+        words: &str,
+    ) -> Result<StepOutcome, ReconcileError> {
+        let words = after_word(waits_for_a_look(cluster).as_deref(), words);
+        self.stuck(cluster, TenantClusterReason::Blocked, &words).await
+    }
+
+    /// Writes what the operator has to do.
+    pub(super) async fn stuck(
+        &self,
+        cluster: &TenantCluster,
+        reason: TenantClusterReason,
+        words: &str,
+    ) -> Result<StepOutcome, ReconcileError> {
+        let said = [(reason, words.to_owned()), (TenantClusterReason::NotReady, words.to_owned())];
+        // A cluster that serves keeps its other conditions.
+        let served = cluster.status.as_ref().is_some_and(|status| status.kubernetes.is_some());
+        self.note(cluster, if served { &said[..1] } else { &said }, |_| ()).await?;
+        Ok(StepOutcome::RequeueAfter(STUCK))
+    }
+
+    /// Writes that the state of control-plane nodes is unknown.
+    pub(super) async fn unreached(
+        &self,
+        cluster: &TenantCluster,
+        obstacle: &Obstacle,
+    ) -> Result<StepOutcome, ReconcileError> {
+        use TenantClusterReason::{Blocked, ControlPlaneNotReached, NotReached};
+        let words = &obstacle.message;
+        let reasons = [obstacle.reason, ControlPlaneNotReached, NotReached];
+        let mut said: Vec<ClusterCondition> = reasons.map(|reason| (reason, words.clone())).into();
+        if let Some(adopts) = waits_for_a_look(cluster) {
+            said.push((Blocked, after_word(Some(&adopts), words)));
+        }
+        self.note(cluster, &said, |_| ()).await?;
+        Ok(StepOutcome::RequeueAfter(STUCK))
+    }
+}
+
+impl Round<'_> {
+    /// Writes the observed state of control-plane nodes, and why the operator's request to adopt is still open.
+    pub(super) async fn say(
+        &self,
+        seen: &DeployStatus,
+        doing: OperationPhase,
+        adopts: Option<String>,
+    ) -> Result<(), ReconcileError> {
+        let is_handed_over = self.kubeconfig_ends(self.cluster).await?.is_some();
+        let mut decision = self.decide_change(seen).await?;
+        decision.adopts = adopts;
+        self.report(seen, doing, is_handed_over, &decision).await
+    }
+
+    /// As `say`, with the next change of the control-plane nodes.
+    pub(super) async fn report(
+        &self,
+        seen: &DeployStatus,
+        doing: OperationPhase,
+        is_handed_over: bool,
+        decision: &ChangeDecision,
+    ) -> Result<(), ReconcileError> {
+        let Self { cluster, machines, .. } = *self;
+        self.show(machines, seen).await?;
+        let pools = self.pools(cluster).await?;
+        let data_disk = self.class(cluster).await?.and_then(|class| class.spec.data_disk_gib);
+        let pinned = cluster.resolved().cloned().unwrap_or_default();
+        let unapplied =
+            [unchanged(&cluster.spec, &pinned, data_disk), unapplied_settings(&cluster.spec, &pinned.node_settings)];
+        let unapplied = unapplied.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
+        let unapplied = unapplied.map(|words| (TenantClusterReason::ChangeNotSupported, words));
+        let comes = decision.change.said().map(|(reason, words)| match &decision.size_waits {
+            Some(waits) => (reason, format!("{words}; {waits}")),
+            None => (reason, words),
+        });
+        let (differs, obstacle) = match &doing {
+            // The stored record does not describe the nodes.
+            OperationPhase::Drifted(words) => (
+                Some((TenantClusterReason::ChangeBlocked, words.clone())),
+                Some(Obstacle::new(TenantClusterReason::ControlPlaneUnfit, words.as_str())),
+            ),
+            _ => (comes.or(unapplied), decision.change.obstacle().cloned()),
+        };
+        let adopts = decision.adopts.clone();
+        let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, adopts, is_handed_over };
+        let minor = lowest_minor(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
+        let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
+        let add_ons = self.add_ons(cluster, seen.formed).await?;
+        let said: Vec<ClusterCondition> = health.conditions().into_iter().chain(add_ons).collect();
+        self.note(cluster, &said, |status| {
+            (status.control_plane, status.nodes) = (health.control_plane(), health.nodes());
+            if minor.is_some() {
+                status.kubernetes.clone_from(&minor);
+            }
+            if let Some(version) = &version {
+                status.version.clone_from(version);
+            }
+            status.operation.clone_from(&decision.operation);
+        })
+        .await
+    }
+}
