@@ -70,7 +70,8 @@ async fn is_undone(world: &World, call: &str) -> Wait {
 /// Each VM is damaged while it is incomplete, is removed once it is complete, or does not stay on.
 #[tokio::test(start_paused = true)]
 async fn each_failed_creation_is_tried_three_times() {
-    let damages: [(fn(&mut State, bool), _, _); 3] = [
+    type Damage = fn(&mut State, bool);
+    let damages: [(Damage, _, _); 3] = [
         (|state, is| state.spoils = is, "add", "another client has changed it"),
         (|state, is| state.drops = is, "add", "is gone each time"),
         (|state, is| state.goes_off = is, "power_on", "is off each time"),

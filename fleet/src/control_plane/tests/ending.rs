@@ -8,19 +8,15 @@ use crate::lease::TakeOver;
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_last_read_keeps_the_kubeconfig() {
-    let begun = async || {
-        let world = World::removing(1).await;
-        world
-    };
     let wanted = wanted(1);
     for (wish, emptied) in [(Goal::Deploy(&wanted), 0), (DESTROY_ALL, 1)] {
-        let twin = begun().await;
+        let twin = World::removing(1).await;
         twin.set_fault(None);
         twin.give(wish).await.arrived();
         let last = 1 + twin.lock().calls.iter().rposition(|call| call.0 == "vms").unwrap();
         // The VMs cannot be listed, or the last upgrade cannot be read.
         for number in [last, last - 1] {
-            let world = begun().await;
+            let world = World::removing(1).await;
             world.set_fault(Some((number, Fault::Fails)));
             let (arrived, status) = world.give(wish).await.arrived();
             assert!(matches!(arrived, RunOutcome::Up(_) | RunOutcome::Gone), "{arrived:?}");
@@ -31,16 +27,12 @@ async fn a_failed_last_read_keeps_the_kubeconfig() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unremovable_place_keeps_no_cluster() {
-    let begun = async || {
-        let world = World::removing(1).await;
-        world
-    };
-    let twin = begun().await;
+    let twin = World::removing(1).await;
     twin.set_fault(None);
     twin.give(DESTROY_ALL).await.arrived();
     let last = 1 + twin.lock().calls.iter().rposition(|call| call.0 == "store.exists").unwrap();
     for fault in [Fault::Fails, Fault::Overtaken] {
-        let world = begun().await;
+        let world = World::removing(1).await;
         world.set_fault(Some((last, fault)));
         let status = world.give(DESTROY_ALL).await.gone();
         assert_eq!((status.left, world.lock().emptied), (vec![], 0), "{fault:?}");
@@ -53,20 +45,16 @@ async fn an_unremovable_place_keeps_no_cluster() {
 /// A failed read or a cancellation at that point does not change the outcome.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_with_a_recorded_end_is_gone() {
-    let begun = async || {
-        let world = World::removing(1).await;
-        world
-    };
     let is_gone_noted = |world: &World| {
         let state = world.lock();
         state.holds().values().flat_map(|files| files.values()).any(|text| text.contains("\"lifecycle\":\"deleted\""))
     };
-    let twin = begun().await;
+    let twin = World::removing(1).await;
     twin.set_fault(None);
     twin.give(DESTROY_ALL).await.arrived();
     let (calls, mut after) = (twin.lock().calls.len(), 0);
     for call in 1..=calls {
-        let world = begun().await;
+        let world = World::removing(1).await;
         let was_noted = {
             world.set_fault(Some((call, Fault::KilledBefore)));
             drop(world.give(DESTROY_ALL).await);
@@ -76,7 +64,7 @@ async fn a_cluster_with_a_recorded_end_is_gone() {
             continue;
         }
         after += 1;
-        let world = begun().await;
+        let world = World::removing(1).await;
         world.set_fault(Some((call, Fault::Fails)));
         world.give(DESTROY_ALL).await.gone();
         // One more read of VMs or nodes is too many.
@@ -85,7 +73,7 @@ async fn a_cluster_with_a_recorded_end_is_gone() {
         assert!(looks <= 2, "{looks} looks");
     }
     assert!(after > 0, "nothing comes after that note");
-    let world = begun().await;
+    let world = World::removing(1).await;
     let (cancel, cancelled) = watch::channel(false);
     let told = |notice: &Notice<'_>| {
         if matches!(notice, Notice::Begun(Action::Gone)) {

@@ -11,8 +11,7 @@ use crate::upgrade::entry::{Direction, Event};
 use crate::upgrade::{Action, Mode, Notice, OnFailure, Outcome, Request, RunOutcome, Step};
 
 pub async fn world(nodes: usize, mode: Mode, ill: Ill) -> World {
-    let world = begun(nodes, mode, ill).await;
-    world
+    begun(nodes, mode, ill).await
 }
 
 /// A world that a command has brought up to right before this step.

@@ -91,7 +91,7 @@ impl World {
 
     /// Returns once the place has seen this change.
     async fn until_change(&self, change: &str) {
-        while !self.place.lock().changes.iter().any(|it| *it == change) {
+        while !self.place.lock().changes.contains(&change) {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
