@@ -1,8 +1,7 @@
-//! The image that upgrades are tried from: an earlier version, with Kubernetes under an earlier patch version and the
-//! agent of an earlier commit (`.ci/earlier`). `make test` builds it before the scenarios, so the build cache has all
-//! of it.
+//! The image that upgrades start from: agent and controller are those of the commit that `.ci/earlier` pins, and Kubernetes
+//! reports an earlier patch version. `make test` builds it before the scenarios; the build cache then has all of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use lab::Source;
@@ -11,16 +10,25 @@ use crate::built_ova;
 use crate::places::workspace;
 use crate::scenario::unpacked;
 
-/// The directory in which `make test` puts it.
+/// `make test` builds it there.
 const DIRECTORY: &str = "build/earlier";
 
-/// The source of its VMs.
-pub fn source() -> Source {
+/// The OVA. It is built once for a run.
+///
+/// # Panics
+/// It cannot be built.
+pub fn path() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let built = || {
+    BUILT.get_or_init(|| {
         let built = built_ova::build_earlier(&workspace().join(DIRECTORY));
-        built.unwrap_or_else(|error| panic!("building the OVA that upgrades are tried from: {error:#}"))
-    };
-    let ova = BUILT.get_or_init(built);
-    unpacked(ova).unwrap_or_else(|error| panic!("unpacking {}: {error:#}", ova.display()))
+        built.unwrap_or_else(|error| panic!("building the OVA that upgrades start from: {error:#}"))
+    })
+}
+
+/// The OVA, unpacked for the lab.
+///
+/// # Panics
+/// It cannot be built or unpacked.
+pub fn source() -> Source {
+    unpacked(path()).unwrap_or_else(|error| panic!("unpacking {}: {error:#}", path().display()))
 }

@@ -30,10 +30,10 @@ pub mod short {
 pub mod long {
     use super::*;
 
-    /// The whole way from two OVAs to a running application, and back to nothing: a control cluster by one file, and in it a Provider,
-    /// an image and a cluster as objects. Workers come, go and are lost while a server on them is requested; the tenant serves without
-    /// its control cluster; what is deleted leaves nothing but the VM of a worker that is to be kept.
-    pub fn a_tenant_comes_grows_serves_and_goes_by_its_objects() {
+    /// From two OVAs to a running application: a control cluster from one file, then a Provider, an image and a tenant cluster as
+    /// objects. Its server answers while workers are added and removed, and while the control cluster is off. A deletion leaves one VM,
+    /// whose Machine says `KeepVM`.
+    pub fn objects_create_scale_and_delete_a_tenant() {
         let site = Site::up("objects");
         let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
         control.run(&["deploy"]);
@@ -59,7 +59,7 @@ pub mod long {
             assert_eq!(figures.failed, 0, "{figures}");
         }
 
-        // Nobody of the control cluster is needed for it.
+        // It does not need the control cluster.
         objects.control_is("-off");
         let figures = requested("the control cluster is off", &|| {
             let writer = Writer::through(shop.clone());
@@ -71,7 +71,7 @@ pub mod long {
         objects.control_is("-on");
         let objects = Objects::of(&site, &control);
 
-        // Of all that goes a person keeps one VM.
+        // The operator keeps one VM.
         let kept = "shop-general-w1";
         let name = format!("{kept}-kept-{}", &objects.made()[kept][..8]);
         let machine = format!("/apis/kaas.local/v1alpha1/namespaces/default/machines/{kept}");
@@ -90,10 +90,10 @@ pub mod long {
         site.down();
     }
 
-    /// A worker that is cut off is repaired. Another image in the spec swaps the control node with its data disk; the former one, named
-    /// again, is the way back; and after the commit of the second way there the workers follow by surge. No acknowledged write is lost,
-    /// and the workers serve all the time.
-    pub fn a_tenants_worker_is_repaired_and_its_cluster_goes_to_another_image_and_back() {
+    /// The controller replaces a worker that is off. Another image in the spec swaps the control-plane node's image; the former image rolls
+    /// it back. After the commit of a second upgrade the workers follow by surge. No acknowledged write is lost, and the workers serve
+    /// all the time.
+    pub fn a_tenant_is_repaired_upgraded_and_rolled_back() {
         let directory = tempfile::tempdir().unwrap();
         let newer = built_ova::build_tenant("0.1.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let site = Site::up("objup");
@@ -147,6 +147,49 @@ pub mod long {
         assert_eq!((objects.vms(), objects.parts()), (Vec::new(), Vec::new()));
         site.down();
     }
+
+    /// A control cluster with a tenant cluster is upgraded from the pinned version, rolled back and upgraded again. The tenant
+    /// cluster serves all the time. Each version's controller reads the objects that the other one wrote, and scales by them.
+    pub fn a_control_cluster_with_a_tenant_is_upgraded() {
+        let newer = find_ova(&named_ova()).unwrap();
+        let site = Site::up("ctlup");
+        let control = FileCluster::one(&site, earlier_ova::path());
+        control.run(&["deploy"]);
+        let objects = Objects::of(&site, &control);
+        objects.provide();
+        let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
+        let file = objects.file("shop.yaml", &small_cluster("shop", &image, 1));
+        let (secrets, files) = (objects.secrets(), objects.files());
+        objects.run(&["cluster", "create", "--file", file.to_str().unwrap()]);
+        let first = objects.made();
+        let page = serves(&site, &objects.client("shop"));
+        let requested = |what: &str, act: &dyn Fn()| {
+            let figures = while_requested(&site, page, what, act);
+            assert_eq!(figures.failed, 0, "{what}: {figures}");
+        };
+        let upgraded = |what: &str, arguments: &[&str], workers: &str| {
+            requested(what, &|| {
+                control.wait_until_healthy();
+                control.run(&[&["upgrade"], arguments].concat());
+            });
+            requested(&format!("{what}: {workers} workers"), &|| {
+                Objects::of(&site, &control).run(&["cluster", "scale", "shop", workers]);
+            });
+            let made = objects.made();
+            assert!(first.iter().all(|(name, vm)| made.get(name) == Some(vm)), "{what}: {first:?} {made:?}");
+        };
+        let apply = ["apply", "--ova", newer.to_str().unwrap()];
+        upgraded("upgraded", &apply, "2");
+        upgraded("rolled back", &["rollback"], "1");
+        upgraded("upgraded again", &apply, "2");
+        control.run(&["upgrade", "commit"]);
+        let objects = Objects::of(&site, &control);
+        objects.run(&["cluster", "delete", "shop", "--confirm", "shop"]);
+        assert_eq!((objects.vms(), objects.parts()), (Vec::new(), Vec::new()));
+        assert_eq!(objects.secrets(), secrets);
+        assert_eq!(objects.files(), files);
+        site.down();
+    }
 }
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -154,6 +197,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use fleet::nodes::{Client, Method};
 use lab::{find_ova, find_ova_of};
 use scenarios::built_ova;
+use scenarios::earlier_ova;
 use scenarios::file_cluster::FileCluster;
 use scenarios::objects::{Objects, small_cluster};
 use scenarios::places::named_ova;
@@ -169,7 +213,7 @@ fn while_requested(site: &Site, page: SocketAddr, what: &str, act: &dyn Fn()) ->
     while_requested_in(site.opened().network_namespace(), page, what, |said| site.reached(said), act)
 }
 
-/// Whether both pods of the server are there.
+/// Whether both pods of the server are available.
 fn has_both(client: &Client) -> anyhow::Result<bool> {
     let deployment = asked(client, Method::GET, "/apis/apps/v1/namespaces/default/deployments/web", None)?;
     Ok(deployment["status"]["availableReplicas"] == 2)

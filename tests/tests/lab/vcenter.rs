@@ -15,14 +15,13 @@ pub mod long {
     use nix::unistd::Pid;
     use ova::archive::Archive;
     use ova::ovf::Descriptor;
-    use scenarios::built_ova;
+    use scenarios::earlier_ova;
     use scenarios::file_cluster::{CLUSTER, FileCluster, files_of};
     use scenarios::places::named_ova;
     use scenarios::scenario::{ALL, FORMING, MOMENT};
     use scenarios::vcenter::Site;
     use scenarios::writer::Writer;
     use serde_json::{Value, json};
-    use tempfile::TempDir;
     use uuid::Uuid;
 
     const NODE: &str = "cp1";
@@ -77,9 +76,9 @@ pub mod long {
         kubectl(site, &["get", "namespace", "kube-system", "--output=jsonpath={.metadata.uid}"]).unwrap()
     }
 
-    /// What people do with govc: import, power on, look, shut down, cut off, disconnect, destroy. The node's deployer gets in by
-    /// what the vCenter shows of it.
-    pub fn an_ova_that_govc_imports_forms_a_cluster_on_a_vcenter() {
+    /// Uses govc as operators do: import, power on, read, shut down, power off, disconnect, destroy. The node accepts its deployer, which
+    /// reads address and certificate from the vCenter.
+    pub fn an_ova_imported_by_govc_forms_a_cluster() {
         let site = Site::up("vcenter");
         let ova = find_ova(&named_ova()).unwrap();
         let key = PrivateKey::draw().unwrap();
@@ -88,7 +87,7 @@ pub mod long {
         is_ready(&site);
         let formed = identity(&site);
 
-        // What the vCenter shows of it: its name and address, and what its deployer knows it by.
+        // The vCenter shows its name, its address, and the fingerprint by which its deployer recognizes it.
         let machine = site.machine(NODE);
         assert_eq!(machine["guest"]["hostName"], NODE, "{}", machine["guest"]);
         assert_eq!(machine["guest"]["ipAddress"], ADDRESS.to_string(), "{}", machine["guest"]);
@@ -113,15 +112,14 @@ pub mod long {
                 off => drop(site.govc(&["vm.power", off, NODE])),
             }
             site.is(NODE, "poweredOff", MOMENT);
-            // What it has said of itself is past.
+            // Its guestinfo is empty while it is off.
             assert_eq!(site.guestinfo(NODE, Statement::GUESTINFO), None);
             site.govc(&["vm.power", "-on", NODE]);
             is_ready(&site);
             assert_eq!(identity(&site), formed, "{how}");
         }
 
-        // A second machine, whose form stays empty but for what is needed, is refused by the node itself, and is destroyed with
-        // its disks.
+        // A second VM has only some of the required properties. Its node refuses them, and govc destroys the VM with its disks.
         site.import("other", &ova, (&network_of(&ova), "DC0_DVPG0"), &properties(&PrivateKey::draw().unwrap())[..2]);
         site.govc(&["vm.power", "-on", "other"]);
         site.wait("the other one to refuse its form", MOMENT, || {
@@ -136,25 +134,13 @@ pub mod long {
         site.down();
     }
 
-    /// Upgrades start from this image, which `make ova-earlier` builds: today's agent, and Kubernetes under the version of an
-    /// earlier patch. The agent of the earlier commit cannot be deployed: it knows no deployer and hands out no kubeconfig.
-    const EARLIER: [&str; 2] = ["--kubernetes", "kubernetes-1-36-2"];
-
-    /// The OVA that upgrades begin from, which goes with the value.
-    fn earlier() -> (PathBuf, TempDir) {
-        let directory = tempfile::tempdir().unwrap();
-        let built = built_ova::build("0.0.8", directory.path(), &EARLIER);
-        (built.unwrap_or_else(|error| panic!("building what is upgraded from: {error:#}")), directory)
-    }
-
-    /// The whole life of a cluster by one file and nothing else: deployed, its image swapped, taken back, swapped again and
-    /// committed while a client writes through the virtual IP, and destroyed. What is left is what was said to be.
-    pub fn three_nodes_are_deployed_swapped_taken_back_and_destroyed_by_one_file() {
-        let (earlier, _directory) = earlier();
+    /// One file deploys a cluster. While a client writes through the virtual IP, its image is swapped, rolled back, swapped again and
+    /// committed. `kaas destroy` deletes everything but the data disks that it lists.
+    pub fn one_file_deploys_upgrades_and_destroys_three_nodes() {
         let newer = find_ova(&named_ova()).unwrap();
         let newer = newer.to_str().unwrap();
         let site = Site::up("onefile");
-        let cluster = FileCluster::three(&site, &earlier);
+        let cluster = FileCluster::three(&site, earlier_ova::path());
         let planned = cluster.run(&["deploy", "--dry-run"]).0;
         assert!(planned.contains("VM cp3: 2 processors, 2048 MiB, data disk of 4 GiB"), "{planned}");
         assert_eq!(cluster.vms(), [], "a dry run makes nothing");
@@ -178,7 +164,7 @@ pub mod long {
         let plan = cluster.run(&["upgrade", "plan", "--ova", newer]).0;
         assert!(plan.contains("rollback: ") && plan.contains("one node after the other"), "{plan}");
 
-        // There, back, and there again, each time while a client writes.
+        // Swap, rollback and second swap, each while a client writes.
         let swapped = |what: &str, arguments: &[&str]| {
             let writer = Writer::through(cluster.client());
             let (_, took) = cluster.run(&[&["upgrade"], arguments].concat());
@@ -206,12 +192,12 @@ pub mod long {
         assert!(last.len() == ALL.len() && ALL.iter().all(|node| cluster.vm_of(node) != *node), "{last:?}");
         let why = cluster.fails(&["upgrade", "rollback"]);
         assert!(why.contains("no rollback is possible"), "{why}");
-        // Given again it changes nothing, and the kubeconfig is renewed.
+        // A second `deploy` changes nothing but renews the kubeconfig.
         cluster.run(&["deploy"]);
         assert_eq!(cluster.vms(), last);
         assert_eq!(cluster.ready(), there);
 
-        // Nothing is left but what it lists, and that goes when it is told so.
+        // Only the listed data disks remain. `--data-disks` deletes them.
         let left = cluster.destroy(&[]);
         assert_eq!(left.len(), ALL.len(), "{left:?}");
         let machines = cluster.machines();
@@ -227,13 +213,12 @@ pub mod long {
         site.down_empty();
     }
 
-    /// In the middle of a swap all sessions end, the vCenter restarts, all sessions end again, and the operator's command is frozen
-    /// and overtaken by another one, by an explicit word. The swap comes to its end, and the first one does nothing more.
-    pub fn ended_sessions_a_restart_and_a_second_operator_stop_no_swap() {
-        let (earlier, _directory) = earlier();
+    /// During a swap all sessions end, the vCenter restarts, and all sessions end again. The operator's command is frozen, and a second
+    /// one takes over. The swap completes, and the first command makes no further change.
+    pub fn disturbances_stop_no_swap() {
         let newer = find_ova(&named_ova()).unwrap();
         let site = Site::up("disturb");
-        let cluster = FileCluster::three(&site, &earlier);
+        let cluster = FileCluster::three(&site, earlier_ova::path());
         cluster.run(&["deploy"]);
         cluster.wait_until_healthy();
         let (before, kept) = (cluster.ready(), cluster.kept());
