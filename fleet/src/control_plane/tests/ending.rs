@@ -47,7 +47,7 @@ async fn an_unremovable_place_keeps_no_cluster() {
 async fn a_cluster_with_a_recorded_end_is_gone() {
     let is_gone_noted = |world: &World| {
         let state = world.lock();
-        state.holds().values().flat_map(|files| files.values()).any(|text| text.contains("\"lifecycle\":\"deleted\""))
+        state.holds().values().flat_map(|files| files.values()).any(|text| text.contains("\"lifecycle\":\"Deleted\""))
     };
     let twin = World::removing(1).await;
     twin.set_fault(None);

@@ -236,7 +236,7 @@ async fn a_cut_beginning_is_no_journal() {
     let error = format!("{:#}", last(&world).await.unwrap_err());
     assert!(error.contains("hold 2: journal.jsonl was cut, and entries follow it"), "{error}");
     put(&world, 2, FILE, &whole.replace("{\"form\":4", "{\"form\":5"));
-    assert!(format!("{:#}", last(&world).await.unwrap_err()).contains("of form 4, and 3 is known"));
+    assert!(format!("{:#}", last(&world).await.unwrap_err()).contains("of form 5, and 4 is known"));
 }
 
 #[tokio::test(start_paused = true)]
