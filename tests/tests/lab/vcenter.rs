@@ -3,7 +3,7 @@
 pub mod long {
     use std::fs;
     use std::net::Ipv4Addr;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
     use std::process::Command;
 
     use contract::deployer::{Fingerprints, PrivateKey};
