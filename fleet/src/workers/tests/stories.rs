@@ -857,7 +857,7 @@ async fn no_worker_is_created_without_a_control_plane() {
     let world = World::with(2).await;
     world.lock().is_without_control = true;
     assert_eq!(world.status().await.unwrap().unwrap().workers.len(), 2);
-    assert_eq!(named(&world.give(Goal::Add(1)).await.paused()), [(None, "workers.no-control-node")]);
+    assert_eq!(named(&world.give(Goal::Add(1)).await.paused()), [(Some("t-w3"), "workers.no-control-node")]);
     assert!(world.lock().tokens.is_empty() && world.own().len() == 2);
     world.give(Goal::Scale(2)).await.done();
 }
