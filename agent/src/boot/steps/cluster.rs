@@ -158,9 +158,13 @@ impl StepContext {
         Ok(self.save_progress(|progress| progress.formed = true)?.into())
     }
 
-    /// Pins the publisher's key of the image that the cluster forms with. The first node at this step decides.
+    /// Pins the publisher's key of the image that the cluster forms with. The first node at this step decides. A node that
+    /// replaces a lost one pins no key: only a forming cluster trusts the image of its nodes.
     pub(super) fn pin_publisher(&self) -> anyhow::Result<()> {
-        publisher::pin(&self.own_etcd()?, self.node.image.publisher.as_deref())
+        match self.node.records.rendezvous()?.is_forming() {
+            true => publisher::pin(&self.own_etcd()?, self.node.image.publisher.as_deref()),
+            false => Ok(()),
+        }
     }
 }
 
