@@ -266,7 +266,8 @@ impl Scenario {
 
     /// The UID of the namespace kube-system: what tells one cluster from another.
     pub fn cluster_identity(&self) -> String {
-        self.kubectl(&["get", "namespace", "kube-system", "--output=jsonpath={.metadata.uid}"])
+        let command = ["get", "namespace", "kube-system", "--output=jsonpath={.metadata.uid}"];
+        self.obtain("the cluster's identity", MOMENT, || self.lab().kubectl(&command).map(Some))
     }
 
     /// The VM that runs a node: the one of its name that is on. A swap's new VM is named after the node, too.
