@@ -40,6 +40,7 @@ impl Round<'_> {
         let class = self.class(cluster).await?.map(|class| class.spec);
         Ok(wanted_size(&cluster.spec, &pinned, class.as_ref(), u32::try_from(workers).unwrap_or_default()))
     }
+
     /// Why a Provider has no room for control-plane nodes of a size, if one of them is smaller. `None` otherwise: existing nodes
     /// stay. A node that is being swapped counts with the larger size, because it may be rolled back.
     pub(super) async fn no_room(

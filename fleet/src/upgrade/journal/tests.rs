@@ -64,7 +64,7 @@ async fn a_journal_continues_in_the_next_hold() {
     let again = Journal::continued(&next).await.unwrap();
     assert_eq!((again.text(), again.entries(), again.plan()), (text.clone(), &*entries, &plan));
     let own = &world.store().holds[&2][FILE];
-    assert_eq!(own, &format!("{{\"form\":4,\"entries\":8}}\n{text}"), "a copy of its own");
+    assert_eq!(own, &format!("{{\"form\":4,\"entries\":8}}\n{text}"), "the second copy differs");
 }
 
 #[tokio::test(start_paused = true)]

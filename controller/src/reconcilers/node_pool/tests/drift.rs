@@ -263,7 +263,7 @@ async fn a_request_does_not_await_pools_without_workers() {
     pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
     pooled.adopt();
     pooled.0.reconcile().await.unwrap();
-    assert!(pooled.is_asked(), "nobody has looked at it");
+    assert!(pooled.is_asked(), "the pool was never read");
     pooled.reconcile().await.unwrap();
     pooled.0.reconcile().await.unwrap();
     assert!(!pooled.is_asked() && pooled.workers().is_empty() && pooled.condition("Ready") == "CapacityMissing");
