@@ -66,14 +66,12 @@ impl StepContext {
 mod tests {
     use std::fs;
 
-    use nix::mount::{MntFlags, umount2};
-
     use super::*;
     use crate::boot::plan::{self, NodeStorage, Observed, Step};
     use crate::boot::volumes;
     use crate::cluster::records::{Progress, Records};
     use crate::host::command::Host;
-    use crate::host::disk::fixture::{Loop, Machine, OWN, alone};
+    use crate::host::disk::fixture::{Loop, Machine, OWN, alone, unmount};
     use crate::host::disk::{Disks, MINIMUM_SIZE, is_mounted};
     use crate::host::fake_systemd::FakeSystemd;
     use crate::host::files::{self, power};
@@ -136,7 +134,7 @@ mod tests {
     fn power_off(machine: &Machine) {
         let point = machine.platform().path(paths::LOCAL_VOLUMES);
         if is_mounted(&point).unwrap() {
-            umount2(&point, MntFlags::empty()).unwrap();
+            unmount(&point);
         }
     }
 

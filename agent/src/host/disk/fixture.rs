@@ -159,6 +159,19 @@ pub(crate) fn alone() {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
 }
 
+/// Waits while the file system is busy: a process that another test starts has each open file until it executes its
+/// program.
+pub(crate) fn unmount(point: &Path) {
+    use nix::mount::{MntFlags, umount2};
+    crate::host::fixture::eventually("unmounting", || match umount2(point, MntFlags::empty()) {
+        Err(nix::Error::EBUSY) => false,
+        result => {
+            result.unwrap();
+            true
+        }
+    });
+}
+
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

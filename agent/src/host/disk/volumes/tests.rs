@@ -2,10 +2,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use nix::mount::{MntFlags, umount2};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-use super::super::fixture::{self, Loop, Machine, OWN, alone, name, put, run};
+use super::super::fixture::{self, Loop, Machine, OWN, alone, name, put, run, unmount};
 use super::super::{MINIMUM_SIZE, Owner, layout, mount_volumes, prepare, slots};
 use super::*;
 use crate::host::command::Host;
@@ -219,11 +218,11 @@ fn volumes_survive_boots_and_are_usable_by_pods() {
     let room = (room.blocks_available() * room.fragment_size() - (4 << 20)) as i64;
     nix::fcntl::fallocate(&full, nix::fcntl::FallocateFlags::empty(), 0, room).unwrap();
     drop(full);
-    umount2(&point, MntFlags::empty()).unwrap();
+    unmount(&point);
     assert!(!point.join("pvc-1").exists());
     assert!(mounted(&machine, &device, &identity).unwrap());
     assert_eq!(fs::read_to_string(point.join("pvc-1")).unwrap(), "rows");
-    umount2(&point, MntFlags::empty()).unwrap();
+    unmount(&point);
 }
 
 #[test]
