@@ -607,10 +607,11 @@ async fn an_upgrade_of_a_removed_cluster_blocks_nothing() {
 /// An upgrade may wait for the operator for days: a node that was off is powered on meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_upgrade_permits_power_on() {
-    const GOES_ON: &str = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
+    const GOES_ON: &str =
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","code":"a","reason":"a test"}"#;
     const UPGRADED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"upgraded"}"#;
     const IS_BACK: &str =
-        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","only":0,"reason":"ill"}"#;
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","only":0,"code":"a","reason":"ill"}"#;
     for last in [UPGRADED, IS_BACK] {
         let world = World::with(3).await;
         let own = upgrade_of_its_own(&world);
@@ -636,7 +637,8 @@ async fn with_swapped_vm_away(outcome: &str) -> (World, Vm) {
     world.lock().speaks_alone = true;
     let (own, first) = (upgrade_of_its_own(&world), shown(&world, "cp2"));
     let ended = format!(r#"{{"at":1,"lease":1,"event":"ended","outcome":"{outcome}"}}"#);
-    let goes_on = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
+    let goes_on =
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","code":"a","reason":"a test"}"#;
     put(&world, "journal.jsonl", &format!("{own}{goes_on}\n{ended}\n"));
     world.plant("cp2-bbbbbbb", "cp2", 0xa1);
     change(&world, first.uuid(), |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
@@ -1028,7 +1030,8 @@ async fn an_unstamped_recorded_vm_elsewhere_is_not_changed() {
 /// A plan may wait for days until the operator continues it.
 #[tokio::test(start_paused = true)]
 async fn a_planned_upgrade_permits_power_on() {
-    const BACK: &str = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","reason":"a test"}"#;
+    const BACK: &str =
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","code":"a","reason":"a test"}"#;
     let world = World::with(3).await;
     let own = upgrade_of_its_own(&world);
     let planned = own.lines().take(3).collect::<Vec<_>>().join("\n");
