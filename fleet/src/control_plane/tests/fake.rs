@@ -84,6 +84,8 @@ pub struct ControlPlane {
     pub ill: bool,
     /// How often the place was removed.
     pub emptied: usize,
+    /// Fingerprint of the deployer key that all commands use.
+    pub deployer: Option<Fingerprint>,
     /// The VM that shows another cluster's CA, by its name.
     pub astray: Option<&'static str>,
     /// The placements of VMs, by their names.
@@ -351,6 +353,10 @@ impl State {
 
 #[async_trait]
 impl Guests for World {
+    fn deployer(&self) -> Option<Fingerprint> {
+        self.lock().deployer
+    }
+
     async fn kubeconfig(&self, node: Ipv4Addr, _: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
         self.call("kubeconfig", Does::Looks, move |_| Ok(Zeroizing::new(format!("from {node}")))).await
     }
