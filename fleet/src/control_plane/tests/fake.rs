@@ -117,7 +117,7 @@ pub fn wanted(nodes: u8) -> DesiredState {
         cluster: "control".to_owned(),
         nodes: (1..=nodes).map(node).collect(),
         size: Size { processors: 2, memory: 2048, data_disk: Some(1 << 30) },
-        image: Image { digest: "one".to_owned(), name: "kaas-control-plane 1.0.0".to_owned() },
+        image: Image { digest: "0a".repeat(32), name: "kaas-control-plane 1.0.0".to_owned() },
         ova: "one.ova".into(),
         networks: vec!["Management".to_owned()],
         placement: Placement::default(),
