@@ -56,8 +56,8 @@ impl ActionContext<'_> {
             Action::PowerOn(name) => self.power_on(records, seen, node(records, name)?).await,
             Action::Formed => {
                 let kept = records.kept().clone();
-                let authority = kept.ca_fingerprint.or_else(|| seen.authority(&kept));
-                save(records, DeploymentRecord { formed: true, ca_fingerprint: authority, ..kept }).await
+                let ca_fingerprint = seen.authority(&kept);
+                save(records, DeploymentRecord { formed: true, ca_fingerprint, ..kept }).await
             }
             Action::PowerOff(vm) => {
                 let vm = found(seen, vm)?;

@@ -150,7 +150,7 @@ async fn no_vm_is_created_without_the_secret() {
             continue;
         }
         world.remove_own();
-        // Also if the secret was not recorded, as in a journal of an earlier version.
+        // Also if the secret was not recorded.
         world.rewrite(|text| {
             let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
             assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secretHash").is_some());

@@ -210,20 +210,6 @@ async fn a_removed_cluster_needs_no_second_proof() {
     }
 }
 
-/// An earlier version recorded neither places of VMs nor which of them are gone.
-#[tokio::test(start_paused = true)]
-async fn removals_of_an_earlier_version_need_no_proof() {
-    let world = World::with(1).await;
-    assert_eq!(world.give(DESTROY).await.arrived().0, RunOutcome::Gone);
-    world.rewrite(|text| {
-        let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
-        kept.as_object_mut().unwrap().remove("deletingVMs");
-        kept.to_string()
-    });
-    world.lock().demands_places = true;
-    world.give(DESTROY_ALL).await.gone();
-}
-
 /// Backup software keeps a replica with the same BIOS UUID, or restores one to the folder of its VM.
 #[tokio::test(start_paused = true)]
 async fn a_replica_proves_no_vm_gone() {
@@ -700,7 +686,7 @@ async fn a_restored_vm_is_not_the_node() {
     }
 }
 
-/// The recorded data disk of a node: as it is, as in records of earlier versions, and unknown.
+/// The recorded data disk of a node: as it is, not recorded, and unknown.
 const NOTES: [fn(Option<Uuid>) -> Option<Uuid>; 3] = [|own| own, |_| None, |_| Some(Uuid::nil())];
 
 /// The BIOS UUID of cp2's first VM, once its data disk is recorded so.
@@ -711,7 +697,7 @@ async fn first_of(world: &World, note: fn(Option<Uuid>) -> Option<Uuid>) -> Uuid
     kept.nodes[1].bios_uuid.unwrap()
 }
 
-/// An upgrade by an earlier version has swapped cp3 alone, and recorded nothing of the others: they are in their first VMs. That
+/// An upgrade has swapped cp3 alone, and recorded nothing of the others: they are in their first VMs. That
 /// of cp2 is off.
 async fn with_one_node_upgraded(note: fn(Option<Uuid>) -> Option<Uuid>) -> (World, Vm) {
     const COMMITTED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"committed"}"#;

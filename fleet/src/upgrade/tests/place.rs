@@ -64,12 +64,12 @@ async fn unformed_cluster_only_continues_a_begun_upgrade() {
     assert_eq!(world.store().holds.len(), 1, "nobody was stopped for it");
     note_begun(&world, true);
     plan().await.unwrap();
-    // One that an earlier version has begun can go on and be rolled back.
+    // An upgrade that has begun can go on and be rolled back.
     let world = before(1, Step::of(Action::Attach, 0)).await;
     note_begun(&world, false);
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
-    // One that an earlier version has committed has left `kaas deploy` no way on, and the next upgrade takes none from it.
+    // Once it is committed, `kaas deploy` cannot continue, and the next upgrade does not make that worse.
     let world = before(1, Step::of(Action::Attach, 0)).await;
     note_begun(&world, false);
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
