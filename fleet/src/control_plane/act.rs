@@ -56,8 +56,8 @@ impl ActionContext<'_> {
             Action::PowerOn(name) => self.power_on(records, seen, node(records, name)?).await,
             Action::Formed => {
                 let kept = records.kept().clone();
-                let authority = kept.ca_fingerprint.or_else(|| seen.authority(&kept));
-                save(records, DeploymentRecord { formed: true, ca_fingerprint: authority, ..kept }).await
+                let ca_fingerprint = seen.authority(&kept);
+                save(records, DeploymentRecord { formed: true, ca_fingerprint, ..kept }).await
             }
             Action::PowerOff(vm) => {
                 let vm = found(seen, vm)?;
@@ -89,15 +89,15 @@ impl ActionContext<'_> {
             }
             Action::Destroy(vm) => {
                 let vm = found(seen, vm)?;
-                if records.kept().lifecycle == Lifecycle::Active {
-                    self.attempts.removes(records.kept(), vm);
-                }
                 if records.kept().lifecycle == Lifecycle::Deleting
                     && !records.kept().deleting_vms.contains(&vm.reference)
                 {
                     save(records, records.kept().destroying(&vm.reference)).await?;
                 }
                 let call = self.hypervisor.open(Scope::Vm(vm))?;
+                if records.kept().lifecycle == Lifecycle::Active {
+                    self.attempts.removes(records.kept(), vm);
+                }
                 Ok(guarded(&call, self.hypervisor.destroy(vm, &call)).await??)
             }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
@@ -183,7 +183,7 @@ impl ActionContext<'_> {
     /// Records the deployer key that a node of a formed cluster admitted. It differs from the recorded key if the nodes were
     /// given another one since.
     pub(super) async fn let_in(&self, records: &mut Records<'_>) -> Result<(), ActionError> {
-        let deployer = self.wanted.and_then(DesiredState::deployer);
+        let deployer = self.deploy.guests.deployer();
         let kept = records.kept();
         if !kept.formed || deployer.is_none() || deployer == kept.deployer_fingerprint {
             return Ok(());
@@ -225,8 +225,8 @@ impl ActionContext<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
-        self.attempts.makes(uuid);
         let call = self.hypervisor.open(Scope::Clone(&request))?;
+        self.attempts.makes(uuid);
         let made = guarded(&call, self.hypervisor.clone_vm(&request, &call)).await?;
         self.attempts.made(uuid, &made);
         let made = made?;
@@ -262,9 +262,10 @@ impl ActionContext<'_> {
             save(records, records.kept().starting(node, vm)).await?;
         }
         self.is_on(vm);
+        let is_off = vm.power == PowerState::Off;
+        let call = is_off.then(|| self.hypervisor.open(Scope::Vm(vm))).transpose()?;
         self.attempts.powers_on(vm.uuid());
-        if vm.power == PowerState::Off {
-            let call = self.hypervisor.open(Scope::Vm(vm))?;
+        if let Some(call) = call {
             let on = guarded(&call, self.hypervisor.power_on(vm, &call)).await?;
             self.attempts.powered_on(&name, &on);
             on?;

@@ -214,7 +214,7 @@ fn destroyed(
         let disks: BTreeSet<Uuid> = before.chain(held).collect();
         granted.push(AdoptedVm { bios_uuid: vm.uuid(), disks: disks.into_iter().collect(), earlier: false });
     }
-    let mut kept = match kept {
+    let kept = match kept {
         Some(kept) => kept,
         None => {
             let rest: Vec<String> =
@@ -230,10 +230,6 @@ fn destroyed(
         }
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);
-    if kept.lifecycle == Lifecycle::Deleted {
-        // An earlier version has not recorded that.
-        kept.note_gone();
-    }
     let disks_went = kept.removes_disks;
     let mut kept = DeploymentRecord {
         lifecycle: Lifecycle::Deleting,

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use contract::deployer::Fingerprints;
+use contract::deployer::{Fingerprint, Fingerprints};
 use zeroize::Zeroizing;
 
 use crate::nodes::{Credentials, Deployer};
@@ -17,6 +17,9 @@ const USER: &str = "deployer";
 /// Access to the new nodes.
 #[async_trait]
 pub trait Guests: Send + Sync {
+    /// Fingerprint of the deployer key that it uses. `None` if it has no key.
+    fn deployer(&self) -> Option<Fingerprint>;
+
     /// The kubeconfig that a node gives its deployer once the cluster has formed. `shown` are the fingerprints that the
     /// hypervisor shows of the node.
     ///
@@ -39,6 +42,10 @@ impl ByKey {
 
 #[async_trait]
 impl Guests for ByKey {
+    fn deployer(&self) -> Option<Fingerprint> {
+        self.0.as_ref()?.fingerprint()
+    }
+
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
         Ok(self.deployer()?.credentials(node, shown).await?.kubeconfig(USER))
     }

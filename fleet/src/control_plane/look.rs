@@ -315,8 +315,7 @@ fn may_be_nodes(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: 
 }
 
 /// Whether a VM with a node's BIOS UUID holds a disk of the cluster. Any data disk counts if the node's own one was never
-/// recorded, neither at its creation nor by an upgrade. That happens if an earlier version planned the upgrade, or the node was
-/// not in the cluster then.
+/// recorded, neither at its creation nor by an upgrade. That happens if the node was not in the cluster at the last upgrade.
 fn holds_own(kept: &DeploymentRecord, upgraded: Option<&UpgradeSummary>, vm: &Vm) -> bool {
     let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
     let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);

@@ -229,9 +229,7 @@ fn formed(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
             }
         }
     }
-    // A cluster that formed under an earlier version has no recorded CA.
-    let lacks_authority = kept.ca_fingerprint.is_none() && seen.authority(kept).is_some();
-    if next.is_done() && (!kept.formed || lacks_authority) {
+    if next.is_done() && !kept.formed {
         next.actions.push(Action::Formed);
     }
 }

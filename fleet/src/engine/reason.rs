@@ -15,7 +15,6 @@ use crate::schema;
 pub struct Reason {
     // Of a table of an engine, or the node's own, such as `drain.blocked`.
     /// Code of the reason.
-    #[serde(default = "uncoded")]
     #[schemars(schema_with = "schema::word", example = &"workers.not-joined")]
     pub code: String,
     /// The same reason in words.
@@ -69,11 +68,6 @@ impl From<Rejection> for Reason {
     }
 }
 
-/// The code of a reason that an earlier version noted without one.
-fn uncoded() -> String {
-    UNCODED.to_owned()
-}
-
 macro_rules! codes {
     ($table:ident; $($name:ident, $code:literal, $meaning:literal;)*) => {
         $(#[doc = $meaning] pub const $name: &str = $code;)*
@@ -93,5 +87,4 @@ codes! {
     HYPERVISOR_DENIED, "hypervisor.denied", "A privilege on the hypervisor is missing. No node goes back for it: the rollback needs it as well.";
     HYPERVISOR_NOT_FOUND, "hypervisor.not-found", "A VM or a disk no longer exists.";
     STORE, "store.unavailable", "The store of the lease and the journal cannot be read or written.";
-    UNCODED, "upgrade.uncoded", "An earlier version of the program noted the reason, without a code.";
 }

@@ -16,10 +16,9 @@ struct Head {
     entries: usize,
 }
 
-/// A record of version 0.1 has no form.
 #[derive(Deserialize)]
 struct Formed {
-    form: Option<u32>,
+    form: u32,
 }
 
 /// The text of a first file that has these lines.
@@ -36,12 +35,10 @@ pub fn whole(text: &str) -> anyhow::Result<Option<&str>> {
     if HEAD.starts_with(text) {
         return Ok(None);
     }
-    if !text.starts_with(HEAD) {
-        check(None)?;
-    }
+    ensure!(text.starts_with(HEAD), "it has no form: it is damaged, or another version wrote it");
     let Some((head, lines)) = text.split_once('\n') else { return Ok(None) };
     let head: Head = serde_json::from_str(head).context("its first line")?;
-    check(Some(head.form))?;
+    check(head.form)?;
     Ok((lines.ends_with('\n') && lines.lines().count() == head.entries).then_some(lines))
 }
 
@@ -58,8 +55,7 @@ pub fn check_record(text: &str) -> anyhow::Result<()> {
     check(form)
 }
 
-fn check(form: Option<u32>) -> anyhow::Result<()> {
-    let form = form.unwrap_or(1);
+fn check(form: u32) -> anyhow::Result<()> {
     ensure!(
         form == FORM,
         "it is of form {form}, and {FORM} is known: another version wrote it; end with that what it began"

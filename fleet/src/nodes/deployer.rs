@@ -67,6 +67,11 @@ impl Deployer {
         Ok(Self { network: Some(Arc::new(Network::start(Some(namespace))?)), ..Self::new(key) })
     }
 
+    /// Fingerprint of its public key.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        Some(self.key.public().ok()?.fingerprint())
+    }
+
     /// A client with issued credentials. Its connections live where the deployer's do.
     ///
     /// # Errors
@@ -172,7 +177,7 @@ fn certificates(pem: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     Ok(CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>()?)
 }
 
-/// The error of a response that is not 200. A node of an earlier version has no such endpoint.
+/// The error of a response that is not 200.
 fn refusal(node: Ipv4Addr, answer: &Answer) -> DeployerError {
     if let Ok(refused) = answer.json::<Rejection>() {
         return DeployerError::Refused { node, refused };

@@ -57,7 +57,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         disk: Option<DiskRef>,
         /// BIOS UUID for the VM that the step creates. It identifies an incomplete VM: anyone who may change a VM's
-        /// settings may write a stamp. `None` for other steps, and in a journal from before this was noted.
+        /// settings may write a stamp. `None` for other steps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vm: Option<Uuid>,
         /// The path of the copy of a data disk that it makes. It identifies an incomplete copy.

@@ -188,10 +188,6 @@ fn unexpected(answer: &Answer) -> anyhow::Error {
 pub(super) fn facts_of(answer: &Answer) -> anyhow::Result<Node> {
     let facts: Node = match answer.status {
         200 => answer.json()?,
-        404 => {
-            let words = "its image does not know of image swaps (no /v1/node); upgrade it by hand once";
-            return Err(Answered::with(words).into());
-        }
         _ => return Err(unexpected(answer)),
     };
     is_name(&facts.node)?;

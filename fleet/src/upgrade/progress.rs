@@ -201,8 +201,7 @@ impl Progress {
         self.made.get(&node).copied()
     }
 
-    /// The records of a node's new VM since it may run. A journal from before this was noted only says that it was
-    /// powered on.
+    /// The records of a node's new VM since it may run.
     pub fn new_seen(&self, node: usize) -> LastSeen<'_> {
         if self.ever_on.contains(&node) { self.seen(Which::New, node) } else { LastSeen::NeverOn }
     }

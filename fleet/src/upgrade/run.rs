@@ -145,10 +145,8 @@ impl<'a> Run<'a> {
         // A step that is tried again and again is noted once, before anything of it is done; again if its disk is
         // elsewhere now.
         let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
-        // If an earlier version has begun the step, its VM is unknown: a VM that it left is named, and stays.
-        let makes = step.node.filter(|_| step.action == Action::CloneVm);
-        let vm = makes.filter(|node| journal.progress().noted(*node).is_none()).map(|_| Uuid::new_v4());
-        if !again || moved || vm.is_some() {
+        if !again || moved {
+            let vm = (step.action == Action::CloneVm).then(Uuid::new_v4);
             let copy = self.context.copy_to_make(plan, journal, step);
             self.note(journal, Event::Begun { step, disk, vm, copy, datastore, settings }).await?;
         }

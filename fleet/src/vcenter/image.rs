@@ -184,7 +184,7 @@ impl VcenterHypervisor {
     }
 
     /// Whether a template's settings, just looked at again, are those that were sealed. The version may differ: other
-    /// clones may count as changes at any moment. If only the version was sealed, it must be the same.
+    /// clones may count as changes at any moment.
     pub(super) async fn is_as_sealed(&self, note: &Note, seen: &vsphere::Vm) -> Result<bool> {
         match &note.seal {
             Some(seal) if seal.version == seen.change_version => Ok(true),

@@ -65,13 +65,8 @@ pub(super) struct TemplateFingerprint {
     pub(super) instance: String,
     /// The version of its settings.
     pub(super) version: String,
-    /// The SHA-256 of all settings without their version and the host's entries. Only in seals of earlier programs,
-    /// which have no `parts`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) settings: Option<String>,
     /// The SHA-256 of each part of the settings that affects clones, by name ([`parts`]). A template with a new version
     /// and the same parts is unchanged: vCenter changes names, summaries and versions by itself.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) parts: BTreeMap<String, String>,
     /// The source of clones.
     pub(super) snapshot: String,
@@ -80,7 +75,7 @@ pub(super) struct TemplateFingerprint {
 }
 
 impl TemplateFingerprint {
-    /// The seal of a template. `None` if it is incomplete.
+    /// The seal of a template, without the parts of its settings. `None` if it is incomplete.
     pub(super) fn of(vm: &vsphere::Vm) -> Option<Self> {
         let [disk] = vm.devices.disks.as_slice() else { return None };
         let snapshot = snapshot(vm)?;
@@ -88,7 +83,6 @@ impl TemplateFingerprint {
             reference: vm.reference.id.clone(),
             instance: vm.instance_uuid.clone(),
             version: vm.change_version.clone(),
-            settings: None,
             parts: BTreeMap::new(),
             snapshot: snapshot.id.clone(),
             disk: disk.path.iter().chain(&disk.parents).cloned().collect(),
@@ -110,16 +104,10 @@ impl TemplateFingerprint {
             _ => None,
         }
     }
-}
 
-impl TemplateFingerprint {
     /// The parts of a template's settings that have changed since it was sealed.
     pub(super) fn altered(&self, config: &Element) -> Vec<String> {
         let now = parts(config);
-        if self.parts.is_empty() {
-            let is_same = self.settings.as_ref().is_some_and(|sealed| *sealed == settings(config));
-            return if is_same { Vec::new() } else { vec!["not known which".to_owned()] };
-        }
         let differs = |(name, sealed): (&String, &String)| (now.get(name) != Some(sealed)).then(|| name.clone());
         self.parts.iter().filter_map(differs).collect()
     }
@@ -165,14 +153,14 @@ pub(super) fn parts(config: &Element) -> BTreeMap<String, String> {
 
 /// The text of a device, or of all devices, with the properties of [`OF_DEVICES`].
 fn device_text(element: &Element, is_top: bool) -> String {
-    let mut parts: Vec<(&str, String)> = Vec::new();
     let below = element.children().iter().filter(|part| OF_DEVICES.split(' ').any(|name| name == part.name()));
     // A controller lists the keys of its devices, which also name their controller.
-    for part in below.filter(|part| part.name() != "device" || is_top) {
-        parts.push((part.name(), device_text(part, false)));
+    let below = below.filter(|part| part.name() != "device" || is_top);
+    let mut parts: Vec<String> = below.map(|part| device_text(part, false)).collect();
+    if is_top {
+        // vCenter returns devices in any order.
+        parts.sort();
     }
-    order(&mut parts);
-    let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
     let value = if element.name() == "fileName" { file(element.value()) } else { element.value() };
     serde_json::json!([element.name(), element.kind().unwrap_or_default(), value, parts]).to_string()
 }
@@ -180,46 +168,11 @@ fn device_text(element: &Element, is_top: bool) -> String {
 /// The words for a template whose settings have a new version since it was sealed.
 pub(super) const CHANGED: &str = "its settings were changed";
 
-/// The settings that do not belong to the template itself: the version, the checksum of the settings file
-/// (`VirtualMachineConfigInfo.vmxConfigChecksum`), and values of its current host. One of these is the memory that the
-/// host needs to run it (`initialOverhead`).
-const NOT_ITS_OWN: [&str; 5] = ["changeVersion", "modified", "vmxConfigChecksum", "datastoreUrl", "initialOverhead"];
-/// The lists that vCenter returns in any order.
-const UNORDERED: [&str; 2] = ["extraConfig", "device"];
-
-/// The SHA-256 of a template's settings as earlier programs sealed them.
-pub(super) fn settings(config: &Element) -> String {
-    let mut texts: Vec<(&str, String)> = Vec::new();
-    for part in config.children().iter().filter(|part| !NOT_ITS_OWN.contains(&part.name())) {
-        // An entry without a value was removed.
-        let is_gone = part.name() == "extraConfig" && part.text_of("value").is_none_or(str::is_empty);
-        if !is_gone {
-            texts.push((part.name(), text_of(part)));
-        }
-    }
-    order(&mut texts);
-    let texts: Vec<String> = texts.into_iter().map(|(_, text)| text).collect();
-    Sha256::of(texts.concat().as_bytes()).to_string()
-}
-
 /// The text of an element. Different elements have different texts.
 fn text_of(element: &Element) -> String {
-    let mut parts: Vec<(&str, String)> = element.children().iter().map(|part| (part.name(), text_of(part))).collect();
-    order(&mut parts);
-    let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
+    let parts: Vec<String> = element.children().iter().map(text_of).collect();
     let (name, kind, value) = (element.name(), element.kind().unwrap_or_default(), element.value());
     serde_json::json!([name, kind, value, parts]).to_string()
-}
-
-/// Sorts the lists that have no order.
-fn order(parts: &mut [(&str, String)]) {
-    for unordered in UNORDERED {
-        let mut of_it: Vec<String> =
-            parts.iter().filter(|(name, _)| *name == unordered).map(|(_, text)| text.clone()).collect();
-        of_it.sort();
-        let places = parts.iter_mut().filter(|(name, _)| *name == unordered);
-        places.zip(of_it).for_each(|((_, text), sorted)| *text = sorted);
-    }
 }
 
 /// The snapshot of a template.
@@ -441,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_hash_ignores_order_and_version() {
+    fn parts_ignore_order_version_and_host() {
         let entry = |key: &str, value: &str| {
             Element::new("extraConfig").with([Element::text("key", key), Element::text("value", value)])
         };
@@ -451,10 +404,7 @@ mod tests {
             let options = Element::new("bootOptions").with(order.iter().map(|disk| boot(*disk)));
             let head = [Element::text("changeVersion", version), Element::text("name", "x")];
             let url = Element::new("datastoreUrl").with([Element::text("url", host)]);
-            let overhead =
-                Element::new("initialOverhead").with([Element::text("initialMemoryReservation", host.len())]);
-            let of_file = [overhead, Element::text("vmxConfigChecksum", format!("c{version}{host}"))];
-            settings(&Element::new("config").with(head).with([url, options]).with(entries).with(of_file))
+            parts(&Element::new("config").with(head).with([url, options]).with(entries))
         };
         let sealed = config("1", &[("a", "1"), ("b", "2")], &[7, 8], "ds:///one");
         assert_eq!(config("2", &[("b", "2"), ("a", "1")], &[7, 8], "ds:///another"), sealed);

@@ -29,8 +29,7 @@ pub struct Pool {
     pub template: Template,
     /// The OVA of the template's image, for a hypervisor that does not hold the image.
     pub ova: PathBuf,
-    /// The minor versions of Kubernetes that the image carries. Empty if an earlier version recorded the pool.
-    #[serde(default)]
+    /// The minor versions of Kubernetes that the image carries. Empty if they are not known.
     pub carries: Vec<String>,
     /// The addresses of the workers. `None` if they use DHCP.
     pub addresses: Option<Addresses>,
@@ -103,6 +102,7 @@ pub struct Image {
 
 /// A digest as objects write it: with its algorithm.
 mod prefixed {
+    use contract::deployer::Fingerprint;
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(digits: &str, serializer: S) -> Result<S::Ok, S::Error> {
@@ -110,8 +110,7 @@ mod prefixed {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Ok(text.strip_prefix("sha256:").map_or_else(|| text.clone(), str::to_owned))
+        Ok(Fingerprint::deserialize(deserializer)?.digits())
     }
 }
 

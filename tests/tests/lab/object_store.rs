@@ -18,7 +18,7 @@ const CLUSTER: &str = "/apis/kaas.local/v1alpha1/namespaces/team-blue/tenantclus
 fn kept(formed: bool) -> control_plane::DeploymentRecord {
     let kept = json!({
         "cluster": "shop", "id": "6f1c2f0e-7a57-4b8f-9d55-2a1f0b3c4d5e", "lifecycle": "Active", "formed": formed,
-        "image": {"digest": "0a".repeat(32), "name": "kaas-tenant 0.2.0"},
+        "image": {"digest": format!("sha256:{}", "0a".repeat(32)), "name": "kaas-tenant 0.2.0"},
         "nodes": [{"name": "shop-cp1", "address": "192.168.10.21", "settingsHash": "0c".repeat(32)}],
     });
     serde_json::from_value(kept).expect("what is kept")

@@ -1,5 +1,5 @@
-//! The quota of this node's member: how large its database may become. The size of the data disk decides it. If an
-//! earlier image left a larger database, the database does. Does not handle what happens at the quota.
+//! The quota of this node's member: how large its database may become. The size of the data disk decides it. If the
+//! node receives a larger database, the database does. Does not handle what happens at the quota.
 
 use std::fs;
 use std::io;
@@ -18,9 +18,6 @@ const LARGEST: u64 = 8 << 30;
 
 /// The smallest quota, in bytes, for a file system that reports no useful size.
 const SMALLEST: u64 = 512 << 20;
-
-/// The quota of earlier images on every disk, in bytes.
-const FORMER: u64 = 4 << 30;
 
 /// This part of the data disk is not divided, in bytes. It is for etcd's shortest log (`--max-wals`, five files of 64 MiB
 /// and the next one), the agent's records, and free space.
@@ -50,11 +47,15 @@ fn of_disk(disk: u64) -> u64 {
     (disk.saturating_sub(ASIDE) / SHARES).clamp(SMALLEST, LARGEST)
 }
 
-/// The quota for a database of `database` bytes. A larger database of an earlier image keeps a fifth of its quota free,
-/// so that no swap ends all writes. A database that grew under such a quota, `last`, gets no more than that.
+/// The quota for a database of `database` bytes. A node that replaces a lost one, or is restored from a snapshot, may
+/// receive a database that is large for its disk. Such a database keeps a fifth of its quota free. Otherwise this member
+/// alone would end all writes of the cluster. A database that grew under its quota, `last`, gets no more than that.
 fn decide(disk: u64, database: u64, last: Option<u64>) -> u64 {
-    let (own, roomy) = (of_disk(disk), database / 4 * 5);
-    if roomy <= own { own } else { own.max(last.unwrap_or(roomy.min(FORMER))) }
+    let with_room = |bytes: u64| bytes / 4 * 5;
+    let (own, roomy) = (of_disk(disk), with_room(database));
+    // No database grows far beyond its quota: a larger one was received.
+    let last = last.filter(|last| database <= with_room(*last));
+    if roomy <= own { own } else { own.max(last.unwrap_or(roomy.min(LARGEST))) }
 }
 
 /// Decides the quota for the start of etcd, and records it on the data disk. A node that joins receives a database of
@@ -110,11 +111,11 @@ mod tests {
     }
 
     #[test]
-    fn only_large_databases_of_earlier_images_may_grow() {
+    fn only_a_received_database_may_grow() {
         let mib = |of: u64| of << 20;
         let quota = |database, last: Option<u64>| decide(8 << 30, mib(database), last.map(mib)) >> 20;
-        // Without a record: the quota was 4 GiB.
-        for (database, expected) in [(0, 1792), (1400, 1792), (1600, 2000), (2048, 2560), (3600, 4096), (4200, 4096)] {
+        // Without a record: the node receives the database of members with larger disks.
+        for (database, expected) in [(0, 1792), (1400, 1792), (1600, 2000), (2048, 2560), (4200, 5250), (7000, 8192)] {
             assert_eq!(quota(database, None), expected, "{database}");
         }
         // After any number of starts, a full database has no larger quota than before.
@@ -123,6 +124,8 @@ mod tests {
         {
             assert_eq!(quota(database, Some(last)), expected, "{database}");
         }
+        // A received database has room, whatever the quota was before.
+        assert_eq!((quota(2500, Some(1792)), quota(7000, Some(1792))), (3125, 8192));
         // A database that has shrunk gets the quota of the disk, and so does a disk that has grown.
         assert_eq!(quota(1000, Some(2560)), 1792);
         assert_eq!(decide(32 << 30, mib(3600), Some(mib(4096))), mib(7936));

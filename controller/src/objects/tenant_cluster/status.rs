@@ -81,8 +81,7 @@ pub struct Resolved {
     #[serde(rename = "serviceVIPs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::service_vips")]
     pub service_vips: Vec<String>,
-    /// The settings that control-plane nodes were created with, by field of the spec: the SHA-256 of each value as JSON. Empty if
-    /// an earlier version has created the nodes.
+    /// The settings that control-plane nodes were created with, by field of the spec: the SHA-256 of each value as JSON.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::digests")]
     pub node_settings: BTreeMap<String, String>,

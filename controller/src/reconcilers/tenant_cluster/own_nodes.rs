@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
-use contract::deployer::{Fingerprints, PrivateKey};
+use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::{ports, swap};
@@ -33,6 +33,10 @@ struct OwnGuests<'a> {
 
 #[async_trait]
 impl Guests for OwnGuests<'_> {
+    fn deployer(&self) -> Option<Fingerprint> {
+        self.guests.deployer()
+    }
+
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
         let given = self.guests.kubeconfig(node, shown).await?;
         let server = Credentials::parse(&given).ok().and_then(|given| given.address());

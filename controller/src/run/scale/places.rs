@@ -103,6 +103,10 @@ struct GuestsOfAll {
 
 #[async_trait]
 impl Guests for GuestsOfAll {
+    fn deployer(&self) -> Option<Fingerprint> {
+        Some(self.key.as_ref()?.public().ok()?.fingerprint())
+    }
+
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
         let place = self.places.formed_with(shown.ca)?;
         let key = match &self.key {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use contract::deployer::PrivateKey;
+use contract::deployer::{Fingerprint, PrivateKey};
 use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET};
 use uuid::Uuid;
 
@@ -42,15 +42,26 @@ async fn another_deployer_key_than_recorded_is_refused() {
     // The nodes of a formed cluster may have been given another key since.
     world.lock().ill = false;
     for wanted in [&second, &first] {
+        world.lock().deployer = wanted.deployer();
         world.give(Goal::Deploy(wanted)).await.up();
         // An admitted key is recorded: no warning follows.
         assert_eq!(records::read(&world).await.unwrap().unwrap().deployer_fingerprint, wanted.deployer());
     }
     // A key that is not admitted is not.
     world.lock().ill = true;
+    world.lock().deployer = second.deployer();
     let (arrived, _) = world.give(Goal::Deploy(&second)).await.arrived();
     assert!(!matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
     assert_eq!(records::read(&world).await.unwrap().unwrap().deployer_fingerprint, first.deployer());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_continued_cluster_records_the_admitted_key() {
+    let world = World::with(1).await;
+    let key = Some(Fingerprint::of(b"a key"));
+    world.lock().deployer = key;
+    world.give(Goal::Continue).await.up();
+    assert_eq!(records::read(&world).await.unwrap().unwrap().deployer_fingerprint, key);
 }
 
 /// A place in which a command was killed when its VMs were complete and recorded, before one was powered on.
@@ -139,7 +150,7 @@ async fn no_vm_is_created_without_the_secret() {
             continue;
         }
         world.remove_own();
-        // Also if the secret was not recorded, as in a journal of an earlier version.
+        // Also if the secret was not recorded.
         world.rewrite(|text| {
             let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
             assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secretHash").is_some());

@@ -84,6 +84,8 @@ pub struct ControlPlane {
     pub ill: bool,
     /// How often the place was removed.
     pub emptied: usize,
+    /// Fingerprint of the deployer key that all commands use.
+    pub deployer: Option<Fingerprint>,
     /// The VM that shows another cluster's CA, by its name.
     pub astray: Option<&'static str>,
     /// The placements of VMs, by their names.
@@ -115,7 +117,7 @@ pub fn wanted(nodes: u8) -> DesiredState {
         cluster: "control".to_owned(),
         nodes: (1..=nodes).map(node).collect(),
         size: Size { processors: 2, memory: 2048, data_disk: Some(1 << 30) },
-        image: Image { digest: "one".to_owned(), name: "kaas-control-plane 1.0.0".to_owned() },
+        image: Image { digest: "0a".repeat(32), name: "kaas-control-plane 1.0.0".to_owned() },
         ova: "one.ova".into(),
         networks: vec!["Management".to_owned()],
         placement: Placement::default(),
@@ -351,6 +353,10 @@ impl State {
 
 #[async_trait]
 impl Guests for World {
+    fn deployer(&self) -> Option<Fingerprint> {
+        self.lock().deployer
+    }
+
     async fn kubeconfig(&self, node: Ipv4Addr, _: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
         self.call("kubeconfig", Does::Looks, move |_| Ok(Zeroizing::new(format!("from {node}")))).await
     }

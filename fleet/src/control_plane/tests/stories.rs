@@ -121,7 +121,7 @@ async fn a_begun_cluster_is_not_created_differently() {
     world.give(Goal::Deploy(&other)).await.fails("the cluster control was begun here");
     world.deploy(1).await.fails("with the control-plane nodes cp1=10.0.0.11,cp2=10.0.0.12");
     let mut other = wanted(3);
-    other.image.digest = "two".to_owned();
+    other.image.digest = "0b".repeat(32);
     world.give(Goal::Deploy(&other)).await.fails("was begun with kaas-control-plane");
     let mut other = wanted(3);
     other.nodes[1].properties.insert("gateway".to_owned(), "10.0.0.1".to_owned());

@@ -210,20 +210,6 @@ async fn a_removed_cluster_needs_no_second_proof() {
     }
 }
 
-/// An earlier version recorded neither places of VMs nor which of them are gone.
-#[tokio::test(start_paused = true)]
-async fn removals_of_an_earlier_version_need_no_proof() {
-    let world = World::with(1).await;
-    assert_eq!(world.give(DESTROY).await.arrived().0, RunOutcome::Gone);
-    world.rewrite(|text| {
-        let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
-        kept.as_object_mut().unwrap().remove("deletingVMs");
-        kept.to_string()
-    });
-    world.lock().demands_places = true;
-    world.give(DESTROY_ALL).await.gone();
-}
-
 /// Backup software keeps a replica with the same BIOS UUID, or restores one to the folder of its VM.
 #[tokio::test(start_paused = true)]
 async fn a_replica_proves_no_vm_gone() {
@@ -607,10 +593,11 @@ async fn an_upgrade_of_a_removed_cluster_blocks_nothing() {
 /// An upgrade may wait for the operator for days: a node that was off is powered on meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_upgrade_permits_power_on() {
-    const GOES_ON: &str = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
+    const GOES_ON: &str =
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","code":"a","reason":"a test"}"#;
     const UPGRADED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"upgraded"}"#;
     const IS_BACK: &str =
-        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","only":0,"reason":"ill"}"#;
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","only":0,"code":"a","reason":"ill"}"#;
     for last in [UPGRADED, IS_BACK] {
         let world = World::with(3).await;
         let own = upgrade_of_its_own(&world);
@@ -636,7 +623,8 @@ async fn with_swapped_vm_away(outcome: &str) -> (World, Vm) {
     world.lock().speaks_alone = true;
     let (own, first) = (upgrade_of_its_own(&world), shown(&world, "cp2"));
     let ended = format!(r#"{{"at":1,"lease":1,"event":"ended","outcome":"{outcome}"}}"#);
-    let goes_on = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
+    let goes_on =
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","code":"a","reason":"a test"}"#;
     put(&world, "journal.jsonl", &format!("{own}{goes_on}\n{ended}\n"));
     world.plant("cp2-bbbbbbb", "cp2", 0xa1);
     change(&world, first.uuid(), |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
@@ -698,7 +686,7 @@ async fn a_restored_vm_is_not_the_node() {
     }
 }
 
-/// The recorded data disk of a node: as it is, as in records of earlier versions, and unknown.
+/// The recorded data disk of a node: as it is, not recorded, and unknown.
 const NOTES: [fn(Option<Uuid>) -> Option<Uuid>; 3] = [|own| own, |_| None, |_| Some(Uuid::nil())];
 
 /// The BIOS UUID of cp2's first VM, once its data disk is recorded so.
@@ -709,7 +697,7 @@ async fn first_of(world: &World, note: fn(Option<Uuid>) -> Option<Uuid>) -> Uuid
     kept.nodes[1].bios_uuid.unwrap()
 }
 
-/// An upgrade by an earlier version has swapped cp3 alone, and recorded nothing of the others: they are in their first VMs. That
+/// An upgrade has swapped cp3 alone, and recorded nothing of the others: they are in their first VMs. That
 /// of cp2 is off.
 async fn with_one_node_upgraded(note: fn(Option<Uuid>) -> Option<Uuid>) -> (World, Vm) {
     const COMMITTED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"committed"}"#;
@@ -1028,7 +1016,8 @@ async fn an_unstamped_recorded_vm_elsewhere_is_not_changed() {
 /// A plan may wait for days until the operator continues it.
 #[tokio::test(start_paused = true)]
 async fn a_planned_upgrade_permits_power_on() {
-    const BACK: &str = r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","reason":"a test"}"#;
+    const BACK: &str =
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","code":"a","reason":"a test"}"#;
     let world = World::with(3).await;
     let own = upgrade_of_its_own(&world);
     let planned = own.lines().take(3).collect::<Vec<_>>().join("\n");

@@ -77,8 +77,7 @@ async fn a_damaged_journal_is_refused() {
     let elsewhere = Event::Planned { plan: Box::new(elsewhere) };
     let elsewhere = serde_json::to_string(&Entry { at: 1, lease: 1, event: elsewhere }).unwrap();
     let begun = r#"{"at":1,"lease":1,"event":"begun","action":"fence","node":3}"#;
-    let turned =
-        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","order":{"first":[3]},"reason":""}"#;
+    let turned = r#""event":"direction-changed","direction":"back","order":{"first":[3]},"code":"","reason":"""#;
     for damaged in [
         String::new(),
         "{}\n".to_owned(),
@@ -86,7 +85,7 @@ async fn a_damaged_journal_is_refused() {
         format!("{text}{text}"),
         format!("{text}what\n"),
         format!("{text}{begun}\n"),
-        format!("{text}{turned}\n"),
+        format!("{text}{{\"at\":1,\"lease\":1,{turned}}}\n"),
         elsewhere,
     ] {
         world.lock().store.holds.get_mut(&1).unwrap().insert(FILE.to_owned(), beginning(&damaged).unwrap());

@@ -6,21 +6,6 @@ use crate::upgrade::entry::{Direction, Event};
 use crate::upgrade::{CODES, IllNodes, Order};
 
 #[test]
-fn journal_from_before_reason_codes_is_read() {
-    let paused = r#"{"event":"paused","action":"fence","node":1,"reason":"a task is in progress"}"#;
-    let Event::Paused { step, reason, .. } = serde_json::from_str(paused).unwrap() else { panic!("{paused}") };
-    assert_eq!((step.node, reason), (Some(1), Reason::new("upgrade.uncoded", "a task is in progress")));
-    let turned = r#"{"event":"direction-changed","direction":"back","only":1,"reason":"cp1: no answer"}"#;
-    let Event::DirectionChanged { direction, only, order, left_out, reason } = serde_json::from_str(turned).unwrap()
-    else {
-        panic!("{turned}")
-    };
-    assert_eq!((direction, only, order), (Direction::Back, Some(1), Order::LastFirst));
-    assert!(left_out.is_empty());
-    assert_eq!(reason.to_string(), "cp1: no answer [upgrade.uncoded]");
-}
-
-#[test]
 fn reason_is_noted_with_its_code() {
     let reason = Reason::from(Rejection { code: "swap.quorum".into(), reason: "cp2 is\nill".into() });
     let event = turned(Order::LastFirst, &reason);

@@ -21,7 +21,7 @@ fn note(world: &World, deployment: Uuid, goal: &str) {
 /// The same with the upgrade that was the last one of a cluster which is gone.
 fn note_with(world: &World, deployment: Uuid, goal: &str, upgrade: Option<Uuid>) {
     let noted = serde_json::json!({
-        "cluster": "control", "id": deployment, "lifecycle": goal, "image": {"digest": "one", "name": "kaas"}, "nodes": [],
+        "cluster": "control", "id": deployment, "lifecycle": goal, "image": {"name": "kaas"}, "nodes": [],
         "upgrade": upgrade,
     });
     put(world, &noted);
@@ -39,7 +39,7 @@ fn put(world: &World, noted: &serde_json::Value) {
 fn note_begun(world: &World, formed: bool) {
     let node = serde_json::json!({"name": "cp1", "address": "10.0.0.11", "settingsHash": "", "biosUUID": old_vm("cp1"), "everPoweredOn": true});
     let noted = serde_json::json!({
-        "cluster": "control", "id": DEPLOYMENT, "lifecycle": "Active", "image": {"digest": "one", "name": "kaas"}, "nodes": [node],
+        "cluster": "control", "id": DEPLOYMENT, "lifecycle": "Active", "image": {"name": "kaas"}, "nodes": [node],
         "formed": formed,
     });
     put(world, &noted);
@@ -64,12 +64,12 @@ async fn unformed_cluster_only_continues_a_begun_upgrade() {
     assert_eq!(world.store().holds.len(), 1, "nobody was stopped for it");
     note_begun(&world, true);
     plan().await.unwrap();
-    // One that an earlier version has begun can go on and be rolled back.
+    // An upgrade that has begun can go on and be rolled back.
     let world = before(1, Step::of(Action::Attach, 0)).await;
     note_begun(&world, false);
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
-    // One that an earlier version has committed has left `kaas deploy` no way on, and the next upgrade takes none from it.
+    // Once it is committed, `kaas deploy` cannot continue, and the next upgrade does not make that worse.
     let world = before(1, Step::of(Action::Attach, 0)).await;
     note_begun(&world, false);
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);

@@ -261,33 +261,3 @@ async fn call_of_import_finish() -> usize {
     give(&twin, Request::Resume).await.arrived();
     twin.calls().iter().position(|call| call.name == "import.finish").unwrap() + 1
 }
-
-#[tokio::test(start_paused = true)]
-async fn vm_left_by_an_earlier_version_stays() {
-    for (is_half_made, verb, outcome) in [
-        (true, Request::Resume, Outcome::Upgraded),
-        (true, Request::Rollback, Outcome::RolledBack),
-        (false, Request::Resume, Outcome::Upgraded),
-    ] {
-        let world = begun(1, Mode::Rolling, Ill::Well).await;
-        stop_before(&world, Request::Resume, Step::of(Action::CloneVm, 0)).await;
-        if is_half_made {
-            let at = At { call: call_of_import_finish().await, fault: Fault::CutBefore, lasting: false };
-            assert!(matches!(give_with(&world, Request::Resume, None, Some(at)).await, Given::Killed));
-        }
-        // It noted no BIOS UUID.
-        for text in world.lock().store.holds.values_mut().flat_map(|files| files.values_mut()) {
-            while let Some(at) = text.find(",\"vm\":\"") {
-                let end = at + ",\"vm\":\"".len() + 36 + 1;
-                text.replace_range(at..end, "");
-            }
-        }
-        if is_half_made {
-            let half = world.new_vm("cp1").to_string();
-            let reason = give(&world, verb).await.paused();
-            assert!(reason.starts_with(&half) && reason.ends_with("[upgrade.vm-left]"), "{verb:?}: {reason}");
-            world.delete_vm(world.new_vm("cp1").uuid());
-        }
-        assert_eq!(end(&world, verb).await, outcome, "half made: {is_half_made}");
-    }
-}

@@ -241,7 +241,7 @@ async fn an_unread_node_is_not_lost() {
     assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
 }
 
-/// A cluster of an earlier version, which noted no places of VMs.
+/// A cluster whose record has no places of VMs.
 async fn without_places() -> super::cluster::World {
     let world = super::cluster::World::of(1).await;
     let deployed = world.give(crate::control_plane::Goal::Deploy(&world.wanted)).await.unwrap();

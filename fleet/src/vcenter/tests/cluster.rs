@@ -25,6 +25,10 @@ struct Formed(BTreeSet<String>);
 
 #[async_trait]
 impl Guests for Formed {
+    fn deployer(&self) -> Option<Fingerprint> {
+        None
+    }
+
     async fn kubeconfig(&self, node: Ipv4Addr, _: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
         Ok(Zeroizing::new(format!("from {node}")))
     }

@@ -1,7 +1,7 @@
 //! Each call of a command with each fault. An error has its effect at once, late or never. A command is killed before, after or
 //! during the call, or its lease is taken over. The next command completes everything, and forbidden calls panic in the fakes.
 
-use super::fake::{Does, Fault, Given, World, pool, remove, replace};
+use super::fake::{Does, Fault, Given, World, digest, pool, remove, replace};
 use crate::workers::{Changes, Goal, PoolRecord, Removal, State};
 
 /// The command in which the fault happens.
@@ -62,7 +62,7 @@ impl Way {
             Self::Create | Self::PowerOn => true,
             Self::Add => kept.pool.count == 3,
             Self::Remove | Self::Keep | Self::Shrink => kept.pool.count == 1,
-            Self::Replace => kept.pool.template.image.digest == "two",
+            Self::Replace => kept.pool.template.image.digest == digest("two"),
             Self::Rejoin => kept.machine("t-w1").is_none_or(|machine| machine.state != State::Running),
         }
     }

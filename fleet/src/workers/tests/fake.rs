@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use contract::bios_uuid::BiosUuid;
+use contract::deployer::Fingerprint;
 use contract::statement::{Phase, Statement};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -150,9 +151,14 @@ pub struct WorkerNodes {
     most: usize,
 }
 
+/// The digest of the image with this name.
+pub fn digest(image: &str) -> String {
+    Fingerprint::of(image.as_bytes()).digits()
+}
+
 pub fn template(image: &str) -> Template {
     Template {
-        image: Image { digest: image.to_owned(), name: format!("kaas-tenant {image}") },
+        image: Image { digest: digest(image), name: format!("kaas-tenant {image}") },
         kubernetes: "1.36".to_owned(),
         size: Size { processors: 2, memory: 2048, data_disk: None },
         labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),
@@ -182,8 +188,8 @@ fn carries() -> Vec<String> {
 }
 
 pub fn replace(image: &str, changes: Changes) -> Goal {
+    let ova = format!("{image}.ova").into();
     let Template { image, kubernetes, .. } = template(image);
-    let ova = format!("{}.ova", image.digest).into();
     let image = Some(OvaImage { image, ova, carries: carries() });
     let cluster = kubernetes.parse().unwrap();
     Goal::Replace { image, cluster, kubernetes: None, changes: Box::new(changes), discards: Discards::default() }
@@ -440,9 +446,9 @@ impl State {
             let due = machine.powered.is_some_and(|at| at + JOINS <= instant);
             let known = self.nodes.iter().any(|node| node.name == machine.vm.name);
             let good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
-            let image = machine.vm.version.as_str();
+            let is_ill = self.ill.iter().any(|image| digest(image) == machine.vm.version);
             let refuses = self.refusing.contains_key(&machine.vm.name) || self.is_anothers(machine);
-            if due && !known && good && !refuses && !self.ill.contains(image) {
+            if due && !known && good && !refuses && !is_ill {
                 joined.push((machine.vm.name.clone(), machine.vm.uuid(), machine.key()));
             }
         }

@@ -52,7 +52,7 @@ async fn a_version_newer_than_the_servers_is_refused() {
     }
     assert!(world.lock().calls.iter().all(|(_, does)| *does == Does::Looks), "something was changed");
     assert_eq!(world.kept().await, before);
-    // The record of an earlier command lacks the versions of the image.
+    // The versions of the image are not known.
     let mut earlier = before.unwrap();
     earlier.pool.carries.clear();
     world.keep(earlier).await;
@@ -70,7 +70,7 @@ async fn a_new_version_of_the_command_replaces_nothing() {
     else {
         unreachable!()
     };
-    // It words the image's name differently, and reads a record of a version with fewer fields.
+    // It words the image's name differently, and the record has no versions of the image.
     image.image.name = "KaaS tenant, image one".to_owned();
     let mut earlier = world.kept().await.unwrap();
     earlier.pool.carries.clear();

@@ -1,8 +1,10 @@
 //! Records that are complete, cut, or left by an earlier lease.
 
+use serde_json::json;
+
 use super::fake::{World, pool, remove};
 use crate::lease::{Lease, Store, TakeOver};
-use crate::workers::{Goal, Pool, PoolRecord, Records, RunOutcome, WorkerRecord, records};
+use crate::workers::{Goal, Image, PoolRecord, Records, RunOutcome, WorkerRecord, records};
 
 async fn hold(world: &World) -> Lease<'_> {
     Lease::acquire(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap()
@@ -165,12 +167,11 @@ async fn names_of_a_lease_put_aside_stay_used() {
 }
 
 #[test]
-fn fields_missing_in_earlier_records_are_empty() {
-    fn without<T: serde::Serialize + serde::de::DeserializeOwned>(noted: &T, later: &str) -> T {
-        let mut noted = serde_json::to_value(noted).unwrap();
-        assert!(noted.as_object_mut().unwrap().remove(later).is_some(), "{later} is not noted");
-        serde_json::from_value(noted).unwrap()
+fn a_digest_of_another_form_is_refused() {
+    let read = |digest: &str| serde_json::from_value::<Image>(json!({"digest": digest, "name": "an image"}));
+    let digits = "0a".repeat(32);
+    assert_eq!(read(&format!("sha256:{digits}")).unwrap().digest, digits);
+    for other in ["", "one", &digits, "sha256:", "sha256:0a", &format!("sha256:{}", "xy".repeat(32))] {
+        assert!(read(other).is_err(), "{other}");
     }
-    let pool = pool(1);
-    assert_eq!(without(&pool, "carries"), Pool { carries: Vec::new(), ..pool.clone() });
 }

@@ -93,7 +93,7 @@ mod tests {
     fn missing_journal_leaves_tenant_clusters_unknown() {
         let kept = |goal: &str, formed: bool| -> DeploymentRecord {
             let kept = serde_json::json!({
-                "cluster": "control", "lifecycle": goal, "formed": formed, "image": {"digest": "d", "name": "n"}, "nodes": [],
+                "cluster": "control", "lifecycle": goal, "formed": formed, "image": {"name": "n"}, "nodes": [],
             });
             serde_json::from_value(kept).unwrap()
         };

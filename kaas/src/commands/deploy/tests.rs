@@ -127,7 +127,7 @@ fn begun_cluster_gets_no_new_key_or_secret() {
     let kept = |goal: &str, formed: bool, vm: Option<uuid::Uuid>| -> DeploymentRecord {
         let kept = serde_json::json!({
             "cluster": "control", "lifecycle": goal, "formed": formed,
-            "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
+            "image": {"name": "kaas-control-plane 1.0.0"},
             "nodes": [{"name": "cp1", "address": "192.168.77.11", "settingsHash": "", "biosUUID": vm}],
         });
         serde_json::from_value(kept).unwrap()
@@ -180,7 +180,7 @@ fn another_deployer_key_gives_a_warning() {
     let [noted, other] = [b"noted", b"other"].map(|key: &[u8; 5]| Fingerprint::of(key));
     let kept = |formed: bool, deployer: Option<Fingerprint>| -> DeploymentRecord {
         let kept = serde_json::json!({
-            "cluster": "control", "lifecycle": "Active", "formed": formed, "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
+            "cluster": "control", "lifecycle": "Active", "formed": formed, "image": {"name": "kaas-control-plane 1.0.0"},
             "nodes": [], "deployerFingerprint": deployer,
         });
         serde_json::from_value(kept).unwrap()

@@ -396,6 +396,10 @@ impl Cluster for Api {
 
 #[async_trait]
 impl Guests for Nodes {
+    fn deployer(&self) -> Option<Fingerprint> {
+        Some(self.key.as_ref()?.public().ok()?.fingerprint())
+    }
+
     async fn kubeconfig(&self, node: Ipv4Addr, _: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
         let Some(key) = &self.key else { bail!("the deployer's key is not at hand") };
         let public = key.public()?.to_string();

@@ -69,16 +69,3 @@ async fn changes_before_the_first_vm_reach_nodes() {
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("UpToDate").1, "Current");
 }
-
-/// The settings of these nodes are unknown.
-#[tokio::test(start_paused = true)]
-async fn clusters_of_earlier_versions_report_no_settings() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
-    let forgets: Edit = |it| {
-        it.status.as_mut().unwrap().resolved.as_mut().unwrap().node_settings.clear();
-        it.spec.pod_security = PodSecurity::Restricted;
-    };
-    assert_eq!(with(&world, forgets).await.1, "Current");
-    assert!(there(&world).status.unwrap().resolved.unwrap().node_settings.is_empty(), "it is not pinned afterwards");
-}
