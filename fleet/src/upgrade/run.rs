@@ -146,7 +146,9 @@ impl<'a> Run<'a> {
         // elsewhere now.
         let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
         if !again || moved {
-            let vm = (step.action == Action::CloneVm).then(Uuid::new_v4);
+            // A VM that the step has begun to create keeps its BIOS UUID.
+            let makes = step.node.filter(|_| step.action == Action::CloneVm);
+            let vm = makes.filter(|node| journal.progress().noted(*node).is_none()).map(|_| Uuid::new_v4());
             let copy = self.context.copy_to_make(plan, journal, step);
             self.note(journal, Event::Begun { step, disk, vm, copy, datastore, settings }).await?;
         }
