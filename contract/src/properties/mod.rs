@@ -2,8 +2,8 @@
 //! options file of import tools, the reference in the documentation, and the
 //! parser. They cannot drift apart.
 //!
-//! This module knows single values only. What must agree between properties is
-//! checked by [`crate::form`].
+//! This module knows single values only. [`crate::form`] checks them against
+//! each other.
 
 mod kind;
 pub mod parse;
@@ -22,15 +22,15 @@ use crate::role::{Role, Roles};
 /// A group of properties in the import form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
-    /// What differs from node to node.
+    /// Settings that differ from node to node.
     Node,
-    /// What all nodes of a cluster share.
+    /// Settings that all nodes of a cluster share.
     Cluster,
     /// How people get in.
     Access,
     /// Site services: proxy, trust, registry.
     Site,
-    /// What hardly anybody changes.
+    /// Settings that rarely change.
     Advanced,
 }
 
@@ -59,17 +59,20 @@ pub struct Property {
     pub description: &'static str,
     /// The group it is shown in.
     pub category: Category,
-    /// What its value looks like.
+    /// The form of its value.
     pub kind: Kind,
-    /// A value as it could be given. Secrets have none: somebody would use it.
+    /// A value as it could be given. Secrets have none: an operator would use it.
     pub example: Option<&'static str>,
-    /// What happens without a value, by role; none in a role that does not use it.
+    /// The rule for a missing value, by role; none in a role that does not use it.
     needs: [Option<Need>; Role::ALL.len()],
     /// Whether it may be changed on a node whose cluster has formed.
     pub changeable: bool,
+    /// The fields of a `TenantCluster`'s spec that its control-plane nodes have the value from, such as
+    /// `site.ntpServers`.
+    pub spec: &'static [&'static str],
 }
 
-/// What happens when no value is given.
+/// The rule for a missing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The appliance does without.
@@ -87,13 +90,13 @@ impl Property {
         self
     }
 
-    /// What happens in this role when no value is given; none if the role does not use the property.
+    /// The rule for a missing value in this role; none if the role does not use the property.
     pub fn need(&self, role: Role) -> Option<Need> {
         self.needs[role as usize]
     }
 
-    /// Whether the form of an image with these roles asks for it: one of them uses it, and it is no choice of a single
-    /// role.
+    /// Whether the form of an image with these roles asks for it: one of them uses it. The role itself is no choice if
+    /// there is a single one.
     pub fn asked_for(&self, roles: &Roles) -> bool {
         match self.kind {
             Kind::Role => roles.only().is_none(),
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_of_a_category_stand_together() {
+    fn properties_of_a_category_follow_each_other() {
         let mut seen = Vec::new();
         for property in table() {
             if seen.last() != Some(&property.category) {
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_cluster_is_named_and_has_an_address_of_its_own() {
+    fn tenant_clusters_need_a_name_and_an_address() {
         let differ: Vec<&str> = table()
             .iter()
             .filter(|property| property.need(Role::ControlPlane) != property.need(Role::TenantControlPlane))

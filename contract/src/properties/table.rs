@@ -28,6 +28,7 @@ const fn row(category: Category, kind: Kind) -> Property {
         example: None,
         needs: [Some(Need::Optional); Role::ALL.len()],
         changeable: false,
+        spec: &[],
     }
 }
 
@@ -43,6 +44,10 @@ impl Property {
 
     const fn changeable(self) -> Self {
         Self { changeable: true, ..self }
+    }
+
+    const fn spec(self, spec: &'static [&'static str]) -> Self {
+        Self { spec, ..self }
     }
 
     const fn label(self, label: &'static str) -> Self {
@@ -128,6 +133,7 @@ properties! {
         .example("10.30.0.0/16 via 10.20.0.1, 172.16.0.0/12 via 192.168.10.254");
     DNS_SERVERS = "dns-servers" => dns_servers: Vec<Ipv4Addr>, row(Node, Kind::AddressList)
         .changeable()
+        .spec(&["site.dnsServers"])
         .label("DNS servers")
         .description(
             "IPv4 addresses of DNS servers, separated by commas. Leave it empty to run without DNS. At most \
@@ -136,11 +142,13 @@ properties! {
         .example("192.168.10.2,192.168.10.3");
     SEARCH_DOMAINS = "search-domains" => search_domains: Vec<String>, row(Node, Kind::DomainList)
         .changeable()
+        .spec(&["site.searchDomains"])
         .label("DNS search domains")
         .description("Domains that are tried after short names, separated by commas.")
         .example("example.com,lab.example.com");
     NTP_SERVERS = "ntp-servers" => ntp_servers: Vec<String>, row(Node, Kind::HostList)
         .changeable()
+        .spec(&["site.ntpServers"])
         .label("NTP servers")
         .description(
             "Names or IPv4 addresses of time servers, separated by commas. Without one the VM follows the \
@@ -226,6 +234,7 @@ properties! {
         .not_of_workers();
     POD_SECURITY = "pod-security" => pod_security: Option<PodSecurity>, row(Cluster, Kind::PodSecurity)
         .changeable()
+        .spec(&["podSecurity"])
         .label("Pod security")
         .description(
             "What pods may ask for in namespaces that do not say it with their own label: the level of the Pod Security \
@@ -237,6 +246,7 @@ properties! {
         .of_no_other_role()
         .need_in(Role::TenantControlPlane, Some(Need::Default("true")))
         .changeable()
+        .spec(&["addons.clusterDns"])
         .label("Cluster DNS")
         .description(
             "Whether the appliance brings cluster DNS. Without it you bring your own, behind the tenth address of the service \
@@ -246,12 +256,14 @@ properties! {
         .of_no_other_role()
         .need_in(Role::TenantControlPlane, Some(Need::Default("true")))
         .changeable()
+        .spec(&["addons.clusterMetrics"])
         .label("Metrics of nodes and pods")
         .description("Whether the appliance brings metrics-server: \"kubectl top\" and horizontal scaling need it.");
     LOCAL_VOLUMES = "local-volumes" => local_volumes: Option<bool>, row(Cluster, Kind::Switch)
         .of_no_other_role()
         .need_in(Role::TenantControlPlane, Some(Need::Default("true")))
         .changeable()
+        .spec(&["addons.localVolumes"])
         .label("Local volumes")
         .description(
             "Whether the appliance brings the storage class \"local\": volumes on the data disks of workers that have one. A \
@@ -261,6 +273,7 @@ properties! {
         .of_no_other_role()
         .need_in(Role::TenantControlPlane, Some(Need::Optional))
         .changeable()
+        .spec(&["network.serviceVIPs.ranges", "network.serviceVIPs.poolRef", "network.serviceVIPs.count"])
         .label("Virtual IPs of services")
         .description(
             "Unused IPv4 addresses in the workers' subnet for services of the type LoadBalancer: ranges or networks, \
@@ -286,6 +299,7 @@ properties! {
         .example("sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866");
     SSH_AUTHORIZED_KEYS = "ssh-authorized-keys" => ssh_authorized_keys: Vec<String>, row(Access, Kind::SshKeys)
         .changeable()
+        .spec(&["site.sshAuthorizedKeys"])
         .label("SSH public keys")
         .description(
             "Public keys that may log in as \"admin\" over SSH: one or more in authorized_keys format, \
@@ -295,6 +309,7 @@ properties! {
     CONSOLE_PASSWORD_HASH = "console-password-hash" => console_password_hash: Option<String>,
     row(Access, Kind::PasswordHash)
         .changeable()
+        .spec(&["site.consolePasswordRef"])
         .label("Console password hash")
         .description(
             "Hash of the password for \"admin\" on the VM console, as made by \"mkpasswd -m yescrypt\" or \
@@ -302,6 +317,7 @@ properties! {
         );
     ADMIN_CIDRS = "admin-cidrs" => admin_networks: Vec<Ipv4Net>, row(Access, Kind::NetworkList)
         .changeable()
+        .spec(&["site.adminCIDRs"])
         .label("Networks of administrators")
         .description(
             "Networks from which SSH and the node's endpoint (port 9441) are reached: those of administrators, of \
@@ -320,6 +336,7 @@ properties! {
         .not_of_workers();
     HTTP_PROXY = "http-proxy" => http_proxy: Option<String>, row(Site, Kind::Url { credentials: true })
         .changeable()
+        .spec(&["site.proxy.http"])
         .label("HTTP proxy")
         .description(
             "Proxy for http:// addresses, for example http://proxy.example.com:3128. The cluster itself \
@@ -328,11 +345,13 @@ properties! {
         .example("http://proxy.example.com:3128");
     HTTPS_PROXY = "https-proxy" => https_proxy: Option<String>, row(Site, Kind::Url { credentials: true })
         .changeable()
+        .spec(&["site.proxy.https"])
         .label("HTTPS proxy")
         .description("Proxy for https:// addresses, for example http://proxy.example.com:3128.")
         .example("http://proxy.example.com:3128");
     NO_PROXY = "no-proxy" => no_proxy: Vec<String>, row(Site, Kind::ExclusionList)
         .changeable()
+        .spec(&["site.proxy.noProxy"])
         .label("Addresses without the proxy")
         .description(
             "Hosts, domains and IPv4 ranges that are reached without the proxy, separated by commas. The \
@@ -341,6 +360,7 @@ properties! {
         .example(".example.com,192.168.0.0/16");
     EXTRA_CA_CERTIFICATES = "extra-ca-certificates" => extra_ca_certificates: Vec<String>, row(Site, Kind::Certificates)
         .changeable()
+        .spec(&["site.extraCACertificates"])
         .label("Additional CA certificates")
         .description(
             "Certificate authorities to trust besides the public ones: PEM with line ends written as \\n, or \
@@ -348,6 +368,7 @@ properties! {
         );
     REGISTRY_MIRROR = "registry-mirror" => registry_mirror: Option<String>, row(Site, Kind::Url { credentials: false })
         .changeable()
+        .spec(&["site.registryMirror"])
         .label("Registry mirror")
         .description(
             "Registry from which to pull container images that the appliance does not carry, for example \
@@ -356,6 +377,7 @@ properties! {
         .example("https://registry.example.com");
     SNAPSHOT_TARGET = "snapshot-target" => snapshot_target: Option<Secret>, row(Site, Kind::DirectoryUrl)
         .changeable()
+        .spec(&["backup.target", "backup.credentialsRef"])
         .label("Snapshot target")
         .description(
             "Directory on a WebDAV or similar server to which each snapshot of the cluster's store is copied with \
@@ -366,6 +388,7 @@ properties! {
         .not_of_workers();
     SNAPSHOT_EVERY = "snapshot-every" => snapshot_every: Option<Period>, row(Site, EVERY)
         .changeable()
+        .spec(&["backup.every"])
         .label("Time between snapshots")
         .description(
             "How often a snapshot of the cluster's store is taken, by the control node of etcd's leader. Each is as large as the \
@@ -376,6 +399,7 @@ properties! {
         .not_of_workers();
     RECOVERY_PUBLIC_KEY = "recovery-public-key" => recovery_public_key: Option<String>, row(Site, Kind::RecoveryKey)
         .changeable()
+        .spec(&["backup.recoveryPublicKey"])
         .label("Recovery public key")
         .description(
             "Your public key, to which the keys that encrypt the cluster's Secrets are sealed inside each snapshot. With \

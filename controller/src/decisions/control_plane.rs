@@ -16,17 +16,18 @@ use fleet::control_plane::{DesiredState, WantedNode};
 use fleet::hypervisor::{Placement, Size};
 use fleet::workers::Image;
 use kube::api::ObjectMeta;
+use serde_json::Value;
 use url::Url;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::addresses::subnet;
-use super::node_settings::pace;
+use super::node_settings::fields;
 use super::obstacle::Obstacle;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, owner};
 use crate::objects::{
-    Discards, IPPoolSpec, Machine, MachineRole, MachineSpec, PinnedImage, PodSecurity, Provider, Reference, Removal,
-    Resolved, TenantCluster, TenantClusterReason, Zone,
+    Discards, IPPoolSpec, Machine, MachineRole, MachineSpec, PinnedImage, Provider, Reference, Removal, Resolved,
+    TenantCluster, TenantClusterReason, Zone,
 };
 use crate::records::digits_of;
 
@@ -66,11 +67,13 @@ pub struct NodeSettings<'a> {
     pub controllers: &'a [String],
 }
 
-fn level(level: PodSecurity) -> contract::pod_security::PodSecurity {
-    match level {
-        PodSecurity::Privileged => contract::pod_security::PodSecurity::Privileged,
-        PodSecurity::Baseline => contract::pod_security::PodSecurity::Baseline,
-        PodSecurity::Restricted => contract::pod_security::PodSecurity::Restricted,
+/// The text of a field in a form.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(entries) => entries.iter().map(text).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
     }
 }
 
@@ -135,31 +138,27 @@ impl NodeSettings<'_> {
         let list = self.nodes.iter().map(|node| format!("{}={}", node.name, node.address));
         let or = |own: &[String], pools: &[String]| if own.is_empty() { pools.join(",") } else { own.join(",") };
         let line = |text: &str| text.trim_end().replace("\r\n", "\n").replace('\n', "\\n");
-        let proxy = site.proxy.clone().unwrap_or_default();
         let admins: Vec<String> = match site.admin_cidrs.is_empty() {
             // An empty list means open to all.
             true => Vec::new(),
             false => site.admin_cidrs.iter().chain(self.controllers).cloned().collect(),
         };
-        let backup = spec.backup.as_ref();
-        let told = [
+        let mut told: BTreeMap<&str, String> =
+            fields(spec).into_iter().map(|(_, property, value)| (property.key, text(&value))).collect();
+        // These depend on more than fields of the spec, or have another text.
+        told.extend([
             (keys::ROLE, Role::TenantControlPlane.to_string()),
             (keys::NODE_NAME, node.name.clone()),
             (keys::ADDRESS, format!("{}/{prefix}", node.address)),
             (keys::GATEWAY, self.pool.gateway.clone().unwrap_or_default()),
             (keys::DNS_SERVERS, or(&site.dns_servers, &self.pool.dns_servers)),
             (keys::SEARCH_DOMAINS, or(&site.search_domains, &self.pool.search_domains)),
-            (keys::NTP_SERVERS, site.ntp_servers.join(",")),
             (keys::CLUSTER_NAME, self.cluster.metadata.name.clone().unwrap_or_default()),
             (keys::CONTROL_NODES, list.collect::<Vec<_>>().join(",")),
             (keys::API_VIP, self.resolved.endpoint.clone().unwrap_or_default()),
             (keys::KUBERNETES_VERSION, spec.version.clone()),
             (keys::POD_CIDR, network.pods.clone()),
             (keys::SERVICE_CIDR, network.services.clone()),
-            (keys::POD_SECURITY, level(spec.pod_security).name().to_owned()),
-            (keys::CLUSTER_DNS, spec.add_ons.cluster_dns.to_string()),
-            (keys::CLUSTER_METRICS, spec.add_ons.cluster_metrics.to_string()),
-            (keys::LOCAL_VOLUMES, spec.add_ons.local_volumes.to_string()),
             (keys::SERVICE_VIPS, self.service_vips()),
             (keys::SSH_AUTHORIZED_KEYS, line(&site.ssh_authorized_keys.join("\n"))),
             (
@@ -167,16 +166,10 @@ impl NodeSettings<'_> {
                 self.secrets.console_password_hash.as_ref().map(|hash| hash.trim().to_owned()).unwrap_or_default(),
             ),
             (keys::ADMIN_CIDRS, admins.join(",")),
-            (keys::HTTP_PROXY, proxy.http.unwrap_or_default()),
-            (keys::HTTPS_PROXY, proxy.https.unwrap_or_default()),
-            (keys::NO_PROXY, proxy.no_proxy.join(",")),
             (keys::EXTRA_CA_CERTIFICATES, line(site.extra_ca_certificates.as_deref().unwrap_or_default())),
-            (keys::REGISTRY_MIRROR, site.registry_mirror.clone().unwrap_or_default()),
             (keys::SNAPSHOT_TARGET, self.snapshot_target()?),
-            (keys::SNAPSHOT_EVERY, pace(backup).unwrap_or_default()),
-            (keys::RECOVERY_PUBLIC_KEY, backup.and_then(|it| it.recovery_public_key.clone()).unwrap_or_default()),
             (keys::VXLAN_PORT, network.vxlan_port.to_string()),
-        ];
+        ]);
         let told = told.into_iter().filter(|(_, value)| !value.is_empty());
         Ok(told.map(|(key, value)| (key.to_owned(), value)).collect())
     }

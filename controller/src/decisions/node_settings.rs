@@ -4,89 +4,34 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use contract::properties as keys;
+use contract::properties::{self as keys, Property};
 use contract::role::Role;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::objects::{AddOns, Backup, Network, Proxy, Reference, ServiceVips, Site, TenantClusterSpec};
+use crate::objects::{Backup, TenantClusterSpec};
 
-/// The fields of a spec that control-plane nodes are created with: field, OVF property and value. Defaults from their IPPool do
-/// not count, nor the content of Secrets.
-fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static str, Value)> {
-    // All fields are listed, so that a new field does not compile until it is classified here.
-    let TenantClusterSpec {
-        // These cannot change.
-        provider_ref: _,
-        restore: _,
-        // These are changed by Operations, or a condition reports that they are not.
-        version: _,
-        image: _,
-        control_plane: _,
-        // These are settings of the controller itself.
-        upgrade: _,
-        maintenance: _,
-        paused: _,
-        network,
-        site,
-        pod_security,
-        add_ons,
-        backup,
-    } = spec;
-    let Network { name: _, endpoint: _, pods: _, services: _, vxlan_port: _, service_vips } = network;
-    let Site {
-        ntp_servers,
-        dns_servers,
-        search_domains,
-        proxy,
-        extra_ca_certificates,
-        registry_mirror,
-        ssh_authorized_keys,
-        console_password_ref,
-        admin_cidrs,
-    } = site;
-    let Proxy { http, https, no_proxy } = proxy.clone().unwrap_or_default();
-    let AddOns { cluster_dns, cluster_metrics, local_volumes } = add_ons;
-    let (ranges, pool, count) = match service_vips {
-        Some(ServiceVips { ranges, pool_ref, count }) => (json!(ranges), named(pool_ref.as_ref()), json!(count)),
-        None => (Value::Null, Value::Null, Value::Null),
+/// The fields of a spec that control-plane nodes are created with: field, OVF property and value. The table of properties names
+/// the fields. A reference is the name of its object. Defaults from their IPPool do not count, nor the content of Secrets.
+pub(super) fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static Property, Value)> {
+    let whole = json!(spec);
+    let value = |field: &str| {
+        let found = field.split('.').fold(&whole, |object, name| &object[name]);
+        found.get("name").unwrap_or(found).clone()
     };
-    let (target, login, recovery) = match backup {
-        // See `pace`.
-        Some(Backup { every: _, target, credentials_ref, recovery_public_key }) => {
-            (json!(target), named(credentials_ref.as_ref()), json!(recovery_public_key))
-        }
-        None => (Value::Null, Value::Null, Value::Null),
-    };
-    vec![
-        ("addons.clusterDns", keys::CLUSTER_DNS, json!(cluster_dns)),
-        ("addons.clusterMetrics", keys::CLUSTER_METRICS, json!(cluster_metrics)),
-        ("addons.localVolumes", keys::LOCAL_VOLUMES, json!(local_volumes)),
-        ("backup.every", keys::SNAPSHOT_EVERY, json!(pace(backup.as_ref()))),
-        ("backup.target", keys::SNAPSHOT_TARGET, target),
-        ("backup.credentialsRef", keys::SNAPSHOT_TARGET, login),
-        ("backup.recoveryPublicKey", keys::RECOVERY_PUBLIC_KEY, recovery),
-        ("network.serviceVIPs.ranges", keys::SERVICE_VIPS, ranges),
-        ("network.serviceVIPs.poolRef", keys::SERVICE_VIPS, pool),
-        ("network.serviceVIPs.count", keys::SERVICE_VIPS, count),
-        ("podSecurity", keys::POD_SECURITY, json!(pod_security)),
-        ("site.adminCIDRs", keys::ADMIN_CIDRS, json!(admin_cidrs)),
-        ("site.consolePasswordRef", keys::CONSOLE_PASSWORD_HASH, named(console_password_ref.as_ref())),
-        ("site.dnsServers", keys::DNS_SERVERS, json!(dns_servers)),
-        ("site.extraCACertificates", keys::EXTRA_CA_CERTIFICATES, json!(extra_ca_certificates)),
-        ("site.ntpServers", keys::NTP_SERVERS, json!(ntp_servers)),
-        ("site.proxy.http", keys::HTTP_PROXY, json!(http)),
-        ("site.proxy.https", keys::HTTPS_PROXY, json!(https)),
-        ("site.proxy.noProxy", keys::NO_PROXY, json!(no_proxy)),
-        ("site.registryMirror", keys::REGISTRY_MIRROR, json!(registry_mirror)),
-        ("site.searchDomains", keys::SEARCH_DOMAINS, json!(search_domains)),
-        ("site.sshAuthorizedKeys", keys::SSH_AUTHORIZED_KEYS, json!(ssh_authorized_keys)),
-    ]
+    let mut fields = Vec::new();
+    for property in keys::table() {
+        fields.extend(property.spec.iter().map(|&field| match property.key {
+            keys::SNAPSHOT_EVERY => (field, property, json!(pace(spec.backup.as_ref()))),
+            _ => (field, property, value(field)),
+        }));
+    }
+    fields
 }
 
 /// The interval of snapshots as control-plane nodes are configured, in its canonical form. `None` for the nodes' default. So a
 /// cluster from before the setting matches its nodes, and an image without the property gets none.
-pub(super) fn pace(backup: Option<&Backup>) -> Option<String> {
+fn pace(backup: Option<&Backup>) -> Option<String> {
     let property = keys::find(keys::SNAPSHOT_EVERY)?;
     let period = |text: &str| property.parse(text).ok().and_then(|value| keys::Period::try_from(value).ok());
     let asked = &backup?.every;
@@ -94,10 +39,6 @@ pub(super) fn pace(backup: Option<&Backup>) -> Option<String> {
     let Some(every) = period(asked) else { return Some(asked.clone()) };
     let default = property.default(Role::TenantControlPlane).and_then(period);
     (default != Some(every)).then(|| every.to_string())
-}
-
-fn named(reference: Option<&Reference>) -> Value {
-    json!(reference.map(|reference| &reference.name))
 }
 
 /// The settings that control-plane nodes are created with, by field: the SHA-256 of each value. Unset fields are left out.
@@ -119,12 +60,11 @@ fn hash(value: &Value) -> String {
 /// no field differs.
 pub fn unapplied_settings(spec: &TenantClusterSpec, told: &BTreeMap<String, String>) -> Option<String> {
     let (now, mut by_hand, mut never) = (node_settings_hashes(spec), Vec::new(), Vec::new());
-    for (field, key, _) in fields(spec) {
+    for (field, property, _) in fields(spec) {
         if now.get(field) == told.get(field) {
             continue;
         }
-        let is_changeable = keys::find(key).is_some_and(|property| property.changeable);
-        let list = if is_changeable { &mut by_hand } else { &mut never };
+        let list = if property.changeable { &mut by_hand } else { &mut never };
         list.push(field);
     }
     let is_of_workers = by_hand.iter().any(|field| field.starts_with("site."));
@@ -146,9 +86,13 @@ pub fn unapplied_settings(spec: &TenantClusterSpec, told: &BTreeMap<String, Stri
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use kube::CustomResourceExt;
+
     use super::*;
     use crate::decisions::fixture::cluster;
-    use crate::objects::{AddressRange, PodSecurity};
+    use crate::objects::{AddressRange, PodSecurity, Reference, TenantCluster};
 
     type Edit = fn(&mut TenantClusterSpec);
 
@@ -165,6 +109,48 @@ mod tests {
         let mut spec = cluster().spec;
         backup(&mut spec);
         spec
+    }
+
+    /// The fields of a schema that have none below them.
+    fn leaves(path: &str, schema: &Value, found: &mut Vec<String>) {
+        match schema["properties"].as_object() {
+            Some(below) => below.iter().for_each(|(name, schema)| leaves(&format!("{path}.{name}"), schema, found)),
+            None => found.push(path.trim_start_matches('.').to_owned()),
+        }
+    }
+
+    /// Otherwise a new field could reach no node without a message.
+    #[test]
+    fn each_field_of_a_spec_is_classified() {
+        const OTHERS: [&str; 13] = [
+            // These cannot change.
+            "providerRef",
+            "restore",
+            "network.name",
+            "network.endpoint",
+            "network.pods",
+            "network.services",
+            "network.vxlanPort",
+            // Operations change these, or a condition reports that they do not.
+            "version",
+            "image",
+            "controlPlane",
+            // These are settings of the controller itself.
+            "upgrade",
+            "maintenance",
+            "paused",
+        ];
+        let (definition, spec, mut all) = (json!(TenantCluster::crd()), whole(), Vec::new());
+        leaves("", &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], &mut all);
+        let told = fields(&spec).into_iter().map(|(field, ..)| field);
+        let known: Vec<&str> = told.chain(OTHERS).collect();
+        let is_in = |field: &str, known: &str| field == known || field.starts_with(&format!("{known}."));
+        for field in &all {
+            assert!(known.iter().any(|known| is_in(field, known)), "{field}");
+        }
+        for known in known {
+            assert!(all.iter().any(|field| is_in(field, known)), "{known}");
+        }
     }
 
     #[test]
@@ -201,8 +187,8 @@ mod tests {
             ("site.searchDomains", |it| it.site.search_domains = vec!["example.com".to_owned()]),
             ("site.sshAuthorizedKeys", |it| it.site.ssh_authorized_keys.clear()),
         ];
-        let all: Vec<&str> = fields(&spec).iter().map(|(field, ..)| *field).collect();
-        assert_eq!(edits.iter().map(|(field, _)| *field).collect::<Vec<_>>(), all);
+        let all: BTreeSet<&str> = fields(&spec).iter().map(|(field, ..)| *field).collect();
+        assert_eq!(edits.iter().map(|(field, _)| *field).collect::<BTreeSet<_>>(), all);
         for (field, edit) in edits {
             let mut changed = spec.clone();
             edit(&mut changed);
@@ -210,7 +196,7 @@ mod tests {
             let is_named = |field: &str| words.contains(&format!(" {field}:"));
             assert!(is_named(field), "{field}: {words}");
             assert!(all.iter().all(|other| *other == field || !is_named(other)), "{field}: {words}");
-            let property = keys::find(fields(&spec).iter().find(|it| it.0 == field).unwrap().1).unwrap();
+            let property = fields(&spec).iter().find(|it| it.0 == field).unwrap().1;
             assert_eq!(words.contains("`kaas-agent configure`"), property.changeable, "{field}: {words}");
         }
     }

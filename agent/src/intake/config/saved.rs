@@ -75,28 +75,19 @@ impl TryFrom<Saved> for Config {
 impl From<Config> for Saved {
     fn from(config: Config) -> Self {
         match config {
-            Config::ControlPlane(ControlPlane {
-                role,
-                cluster,
-                node,
-                snapshot_target,
-                snapshot_every,
-                recovery_public_key,
-                deployer_public_key,
-                timeout_factor,
-            }) => Self {
-                role,
-                cluster: Some(cluster),
+            Config::ControlPlane(config) => Self {
+                role: config.role,
+                cluster: Some(config.cluster),
                 joined_cluster: None,
                 registration: None,
                 node: SavedNode {
-                    node,
-                    snapshot_target,
-                    snapshot_every: Some(snapshot_every),
-                    recovery_public_key,
-                    deployer_public_key,
+                    node: config.node,
+                    snapshot_target: config.snapshot_target,
+                    snapshot_every: Some(config.snapshot_every),
+                    recovery_public_key: config.recovery_public_key,
+                    deployer_public_key: config.deployer_public_key,
                 },
-                timeout_factor,
+                timeout_factor: config.timeout_factor,
             },
             Config::Worker(Worker { cluster, node, registration, timeout_factor }) => Self {
                 role: Role::Worker,
