@@ -74,6 +74,13 @@ impl<T> Attempt<T> for Result<T, Failure> {
 }
 
 impl ReconcileError {
+    /// The message about an object that cannot be read, for the status of an object in this namespace. It names no object of
+    /// another namespace.
+    pub fn unreadable(&self, reader: Option<&str>) -> Option<String> {
+        let Self::Objects { failure: Failure::Unreadable { namespace, words }, .. } = self else { return None };
+        (namespace.is_none() || namespace.as_deref() == reader).then(|| words.clone())
+    }
+
     /// Whether the object was changed or created by another writer. It is reconciled again at once, without a message.
     pub fn is_race(&self) -> bool {
         matches!(self, Self::Objects { failure: Failure::Changed | Failure::Exists, .. })

@@ -1,5 +1,6 @@
 //! Runs all reconcilers as long as this process leads. Each kind has its own watch and queue, and each object its own task, so
-//! that a failing or slow one blocks no other. A change of an object can also trigger another object: [`triggers`].
+//! that a failing or slow one blocks no other. A change of an object can also trigger another object: [`triggers`]. An object
+//! that cannot be read fails alone: a watch has the error in its place.
 
 mod announcer;
 mod attempts;
@@ -20,6 +21,7 @@ use anyhow::Context as _;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
+use kube::core::DeserializeGuard as Guarded;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::events::Reporter;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -174,8 +176,8 @@ impl Controllers {
     fn providers(&self) -> BoxFuture<'static, ()> {
         let controller = self.watch::<Provider>();
         let providers = controller.store();
-        let secrets = Watched::<Secret>::namespaced(self.client.clone(), SYSTEM);
-        let controller = controller.watches(secrets, watcher::Config::default(), move |secret| {
+        let secrets = Watched::<Guarded<Secret>>::namespaced(self.client.clone(), SYSTEM);
+        let controller = also(controller, secrets, move |secret: Secret| {
             let name = secret.name_any();
             named(&providers, move |provider| provider.spec.credentials_ref.name == name)
         });
@@ -184,7 +186,7 @@ impl Controllers {
 
     fn pools(&self) -> BoxFuture<'static, ()> {
         let of_address = |address: PoolAddress| [ObjectRef::<IPPool>::new(&address.spec.pool_ref.name)];
-        let controller = self.watch::<IPPool>().watches(self.all(), watcher::Config::default(), of_address);
+        let controller = also(self.watch::<IPPool>(), self.all(), of_address);
         self.run(controller, ip_pool::reconcile, at_most(AT_ONCE).debounce(GATHERED))
     }
 
@@ -193,11 +195,7 @@ impl Controllers {
         let [by_machine, by_cluster] = [controller.store(), controller.store()];
         let of_machine = move |machine: Machine| claimed(&by_machine, &machine);
         let of_cluster = move |cluster: TenantCluster| claimed(&by_cluster, &cluster);
-        let controller = controller.watches(self.all(), watcher::Config::default(), of_machine).watches(
-            self.all(),
-            watcher::Config::default(),
-            of_cluster,
-        );
+        let controller = also(also(controller, self.all(), of_machine), self.all(), of_cluster);
         self.run(controller, pool_address::reconcile, at_most(AT_ONCE))
     }
 
@@ -213,27 +211,25 @@ impl Controllers {
             let observed = provider.status.as_ref().map(|status| status.observed_generation);
             provider.metadata.generation != observed
         };
-        let controller = controller.watches(self.all(), watcher::Config::default(), move |provider: Provider| {
-            if is_new(&provider) { named(&images, |_| true) } else { Vec::new() }
-        });
-        self.run(controller, node_image::reconcile, at_most(AT_ONCE))
+        let of_provider =
+            move |provider: Provider| if is_new(&provider) { named(&images, |_| true) } else { Vec::new() };
+        self.run(also(controller, self.all(), of_provider), node_image::reconcile, at_most(AT_ONCE))
     }
 
     fn clusters(&self) -> BoxFuture<'static, ()> {
-        let controller = self
-            .watch::<TenantCluster>()
-            .watches(self.all(), watcher::Config::default(), |machine: Machine| triggers::cluster_of_machine(&machine))
-            .watches(self.all(), watcher::Config::default(), |pool: NodePool| Some(triggers::cluster_of_pool(&pool)));
+        let controller = self.watch::<TenantCluster>();
+        let of_machine = |machine: Machine| triggers::cluster_of_machine(&machine);
+        let of_pool = |pool: NodePool| Some(triggers::cluster_of_pool(&pool));
+        let controller = also(also(controller, self.all(), of_machine), self.all(), of_pool);
         self.run(controller, tenant_cluster::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
     }
 
     fn node_pools(&self) -> BoxFuture<'static, ()> {
         let controller = self.watch::<NodePool>();
         let pools = controller.store();
+        let of_machine = |machine: Machine| triggers::pool_of_machine(&machine);
         let of_cluster = move |cluster: TenantCluster| named(&pools, |pool| triggers::concerns(&cluster, pool));
-        let controller = controller
-            .watches(self.all(), watcher::Config::default(), |machine: Machine| triggers::pool_of_machine(&machine))
-            .watches(self.all(), watcher::Config::default(), of_cluster);
+        let controller = also(also(controller, self.all(), of_machine), self.all(), of_cluster);
         self.run(controller, node_pool::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
     }
 
@@ -257,21 +253,21 @@ impl Controllers {
         Watched::all(self.client.clone())
     }
 
-    fn watch<K: Kind + 'static>(&self) -> Controller<K> {
+    fn watch<K: Kind + 'static>(&self) -> Controller<Guarded<K>> {
         Controller::new(self.all(), watcher::Config::default())
     }
 
     /// Reconciles until it is asked to end and all tasks have ended.
     fn run<K: Kind + 'static, F>(
         &self,
-        controller: Controller<K>,
+        controller: Controller<Guarded<K>>,
         reconcile: fn(Arc<K>, Arc<Context>) -> F,
         config: Config,
     ) -> BoxFuture<'static, ()>
     where
         F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
-        let (attempts, store, ending) = (Attempts::<K>::default(), controller.store(), self.stopping.clone());
+        let (attempts, store, ending) = (Attempts::<Guarded<K>>::default(), controller.store(), self.stopping.clone());
         let (counted, asked) = (attempts.clone(), asked_to_end(self.stopping.clone()));
         // Until all objects of the kind were listed no task runs, and waiting for the list does not end by itself.
         let unseen = async move {
@@ -280,15 +276,18 @@ impl Controllers {
                 std::future::pending::<()>().await;
             }
         };
-        let reconcile = move |object: Arc<K>, context: Arc<Context>| {
+        let reconcile = move |object: Arc<Guarded<K>>, context: Arc<Context>| {
             let attempts = attempts.clone();
             async move {
-                let reconciled = task::alone(reconcile(Arc::clone(&object), context)).await;
+                let reconciled = match &object.0 {
+                    Ok(read) => task::alone(reconcile(Arc::new(read.clone()), context)).await,
+                    Err(invalid) => Err(ReconcileError::Other(anyhow::anyhow!("it cannot be read: {invalid}"))),
+                };
                 attempts.note(&object, reconciled.as_ref().err());
                 reconciled
             }
         };
-        let again = move |object: Arc<K>, trouble: &ReconcileError, _| trouble.again(counted.of(&object));
+        let again = move |object: Arc<Guarded<K>>, trouble: &ReconcileError, _| trouble.again(counted.of(&object));
         let controller = controller.with_config(config).graceful_shutdown_on(asked);
         let done = controller.run(reconcile, again, Arc::clone(&self.context)).for_each(|done| {
             // Errors of reconcilers were logged already. The rest come from the watch, which recovers by itself.
@@ -320,16 +319,37 @@ fn at_most(objects: u16) -> Config {
     Config::default().concurrency(objects)
 }
 
-/// References to the matching objects of a kind, in the order of their names.
-fn named<K>(store: &Store<K>, is_meant: impl Fn(&K) -> bool) -> Vec<ObjectRef<K>>
+/// Also reconciles the objects that `concerned` returns for a changed object of another kind. An object of that kind that cannot
+/// be read triggers none: its own reconciler or its owner's reports it.
+fn also<K, Other, I>(
+    controller: Controller<Guarded<K>>,
+    others: Watched<Guarded<Other>>,
+    concerned: impl Fn(Other) -> I + Send + Sync + 'static,
+) -> Controller<Guarded<K>>
 where
-    K: Resource<DynamicType = ()> + Clone + 'static,
+    K: Kind + 'static,
+    Other: Kind + 'static,
+    I: IntoIterator<Item = ObjectRef<K>>,
 {
-    store.state().iter().filter(|object| is_meant(object)).map(|object| ObjectRef::from_obj(&**object)).collect()
+    let concerned = move |other: Guarded<Other>| -> Vec<ObjectRef<Guarded<K>>> {
+        let references = other.0.ok().into_iter().flat_map(&concerned);
+        references.map(|reference| reference.into_kind_unchecked(())).collect()
+    };
+    controller.watches(others, watcher::Config::default(), concerned)
+}
+
+/// References to the matching objects of a kind, in the order of their names.
+fn named<K: Kind + 'static>(store: &Store<Guarded<K>>, is_meant: impl Fn(&K) -> bool) -> Vec<ObjectRef<K>> {
+    let objects = store.state();
+    let read = objects.iter().filter_map(|object| object.0.as_ref().ok());
+    read.filter(|object| is_meant(object)).map(ObjectRef::from_obj).collect()
 }
 
 /// The addresses of a claimant that is being deleted. Other claimants need no action.
-fn claimed<K: Resource<DynamicType = ()>>(addresses: &Store<PoolAddress>, claimant: &K) -> Vec<ObjectRef<PoolAddress>> {
+fn claimed<K: Resource<DynamicType = ()>>(
+    addresses: &Store<Guarded<PoolAddress>>,
+    claimant: &K,
+) -> Vec<ObjectRef<PoolAddress>> {
     let meta = claimant.meta();
     if meta.deletion_timestamp.is_none() {
         return Vec::new();

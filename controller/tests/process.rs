@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kaas-system/leases";
+const CLUSTERS: &str = "/apis/kaas.local/v1alpha1/tenantclusters";
 /// The Lease of the election.
 const LEASE: &str = "kaas-controller";
 /// The begin of the log line before the program is executed again.
@@ -29,6 +30,10 @@ const LONGEST: Duration = Duration::from_secs(60);
 struct Kept {
     leases: BTreeMap<String, Value>,
     version: u64,
+    /// The TenantClusters of all namespaces.
+    clusters: Vec<Value>,
+    /// The paths of all requests.
+    paths: BTreeSet<String>,
     /// Requests whose target contains this get no answer.
     silent: Option<&'static str>,
     /// How often the Lease was read.
@@ -68,9 +73,11 @@ impl Kept {
             None => String::new(),
         };
         let there = self.leases.get(&name).cloned();
+        self.paths.insert(path.to_owned());
         match (method, there) {
             _ if name.is_empty() => {
-                (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []}))
+                let items: &[Value] = if path == CLUSTERS { &self.clusters } else { &[] };
+                (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
             }
             ("POST", Some(_)) => refused(409, "AlreadyExists"),
             ("POST", None) => self.keep(&name, body.clone()),
@@ -346,6 +353,29 @@ fn a_signal_before_the_lists_releases_the_lease() {
     running.asks_to_end();
     assert!(running.ends().success(), "{}", running.said());
     assert_eq!(bed.kept().holder(), "", "{}", running.said());
+}
+
+#[test]
+fn an_unreadable_object_stops_no_other() {
+    let bed = Bed::start();
+    let cluster = |name: &str, status: Value| {
+        json!({
+            "apiVersion": "kaas.local/v1alpha1", "kind": "TenantCluster",
+            "metadata": {"name": name, "namespace": "team-blue", "uid": name, "resourceVersion": "1"},
+            "spec": {
+                "providerRef": {"name": "dc1"}, "version": "1.36",
+                "network": {"name": "blue", "endpoint": {"address": "192.0.2.5"}},
+            },
+            "status": status,
+        })
+    };
+    bed.kept().clusters = vec![cluster("bank", json!({"conditions": "none"})), cluster("shop", json!({}))];
+    let mut running = bed.begin(&[]);
+    running.leads("");
+    let error = "warn: TenantCluster team-blue/bank, for the 1. time: it cannot be read: ";
+    running.until("it names the object", |running| running.said().contains(error));
+    let shop = "/apis/kaas.local/v1alpha1/namespaces/team-blue/tenantclusters/shop";
+    running.until("it reads the other one", |running| running.bed.kept().paths.contains(shop));
 }
 
 /// An error that does not go away ends the process, so that the container runtime restarts it.

@@ -4,6 +4,9 @@ use std::fmt::Debug;
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serializer;
+use serde_json::{Value, json};
+
+const UUID: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
 
 macro_rules! schemas {
     ($($(#[$doc:meta])* $name:ident = $schema:tt;)*) => {
@@ -25,16 +28,25 @@ schemas! {
     };
     /// A SHA-256 of content.
     digest = {"type": "string", "minLength": 71, "maxLength": 71, "pattern": "^sha256:[0-9a-f]{64}$"};
-    uuid = {
-        "type": "string", "minLength": 36, "maxLength": 36,
-        "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-    };
+    uuid = {"type": "string", "minLength": 36, "maxLength": 36, "pattern": UUID};
     /// A name or code.
     word = {"type": "string", "maxLength": 253};
     sentence = {"type": "string", "maxLength": 1024};
     /// The public half of a join token.
     token = {"type": "string", "minLength": 6, "maxLength": 6, "pattern": "^[a-z0-9]{6}$"};
-    time = {"type": "string", "format": "date-time"};
+    /// A time as records write it: in UTC, with whole seconds, from 1970.
+    time = {
+        "type": "string", "format": "date-time", "minLength": 20, "maxLength": 20,
+        "pattern": "^(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
+    };
+}
+
+/// The rules of a map whose keys are BIOS UUIDs: keys have no schema.
+pub(crate) fn by_vm() -> Value {
+    json!([{
+        "rule": format!("self.all(key, key.matches('{UUID}'))"),
+        "message": "has a key that is not the BIOS UUID of a VM",
+    }])
 }
 
 macro_rules! lists {

@@ -61,7 +61,7 @@ mod tests {
         let all = [noted("amber", 4), noted("blue", 4), noted("coral", 2), noted("dune", 4)];
         let after = |all: &[(TenantCluster, Machine)]| -> Vec<usize> {
             let (clusters, machines) = all.iter().cloned().unzip();
-            let tenants = ClusterInventory { clusters, machines };
+            let tenants = ClusterInventory { clusters, machines, ..ClusterInventory::default() };
             all.iter().map(|(cluster, _)| tenants.growing_after(cluster)).collect()
         };
         assert_eq!(after(&all), [2, 1, 1, 0], "who is as it is pinned gives nothing back");

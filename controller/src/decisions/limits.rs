@@ -97,6 +97,8 @@ pub fn permission(provider: &Provider, namespace: &str) -> Option<Obstacle> {
 #[derive(Clone, Debug, Default)]
 pub struct ClusterInventory {
     pub clusters: Vec<TenantCluster>,
+    /// Clusters whose status cannot be read, without it. They may be begun, and count so.
+    pub unread: Vec<TenantCluster>,
     pub machines: Vec<Machine>,
 }
 
@@ -145,7 +147,7 @@ impl ClusterInventory {
         for (of, machines) in control {
             let Some(other) = of_clusters.get(&of) else { continue };
             let came_before = || own.as_ref().is_none_or(|own| since(other, &machines) < *own);
-            if is_begun(other) || came_before() {
+            if is_begun(other) || self.is_unread(other) || came_before() {
                 let spec = &machines[0].spec;
                 let left = u64::from(other.spec.control_plane.replicas).saturating_sub(machines.len() as u64);
                 let there = ResourceUsage::of(machines.iter().map(|machine| &machine.spec));
@@ -184,12 +186,17 @@ impl ClusterInventory {
     }
 
     fn there(&self) -> BTreeSet<Key> {
-        self.clusters.iter().map(key_of).collect()
+        self.clusters.iter().chain(&self.unread).map(key_of).collect()
     }
 
     fn on(&self, provider: &str) -> BTreeMap<Key, &TenantCluster> {
-        let on = self.clusters.iter().filter(|cluster| cluster.spec.provider_ref.name == provider);
+        let all = self.clusters.iter().chain(&self.unread);
+        let on = all.filter(|cluster| cluster.spec.provider_ref.name == provider);
         on.map(|cluster| (key_of(cluster), cluster)).collect()
+    }
+
+    fn is_unread(&self, cluster: &TenantCluster) -> bool {
+        self.unread.iter().any(|unread| key_of(unread) == key_of(cluster))
     }
 }
 
@@ -340,7 +347,8 @@ mod tests {
 
     fn tenants(all: &[(TenantCluster, Vec<Machine>)]) -> ClusterInventory {
         let (clusters, machines): (Vec<_>, Vec<_>) = all.iter().cloned().unzip();
-        ClusterInventory { clusters, machines: machines.into_iter().flatten().collect() }
+        let machines = machines.into_iter().flatten().collect();
+        ClusterInventory { clusters, machines, ..ClusterInventory::default() }
     }
 
     #[test]
@@ -378,6 +386,16 @@ mod tests {
         seen.clusters.retain(|cluster| cluster.name_any() != "red");
         assert_eq!([seen.used("dc1", |_| true).nodes, seen.used("dc2", |_| true).nodes], [4, 1]);
         assert_eq!(seen.taken_before(&all[0].0).nodes, 1, "beside its own");
+    }
+
+    #[test]
+    fn cluster_with_an_unreadable_status_counts_as_begun() {
+        let all = [tenant("blue", 3, 60), tenant("red", 3, 50)];
+        let mut seen = tenants(&all);
+        assert_eq!(seen.taken_before(&all[0].0).nodes, 0);
+        seen.unread.extend(seen.clusters.pop());
+        assert_eq!(seen.taken_before(&all[0].0).nodes, 3);
+        assert_eq!([seen.used("dc1", |_| true).nodes, seen.used("dc2", |_| true).nodes], [6, 0]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use fleet::workers::WorkerRecord;
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
@@ -114,6 +115,31 @@ fn contains(whole: &Value, part: &Value, path: &str) {
             whole.iter().zip(part).for_each(|(whole, part)| contains(whole, part, path));
         }
         (whole, part) => assert_eq!(whole, part, "{path}"),
+    }
+}
+
+/// An API server rejects the times of records that the controller cannot read.
+#[test]
+fn schema_and_reader_accept_the_same_times() {
+    let all = all();
+    let kind = all.iter().find(|kind| kind.definition.spec.names.kind == "Machine").unwrap();
+    let definition = definition(&kind.definition);
+    let status = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+    let schema = &status["properties"]["journal"]["properties"]["since"];
+    for (time, is_valid) in [
+        ("1970-01-01T00:00:00Z", true),
+        ("2026-12-01T09:00:00Z", true),
+        ("9999-12-31T23:59:59Z", true),
+        ("1969-12-31T23:59:59Z", false),
+        ("12026-12-01T09:00:00Z", false),
+        ("2026-12-01T09:00:00+01:00", false),
+        ("2026-12-01t09:00:00z", false),
+    ] {
+        let mut found = Vec::new();
+        mistakes("since", schema, &Value::from(time), &mut found);
+        assert_eq!(found.is_empty(), is_valid, "{time}: {found:?}");
+        let read = serde_json::from_value::<WorkerRecord>(serde_json::json!({"since": time}));
+        assert_eq!(read.is_ok(), is_valid, "{time}: {read:?}");
     }
 }
 

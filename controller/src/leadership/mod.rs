@@ -156,7 +156,7 @@ impl Candidate {
         let noted = ObservedLease::noted(known.seen.take(), &lease, now);
         let next = noted.next(&self.identity, now, self.patience);
         known.seen = Some(noted);
-        // The mark may be missing: an earlier version made none, or it was deleted.
+        // The mark may be missing: it was deleted.
         if !known.has_marked || next != ElectionStep::Wait {
             // A candidate that takes an existing Lease is never the first. It does not wait for the mark, and creates it later.
             self.marks_once(known).await;

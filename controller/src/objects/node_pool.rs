@@ -246,7 +246,7 @@ reasons! {
         TooMany = False,
         /// The cluster is missing, or not Ready for workers yet.
         ClusterNotReady = False,
-        /// An object that the spec names is missing or unsuitable; the message names it.
+        /// An object that the spec names is missing or unsuitable, or a Machine of the pool cannot be read. The message names it.
         Unfit = False,
         /// The spec asks for something that this version of the controller does not support; the message names it.
         NotSupported = False,

@@ -13,6 +13,9 @@ pub enum Failure {
     /// The call may have been done.
     #[error("the API server does not answer")]
     Unknown(#[source] anyhow::Error),
+    /// An object does not have the form of its kind, so its content is unknown. It exists.
+    #[error("{words}")]
+    Unreadable { namespace: Option<String>, words: String },
     /// The term has ended, so this process makes no further change. The call itself may have been done.
     #[error(transparent)]
     Ended(#[from] crate::term::TermEnded),
@@ -27,6 +30,9 @@ impl Failure {
             Self::Changed => Self::Changed,
             Self::Refused(words) => Self::Refused(words.clone()),
             Self::Unknown(error) => Self::Unknown(anyhow::anyhow!("{error:#}")),
+            Self::Unreadable { namespace, words } => {
+                Self::Unreadable { namespace: namespace.clone(), words: words.clone() }
+            }
             Self::Ended(ended) => Self::Ended(*ended),
         }
     }

@@ -42,14 +42,14 @@ impl AddressesInUse {
     /// Reads the objects of the list with this number.
     ///
     /// # Errors
-    /// An object cannot be parsed.
-    pub(super) fn read(number: u64, all: Vec<Value>) -> Result<Self, Failure> {
-        let one = |object: Value| -> Result<Address, Failure> {
+    /// One of the objects cannot be read: its address and its claimant are unknown.
+    pub(super) fn read(number: u64, all: &[Value]) -> Result<Self, Failure> {
+        let one = |object: &Value| -> Result<Address, Failure> {
             let PoolAddress { metadata, spec } = read(object)?;
             let (name, uid, version) = (metadata.name, metadata.uid, metadata.resource_version);
             Ok(Address { spec, name, uid, version, going: metadata.deletion_timestamp })
         };
-        let mut addresses = all.into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        let mut addresses = all.iter().map(one).collect::<Result<Vec<_>, _>>()?;
         addresses.sort_by(|one, other| key(&one.spec).cmp(&key(&other.spec)));
         Ok(Self { number, addresses })
     }
@@ -129,7 +129,7 @@ impl Lists {
         let earliest = self.state().at.map(|at| at + APART);
         sleep_until((Instant::now() + GATHERED).max(earliest.unwrap_or_else(Instant::now))).await;
         let number = self.begins();
-        let answer = list.await.and_then(|all| AddressesInUse::read(number, all)).map(Arc::new);
+        let answer = list.await.and_then(|all| AddressesInUse::read(number, &all)).map(Arc::new);
         self.state().last = Some((number, again(&answer)));
         answer
     }
@@ -301,12 +301,12 @@ mod tests {
         let mut own = object(9, "u");
         (own.metadata.uid, own.metadata.resource_version) = (Some("of it".to_owned()), Some("7".to_owned()));
         let all = [object(10, "v"), own.clone()].map(|object| serde_json::to_value(object).unwrap());
-        let read = AddressesInUse::read(3, all.to_vec()).unwrap();
+        let read = AddressesInUse::read(3, &all).unwrap();
         own.metadata.labels = None;
         assert_eq!((read.number(), read.of(Some("u")), read.of(None)), (3, vec![own.clone()], Vec::new()));
         let elsewhere = PoolAddressSpec { pool_ref: crate::objects::Reference::to("q"), ..own.spec.clone() };
         assert!(read.has(&own.spec) && read.has(&object(10, "w").spec), "whosever it is");
         assert!(!read.has(&elsewhere) && !read.has(&object(11, "u").spec));
-        assert!(AddressesInUse::read(3, vec![Value::Null]).is_err());
+        assert!(AddressesInUse::read(3, &[Value::Null]).is_err());
     }
 }

@@ -14,10 +14,10 @@ use super::objects::{Collection, Objects};
 /// The object of this name. `None` if it does not exist.
 ///
 /// # Errors
-/// The API server does not answer, or the object cannot be parsed.
+/// The API server does not answer, or the object cannot be read.
 pub async fn find<K: Kind>(objects: &dyn Objects, namespace: Option<&str>, name: &str) -> Result<Option<K>, Failure> {
     match objects.get(&Collection::of::<K>(namespace), name).await {
-        Ok(object) => read(object).map(Some),
+        Ok(object) => read(&object).map(Some),
         Err(Failure::Missing) => Ok(None),
         Err(failure) => Err(failure),
     }
@@ -27,13 +27,53 @@ pub async fn find<K: Kind>(objects: &dyn Objects, namespace: Option<&str>, name:
 /// ([`Objects::list`]).
 ///
 /// # Errors
-/// The list cannot be read. One object that cannot be parsed fails the whole list.
+/// The API server does not answer, or one of the objects cannot be read: a caller that acts on all of them would take it for
+/// missing.
 pub async fn list<K: Kind>(
     objects: &dyn Objects,
     namespace: Option<&str>,
     label: Option<(&str, &str)>,
 ) -> Result<Vec<K>, Failure> {
-    objects.list(&Collection::of::<K>(namespace), label).await?.into_iter().map(read).collect()
+    objects.list(&Collection::of::<K>(namespace), label).await?.iter().map(read).collect()
+}
+
+/// Objects that the caller does not own, so that an unreadable status does not stop it.
+#[derive(Debug)]
+pub struct Others<K> {
+    pub whole: Vec<K>,
+    /// The objects whose status cannot be read, without it, and each with the error.
+    pub unread: Vec<(K, Failure)>,
+}
+
+impl<K> Others<K> {
+    /// All objects, for a caller that reads no status.
+    pub fn specs(self) -> Vec<K> {
+        self.whole.into_iter().chain(self.unread.into_iter().map(|(object, _)| object)).collect()
+    }
+}
+
+/// As [`list`], for objects that the caller does not own.
+///
+/// # Errors
+/// The API server does not answer, or the spec of an object cannot be read.
+pub async fn list_others<K: Kind>(
+    objects: &dyn Objects,
+    namespace: Option<&str>,
+    label: Option<(&str, &str)>,
+) -> Result<Others<K>, Failure> {
+    let mut others = Others { whole: Vec::new(), unread: Vec::new() };
+    for mut object in objects.list(&Collection::of::<K>(namespace), label).await? {
+        match read(&object) {
+            Ok(read) => others.whole.push(read),
+            Err(failure) => {
+                if let Some(members) = object.as_object_mut() {
+                    members.remove("status");
+                }
+                others.unread.push((read(&object)?, failure));
+            }
+        }
+    }
+    Ok(others)
 }
 
 /// Creates an object in the namespace of its metadata.
@@ -43,7 +83,7 @@ pub async fn list<K: Kind>(
 pub async fn create<K: Kind>(objects: &dyn Objects, object: &K) -> Result<K, Failure> {
     let of = Collection::of::<K>(object.namespace().as_deref());
     let made = serde_json::to_value(object).map_err(|error| Failure::Unknown(error.into()))?;
-    read(objects.create(&of, &made).await?)
+    read(&objects.create(&of, &made).await?)
 }
 
 /// Deletes an object that was read. An object that does not exist is no error.
@@ -147,6 +187,51 @@ fn difference(before: &Value, now: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::Machine;
+    use crate::reach::in_memory::InMemory;
+
+    /// Puts a Machine with a change that the types do not know.
+    fn put(api: &InMemory, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut machine = serde_json::to_value(Machine::new(name, crate::objects::fixture::worker())).unwrap();
+        machine["metadata"]["namespace"] = json!("team-blue");
+        change(&mut machine);
+        api.put_value(&Collection::of::<Machine>(Some("team-blue")), machine);
+    }
+
+    fn names(machines: &[Machine]) -> Vec<String> {
+        machines.iter().map(ResourceExt::name_any).collect()
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_object_is_named_and_not_missing() {
+        let api = InMemory::default();
+        put(&api, "shop-w1", |_| ());
+        put(&api, "shop-w2", |it| it["status"] = json!({"phase": "Dreaming"}));
+        let is_named = |failure: Failure| {
+            let Failure::Unreadable { namespace, words } = failure else { panic!("{failure:?}") };
+            assert_eq!(namespace.as_deref(), Some("team-blue"));
+            let begin = "the Machine team-blue/shop-w2 cannot be read: unknown variant `Dreaming`";
+            assert!(words.starts_with(begin), "{words}");
+        };
+        is_named(find::<Machine>(&api, Some("team-blue"), "shop-w2").await.unwrap_err());
+        is_named(list::<Machine>(&api, None, None).await.unwrap_err());
+        let Others { whole, mut unread } = list_others::<Machine>(&api, None, None).await.unwrap();
+        assert_eq!(names(&whole), ["shop-w1"]);
+        let (machine, failure) = unread.pop().unwrap();
+        assert_eq!((machine.name_any().as_str(), machine.status, unread.len()), ("shop-w2", None, 0));
+        is_named(failure);
+        assert_eq!(names(&list_others::<Machine>(&api, None, None).await.unwrap().specs()), ["shop-w1", "shop-w2"]);
+        assert!(find::<Machine>(&api, Some("team-blue"), "shop-w1").await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_spec_fails_every_list() {
+        let api = InMemory::default();
+        put(&api, "shop-w1", |_| ());
+        put(&api, "shop-w2", |it| it["spec"]["role"] = json!("Dreamer"));
+        let failure = list_others::<Machine>(&api, None, None).await.unwrap_err();
+        assert!(failure.to_string().starts_with("the Machine team-blue/shop-w2 cannot be read: "), "{failure}");
+    }
 
     #[test]
     fn a_difference_has_added_changed_and_removed_fields() {

@@ -1,5 +1,5 @@
 //! Access to the API server, to the store on it for leases and journals of `fleet`, and to the hypervisors of Providers. This
-//! room makes no decisions. of Providers. This room makes no decisions.
+//! room makes no decisions.
 
 mod api;
 mod failure;

@@ -39,7 +39,7 @@ pub trait Objects: Send + Sync {
         // Without shared lists there are no numbers.
         let number = since.unwrap_or_default();
         let all = self.list(&Collection::of::<PoolAddress>(None), None).await?;
-        AddressesInUse::read(number, all).map(Arc::new)
+        AddressesInUse::read(number, &all).map(Arc::new)
     }
 
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure>;

@@ -59,20 +59,23 @@ impl TenantSnapshots {
     }
 }
 
-/// The names of directories whose clusters need none of their files. Operations are listed for clusters with files only.
+/// The names of directories whose clusters need none of their files. Operations are listed for clusters with files only. If a
+/// cluster or one of its Operations cannot be read, its files may be needed.
 async fn spare(objects: &dyn Objects, directory: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let clusters = kinds::list::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
+    let clusters =
+        kinds::list_others::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
     let mut spare = BTreeSet::new();
-    for cluster in &clusters {
+    for cluster in &clusters.whole {
         let (kept, namespace, name) = (kept_as(cluster), cluster.namespace(), cluster.name_any());
         // A directory that cannot be read could not be removed.
         let files = files(&directory.join(&kept)).await.unwrap_or_default();
         if files.is_empty() {
             continue;
         }
-        let operations = kinds::list::<Operation>(objects, namespace.as_deref(), Some((CLUSTER_REF, &name))).await;
+        let of_cluster = Some((CLUSTER_REF, name.as_str()));
+        let operations = kinds::list_others::<Operation>(objects, namespace.as_deref(), of_cluster).await;
         let operations = operations.with_context(|| format!("looking for the Operations of {name}"))?;
-        if is_needless(cluster, &operations, &files) {
+        if operations.unread.is_empty() && is_needless(cluster, &operations.whole, &files) {
             spare.insert(kept);
         }
     }
@@ -159,6 +162,7 @@ mod tests {
     use super::*;
     use crate::decisions::fixture::{cluster, now};
     use crate::objects::{TenantClusterStatus, set};
+    use crate::reach::Collection;
     use crate::reach::in_memory::InMemory;
     use crate::records::fixture;
 
@@ -240,6 +244,26 @@ mod tests {
         }
         api.put(&saying("elsewhere", Current));
         assert_eq!(needless(&api, directory.path()).await, ["back", "current", "raised", "settled", "told"]);
+    }
+
+    #[tokio::test]
+    async fn unreadable_objects_keep_their_snapshots() {
+        let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
+        for name in ["shop", "bank", "other"] {
+            let cluster = saying(name, TenantClusterReason::Current);
+            api.put(&cluster);
+            api.put(&operation(name, "ImageSwap", journal(&["upgraded", "committed"])));
+            keeps(directory.path(), &cluster, &before_swap(Uuid::from_u128(5)), 3600);
+        }
+        let namespace = Some("team-blue");
+        for (of, name) in
+            [(Collection::of::<TenantCluster>(namespace), "shop"), (Collection::of::<Operation>(namespace), "bank-1")]
+        {
+            let mut object = api.named(&of.plural, name).unwrap();
+            object["status"] = json!({"conditions": "none"});
+            api.put_value(&of, object);
+        }
+        assert_eq!(needless(&api, directory.path()).await, ["other"]);
     }
 
     /// Only the newest file of a cluster is kept: the file of an upgrade of Kubernetes is removed once an image swap has its own.

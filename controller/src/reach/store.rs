@@ -18,6 +18,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::kind::read;
 use super::objects::{Collection, Objects};
 use crate::decisions::{CLUSTER, CLUSTER_REF};
 use crate::objects::{
@@ -120,9 +121,9 @@ impl<'a> ClusterStore<'a> {
         let all = self.objects.list(&of, Some((CLUSTER_REF, &self.cluster))).await.context("looking for Operations")?;
         let mut found = None;
         // An Operation that was created and not begun has no journal.
-        for operation in all.into_iter().filter(|operation| operation["status"]["lease"] == number) {
+        for operation in all.iter().filter(|operation| operation["status"]["lease"] == number) {
             ensure!(found.is_none(), "two Operations are of hold {number}");
-            found = Some(serde_json::from_value(operation).context("understanding an Operation")?);
+            found = Some(read(operation)?);
         }
         Ok(found)
     }
@@ -140,15 +141,17 @@ impl<'a> ClusterStore<'a> {
         if deployment["lease"] != number {
             return Ok(None);
         }
-        let deployment: Deployment =
-            serde_json::from_value(deployment.clone()).context("understanding what is kept")?;
+        let attempt = || format!("reading status.deployment of the TenantCluster {}", self.cluster);
+        let deployment: Deployment = serde_json::from_value(deployment.clone()).with_context(attempt)?;
+        deployment.ensure_of(&self.cluster)?;
         Ok(Some(deployment.record))
     }
 
     async fn keep_deployment(&self, number: u64, text: &str) -> anyhow::Result<()> {
         let record: DeploymentRecord = serde_json::from_str(text).context("understanding what is to be kept")?;
-        ensure!(record.cluster == self.cluster, "the record is of {}, and this is {}", record.cluster, self.cluster);
-        let deployment = serde_json::to_value(Deployment { lease: number, record })?;
+        let deployment = Deployment { lease: number, record };
+        deployment.ensure_of(&self.cluster)?;
+        let deployment = serde_json::to_value(deployment)?;
         self.note(&self.clusters(), &self.cluster, |status| {
             ensure_not_superseded(&status["deployment"], number)?;
             status["deployment"] = deployment.clone();

@@ -1,13 +1,15 @@
 //! All clusters and Machines, from which the usage of a Provider's limits is computed.
 
 use super::failure::Failure;
-use super::kinds;
+use super::kinds::{Others, list_others};
 use super::objects::Objects;
 use crate::decisions::ClusterInventory;
+use crate::objects::{Machine, TenantCluster};
 
 /// Lists the Machines first, so that the cluster of each Machine is in the list of clusters.
 pub async fn cluster_inventory(objects: &dyn Objects) -> Result<ClusterInventory, Failure> {
-    let machines = kinds::list(objects, None, None).await?;
-    let clusters = kinds::list(objects, None, None).await?;
-    Ok(ClusterInventory { clusters, machines })
+    let machines = list_others::<Machine>(objects, None, None).await?.specs();
+    let Others { whole: clusters, unread } = list_others::<TenantCluster>(objects, None, None).await?;
+    let unread = unread.into_iter().map(|(cluster, _)| cluster).collect();
+    Ok(ClusterInventory { clusters, unread, machines })
 }

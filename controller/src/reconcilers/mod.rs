@@ -20,15 +20,27 @@ use kube::ResourceExt;
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{is_begun, permission};
 use crate::objects::{Provider, TenantCluster};
-use crate::reach::kinds::Kind;
+use crate::reach::kinds::{Kind, Others};
 use crate::reach::{Objects, kinds};
 
 /// The finalizer of objects that others use.
 pub const IN_USE: &str = "kaas.local/in-use";
 
-/// All objects of a kind, in all namespaces.
+/// All objects of a kind, in all namespaces, for a caller that must miss none.
 async fn all<K: Kind>(objects: &dyn Objects) -> Result<Vec<K>, ReconcileError> {
     kinds::list(objects, None, None).await.attempting(&format!("listing {}s", K::kind(&())))
+}
+
+/// As [`all`]. An object whose status cannot be read does not stop the caller.
+async fn others<K: Kind>(objects: &dyn Objects) -> Result<Others<K>, ReconcileError> {
+    kinds::list_others(objects, None, None).await.attempting(&format!("listing {}s", K::kind(&())))
+}
+
+/// The clusters that keep the Providers that they name. A cluster whose status cannot be read may be begun, so it does.
+async fn users(objects: &dyn Objects, providers: &[Provider]) -> Result<Vec<TenantCluster>, ReconcileError> {
+    let Others { whole, unread } = others::<TenantCluster>(objects).await?;
+    let keeping = whole.into_iter().filter(|cluster| keeps(cluster, providers));
+    Ok(keeping.chain(unread.into_iter().map(|(cluster, _)| cluster)).collect())
 }
 
 /// Whether a cluster keeps the objects that it names. A cluster in a namespace that its Provider does not allow does not, unless

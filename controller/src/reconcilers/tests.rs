@@ -151,6 +151,13 @@ async fn an_overlapping_or_invalid_pool_reports_it() {
     let seen: IPPool = now(&api, None, "p").await.unwrap();
     assert_eq!(standing(&seen, "Ready").0, "Overlaps");
     assert_eq!(api.object("ippools")["status"]["later"], "kept");
+    let mut unread = api.named("ippools", "q").unwrap();
+    unread["status"] = json!({"conditions": "none"});
+    api.put_value(&crate::reach::Collection::of::<IPPool>(None), unread.clone());
+    settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
+    assert_eq!(standing(&now::<IPPool>(&api, None, "p").await.unwrap(), "Ready").0, "Overlaps");
+    unread["status"] = json!({});
+    api.put_value(&crate::reach::Collection::of::<IPPool>(None), unread);
     let mut broken: IPPool = now(&api, None, "q").await.unwrap();
     broken.spec.ranges[0].last = "x".to_owned();
     api.put(&broken);
@@ -240,6 +247,57 @@ async fn used_classes_and_images_are_not_deleted() {
     settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
     settled(&api, &context, (None, "i1"), node_image::reconcile).await;
     assert!(now::<VMClass>(&api, None, "medium").await.is_none() && now::<NodeImage>(&api, None, "i1").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_stops_only_its_users() {
+    let api = InMemory::default();
+    let context = context(&api);
+    let mut provider = crate::decisions::fixture::provider();
+    provider.spec.allowed_namespaces.names.clear();
+    api.put(&provider);
+    let spec = VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None };
+    api.put(&VMClass::new("medium", spec));
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    api.put(&NodeImage::new("i1", NodeImageSpec { digest, publisher: None, lifecycle: Vec::new() }));
+    for _ in 0..2 {
+        settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
+        settled(&api, &context, (None, "i1"), node_image::reconcile).await;
+        settled(&api, &context, (None, "dc1"), provider::reconcile).await;
+    }
+    // Its status says what it uses in addition to its spec, and whether it was begun.
+    let of = crate::reach::Collection::of::<TenantCluster>(Some("team-blue"));
+    let set_status = |status: serde_json::Value| {
+        let mut shop = serde_json::to_value(cluster("shop", "i2", "large")).unwrap();
+        shop["status"] = status;
+        api.put_value(&of, shop)["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    let uid = set_status(json!({"conditions": "none"}));
+    api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("TenantCluster", "shop", &uid)));
+    api.remove::<VMClass>(None, "medium");
+    api.remove::<NodeImage>(None, "i1");
+    api.remove::<Provider>(None, "dc1");
+    settled(&api, &context, (None, "dc1"), provider::reconcile).await;
+    let provider = now::<Provider>(&api, None, "dc1").await.unwrap();
+    assert_eq!(provider.status.unwrap().clusters, 1, "it may be begun");
+    let class = Arc::new(now::<VMClass>(&api, None, "medium").await.unwrap());
+    let image = Arc::new(now::<NodeImage>(&api, None, "i1").await.unwrap());
+    let address = Arc::new(now::<PoolAddress>(&api, None, "p-10-0-0-10").await.unwrap());
+    for failed in [
+        vm_class::reconcile(class, Arc::clone(&context)).await,
+        node_image::reconcile(image, Arc::clone(&context)).await,
+        pool_address::reconcile(address, Arc::clone(&context)).await,
+    ] {
+        let words = failed.unwrap_err().to_string();
+        assert!(words.contains("the TenantCluster team-blue/shop cannot be read: "), "{words}");
+    }
+    set_status(json!({}));
+    settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
+    settled(&api, &context, (None, "i1"), node_image::reconcile).await;
+    settled(&api, &context, (None, "dc1"), provider::reconcile).await;
+    settled(&api, &context, (None, "p-10-0-0-10"), pool_address::reconcile).await;
+    let left = ["vmclasses", "nodeimages", "providers", "pooladdresses"].map(|kind| api.names(kind).len());
+    assert_eq!(left, [0, 0, 0, 1]);
 }
 
 /// Any tenant can create such a cluster.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps};
+use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps, others};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
 use crate::reach::kinds;
@@ -21,8 +21,8 @@ pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Act
         return Ok(Action::await_change());
     }
     let clusters = all::<TenantCluster>(objects).await?;
-    let pools = all::<NodePool>(objects).await?;
-    let providers = all::<Provider>(objects).await?;
+    let pools = others::<NodePool>(objects).await?.specs();
+    let providers = others::<Provider>(objects).await?.specs();
     let clusters: Vec<_> = clusters.into_iter().filter(|cluster| keeps(cluster, &providers)).collect();
     let cluster = clusters.iter().find(|cluster| cluster.spec.control_plane.vm_class == name);
     let user = cluster.map(|cluster| format!("TenantCluster {}", full_name(cluster)));

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::core::DeserializeGuard as Guarded;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::watcher::{self, watcher};
@@ -33,10 +34,10 @@ struct ReasonCache {
 }
 
 impl ReasonCache {
-    /// The object of a watch event, and what to publish of it.
+    /// The object of a watch event, and what to publish of it. An object that cannot be read keeps its known reasons.
     fn sees<K: ResourceExt>(
         &mut self,
-        seen: watcher::Event<K>,
+        seen: watcher::Event<Guarded<K>>,
         conditions: fn(&K) -> &[Condition],
     ) -> Option<(K, Vec<PendingEvent>)> {
         match seen {
@@ -45,12 +46,14 @@ impl ReasonCache {
             watcher::Event::Delete(object) => drop(self.reasons.remove(&object.uid().unwrap_or_default())),
             watcher::Event::InitApply(object) => {
                 self.listed.insert(object.uid().unwrap_or_default());
+                let object = object.0.ok()?;
                 // The former reasons of an unknown object are unknown, so nothing is published.
                 let before = self.reasons.insert(object.uid()?, reasons(conditions(&object)));
                 let news = pending_events(&before?, conditions(&object));
                 return Some((object, news));
             }
             watcher::Event::Apply(object) => {
+                let object = object.0.ok()?;
                 let before = self.reasons.insert(object.uid()?, reasons(conditions(&object)));
                 let news = pending_events(&before.unwrap_or_default(), conditions(&object));
                 return Some((object, news));
@@ -78,7 +81,7 @@ impl Announcer {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
     {
         let mut known = ReasonCache::default();
-        let stream = watcher(Api::<K>::all(self.client.clone()), watcher::Config::default()).default_backoff();
+        let stream = watcher(Api::<Guarded<K>>::all(self.client.clone()), watcher::Config::default()).default_backoff();
         let mut stream = std::pin::pin!(stream);
         while let Some(seen) = stream.next().await {
             let seen = match seen {
@@ -129,10 +132,19 @@ mod tests {
         cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
     }
 
-    fn because(reason: TenantClusterReason) -> TenantCluster {
+    fn because(reason: TenantClusterReason) -> Guarded<TenantCluster> {
         let mut cluster = cluster();
         set(&mut cluster.status.get_or_insert_default().conditions, reason, "", 1, &now());
-        cluster
+        Guarded(Ok(cluster))
+    }
+
+    /// The same cluster with a status that cannot be read.
+    fn unreadable() -> Guarded<TenantCluster> {
+        let mut object = serde_json::to_value(cluster()).unwrap();
+        object["status"] = serde_json::json!({"conditions": "none"});
+        let guarded: Guarded<TenantCluster> = serde_json::from_value(object).unwrap();
+        assert!(guarded.0.is_err());
+        guarded
     }
 
     #[test]
@@ -156,6 +168,12 @@ mod tests {
         // The watch was interrupted.
         assert_eq!((told(Init), told(InitApply(because(NotReady)))), (none.clone(), vec!["NotReady".to_owned()]));
         told(InitDone);
+        assert_eq!((told(Apply(unreadable())), told(Apply(because(NotReady)))), (none.clone(), none.clone()));
+        assert_eq!(
+            (told(Init), told(InitApply(unreadable())), told(InitDone)),
+            (none.clone(), none.clone(), none.clone())
+        );
+        assert_eq!(told(Apply(because(NotReady))), none, "its reasons stayed known");
         told(Delete(because(NotReady)));
         assert_eq!(told(Apply(because(Provisioning))), ["Provisioning"], "another one of that name is new");
         told(Init);

@@ -33,7 +33,8 @@ impl<K: Resource<DynamicType = ()> + Clone> Attempts<K> {
             Some(trouble) => {
                 let count = counts.entry(reference).or_default();
                 *count = count.saturating_add(1);
-                let (kind, name) = (K::kind(&()), object.name_any());
+                let place = object.namespace().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+                let (kind, name) = (K::kind(&()), place + &object.name_any());
                 log::warn!("{kind} {name}, for the {count}. time: {trouble}");
             }
             None => drop(counts.remove(&reference)),

@@ -160,7 +160,10 @@ pub struct DeploymentRecord {
     /// Where VMs were last seen, by BIOS UUID: VMs that nodes were created in, that the last upgrade knows, or that the operator
     /// adopted. While a file of a VM exists, a VM that the vCenter does not show may run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "BTreeMap<String, Place>", extend("maxProperties" = 64))]
+    #[schemars(
+        with = "BTreeMap<String, Place>",
+        extend("maxProperties" = 64, "x-kubernetes-validations" = schema::by_vm())
+    )]
     pub places: BTreeMap<Uuid, Place>,
 }
 

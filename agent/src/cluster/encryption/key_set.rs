@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -50,6 +51,20 @@ impl KeySet {
     pub fn first(authority: &str, key: WrappedKey, now: SystemTime) -> Self {
         let (ca, write) = (authority.to_owned(), key.id.clone());
         Self { generation: 1, since: at(now), ca, keys: vec![key], write, more: Map::new() }
+    }
+
+    /// The record of the store.
+    ///
+    /// # Errors
+    /// It is not understood, or the store may have Secrets in clear: such a record has the member `clear`.
+    pub fn parse(text: &[u8]) -> anyhow::Result<Self> {
+        let set: Self = serde_json::from_slice(text)?;
+        let is_clear = set.more.get("clear").is_some_and(|clear| *clear != Value::Bool(false));
+        ensure!(
+            !is_clear,
+            "the store may have Secrets in clear, which this version does not encrypt: create the cluster again"
+        );
+        Ok(set)
     }
 
     /// The key that will replace `write`, if any.

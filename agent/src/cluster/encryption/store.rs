@@ -34,7 +34,7 @@ impl Store<'_> {
     /// There is no quorum, no record, or the record is not understood: a later version has written it.
     pub fn read(&self) -> anyhow::Result<StoredKeySet> {
         let (text, revision) = self.0.get_with_revision(KEYS)?.context("the store has no record of encryption keys")?;
-        let set = serde_json::from_slice(&text).context("understanding the record of encryption keys in the store")?;
+        let set = KeySet::parse(&text).context("understanding the record of encryption keys in the store")?;
         Ok(StoredKeySet { set, revision })
     }
 

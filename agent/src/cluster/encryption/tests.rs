@@ -417,7 +417,18 @@ fn fields_of_later_versions_stay_in_the_record() {
     let key = |id: &str| WrappedKey { id: id.to_owned(), wrapped: "w".into() };
     let mut text = serde_json::to_value(KeySet::first("a", key("k1"), now)).unwrap();
     text["of-a-later-version"] = true.into();
-    let set: KeySet = serde_json::from_value(text).unwrap();
+    let set = KeySet::parse(text.to_string().as_bytes()).unwrap();
     let offered = serde_json::to_value(set.offered(key("k2"), now).unwrap()).unwrap();
     assert_eq!((&offered["of-a-later-version"], &offered["generation"]), (&true.into(), &2.into()));
+}
+
+#[test]
+fn a_record_of_secrets_in_clear_is_refused() {
+    let key = WrappedKey { id: "k1".to_owned(), wrapped: "w".into() };
+    let record = serde_json::to_value(KeySet::first("a", key, SystemTime::UNIX_EPOCH)).unwrap();
+    for (clear, is_refused) in [(false, false), (true, true)] {
+        let mut record = record.clone();
+        record["clear"] = clear.into();
+        assert_eq!(KeySet::parse(record.to_string().as_bytes()).is_err(), is_refused, "{clear}");
+    }
 }

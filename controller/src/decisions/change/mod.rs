@@ -172,10 +172,7 @@ impl ObservedCluster<'_> {
             if !is_shown(operation, swapping) {
                 return Change::Show(name(operation));
             }
-            // An earlier version has not recorded whether its result is in `status.resolved`.
-            let is_pinned =
-                swapping.is_pinned || (operation.spec.to_image.as_deref() == Some(current) && swapping.size.is_none());
-            if swapping.ending() == Some(Ending::Committed) && !is_pinned {
+            if swapping.ending() == Some(Ending::Committed) && !swapping.is_pinned {
                 return Change::Pin(Box::new(as_after(pinned, operation, swapping)), Some(name(operation)));
             }
         }

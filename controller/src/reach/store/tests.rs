@@ -162,6 +162,23 @@ async fn a_superseded_lease_overwrites_nothing() {
     assert_eq!(store.read(1, File::DEPLOYMENT).await.unwrap(), None, "what he had is the next one's");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_record_of_another_cluster_is_rejected() {
+    let api = served();
+    let store = store(&api);
+    let hold = take(&store).await;
+    Records::begin(&hold, kept(false)).await.unwrap();
+    let text = store.read(1, File::DEPLOYMENT).await.unwrap().unwrap();
+    let of_another = text.replace("\"shop\"", "\"bank\"");
+    let words = "status.deployment of the TenantCluster shop is the record of the cluster bank";
+    let is_named = |error: anyhow::Error| assert!(error.to_string().starts_with(words), "{error:#}");
+    is_named(store.write(1, File::DEPLOYMENT, &of_another).await.unwrap_err());
+    let mut cluster = api.object("tenantclusters");
+    cluster["status"]["deployment"]["cluster"] = json!("bank");
+    api.put_value(&Collection::of::<TenantCluster>(Some("team-blue")), cluster);
+    is_named(store.read(1, File::DEPLOYMENT).await.unwrap_err());
+}
+
 /// A user who may edit the steps of an Operation could also write its metadata.
 #[tokio::test(start_paused = true)]
 async fn a_journal_belongs_to_its_spec_cluster() {

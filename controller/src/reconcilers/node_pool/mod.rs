@@ -67,6 +67,15 @@ struct PoolReconciler<'a>(Reconciler<'a>);
 
 impl PoolReconciler<'_> {
     async fn reconcile(&self, known: &NodePool) -> Result<Action, ReconcileError> {
+        let done = self.advance(known).await;
+        let unreadable = done.as_ref().err().and_then(|trouble| trouble.unreadable(known.namespace().as_deref()));
+        if let Some(words) = unreadable {
+            self.write_reason(known, NodePoolReason::Unfit, &words).await?;
+        }
+        done
+    }
+
+    async fn advance(&self, known: &NodePool) -> Result<Action, ReconcileError> {
         let work = &self.0;
         let Some(pool) = self.find(known).await? else { return Ok(Action::await_change()) };
         let is_leaving = pool.metadata.deletion_timestamp.is_some();
@@ -106,8 +115,8 @@ impl PoolReconciler<'_> {
     /// Whether a cluster has so many older pools that this one gets no workers.
     async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, ReconcileError> {
         let of_cluster = Some((CLUSTER_REF, pool.spec.cluster_ref.name.as_str()));
-        let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
-        Ok(is_one_too_many(pool, &all.attempting("looking for the cluster's NodePools")?))
+        let all = kinds::list_others::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
+        Ok(is_one_too_many(pool, &all.attempting("looking for the cluster's NodePools")?.specs()))
     }
 
     async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, ReconcileError> {

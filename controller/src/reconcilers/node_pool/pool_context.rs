@@ -48,6 +48,9 @@ impl PoolReconciler<'_> {
         let Some(cluster) = cluster.attempting("reading the pool's cluster")? else {
             return Err(unready(ClusterNotReady, format!("there is no TenantCluster {name}")));
         };
+        if let Some(Err(error)) = cluster.deployment().map(|deployment| deployment.ensure_of(name)) {
+            return Err(unready(Unfit, error.to_string()));
+        }
         let Some(provider) = work.provider(&cluster).await? else {
             return Err(unready(Unfit, format!("there is no Provider {}", cluster.spec.provider_ref.name)));
         };

@@ -46,6 +46,16 @@ impl PoolReconciler<'_> {
         words: &str,
     ) -> Result<(), ReconcileError> {
         self.unseen(judged).await?;
+        self.write_reason(judged, reason, words).await
+    }
+
+    /// As `say`, for a pool whose Machines cannot be read.
+    pub(super) async fn write_reason(
+        &self,
+        judged: &NodePool,
+        reason: NodePoolReason,
+        words: &str,
+    ) -> Result<(), ReconcileError> {
         let Some(pool) = self.find(judged).await? else { return Ok(()) };
         let mut status = pool.status.clone().unwrap_or_default();
         let generation = judged.metadata.generation.unwrap_or_default();

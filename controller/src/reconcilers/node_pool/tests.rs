@@ -445,6 +445,32 @@ async fn deleting_a_pool_drains_its_workers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unreadable_machine_stops_its_pool() {
+    let pooled = Pooled::new(2).await;
+    pooled.until("two", |it| it.is_settled(2)).await;
+    let set_phase = |phase: &str| {
+        let mut machine = pooled.0.api.named("machines", "shop-general-w1").unwrap();
+        machine["status"]["phase"] = json!(phase);
+        pooled.0.api.put_value(&crate::reach::Collection::of::<Machine>(Some("team-blue")), machine);
+    };
+    set_phase("Dreaming");
+    let words = "the Machine team-blue/shop-general-w1 cannot be read: unknown variant `Dreaming`";
+    for replicas in [3, 0] {
+        pooled.scale(replicas);
+        let trouble = pooled.reconcile().await.unwrap_err().to_string();
+        assert!(trouble.contains(words), "{trouble}");
+        assert_eq!(pooled.condition("Ready"), "Unfit");
+        assert!(pooled.message("Ready").starts_with(words), "{}", pooled.message("Ready"));
+        let [machines, addresses] = ["machines", "pooladdresses"].map(|kind| pooled.0.api.names(kind).len());
+        assert_eq!((pooled.workers().len(), machines, addresses), (2, 5, 8));
+    }
+    set_phase("Running");
+    pooled.scale(3);
+    pooled.until("three", |it| it.is_settled(3)).await;
+    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2", "shop-general-w3"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_missing_object_is_reported() {
     let pooled = Pooled::new(1).await;
     let mut there = pooled.there();

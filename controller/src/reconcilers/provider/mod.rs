@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
 use self::conditions::conditions;
-use super::{IN_USE, all, keeps};
+use super::{IN_USE, users};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::provider::{free_storage, moved, zones};
 use crate::objects::{Machine, Provider, ProviderStatus, TenantCluster, set};
@@ -36,11 +36,8 @@ const INTERVAL: Duration = Duration::from_secs(60);
 pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let objects = &*context.objects;
     let name = provider.name_any();
-    let clusters = all::<TenantCluster>(objects).await?;
-    let is_on = |cluster: &TenantCluster| {
-        cluster.spec.provider_ref.name == name && keeps(cluster, std::slice::from_ref(&*provider))
-    };
-    let clusters: Vec<_> = clusters.into_iter().filter(is_on).collect();
+    let clusters = users(objects, std::slice::from_ref(&*provider)).await?;
+    let clusters: Vec<_> = clusters.into_iter().filter(|cluster| cluster.spec.provider_ref.name == name).collect();
     if provider.metadata.deletion_timestamp.is_some() && clusters.is_empty() {
         context.providers.forget(&provider).await;
         secrets::release(objects, Some(&name)).await?;
@@ -89,8 +86,8 @@ async fn machines(context: &Context, clusters: &[TenantCluster]) -> Result<BTree
     let mut counts = BTreeMap::new();
     let of: BTreeSet<_> = clusters.iter().map(|cluster| (cluster.namespace(), cluster.name_any())).collect();
     for namespace in of.iter().map(|(namespace, _)| namespace).collect::<BTreeSet<_>>() {
-        let all = kinds::list::<Machine>(&*context.objects, namespace.as_deref(), None).await;
-        for machine in all.attempting("listing Machines")? {
+        let all = kinds::list_others::<Machine>(&*context.objects, namespace.as_deref(), None).await;
+        for machine in all.attempting("listing Machines")?.specs() {
             if of.contains(&(machine.namespace(), machine.spec.cluster_ref.name.clone())) {
                 *counts.entry(machine.spec.zone).or_default() += 1;
             }

@@ -6,9 +6,9 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use crate::context::{Attempt, ReconcileError};
-use crate::objects::{Provider, SYSTEM, TenantCluster};
+use crate::objects::{Provider, SYSTEM};
 use crate::reach::{Collection, Objects, kinds};
-use crate::reconcilers::{all, keeps};
+use crate::reconcilers::{others, users};
 
 /// The finalizer of a Secret in use, and the label by which such Secrets are listed.
 const KEPT: &str = "kaas.local/credentials";
@@ -47,15 +47,12 @@ pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(),
     if kept.is_empty() {
         return Ok(());
     }
-    let providers = all::<Provider>(objects).await?;
-    let clusters = all::<TenantCluster>(objects).await?;
+    let providers = others::<Provider>(objects).await?.specs();
+    let clusters = users(objects, &providers).await?;
     for secret in kept {
         let needs = |provider: &&Provider| {
             let name = provider.name_any();
-            let is_on = |cluster: &TenantCluster| {
-                cluster.spec.provider_ref.name == name && keeps(cluster, std::slice::from_ref(*provider))
-            };
-            let is_used = clusters.iter().any(is_on);
+            let is_used = clusters.iter().any(|cluster| cluster.spec.provider_ref.name == name);
             is_used && provider.spec.credentials_ref.name == secret.name_any() && leaving != Some(name.as_str())
         };
         if !providers.iter().any(|provider| needs(&provider)) {

@@ -23,9 +23,8 @@ use super::upgrade::UpgradeContext;
 use super::{JUDGING, Round};
 use crate::context::{Attempt, Halt, ReconcileError};
 use crate::decisions::{adopted, is_lost, left_prepared, may_cancel, pinned_as_run, power_of, superseded};
-use crate::objects::{ControlPlaneSize, Deployment, NodeImage};
+use crate::objects::{ControlPlaneSize, Deployment};
 use crate::reach::kinds;
-use crate::reconcilers::all;
 
 /// The limit for a node's report.
 const ANSWERS: Duration = Duration::from_secs(30);
@@ -43,7 +42,7 @@ impl Round<'_> {
             Some(Err(error)) => return Err(Halt::Refused(format!("{error:#}"))),
             None => return Err(Halt::Refused(not_all_asked())),
         };
-        let images = all::<NodeImage>(self.objects).await?;
+        let images = self.images(cluster).await?;
         let run: Vec<_> = said.iter().map(|node| (node.node.clone(), node.image.clone())).collect();
         let sizes: Vec<_> = said.iter().map(|node| size_of(node, &vms)).collect();
         let resolved = pinned_as_run(cluster, &run, &sizes, &images).map_err(Halt::Refused)?;

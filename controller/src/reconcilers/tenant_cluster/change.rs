@@ -18,7 +18,7 @@ use kube::ResourceExt;
 
 use super::upgrade::{UpgradeContext, kubernetes_options, swap_options, target};
 use super::{JUDGING, Reconciler, Round};
-use crate::context::ReconcileError;
+use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     Change, ObservedCluster, Obstacle, PauseReason, Stage, SwapProgress, asked, control_cluster, has_drifted,
     health_times, last_swap, left_prepared, lowest_minor, may_cancel, raise_name, unsettled, with_size,
@@ -26,7 +26,8 @@ use crate::decisions::{
 use crate::objects::{
     ControlPlaneSize, NodeImage, Operation, OperationKind, Resolved, TenantCluster, TenantClusterReason,
 };
-use crate::reconcilers::all;
+use crate::reach::kinds::Others;
+use crate::reconcilers::{all, others};
 
 pub(super) struct ChangeDecision {
     pub(super) change: Change,
@@ -154,13 +155,29 @@ impl Reconciler<'_> {
         let nodes = all::<Node>(self.objects).await?;
         Ok(PauseReason::of(cluster, control_cluster(self.is_marked, &nodes)))
     }
+
+    /// All NodeImages. Another one than the cluster's may lack its status.
+    ///
+    /// # Errors
+    /// The status of the image that the cluster names or runs cannot be read.
+    pub(super) async fn images(&self, cluster: &TenantCluster) -> Result<Vec<NodeImage>, ReconcileError> {
+        let Others { whole: mut images, unread } = others::<NodeImage>(self.objects).await?;
+        let own = [cluster.spec.image.as_ref(), cluster.resolved().and_then(|resolved| resolved.image.as_ref())];
+        for (image, failure) in unread {
+            if own.contains(&image.metadata.name.as_ref()) {
+                return Err(failure).attempting("reading the cluster's NodeImage");
+            }
+            images.push(image);
+        }
+        Ok(images)
+    }
 }
 
 impl Round<'_> {
     /// Decides the next change, from objects and the observed sizes of VMs.
     pub(super) async fn decide_change(&self, seen: &DeployStatus) -> Result<ChangeDecision, ReconcileError> {
         let operations = self.operations(self.cluster).await?;
-        let images = all::<NodeImage>(self.objects).await?;
+        let images = self.images(self.cluster).await?;
         let swap = last_swap(&operations);
         let swapping = match swap.map(SwapProgress::of).transpose() {
             Ok(swapping) => swapping.flatten(),

@@ -149,7 +149,11 @@ impl Reconciler<'_> {
     }
 
     /// Writes what the operator has to do.
-    async fn report_blocked(&self, cluster: &TenantCluster, words: &str) -> Result<StepOutcome, ReconcileError> {
+    pub(super) async fn report_blocked(
+        &self,
+        cluster: &TenantCluster,
+        words: &str,
+    ) -> Result<StepOutcome, ReconcileError> {
         self.note(cluster, &leaving(TenantClusterReason::Blocked, words), |_| ()).await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
     }

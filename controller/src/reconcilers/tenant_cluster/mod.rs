@@ -150,6 +150,11 @@ impl Reconciler<'_> {
                 return Ok(Action::await_change());
             }
             let Some(cluster) = self.find(known).await? else { return Ok(Action::await_change()) };
+            let own_record = cluster.deployment().map(|deployment| deployment.ensure_of(&cluster.name_any()));
+            if let Some(Err(error)) = own_record {
+                self.report_unreadable(&cluster, &error.to_string()).await?;
+                return Err(error.into());
+            }
             let after = if is_leaving(&cluster) {
                 self.leave(&cluster).await
             } else if is_begun(&cluster) {
@@ -166,7 +171,12 @@ impl Reconciler<'_> {
                     let is_late = matches!(trouble, ReconcileError::Objects { failure: Failure::Exists, .. });
                     races = races.saturating_add(u32::from(is_late));
                 }
-                Err(trouble) => return Err(trouble),
+                Err(trouble) => {
+                    if let Some(words) = trouble.unreadable(cluster.namespace().as_deref()) {
+                        self.report_unreadable(&cluster, &words).await?;
+                    }
+                    return Err(trouble);
+                }
             }
         }
         Err(ReconcileError::Other(anyhow::anyhow!("{STEPS} steps lead to no end for the cluster {}", known.name_any())))

@@ -10,8 +10,8 @@ use super::drift::{after_word, waits_for_a_look};
 use super::{Reconciler, Round, STUCK, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER, ClusterCondition, Health, Obstacle, OperationPhase, add_ons, control_machine_status, lowest_minor,
-    unapplied_settings, unchanged,
+    CLUSTER, ClusterCondition, Health, Obstacle, OperationPhase, add_ons, control_machine_status, is_leaving,
+    lowest_minor, unapplied_settings, unchanged,
 };
 use crate::objects::{
     Machine, MachineRole, MachineStatus, TenantCluster, TenantClusterReason, TenantClusterStatus, set,
@@ -145,6 +145,15 @@ impl Reconciler<'_> {
         let served = cluster.status.as_ref().is_some_and(|status| status.kubernetes.is_some());
         self.note(cluster, if served { &said[..1] } else { &said }, |_| ()).await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
+    }
+
+    /// Writes that an object cannot be read that the cluster needs.
+    pub(super) async fn report_unreadable(&self, cluster: &TenantCluster, words: &str) -> Result<(), ReconcileError> {
+        let reported = match is_leaving(cluster) {
+            true => self.report_blocked(cluster, words).await,
+            false => self.stuck(cluster, TenantClusterReason::Blocked, words).await,
+        };
+        reported.map(drop)
     }
 
     /// Writes that the state of control-plane nodes is unknown.

@@ -8,6 +8,7 @@ mod nodes;
 mod place;
 mod stories;
 mod told;
+mod unreadable;
 mod upgrades;
 
 use std::time::Duration;
