@@ -57,8 +57,11 @@ fn hash(value: &Value) -> String {
 }
 
 /// The fields that differ from the settings that control-plane nodes were created with, and what the operator can do. `None` if
-/// no field differs.
+/// no field differs, or if no settings are recorded because no node exists yet.
 pub fn unapplied_settings(spec: &TenantClusterSpec, told: &BTreeMap<String, String>) -> Option<String> {
+    if told.is_empty() {
+        return None;
+    }
     let (now, mut by_hand, mut never) = (node_settings_hashes(spec), Vec::new(), Vec::new());
     for (field, property, _) in fields(spec) {
         if now.get(field) == told.get(field) {
@@ -223,13 +226,15 @@ mod tests {
     }
 
     #[test]
-    fn controller_settings_are_ignored() {
+    fn controller_settings_and_unrecorded_settings_are_ignored() {
         let spec = whole();
         let mut changed = spec.clone();
         (changed.paused, changed.upgrade.gate_seconds) = (true, 60);
         changed.maintenance.window = text("Sat 02:00-06:00");
         (changed.image, changed.version) = (text("kaas-tenant-0.3.0"), "1.37".to_owned());
         assert_eq!(unapplied_settings(&changed, &node_settings_hashes(&spec)), None);
+        changed.pod_security = PodSecurity::Privileged;
+        assert_eq!(unapplied_settings(&changed, &BTreeMap::new()), None);
     }
 
     /// If a hash of recorded settings changed, each cluster would report a difference that does not exist.

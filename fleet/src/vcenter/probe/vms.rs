@@ -13,7 +13,7 @@ use crate::hypervisor::{
     CloneRequest, CloneSettings, Error, ErrorKind, Hypervisor as _, ImageTemplate, Networks, Placement, Result, Size,
 };
 use crate::vcenter::image::Package;
-use crate::vcenter::template_catalog::{prefix, settings, snapshot};
+use crate::vcenter::template_catalog::{parts, prefix, snapshot};
 
 /// The size of the probe's VMs. The agent of a node of this size starts.
 const SIZE: Size = Size { processors: 2, memory: 2048, data_disk: Some(64 << 20) };
@@ -31,7 +31,7 @@ const SETTINGS: &str = "config.changeVersion";
 pub(super) struct Template {
     staged: ImageTemplate,
     version: String,
-    settings: String,
+    settings: BTreeMap<String, String>,
 }
 
 pub(super) struct Cloned {
@@ -93,7 +93,7 @@ rows! {
             _ => error,
         })?;
         let (version, config) = probe.hypervisor.config_of(&MoRef::vm(&staged.reference)).await?;
-        probe.template = Some(Template { staged, version, settings: settings(&config) });
+        probe.template = Some(Template { staged, version, settings: parts(&config) });
         saw(true, format!("shown first: {}", shown.unwrap_or_default().join(", ")))
     }
     "clone" "CloneVM_Task needs no host, also where DRS only recommends one" |probe| {
@@ -157,7 +157,7 @@ rows! {
     "template" "Clones change neither the changeVersion nor the settings of their template" |probe| {
         let before = made(&probe.template)?;
         let (version, config) = probe.hypervisor.config_of(&MoRef::vm(&before.staged.reference)).await?;
-        let (version, settings) = (version == before.version, settings(&config) == before.settings);
+        let (version, settings) = (version == before.version, parts(&config) == before.settings);
         saw(version && settings, format!("the version stays: {version}, the settings stay: {settings}"))
     }
     "ha-override" "An edit of an override of vSphere HA keeps the settings that it leaves out" |probe| {
