@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, LocalBoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt, stream};
 use kube::ResourceExt;
+use kube::core::DeserializeGuard as Guarded;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::store::Writer;
@@ -33,7 +34,7 @@ pub struct Shared {
 }
 
 type Reconciling = BoxFuture<'static, Result<Action, ReconcileError>>;
-type Asked<K> = (Store<K>, UnboundedReceiver<ObjectRef<K>>);
+type Asked<K> = (Store<Guarded<K>>, UnboundedReceiver<ObjectRef<Guarded<K>>>);
 
 fn cluster(cluster: Arc<TenantCluster>, shared: Arc<Shared>) -> Reconciling {
     async move {
@@ -94,19 +95,22 @@ fn works<K: Kind + 'static>(
     of: fn(&K) -> String,
     reconcile: fn(Arc<K>, Arc<Shared>) -> Reconciling,
 ) -> LocalBoxFuture<'static, ()> {
-    let attempts = Attempts::<K>::default();
+    let attempts = Attempts::<Guarded<K>>::default();
     let counted = attempts.clone();
-    let reconcile = move |object: Arc<K>, shared: Arc<Shared>| {
+    let reconcile = move |object: Arc<Guarded<K>>, shared: Arc<Shared>| {
         let attempts = attempts.clone();
-        let whose = Whose { namespace: of(&object), reconciler: K::plural(&()).into_owned() };
+        let readable = object.0.as_ref().unwrap();
+        let whose = Whose { namespace: of(readable), reconciler: K::plural(&()).into_owned() };
+        let reconciling = reconcile(Arc::new(readable.clone()), shared);
         async move {
-            let reconciled = task::alone(as_of(whose, reconcile(Arc::clone(&object), shared))).await;
+            let reconciled = task::alone(as_of(whose, reconciling)).await;
             attempts.note(&object, reconciled.as_ref().err());
             reconciled
         }
         .boxed()
     };
-    let again = move |object: Arc<K>, trouble: &ReconcileError, _: Arc<Shared>| trouble.again(counted.of(&object));
+    let again =
+        move |object: Arc<Guarded<K>>, trouble: &ReconcileError, _: Arc<Shared>| trouble.again(counted.of(&object));
     let queue = stream::unfold(queue, |mut queue| async move {
         let next = queue.recv().await?;
         Some((Ok::<_, Infallible>(next), queue))
@@ -117,14 +121,14 @@ fn works<K: Kind + 'static>(
 
 /// The watch of a kind: its objects, and the queue of those to reconcile.
 struct Watched<K: Kind + 'static> {
-    writer: Writer<K>,
-    store: Store<K>,
-    queue: UnboundedSender<ObjectRef<K>>,
+    writer: Writer<Guarded<K>>,
+    store: Store<Guarded<K>>,
+    queue: UnboundedSender<ObjectRef<Guarded<K>>>,
 }
 
 impl<K: Kind + 'static> Watched<K> {
     fn new() -> (Self, Asked<K>) {
-        let mut writer = Writer::<K>::new(());
+        let mut writer = Writer::<Guarded<K>>::new(());
         // There are no objects yet.
         writer.apply_watcher_event(&Event::Init);
         writer.apply_watcher_event(&Event::InitDone);
@@ -134,18 +138,19 @@ impl<K: Kind + 'static> Watched<K> {
     }
 
     fn hears(&mut self, object: &K, is_there: bool) {
+        let guarded = Guarded(Ok(object.clone()));
         if is_there {
-            self.writer.apply_watcher_event(&Event::Apply(object.clone()));
+            self.writer.apply_watcher_event(&Event::Apply(guarded));
             self.ask([ObjectRef::from_obj(object)]);
         } else {
-            self.writer.apply_watcher_event(&Event::Delete(object.clone()));
+            self.writer.apply_watcher_event(&Event::Delete(guarded));
         }
     }
 
     fn ask(&self, these: impl IntoIterator<Item = ObjectRef<K>>) {
         for one in these {
             // All receivers end together.
-            let _ = self.queue.send(one);
+            let _ = self.queue.send(one.into_kind_unchecked(()));
         }
     }
 }
