@@ -225,7 +225,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::super::process::ProcessId;
-    use super::super::{EngineRecord, fixture, records};
+    use super::super::{fixture, records};
     use super::*;
 
     /// A lab of three planned nodes without VMs.
@@ -237,30 +237,10 @@ mod tests {
 
     fn add(lab: &Lab, vm: &str, node: &str, swap: Option<Uuid>, has_disk: bool) {
         let stamp = Some(Stamp { deployment: lab.deployment(), node: node.to_owned(), swap });
-        let new = NewVm {
-            name: vm.to_owned(),
-            memory: 1,
-            processors: 1,
-            data_disk: None,
-            network_interface: true,
-            properties: [].into(),
-            source: None,
-            engine: EngineRecord::Container,
-            stamp,
-            in_order_uuid: false,
-        };
-        lab.make_vm(&new).unwrap();
+        lab.make_vm(&fixture::vm(vm, stamp)).unwrap();
         if has_disk {
-            hold(lab, vm);
+            fixture::add_disk(lab, vm);
         }
-    }
-
-    /// Creates the data disk of a VM.
-    fn hold(lab: &Lab, vm: &str) {
-        std::fs::create_dir_all(lab.directory.path().join("disks")).unwrap();
-        let mut record = lab.directory.load_vm(vm).unwrap();
-        record.disks.push(lab.create_disk(1 << 20).unwrap());
-        lab.directory.save_vm(&record).unwrap();
     }
 
     fn made(lab: &Lab) -> Vec<NodeVmState> {
@@ -286,7 +266,7 @@ mod tests {
         assert_eq!(made(&lab), [NodeVmState::Complete, NodeVmState::Incomplete, NodeVmState::Nothing]);
         second.disks.clear();
         lab.directory.save_vm(&second).unwrap();
-        hold(&lab, "cp2");
+        fixture::add_disk(&lab, "cp2");
         // No program can write the CD-ROM, which is the step after the record.
         let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
         let why = format!("{:#}", lab.complete_held(size).unwrap_err());

@@ -72,7 +72,7 @@ pub(crate) mod tests {
     use contract::role::{Role, Roles};
     use tempfile::TempDir;
 
-    use super::super::{EngineRecord, NewVm, fixture};
+    use super::super::{NewVm, fixture};
     use super::*;
 
     /// A root tree of an image with these roles, as far as the form needs it.
@@ -144,18 +144,7 @@ pub(crate) mod tests {
     }
 
     fn vm(properties: BTreeMap<String, String>) -> NewVm {
-        NewVm {
-            name: "cp1".to_owned(),
-            memory: 1,
-            processors: 1,
-            data_disk: None,
-            network_interface: true,
-            properties,
-            source: None,
-            engine: EngineRecord::Container,
-            stamp: None,
-            in_order_uuid: false,
-        }
+        NewVm { properties, ..fixture::vm("cp1", None) }
     }
 
     #[test]

@@ -92,7 +92,7 @@ mod tests {
     use fleet::hypervisor::Stamp;
     use fleet::lease::TakeOver;
 
-    use super::super::{EngineRecord, Hardware, NewVm, NodeSize, Source, fixture, records};
+    use super::super::{EngineRecord, Hardware, NodeSize, Source, fixture, records};
     use super::*;
 
     /// A spec that gives the same lab.
@@ -116,23 +116,8 @@ mod tests {
         let lab = fixture::lab(state.path(), 3, fixture::source(&state.path().join("tree")));
         records::save(&lab.directory.record(), &lab.record).unwrap();
         let stamp = Some(Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None });
-        let new = NewVm {
-            name: "cp1".to_owned(),
-            memory: 1,
-            processors: 1,
-            data_disk: None,
-            network_interface: true,
-            properties: [].into(),
-            source: None,
-            engine: EngineRecord::Container,
-            stamp,
-            in_order_uuid: false,
-        };
-        lab.make_vm(&new).unwrap();
-        std::fs::create_dir_all(lab.directory.path().join("disks")).unwrap();
-        let mut record = lab.directory.load_vm("cp1").unwrap();
-        record.disks.push(lab.create_disk(1 << 20).unwrap());
-        lab.directory.save_vm(&record).unwrap();
+        lab.make_vm(&fixture::vm("cp1", stamp)).unwrap();
+        fixture::add_disk(&lab, "cp1");
         let up = wanted(&lab);
         assert_eq!(lab.begun_otherwise(&up).unwrap(), Vec::<String>::new());
         let with = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();

@@ -183,19 +183,9 @@ mod tests {
         let name = format!("r{}", std::process::id());
         let host = OnHost(lab(state.path(), &name, None));
         let tenant = lab(state.path(), "blue", Some((host.0.as_host().unwrap(), 0)));
+        let emulated = EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick };
         for lab in [&host.0, &tenant] {
-            let vm = NewVm {
-                name: "cp1".to_owned(),
-                memory: 1,
-                processors: 1,
-                data_disk: None,
-                network_interface: true,
-                properties: BTreeMap::new(),
-                source: None,
-                engine: EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick },
-                stamp: None,
-                in_order_uuid: false,
-            };
+            let vm = NewVm { engine: emulated, ..fixture::vm("cp1", None) };
             lab.make_vm(&vm).unwrap();
             assert!(!host.0.network.exists());
             lab.make_network().unwrap();

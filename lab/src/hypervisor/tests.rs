@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::super::environment::form_of;
 use super::super::qemu::machine::control_argument;
 use super::super::records::LONGEST_VM;
-use super::super::{EngineRecord, Hardware as QemuHardware, NewVm, fixture};
+use super::super::{EngineRecord, Hardware as QemuHardware, fixture};
 use super::*;
 
 /// A fence that holds for this number of calls.
@@ -44,27 +44,12 @@ fn lab() -> (TempDir, LabHypervisor) {
     let state = tempfile::tempdir().unwrap();
     let lab = fixture::lab(state.path(), 1, fixture::source(&state.path().join("tree")));
     let stamp = Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None };
-    lab.make_vm(&vm("cp1", Some(stamp))).unwrap();
+    lab.make_vm(&fixture::vm("cp1", Some(stamp))).unwrap();
     let mut record = lab.directory.load_vm("cp1").unwrap();
     record.disks.push(Uuid::from_u128(1));
     lab.directory.save_vm(&record).unwrap();
-    lab.make_vm(&vm("unstamped", None)).unwrap();
+    lab.make_vm(&fixture::vm("unstamped", None)).unwrap();
     (state, LabHypervisor::new(Arc::new(lab)))
-}
-
-fn vm(name: &str, stamp: Option<Stamp>) -> NewVm {
-    NewVm {
-        name: name.to_owned(),
-        memory: 1,
-        processors: 1,
-        data_disk: None,
-        network_interface: true,
-        properties: BTreeMap::new(),
-        source: None,
-        engine: EngineRecord::Container,
-        stamp,
-        in_order_uuid: false,
-    }
 }
 
 fn records(lab: &LabHypervisor) -> Vec<VmRecord> {
@@ -105,7 +90,7 @@ fn only_control_plane_nodes_identify_the_cluster() {
     let (_state, LabHypervisor(lab, _)) = lab();
     let deployment = fleet::workers::deployment(lab.deployment(), "workers");
     let stamp = Stamp { deployment, node: "aw1".to_owned(), swap: None };
-    lab.make_vm(&vm("aw1", Some(stamp))).unwrap();
+    lab.make_vm(&fixture::vm("aw1", Some(stamp))).unwrap();
     let asked: Vec<String> = lab.control_nodes().unwrap().into_iter().map(|vm| vm.name).collect();
     assert_eq!(asked, ["cp1", "unstamped"]);
 }

@@ -37,16 +37,10 @@ fn lab() -> (TempDir, Lab) {
 /// Creates a VM, with a disk of this number of bytes.
 fn add(lab: &Lab, name: &str, stamp: Stamp, disk: Option<u64>) {
     let new = NewVm {
-        name: name.to_owned(),
         memory: 3072,
         processors: 4,
-        data_disk: None,
-        network_interface: true,
-        properties: BTreeMap::new(),
-        source: None,
         engine: EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick },
-        stamp: Some(stamp),
-        in_order_uuid: false,
+        ..fixture::vm(name, Some(stamp))
     };
     lab.make_vm(&new).unwrap();
     let Some(size) = disk else { return };

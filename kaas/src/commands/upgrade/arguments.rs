@@ -71,11 +71,9 @@ pub enum Upgrade {
         #[arg(long, value_name = "UUID|NUMBER")]
         confirm: AbandonTarget,
         #[command(flatten)]
-        at: DeploymentArgs,
+        change: ChangeArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        #[command(flatten)]
-        over: TakeOverArgs,
     },
     /// Upgrade the control-plane nodes to the next Kubernetes minor version of their image, one after the other
     ///
@@ -95,11 +93,9 @@ pub enum Upgrade {
         #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
         limit: u64,
         #[command(flatten)]
-        at: DeploymentArgs,
+        change: ChangeArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        #[command(flatten)]
-        over: TakeOverArgs,
         /// Output format
         #[arg(long, default_value = "text", requires = "check")]
         output: Output,
@@ -130,6 +126,15 @@ pub struct DeploymentArgs {
     /// The format of progress. With JSON it goes to standard error.
     #[arg(skip = Output::Text)]
     pub(super) output: Output,
+}
+
+/// The deployment to change.
+#[derive(Args)]
+pub struct ChangeArgs {
+    #[command(flatten)]
+    pub(super) at: DeploymentArgs,
+    #[command(flatten)]
+    pub(super) over: TakeOverArgs,
 }
 
 /// Confirms the cluster of the deployment.
@@ -163,9 +168,7 @@ impl FromStr for AbandonTarget {
 #[derive(Args)]
 pub struct ResumeArgs {
     #[command(flatten)]
-    pub(super) at: DeploymentArgs,
-    #[command(flatten)]
-    pub(super) over: TakeOverArgs,
+    pub(super) change: ChangeArgs,
     #[command(flatten)]
     pub(super) whose: OtherClusterArgs,
     #[command(flatten)]
@@ -216,9 +219,7 @@ pub struct TargetArgs {
 #[derive(Args)]
 pub struct Adopt {
     #[command(flatten)]
-    pub(super) at: DeploymentArgs,
-    #[command(flatten)]
-    pub(super) over: TakeOverArgs,
+    pub(super) change: ChangeArgs,
     /// Do not ask for a confirmation. The checks still run: each VM is on, is the only one with its BIOS UUID, has no stamp,
     /// and holds one data disk
     #[arg(long)]

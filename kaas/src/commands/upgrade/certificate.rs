@@ -7,9 +7,8 @@ use clap::Subcommand;
 use fleet::upgrade::NotRenewed;
 use serde_json::json;
 
-use super::arguments::DeploymentArgs;
+use super::arguments::{ChangeArgs, DeploymentArgs};
 use crate::output::{Output, PAUSED, json, say, warn};
-use crate::work::TakeOverArgs;
 
 /// Commands for certificates.
 #[derive(Subcommand)]
@@ -25,12 +24,10 @@ pub enum Certificate {
     /// For example: kaas certificate renew --file cluster.toml
     Renew {
         #[command(flatten)]
-        at: DeploymentArgs,
+        change: ChangeArgs,
         /// How long one node may take, in seconds
         #[arg(long, default_value_t = 900, value_name = "SECONDS")]
         limit: u64,
-        #[command(flatten)]
-        over: TakeOverArgs,
         /// Format of the result; with json, progress goes to standard error
         #[arg(long, default_value = "text")]
         output: Output,
@@ -38,7 +35,7 @@ pub enum Certificate {
 }
 
 pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
-    let Certificate::Renew { at, limit, over, output } = command;
+    let Certificate::Renew { change: ChangeArgs { at, over }, limit, output } = command;
     let at = DeploymentArgs { output, ..at };
     at.changing("certificate renew", None, Duration::ZERO, async |deployment, _| {
         match deployment.renew_certificates(Duration::from_secs(limit), over.take()).await {

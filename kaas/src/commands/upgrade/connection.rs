@@ -49,7 +49,7 @@ impl ResumeArgs {
         act: impl AsyncFnOnce(&Deployment<'_>, &dyn Site) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
         let pause_limit = Duration::from_secs(self.waiting.pause_limit);
-        self.at.with(what, Some(&self.whose), pause_limit, lacking, SignalPolicy::WhereItCanBeContinued, act)
+        self.change.at.with(what, Some(&self.whose), pause_limit, lacking, SignalPolicy::WhereItCanBeContinued, act)
     }
 }
 

@@ -233,6 +233,7 @@ fn back_words(title: String) -> Words {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use fleet::upgrade::{Direction, Order, UpgradeStatus};
     use serde_json::json;
 
     use super::*;
@@ -262,6 +263,28 @@ pub(super) mod tests {
                 step("gate", 0)],
         }))
         .unwrap()
+    }
+
+    /// An upgrade that has not ended and is not paused.
+    pub fn status(plan: Plan) -> UpgradeStatus {
+        UpgradeStatus {
+            id: plan.id,
+            direction: Direction::Forward,
+            only: None,
+            order: Order::LastFirst,
+            left_out: Vec::new(),
+            reason: None,
+            outcome: None,
+            waits_for_a_person: false,
+            paused: None,
+            done: 1,
+            total: 2,
+            next: None,
+            held_by: None,
+            copies: Vec::new(),
+            plan,
+            entries: Vec::new(),
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fleet::upgrade::{Adoption, Direction, KubernetesOptions, Outcome, Request, RunOutcome, UpgradeStatus};
 
-use self::arguments::AbandonTarget;
+use self::arguments::{AbandonTarget, ChangeArgs};
 pub use self::arguments::{Adopt, Upgrade};
 pub use self::certificate::Certificate;
 use self::connection::MissingCredentials;
@@ -33,8 +33,8 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }),
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
-            let options = wanted.options(on.at.file.as_deref())?;
-            let went = deployment.apply(&site.ova(&wanted.ova)?, &options, on.over.take()).await?;
+            let options = wanted.options(on.change.at.file.as_deref())?;
+            let went = deployment.apply(&site.ova(&wanted.ova)?, &options, on.change.over.take()).await?;
             Ok(arrived(&went, Some(Outcome::Upgraded)))
         }),
         Upgrade::Resume { ova, on } => on.with_or_without_nodes(what, async |deployment, _| {
@@ -44,16 +44,19 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 Direction::Forward => Some(Outcome::Upgraded),
                 Direction::Commit => Some(Outcome::Committed),
             };
-            Ok(arrived(&deployment.go_on(Request::Resume, ova, on.over.take()).await?, wanted))
+            Ok(arrived(&deployment.go_on(Request::Resume, ova, on.change.over.take()).await?, wanted))
         }),
         Upgrade::Rollback { all_at_once, on } => on.with_or_without_nodes(what, async |deployment, _| {
             let verb = if all_at_once { Request::RollbackAtOnce } else { Request::Rollback };
-            Ok(arrived(&deployment.go_on(verb, None, on.over.take()).await?, Some(Outcome::RolledBack)))
+            Ok(arrived(&deployment.go_on(verb, None, on.change.over.take()).await?, Some(Outcome::RolledBack)))
         }),
         Upgrade::Commit(on) => on.with(what, async |deployment, _| {
-            Ok(arrived(&deployment.go_on(Request::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
+            Ok(arrived(
+                &deployment.go_on(Request::Commit, None, on.change.over.take()).await?,
+                Some(Outcome::Committed),
+            ))
         }),
-        Upgrade::Abandon { confirm, at, whose, over } => {
+        Upgrade::Abandon { confirm, change: ChangeArgs { at, over }, whose } => {
             let ending = SignalPolicy::WhereItCanBeContinued;
             at.with(what, Some(&whose), Duration::ZERO, MissingCredentials::Continue, ending, async |deployment, _| {
                 match confirm {
@@ -68,7 +71,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 }
             })
         }
-        Upgrade::Kubernetes { to, check, drain, limit, at, whose, over, output } => {
+        Upgrade::Kubernetes { to, check, drain, limit, change: ChangeArgs { at, over }, whose, output } => {
             let options = KubernetesOptions { to, drain_seconds: drain, limit: Duration::from_secs(limit) };
             if check {
                 return at.looking(what, Some(&whose), async |deployment, _| {
@@ -106,8 +109,8 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
 
 /// `kaas adopt`: adopts VMs that were imported by hand.
 pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
-    let over = arguments.over.take();
-    arguments.at.confirming(
+    let over = arguments.change.over.take();
+    arguments.change.at.confirming(
         "adopt",
         async |deployment| adopt::confirm(deployment, arguments.yes).await,
         async |deployment, adoptions: Vec<Adoption>| {
@@ -144,29 +147,6 @@ mod tests {
 
     use super::*;
 
-    /// A status as in its JSON. Its values do not matter in these tests.
-    fn status() -> UpgradeStatus {
-        let plan = describe::tests::plan("rolling", "node");
-        UpgradeStatus {
-            id: plan.id,
-            direction: Direction::Forward,
-            only: Some("cp1".to_owned()),
-            order: fleet::upgrade::Order::LastFirst,
-            left_out: Vec::new(),
-            reason: None,
-            outcome: None,
-            waits_for_a_person: false,
-            paused: None,
-            done: 1,
-            total: 10,
-            next: None,
-            held_by: None,
-            copies: Vec::new(),
-            plan,
-            entries: Vec::new(),
-        }
-    }
-
     #[test]
     fn tenant_upgrade_names_the_command_for_its_workers() {
         assert_eq!(all_run("1.36", None), "all control-plane nodes run Kubernetes 1.36");
@@ -195,7 +175,8 @@ mod tests {
             (RunOutcome::Cancelled, None, 3),
         ] {
             let told = format!("{arrived_at:?} {wanted:?}");
-            assert_eq!(arrived(&(arrived_at, status()), wanted), ExitCode::from(expected), "{told}");
+            let status = describe::tests::status(describe::tests::plan("rolling", "node"));
+            assert_eq!(arrived(&(arrived_at, status), wanted), ExitCode::from(expected), "{told}");
         }
     }
 }

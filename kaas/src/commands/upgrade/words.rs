@@ -213,22 +213,11 @@ mod tests {
     fn paused_on(mode: &str, direction: Direction, code: &str, (only, order): (Option<&str>, Order)) -> String {
         let plan = describe::tests::plan(mode, "node");
         status(&UpgradeStatus {
-            id: plan.id,
             direction,
             only: only.map(str::to_owned),
             order,
-            left_out: Vec::new(),
-            reason: None,
-            outcome: None,
-            waits_for_a_person: false,
             paused: Some(Reason::new(code, "a reason")),
-            done: 1,
-            total: 2,
-            next: None,
-            held_by: None,
-            copies: Vec::new(),
-            plan,
-            entries: Vec::new(),
+            ..describe::tests::status(plan)
         })
     }
 
@@ -259,22 +248,10 @@ mod tests {
         let earlier = KeptCopy { path: "[ds] cp1/data-before-2b3c4d5e.vmdk".to_owned(), ..copy.clone() };
         plan.other_copies = vec![DiskCopy { node: "cp1".to_owned(), copy: earlier }];
         let told = status(&UpgradeStatus {
-            id: plan.id,
             direction: Direction::Back,
-            only: None,
-            order: Order::LastFirst,
-            left_out: Vec::new(),
-            reason: None,
             outcome: Some(Outcome::RolledBack),
-            waits_for_a_person: false,
-            paused: None,
-            done: 2,
-            total: 2,
-            next: None,
-            held_by: None,
             copies: vec![DiskCopy { node: "cp1".to_owned(), copy }],
-            plan,
-            entries: Vec::new(),
+            ..describe::tests::status(plan)
         });
         assert!(told.contains("data-before-1a2b3c4d") && told.contains("they stay"), "{told}");
         let (_, earlier) = told.split_once("upgrades before this one have left").expect("those of before");
