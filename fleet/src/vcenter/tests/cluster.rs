@@ -107,7 +107,7 @@ impl World {
         assert!(matches!(deployed, RunOutcome::Up(_)), "{deployed:?}");
     }
 
-    /// What stops a command.
+    /// The waits that stop a command.
     pub async fn stops(&self, wish: Goal<'_>) -> Vec<Wait> {
         let stopped = self.give(wish).await.unwrap();
         let RunOutcome::Stopped(waits) = stopped else { panic!("{stopped:?}") };
