@@ -252,22 +252,6 @@ async fn blocked_tasks_wait_until_the_patience_ends() {
     assert!(error.is_fault("TaskInProgress") && error.outcome() == Outcome::Transient, "{error}");
 }
 
-#[tokio::test]
-async fn calls_stay_within_their_limit() {
-    let fake = Fake::start().await;
-    let client = fake.client_with(|settings| settings.calls = 2).await;
-    let go = Arc::new(Notify::new());
-    let held = || Reply::When(go.clone(), Box::new(named("a")));
-    fake.replies("RetrievePropertiesEx", [held(), held(), named("a")]);
-    let looks: Vec<_> = (0..4).map(|_| looking(&client)).collect();
-    fake.arrived("RetrievePropertiesEx", 2).await;
-    others_had_their_turn().await;
-    assert_eq!(fake.count("RetrievePropertiesEx"), 2);
-    go.notify_waiters();
-    succeed(looks).await;
-    assert_eq!(fake.count("RetrievePropertiesEx"), 4);
-}
-
 /// A client that sets so many calls and tasks as the common limits.
 async fn limited(fake: &Fake, limits: &Limits, calls: usize) -> Client {
     let mut connect = fake.connect();
