@@ -110,6 +110,14 @@ impl Pooled {
         self.0.api.put(&pool);
     }
 
+    /// Reconciles so many times, with a pause of so many seconds.
+    async fn reconciles(&self, times: usize, seconds: u64) {
+        for _ in 0..times {
+            self.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
+    }
+
     /// Reconciles for this time, as a controller would.
     async fn for_seconds(&self, seconds: u64) {
         let until = Instant::now() + Duration::from_secs(seconds);
@@ -224,8 +232,7 @@ impl Pooled {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_grows_and_shrinks_by_its_replicas() {
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let pooled = Pooled::settled(2).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
     pooled.is_consistent("two");
     pooled.scale(3);
@@ -307,8 +314,7 @@ async fn scaling_during_a_join_takes_effect_immediately() {
 
 #[tokio::test(start_paused = true)]
 async fn pausing_the_cluster_stops_drains() {
-    let pooled = Pooled::new(4).await;
-    pooled.until("four", |it| it.is_settled(4)).await;
+    let pooled = Pooled::settled(4).await;
     pooled.workers().iter().for_each(|worker| pooled.sticks_to(worker, false));
     pooled.scale(1);
     pooled.is_heeded(|| pooled.pause(true)).await;
@@ -363,8 +369,7 @@ async fn changes_of_machines_take_effect_during_joins() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closing_term_does_not_await_shutdowns() {
-    let mut pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let mut pooled = Pooled::settled(2).await;
     pooled.0.place.lock().is_slow = true;
     pooled.scale(1);
     pooled.is_heeded(|| pooled.0.term.close()).await;
@@ -377,8 +382,7 @@ async fn a_closing_term_does_not_await_shutdowns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_waits_for_its_clusters_own_kubeconfig() {
-    let pooled = Pooled::new(1).await;
-    pooled.until("one", |it| it.is_settled(1)).await;
+    let pooled = Pooled::settled(1).await;
     let elsewhere = pooled.0.kubeconfig().replace("https://192.168.10.", "https://10.0.0.");
     for text in ["x".to_owned(), elsewhere] {
         pooled.0.put_kubeconfig(&text);
@@ -397,21 +401,16 @@ async fn a_pool_waits_for_its_clusters_own_kubeconfig() {
 
 #[tokio::test(start_paused = true)]
 async fn a_settled_pool_acquires_no_lease() {
-    let pooled = Pooled::new(1).await;
-    pooled.until("one", |it| it.is_settled(1)).await;
+    let pooled = Pooled::settled(1).await;
     pooled.reconcile().await.unwrap();
     let (leases, object) = (pooled.0.api.names("leases"), pooled.0.api.object("nodepools"));
-    for _ in 0..5 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    pooled.reconciles(5, 60).await;
     assert_eq!((pooled.0.api.names("leases"), pooled.0.api.object("nodepools")), (leases, object));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_machine_is_replaced() {
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let pooled = Pooled::settled(2).await;
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
     pooled.until("again", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
     assert_eq!(pooled.workers(), ["shop-general-w2", "shop-general-w3"]);
@@ -420,8 +419,7 @@ async fn a_deleted_machine_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_the_cluster_ignores_stuck_pods() {
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let pooled = Pooled::settled(2).await;
     pooled.sticks_to("shop-general-w1", true);
     pooled.goes_with_its_cluster().await;
     pooled.0.is_clean("it went with its workers");
@@ -429,14 +427,10 @@ async fn deleting_the_cluster_ignores_stuck_pods() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_a_pool_drains_its_workers() {
-    let pooled = Pooled::new(1).await;
-    pooled.until("one", |it| it.is_settled(1)).await;
+    let pooled = Pooled::settled(1).await;
     pooled.sticks_to("shop-general-w1", false);
     pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-general");
-    for _ in 0..8 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    pooled.reconciles(8, 60).await;
     assert_eq!(pooled.condition("UpToDate"), "DrainBlocked");
     assert_eq!(pooled.workers().len(), 1);
     pooled.0.place.lock().stuck.clear();

@@ -34,10 +34,7 @@ async fn a_pool_grows_within_its_providers_limits() {
     pooled.until("three", |it| it.is_settled(3)).await;
     // A lower limit removes no worker.
     pooled.limited(2);
-    for _ in 0..3 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    pooled.reconciles(3, 60).await;
     assert!(pooled.is_settled(3));
 }
 
@@ -49,8 +46,7 @@ async fn other_clusters_are_read_for_new_workers_only() {
         pooled.reconcile().await.unwrap();
         pooled.0.api.calls() - before
     }
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let pooled = Pooled::settled(2).await;
     pooled.reconcile().await.unwrap();
     let without = calls(&pooled).await;
     pooled.limited(5);
@@ -67,10 +63,7 @@ async fn workers_are_replaced_within_the_limits() {
     pooled.limited(5);
     pooled.until("two", |it| it.is_settled(2)).await;
     pooled.change(|pool| drop(pool.spec.labels.insert("example.com/tier".to_owned(), "front".to_owned())));
-    for _ in 0..4 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    pooled.reconciles(4, 60).await;
     let words = pooled.message("UpToDate");
     assert!(pooled.condition("UpToDate") == "Replacing" && words.contains("may have 5 nodes"), "{words}");
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"], "there is no room for a third one");
@@ -120,8 +113,7 @@ async fn concurrent_pools_share_the_room() {
 
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_namespace_keeps_its_workers() {
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let pooled = Pooled::settled(2).await;
     pooled.provider(|provider| provider.spec.allowed_namespaces.names.clear());
     pooled.reconcile().await.unwrap();
     assert!(pooled.is_settled(2));
@@ -130,10 +122,7 @@ async fn a_forbidden_namespace_keeps_its_workers() {
     assert!(pooled.message("Ready").contains("team-blue"), "{}", pooled.message("Ready"));
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
     pooled.until("one", |it| it.workers() == ["shop-general-w2"]).await;
-    for _ in 0..3 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    pooled.reconciles(3, 60).await;
     assert_eq!(pooled.workers(), ["shop-general-w2"], "whom somebody deletes is not made anew");
     pooled.scale(1);
     pooled.until("as it is wanted", |it| it.is_settled(1)).await;

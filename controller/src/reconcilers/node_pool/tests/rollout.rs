@@ -60,8 +60,7 @@ impl Pooled {
 
 #[tokio::test(start_paused = true)]
 async fn workers_follow_the_committed_image() {
-    let pooled = Pooled::new(3).await;
-    pooled.until("three", |it| it.is_settled(3)).await;
+    let pooled = Pooled::settled(3).await;
     // The operator names the image, and the control-plane nodes are swapped, without a commit.
     pooled.has_newer();
     let mut cluster = pooled.cluster();
@@ -83,8 +82,7 @@ async fn workers_follow_the_committed_image() {
 
 #[tokio::test(start_paused = true)]
 async fn without_surge_the_allowed_number_is_missing() {
-    let pooled = Pooled::new(4).await;
-    pooled.until("four", |it| it.is_settled(4)).await;
+    let pooled = Pooled::settled(4).await;
     pooled.want(|pool| (pool.rollout.max_surge, pool.rollout.max_unavailable) = (0, 2));
     pooled.commits();
     let (fewest, most) = pooled.watched(pooled.until("updated", |it| it.is_updated(4))).await;
@@ -94,8 +92,7 @@ async fn without_surge_the_allowed_number_is_missing() {
 
 #[tokio::test(start_paused = true)]
 async fn class_labels_and_taints_replace_workers() {
-    let pooled = Pooled::new(1).await;
-    pooled.until("one", |it| it.is_settled(1)).await;
+    let pooled = Pooled::settled(1).await;
     let changes: [(&str, &dyn Fn()); 3] = [
         ("label", &|| pooled.want(|pool| drop(pool.labels.insert("example.com/tier".to_owned(), "edge".to_owned())))),
         ("taint", &|| {
@@ -128,8 +125,7 @@ async fn class_labels_and_taints_replace_workers() {
 #[tokio::test(start_paused = true)]
 async fn scaling_during_a_rollout_ends_with_new_workers() {
     for (wanted, floor) in [(4, 3), (1, 1)] {
-        let pooled = Pooled::new(3).await;
-        pooled.until("three", |it| it.is_settled(3)).await;
+        let pooled = Pooled::settled(3).await;
         pooled.commits();
         let scaled = async {
             tokio::time::sleep(Duration::from_secs(70)).await;
@@ -149,8 +145,7 @@ async fn scaling_during_a_rollout_ends_with_new_workers() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_during_a_rollout_leaves_nothing() {
-    let pooled = Pooled::new(3).await;
-    pooled.until("three", |it| it.is_settled(3)).await;
+    let pooled = Pooled::settled(3).await;
     pooled.commits();
     let deleted = async {
         tokio::time::sleep(Duration::from_secs(70)).await;
@@ -170,8 +165,7 @@ async fn deletion_during_a_rollout_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unhealthy_worker_counts_as_missing() {
-    let pooled = Pooled::new(3).await;
-    pooled.until("three", |it| it.is_settled(3)).await;
+    let pooled = Pooled::settled(3).await;
     pooled.0.place.lock().unready.insert("shop-general-w2".to_owned());
     pooled.commits();
     let (fewest, _) = pooled.watched(pooled.until("updated", |it| it.is_updated(3))).await;
@@ -195,8 +189,7 @@ async fn a_lost_answer_replaces_no_worker_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn workers_and_replacements_spread_over_zones() {
-    let pooled = Pooled::new(4).await;
-    pooled.until("four", |it| it.is_settled(4)).await;
+    let pooled = Pooled::settled(4).await;
     let zones = || {
         let placements = pooled.0.place.placements();
         let of = |name: &String| {

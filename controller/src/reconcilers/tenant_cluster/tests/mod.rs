@@ -60,6 +60,21 @@ impl World {
         Self { api, place, clock, term: Term::unlimited("controller one"), cluster, is_marked: true }
     }
 
+    /// With a cluster that is ready.
+    pub async fn ready() -> Self {
+        let world = Self::new();
+        world.until("ready", Self::is_ready).await;
+        world
+    }
+
+    /// Reconciles so many times, with a pause of so many seconds.
+    pub async fn reconciles(&self, times: usize, seconds: u64) {
+        for _ in 0..times {
+            self.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
+    }
+
     pub async fn reconcile(&self) -> Result<Action, ReconcileError> {
         self.reconcile_at(&Mortal::new(&self.api, None)).await.unwrap()
     }

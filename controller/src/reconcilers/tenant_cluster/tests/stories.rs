@@ -23,8 +23,7 @@ use crate::term::Term;
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_created_and_writes_its_kubeconfig() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.is_whole("it is ready");
     let status = world.status();
     assert_eq!(status["resolved"]["endpoint"], "192.168.10.10");
@@ -60,15 +59,11 @@ async fn a_cluster_is_created_and_writes_its_kubeconfig() {
 
 #[tokio::test(start_paused = true)]
 async fn looks_at_a_ready_cluster_write_nothing() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.reconcile().await.unwrap();
     let (before, changes) = (world.api.object("tenantclusters"), world.place.lock().changes.len());
     let (leases, given) = (world.api.names("leases"), world.place.lock().given);
-    for _ in 0..10 {
-        world.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    world.reconciles(10, 60).await;
     assert_eq!(world.api.object("tenantclusters"), before);
     assert_eq!((world.api.names("leases"), world.place.lock().changes.len()), (leases, changes));
     assert!(world.place.lock().given > given, "it is asked how it is");
@@ -77,8 +72,7 @@ async fn looks_at_a_ready_cluster_write_nothing() {
 /// Without the finalizer the object would be deleted, and its VMs would stay.
 #[tokio::test(start_paused = true)]
 async fn a_removed_finalizer_is_added_again() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let read = || world.api.read::<TenantCluster>(Some("team-blue"), "shop").unwrap();
     let kept = read().metadata.finalizers;
     assert!(kept.is_some());
@@ -95,8 +89,7 @@ async fn a_removed_finalizer_is_added_again() {
 /// Repeated deletions of a Secret that is being deleted change nothing, and cost the same each time.
 #[tokio::test(start_paused = true)]
 async fn a_foreign_finalizer_does_not_delay_a_cluster() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let mut kept = world.secret("shop-kubeconfig");
     kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
     world.api.put(&kept);
@@ -108,8 +101,7 @@ async fn a_foreign_finalizer_does_not_delay_a_cluster() {
 
 #[tokio::test(start_paused = true)]
 async fn the_kubeconfig_is_renewed_before_it_expires() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let first = world.secret("shop-kubeconfig").data;
     tokio::time::sleep(Duration::from_secs(11 * 3600)).await;
     world.reconcile().await.unwrap();
@@ -123,8 +115,7 @@ async fn the_kubeconfig_is_renewed_before_it_expires() {
 /// A user who may write Secrets in the namespace cannot make the controller call other servers.
 #[tokio::test(start_paused = true)]
 async fn a_foreign_kubeconfig_is_replaced_without_use() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let own = Kubeconfig::parse(&world.kubeconfig()).unwrap();
     let other = rcgen::CertificateParams::new(Vec::new()).unwrap();
     let other = other.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
@@ -172,8 +163,7 @@ async fn a_foreign_kubeconfig_is_replaced_without_use() {
 
 #[tokio::test(start_paused = true)]
 async fn only_a_paused_cluster_leaves_nodes_off() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let mut paused = world.cluster.clone();
     paused.spec.paused = true;
     let put = |cluster: &TenantCluster| {
@@ -232,8 +222,7 @@ async fn a_closing_controller_leaves_work_to_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closing_controller_does_not_cut_power() {
-    let mut world = World::new();
-    world.until("ready", World::is_ready).await;
+    let mut world = World::ready().await;
     world.place.lock().is_slow = true;
     world.delete();
     let begun = tokio::time::Instant::now();
@@ -282,8 +271,7 @@ async fn obstacles_are_in_preflight_before_any_creation() {
 
 #[tokio::test(start_paused = true)]
 async fn conditions_have_the_generation_that_was_judged() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let judged: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
     let mut newer = judged.clone();
     newer.spec.image = Some("another".to_owned());
@@ -333,8 +321,7 @@ async fn a_foreign_secret_of_that_name_stays() {
 /// Kubernetes writes tokens into Secrets of some types: an owner reference does not make a Secret the cluster's own.
 #[tokio::test(start_paused = true)]
 async fn an_owned_secret_of_another_type_stays() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let mut other = world.secret("shop-kubeconfig");
     other.type_ = Some("kubernetes.io/service-account-token".to_owned());
     world.api.put(&other);

@@ -31,8 +31,7 @@ async fn changed_settings_are_named_until_they_are_reverted() {
             it.spec.backup = Some(Backup { every, target, credentials_ref: None, recovery_public_key: None });
         }),
     ];
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("UpToDate").1, "Current");
     let before = there(&world).spec;
@@ -73,8 +72,7 @@ async fn changes_before_the_first_vm_reach_nodes() {
 /// The settings of these nodes are unknown.
 #[tokio::test(start_paused = true)]
 async fn clusters_of_earlier_versions_report_no_settings() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let forgets: Edit = |it| {
         it.status.as_mut().unwrap().resolved.as_mut().unwrap().node_settings.clear();
         it.spec.pod_security = PodSecurity::Restricted;

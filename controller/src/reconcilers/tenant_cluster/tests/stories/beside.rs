@@ -112,10 +112,7 @@ async fn a_blocked_cluster_holds_no_addresses() {
         Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(7) });
     world.api.put(&world.cluster);
     world.place.lock().lacks_template = true;
-    for _ in 0..10 {
-        world.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    world.reconciles(10, 60).await;
     assert_eq!(world.condition("Preflight").1, "ImageUnsuitable");
     assert_eq!(world.api.names("pooladdresses"), [""; 0]);
     // A foreign Secret with the name of its keys.

@@ -4,8 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_cluster_leaves_foreign_objects_only() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] volume.vmdk".to_owned() };
     world.place.lock().disks.insert(volume.uuid, false);
     world.place.change("shop-cp1", |vm| {
@@ -36,8 +35,7 @@ async fn pools_of_another_cluster_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn workers_are_removed_before_the_control_plane() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium", "replicas": 0});
     let mut pool = NodePool::new("shop-general", serde_json::from_value(spec).unwrap());
     (pool.metadata.namespace, pool.metadata.finalizers) = (Some("team-blue".to_owned()), Some(vec!["a".to_owned()]));
@@ -56,8 +54,7 @@ async fn workers_are_removed_before_the_control_plane() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_needs_no_image_class_or_key() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.api.remove::<crate::objects::NodeImage>(None, "kaas-tenant-0.2.0");
     world.api.remove::<crate::objects::IPPool>(None, "blue-nodes");
     world.api.remove::<VMClass>(None, "medium");
@@ -82,16 +79,12 @@ async fn deletion_before_the_begin_needs_no_vcenter() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_waits_for_the_vcenter() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.place.lock().is_away = true;
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("Ready").0, "Unknown", "{:?}", world.condition("Ready"));
     world.delete();
-    for _ in 0..5 {
-        world.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    world.reconciles(5, 60).await;
     assert!(!world.is_gone() && world.api.names("pooladdresses").len() == 6, "addresses stay with their VMs");
     assert_eq!(world.condition("Progressing").1, "Deleting", "it may answer in a moment");
     assert!(world.condition("Ready").2.contains("does not answer"), "{:?}", world.condition("Ready"));
@@ -103,8 +96,7 @@ async fn deletion_waits_for_the_vcenter() {
 /// The condition says that the operator has to act.
 #[tokio::test(start_paused = true)]
 async fn deletion_without_a_provider_waits_for_the_operator() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.api.remove::<crate::objects::Provider>(None, "dc1");
     assert_eq!(world.api.names("providers"), [""; 0]);
     world.delete();
@@ -144,10 +136,7 @@ async fn without_a_provider_addresses_are_kept_with_remedy() {
 async fn a_cluster_that_cannot_form_can_be_deleted() {
     let world = World::new();
     world.place.lock().is_ill = true;
-    for _ in 0..4 {
-        world.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(30)).await;
-    }
+    world.reconciles(4, 30).await;
     assert_eq!(
         (world.condition("Ready").1, world.condition("ControlPlaneReady").1),
         ("Provisioning".to_owned(), "Forming".to_owned())
