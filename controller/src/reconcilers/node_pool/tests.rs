@@ -99,6 +99,10 @@ impl Pooled {
         serde_json::from_value(self.0.api.object("nodepools")).unwrap()
     }
 
+    fn cluster(&self) -> TenantCluster {
+        serde_json::from_value(self.0.api.object("tenantclusters")).unwrap()
+    }
+
     fn scale(&self, replicas: u32) {
         self.want(|pool| pool.replicas = replicas);
     }
@@ -128,7 +132,7 @@ impl Pooled {
     }
 
     fn pause(&self, is_paused: bool) {
-        let mut cluster: TenantCluster = serde_json::from_value(self.0.api.object("tenantclusters")).unwrap();
+        let mut cluster = self.cluster();
         cluster.spec.paused = is_paused;
         self.0.api.put(&cluster);
     }
@@ -169,6 +173,12 @@ impl Pooled {
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
         panic!("never {what}: {:#}\n{:?}", self.0.api.object("nodepools"), self.0.place.vms());
+    }
+
+    /// Scales the pool, and reconciles until it is settled.
+    async fn scales(&self, replicas: u32) {
+        self.scale(replicas);
+        self.until(&format!("{replicas}"), |it| it.is_settled(replicas.into())).await;
     }
 
     fn workers(&self) -> Vec<String> {
@@ -223,10 +233,10 @@ impl Pooled {
         found.map(|condition| condition.message).unwrap_or_default()
     }
 
-    fn change(&self, change: impl FnOnce(&mut NodePool)) {
-        let mut pool = self.there();
-        change(&mut pool);
-        self.0.api.put(&pool);
+    /// Checks the reason of a condition, and that its message contains these words.
+    fn says(&self, about: &str, reason: &str, words: &str) {
+        let message = self.message(about);
+        assert!(self.condition(about) == reason && message.contains(words), "{message}");
     }
 }
 
@@ -235,14 +245,11 @@ async fn a_pool_grows_and_shrinks_by_its_replicas() {
     let pooled = Pooled::settled(2).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
     pooled.is_consistent("two");
-    pooled.scale(3);
-    pooled.until("three", |it| it.is_settled(3)).await;
-    pooled.scale(1);
-    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.scales(3).await;
+    pooled.scales(1).await;
     assert_eq!(pooled.workers(), ["shop-general-w1"]);
     pooled.is_consistent("one");
-    pooled.scale(2);
-    pooled.until("two again", |it| it.is_settled(2)).await;
+    pooled.scales(2).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w4"], "names are never used again");
     let form = pooled.0.place.lock().forms["shop-general-w4"].clone();
     assert_eq!(
@@ -265,14 +272,10 @@ async fn an_empty_pool_calls_the_api_server_only() {
     assert!(pooled.0.place.lock().asked_by.is_empty());
     assert_eq!(pooled.0.place.lock().opened, opened);
     assert!(pooled.is_settled(0));
-    assert_eq!(
-        (pooled.condition("UpToDate").as_str(), pooled.condition("Repairable").as_str()),
-        ("Current", "FewUnhealthy")
-    );
-    pooled.scale(1);
-    pooled.until("one", |it| it.is_settled(1)).await;
-    pooled.scale(0);
-    pooled.until("none", |it| it.is_settled(0)).await;
+    assert_eq!(pooled.condition("UpToDate"), "Current");
+    assert_eq!(pooled.condition("Repairable"), "FewUnhealthy");
+    pooled.scales(1).await;
+    pooled.scales(0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -441,20 +444,14 @@ async fn deleting_a_pool_drains_its_workers() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_object_is_reported() {
     let pooled = Pooled::new(1).await;
-    let mut there = pooled.there();
-    there.spec.vm_class = "large".to_owned();
-    pooled.0.api.put(&there);
+    pooled.want(|pool| pool.vm_class = "large".to_owned());
     pooled.reconcile().await.unwrap();
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "Unfit");
-    let mut there = pooled.there();
-    there.spec.zones = vec!["a".to_owned(), "x".to_owned()];
-    pooled.0.api.put(&there);
+    pooled.want(|pool| pool.zones = vec!["a".to_owned(), "x".to_owned()]);
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "Unfit");
-    let mut there = pooled.there();
-    there.spec.network = Some("leased".to_owned());
-    pooled.0.api.put(&there);
+    pooled.want(|pool| pool.network = Some("leased".to_owned()));
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "NotSupported");
     assert!(pooled.workers().is_empty());
@@ -470,8 +467,7 @@ async fn exhausted_addresses_leave_no_incomplete_worker() {
     // There are ten addresses, and the cluster uses five.
     assert_eq!(pooled.workers().len(), 5);
     pooled.is_consistent("five of nine");
-    pooled.scale(5);
-    pooled.until("five", |it| it.is_settled(5)).await;
+    pooled.scales(5).await;
 }
 
 #[tokio::test(start_paused = true)]
