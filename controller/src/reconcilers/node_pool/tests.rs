@@ -236,7 +236,8 @@ impl Pooled {
     /// Checks the reason of a condition, and that its message contains these words.
     fn says(&self, about: &str, reason: &str, words: &str) {
         let message = self.message(about);
-        assert!(self.condition(about) == reason && message.contains(words), "{message}");
+        let is = self.condition(about);
+        assert!(is == reason && message.contains(words), "{is} instead of {reason} with {words}: {message}");
     }
 }
 

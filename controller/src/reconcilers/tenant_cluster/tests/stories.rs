@@ -81,9 +81,7 @@ async fn a_removed_finalizer_is_added_again() {
     world.api.put(&bare);
     world.reconcile().await.unwrap();
     assert_eq!(read().metadata.finalizers, kept);
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("its VMs went first");
+    world.is_deleted("its VMs went first").await;
 }
 
 /// Repeated deletions of a Secret that is being deleted change nothing, and cost the same each time.
@@ -177,8 +175,7 @@ async fn only_a_paused_cluster_leaves_nodes_off() {
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("Progressing").1, "Paused");
-    let (_, reason, words) = world.condition("ControlPlaneReady");
-    assert!(reason == "Degraded" && words.contains("shop-cp2: its VM is off"), "{reason}: {words}");
+    world.says("ControlPlaneReady", "Degraded", "shop-cp2: its VM is off");
     assert!(world.is_ready(), "the others serve");
     put(&world.cluster);
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
@@ -189,15 +186,12 @@ async fn only_a_paused_cluster_leaves_nodes_off() {
 async fn a_forming_cluster_is_deleted_immediately() {
     let world = World::new();
     world.place.lock().is_ill = true;
-    let begun = tokio::time::Instant::now();
-    let deleted = async {
-        tokio::time::sleep(Duration::from_secs(30)).await;
+    let deleted = || {
         assert_eq!(world.place.vms().len(), 3);
         world.delete();
     };
-    let (done, ()) = tokio::join!(world.reconcile(), deleted);
-    done.unwrap();
-    assert!(world.is_gone() && begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    let took = world.reconciles_with(30, deleted).await;
+    assert!(world.is_gone() && took < Duration::from_secs(60), "{took:?}");
     world.is_clean("it was deleted while it formed");
 }
 
@@ -205,14 +199,8 @@ async fn a_forming_cluster_is_deleted_immediately() {
 async fn a_closing_controller_leaves_work_to_the_next() {
     let mut world = World::new();
     world.place.lock().is_ill = true;
-    let begun = tokio::time::Instant::now();
-    let closed = async {
-        tokio::time::sleep(Duration::from_secs(30)).await;
-        world.term.close();
-    };
-    let (done, ()) = tokio::join!(world.reconcile(), closed);
-    done.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let took = world.reconciles_with(30, || world.term.close()).await;
+    assert!(took < Duration::from_secs(40), "{took:?}");
     assert_eq!(world.place.vms().len(), 3);
     world.place.lock().is_ill = false;
     world.term = Term::unlimited("controller two");
@@ -225,20 +213,13 @@ async fn a_closing_controller_does_not_cut_power() {
     let mut world = World::ready().await;
     world.place.lock().is_slow = true;
     world.delete();
-    let begun = tokio::time::Instant::now();
-    let closed = async {
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        world.term.close();
-    };
-    let (done, ()) = tokio::join!(world.reconcile(), closed);
-    done.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let took = world.reconciles_with(10, || world.term.close()).await;
+    assert!(took < Duration::from_secs(30), "{took:?}");
     assert!(!world.place.lock().changes.contains(&"cut_power"));
     assert_eq!(world.place.vms().len(), 3);
     // The next controller waits as long as guests may take, and no longer.
     world.term = Term::unlimited("controller two");
-    world.until("gone", World::is_gone).await;
-    world.is_clean("another one has gone on");
+    world.goes("another one has gone on").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,8 +238,7 @@ async fn obstacles_are_in_preflight_before_any_creation() {
     world.api.put(&crate::decisions::fixture::provider());
     world.place.lock().lacks_template = true;
     world.reconcile().await.unwrap();
-    let (_, reason, words) = world.condition("Preflight");
-    assert!(reason == "ImageUnsuitable" && words.contains("push the OVA"), "{reason} {words}");
+    world.says("Preflight", "ImageUnsuitable", "push the OVA");
     assert_eq!(world.api.names("secrets"), [""; 0], "no key is drawn before all else is there");
     world.place.lock().lacks_template = false;
     world.place.lock().is_away = true;
@@ -313,8 +293,7 @@ async fn a_foreign_secret_of_that_name_stays() {
         (Some("shop-deployer".to_owned()), Some("team-blue".to_owned()));
     world.api.put(&secret);
     world.reconcile().await.unwrap();
-    let (_, reason, words) = world.condition("Preflight");
-    assert!(reason == "SecretMissing" && words.contains("was not made for this cluster"), "{reason} {words}");
+    world.says("Preflight", "SecretMissing", "was not made for this cluster");
     assert!(world.place.vms().is_empty());
 }
 
@@ -326,8 +305,7 @@ async fn an_owned_secret_of_another_type_stays() {
     other.type_ = Some("kubernetes.io/service-account-token".to_owned());
     world.api.put(&other);
     world.reconcile().await.unwrap();
-    let (_, reason, words) = world.condition("Progressing");
-    assert!(reason == "Blocked" && words.contains("was not made for this cluster"), "{reason} {words}");
+    world.says("Progressing", "Blocked", "was not made for this cluster");
     // Kubernetes deletes it with its owner, and it does not delay the deletion.
     world.delete();
     world.until("gone", World::is_gone).await;

@@ -92,8 +92,7 @@ async fn a_manual_commit_waits_for_the_operator() {
     world.until("answered", World::is_answered).await;
     assert_eq!(world.reason_of_operation("Progressing"), "Rejected");
     world.asks("commit");
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "a person has committed it");
+    world.until_all_run(NEW, "a person has committed it").await;
     assert!(world.is_answered(), "it is noted");
 }
 

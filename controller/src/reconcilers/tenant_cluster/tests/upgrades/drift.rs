@@ -163,8 +163,7 @@ async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
         assert_eq!(world.changes(), changes, "{call}");
         assert_eq!(world.as_they_are(), there, "{call}");
         world.adopt("shop");
-        world.until(&format!("adopted: {call}"), World::is_current).await;
-        world.all_run(NEW, &format!("adopted: {call}"));
+        world.until_all_run(NEW, &format!("adopted: {call}")).await;
         assert_eq!((world.changes(), world.is_asked_to_adopt()), (changes, false), "{call}");
     }
 }
@@ -188,13 +187,10 @@ async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
     // There is no way back to the image that the spec of that time names.
     world.until("judged", |world| world.condition("Preflight").1 == "ImageUnsuitable").await;
     world.goes_to(NEW);
-    world.until("current", World::is_current).await;
-    world.all_run(NEW, "it was adopted");
+    world.until_all_run(NEW, "it was adopted").await;
     world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     world.until("all are on", World::are_on).await;
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("it was adopted");
+    world.is_deleted("it was adopted").await;
 }
 
 /// No journal ends it any more, and while it is open no other upgrade begins.

@@ -55,8 +55,7 @@ impl World {
         for vm in &bare {
             self.place.lose(&vm.name);
         }
-        self.until("current", World::is_current).await;
-        self.all_run(NEW, "it was cancelled");
+        self.until_all_run(NEW, "it was cancelled").await;
     }
 }
 
