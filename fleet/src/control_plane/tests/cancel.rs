@@ -102,10 +102,8 @@ async fn a_cancelled_command_waits_for_no_unpermitted_call() {
         // The next command continues.
         world.lock().hangs = None;
         let (arrived, status) = world.give(wish).await.arrived();
-        assert!(
-            matches!(arrived, RunOutcome::Up(_) | RunOutcome::Gone) && status.left.is_empty(),
-            "{call}: {arrived:?}"
-        );
+        assert!(matches!(arrived, RunOutcome::Up(_) | RunOutcome::Gone), "{call}: {arrived:?}");
+        assert!(status.left.is_empty(), "{call}: {arrived:?}");
     }
 }
 

@@ -43,10 +43,8 @@ async fn a_cluster_is_created_and_writes_its_kubeconfig() {
         let of = crate::reach::Collection::of::<Machine>(Some("team-blue"));
         let machine = crate::reach::Objects::get(&world.api, &of, &name).await.unwrap();
         assert_eq!(machine["metadata"]["uid"], vms[&name].to_string(), "{name}");
-        assert_eq!(
-            (&machine["status"]["phase"], &machine["status"]["vms"][0]["uuid"]),
-            (&"Running".into(), &vms[&name].to_string().into())
-        );
+        assert_eq!(machine["status"]["phase"], "Running");
+        assert_eq!(machine["status"]["vms"][0]["uuid"], vms[&name].to_string());
         let datastore = if machine["spec"]["zone"] == "b" { "vsan-2" } else { "vsan-1" };
         assert_eq!(placements[&name].datastore.as_deref(), Some(datastore));
     }

@@ -200,10 +200,8 @@ async fn a_waiting_plan_gives_way_to_kubernetes() {
     world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
     world.rests().await;
     assert_eq!((world.outcome().as_deref(), world.held()), (Some("rolled back"), SMALL));
-    assert_eq!(
-        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
-        ("ChangeBlocked", "CapacityMissing")
-    );
+    assert_eq!(world.up_to_date(), "ChangeBlocked");
+    assert_eq!(world.condition("Preflight").1, "CapacityMissing");
     world.limited(None);
     world.until_all_have(NEW, LARGE, "there is room").await;
 }
