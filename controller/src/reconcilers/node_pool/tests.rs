@@ -413,15 +413,6 @@ async fn a_settled_pool_acquires_no_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_machine_is_replaced() {
-    let pooled = Pooled::settled(2).await;
-    pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
-    pooled.until("again", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
-    assert_eq!(pooled.workers(), ["shop-general-w2", "shop-general-w3"]);
-    pooled.is_consistent("again");
-}
-
-#[tokio::test(start_paused = true)]
 async fn deleting_the_cluster_ignores_stuck_pods() {
     let pooled = Pooled::settled(2).await;
     pooled.sticks_to("shop-general-w1", true);

@@ -9,10 +9,8 @@ use contract::ports;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::tests::{GOOD, Serving, config, joins_as, node, ready, request, spec};
+use super::tests::{GOOD, Serving, joins_as, member_at, node, ready, request, spec};
 use super::*;
-use crate::cluster::kubernetes::fake_api::FakeApi;
-use crate::cluster::pki::{self, CertificateAuthorities};
 use crate::host::fake_server;
 use crate::host::https;
 
@@ -100,14 +98,7 @@ struct Cluster {
 
 impl Cluster {
     fn start(last: u8, nodes: Vec<Value>) -> Self {
-        let (root, mut config) = (tempfile::tempdir().unwrap(), config());
-        let address = Ipv4Addr::new(127, 0, 93, last);
-        config.node.interfaces[0].address = format!("{address}/24").parse::<ipnet::Ipv4Net>().unwrap().into();
-        config.cluster.control_nodes[0].address = address;
-        let pki = root.path().join("pki");
-        CertificateAuthorities::make(SystemTime::now()).unwrap().ensure(&pki).unwrap();
-        pki::ensure_member(&config.cluster.control_nodes[0], &pki, SystemTime::now()).unwrap();
-        FakeApi::lay_kubeconfig(root.path(), &pki);
+        let (config, root, pki) = member_at(Ipv4Addr::new(127, 0, 93, last));
         let store = Arc::new(Mutex::new(Store { nodes, ..Store::default() }));
         let own = Arc::clone(&store);
         let answer = move |path: &str, body: &Value| own.lock().unwrap().answer(path, body);

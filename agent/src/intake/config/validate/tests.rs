@@ -463,6 +463,7 @@ warns! {
     dns_server_is_repeated: ["dns-servers" = "192.168.10.2,192.168.10.2"] => ["property.repeated"];
     gateway_is_missing: ["gateway" = None] => ["gateway.missing"];
     nothing_far_needs_no_gateway: ["gateway" = None, "https-proxy" = None] => [];
+    snapshot_target_without_tls_is_a_warning: ["snapshot-target" = "http://backup.example.com/"] => ["snapshot-target.clear-text"];
     certificate_has_expired: ["extra-ca-certificates" = include_str!("../fixtures/expired-ca.pem")] => ["certificate.expired"];
 }
 
@@ -602,12 +603,6 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
         });
         (config, Secret::new(format!("kJ8vQ2xW9m%Z4pL7tR3yB6n&<\"'>${tail}")))
     })
-}
-
-#[test]
-fn snapshot_target_without_tls_is_a_warning() {
-    let intake = changed(&[("snapshot-target", Some("http://backup.example.com/"))]).unwrap();
-    assert_eq!(codes(&intake.warnings), ["snapshot-target.clear-text"]);
 }
 
 #[test]
