@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, World, vm, wanted};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, World, vm, wanted};
 use crate::control_plane::{DeploymentRecord, Goal, Inventory, Lifecycle};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 
@@ -119,9 +119,7 @@ async fn an_older_record_keeps_disks_of_incomplete_vms() {
         let world = World::new();
         world.lock().restorable = is_restorable;
         // Before it is recorded that the VM is complete.
-        world.set_fault(Some((made + 1, Fault::KilledBefore)));
-        assert!(matches!(world.deploy(1).await, Given::Killed));
-        world.set_fault(None);
+        world.dies((made + 1, Fault::KilledBefore), world.deploy(1)).await;
         let disks: BTreeSet<Uuid> = world.lock().disks.keys().copied().collect();
         let status = world.give_over(Goal::Deploy(&wanted(1))).await.up();
         let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
@@ -146,9 +144,7 @@ async fn an_older_record_keeps_disks_under_recorded_uuids() {
         twin.set_fault(None);
         twin.give(Goal::Deploy(&wanted(1))).await.arrived();
         let world = World::new();
-        world.set_fault(Some((before(&twin, "add"), Fault::KilledBefore)));
-        assert!(matches!(world.deploy(1).await, Given::Killed));
-        world.set_fault(None);
+        world.dies((before(&twin, "add"), Fault::KilledBefore), world.deploy(1)).await;
         assert_eq!(world.own(), [""; 0]);
         world.lock().restorable = true;
         world

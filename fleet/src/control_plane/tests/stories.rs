@@ -575,9 +575,7 @@ async fn a_disk_moved_before_the_request_is_doubtful() {
             let (world, disk) = with_disk().await;
             world.lock().removes_used = true;
             if is_killed {
-                world.set_fault(Some((removal, Fault::KilledBefore)));
-                assert!(matches!(world.give_over(DESTROY_ALL).await, Given::Killed));
-                world.set_fault(None);
+                world.dies((removal, Fault::KilledBefore), world.give_over(DESTROY_ALL)).await;
             } else {
                 world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
                 world.give_over(DESTROY_ALL).await.paused();

@@ -3,7 +3,7 @@
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Machine, World, destroy_shown};
 use super::stories::{also, shown, stopped_by};
 use crate::control_plane::{Goal, Lifecycle, RunOutcome, authority, moved, records};
 use crate::hypervisor::{DiskRef, ErrorKind, Hypervisor, PowerState, Vm};
@@ -831,9 +831,7 @@ async fn a_vm_with_other_disk_and_id_goes() {
     let mut shut_down = (1..).zip(&calls).filter(|(_, (name, _))| *name == "shut_down");
     let (number, _) = shut_down.nth(1).unwrap();
     let (world, cp2) = with_another_disk().await;
-    world.set_fault(Some((number, Fault::KilledAfter)));
-    assert!(matches!(world.give(DESTROY).await, Given::Killed));
-    world.set_fault(None);
+    world.dies((number, Fault::KilledAfter), world.give(DESTROY)).await;
     let again = change(&world, cp2.uuid(), |vm| vm.reference.id.push_str("-again"));
     assert_eq!(again.vm.power, PowerState::Off);
     world.move_away(&again.vm);

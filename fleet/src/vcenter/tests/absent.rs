@@ -36,8 +36,7 @@ async fn loses_its_host(bed: &Bed, vm: &Vm) {
 #[tokio::test]
 async fn vm_of_removed_host_exists_with_its_settings() {
     let (bed, hypervisor, image) = with_image().await;
-    let vm = hypervisor.added("w1", &image).await;
-    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let vm = hypervisor.started("w1", &image).await;
     let settings = vm.settings.clone().unwrap();
     let file = DiskRef { uuid: vm.uuid(), path: settings.clone() };
     let datastore = hypervisor.disk_datastore(&file).await.unwrap().unwrap();

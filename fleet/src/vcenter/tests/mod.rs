@@ -191,6 +191,13 @@ impl VcenterHypervisor {
         self.of_uuid(uuid).await
     }
 
+    /// A new VM of a node, as it is before it is powered on here.
+    async fn started(&self, node: &str, image: &ImageTemplate) -> Vm {
+        let vm = self.added(node, image).await;
+        self.power_on(&vm, &Free).await.unwrap();
+        vm
+    }
+
     /// A new VM of a node at a place.
     async fn added_at(&self, node: &str, image: &ImageTemplate, placement: &Placement) -> Vm {
         let uuid = self.try_add_with(node, image, &[NETWORK], &properties(node), placement).await.unwrap();

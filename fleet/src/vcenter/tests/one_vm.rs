@@ -202,8 +202,7 @@ async fn statement_from_before_power_on_is_not_shown() {
     let bed = Bed::start(&[]);
     bed.switch(json!({ "keeps_guestinfo": true })).await;
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let vm = hypervisor.added("cp1", &hypervisor.lay(&ova).await).await;
-    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let vm = hypervisor.started("cp1", &hypervisor.lay(&ova).await).await;
     let shown = Fingerprints { ca: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
     bed.set_guestinfo(&vm, Fingerprints::GUESTINFO, &serde_json::to_string(&shown).unwrap()).await;
     bed.set_guestinfo(&vm, "guestinfo.kaas.statement", "of before").await;
@@ -246,8 +245,7 @@ async fn rule_separates_vms_until_one_is_left() {
     let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
     let mut hosts = std::collections::BTreeSet::new();
     for node in ["cp1", "cp2", "cp3"] {
-        let vm = hypervisor.added(node, &image).await;
-        hypervisor.power_on(&vm, &Free).await.unwrap();
+        let vm = hypervisor.started(node, &image).await;
         let seen = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
         assert!(hosts.insert(seen.host.clone().unwrap()), "{node} is on the host of another one");
         assert_eq!(seen.managed_by.unwrap().extension, "org.example");
@@ -271,9 +269,7 @@ async fn disowned_vm_keeps_disks_and_loses_owner() {
     let apart = async || client.anti_affinity_rules(&cluster).await.unwrap().first().map_or(0, |rule| rule.vms.len());
     let mut vms = Vec::new();
     for node in ["w1", "w2", "w3"] {
-        let vm = hypervisor.added(node, &image).await;
-        hypervisor.power_on(&vm, &Free).await.unwrap();
-        vms.push(vm);
+        vms.push(hypervisor.started(node, &image).await);
     }
     assert_eq!(apart().await, 3);
     let (vm, name) = (vms.remove(0), "w1-kept-0f5e2a30");
@@ -315,8 +311,7 @@ async fn disowned_vm_keeps_disks_and_loses_owner() {
     }
     assert_eq!(hypervisor.destroy(&kept, &Free).await.unwrap_err().kind, ErrorKind::Refused);
     // Its name is free. The rule separates a VM with that name from the others only.
-    let other = hypervisor.added("w1", &image).await;
-    hypervisor.power_on(&other, &Free).await.unwrap();
+    let other = hypervisor.started("w1", &image).await;
     assert_eq!((hypervisor.vms().await.unwrap().len(), apart().await), (3, 3));
 }
 

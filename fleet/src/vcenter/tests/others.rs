@@ -19,8 +19,7 @@ async fn costs(others: &str, site: impl FnOnce(&Bed) -> Site) -> (BTreeMap<Strin
     bed.count_anew().await;
     hypervisor.preflight(&Placement::default()).await.unwrap();
     let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
-    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let vm = hypervisor.started("cp1", &image).await;
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap().len(), 1);
     hypervisor.settle(&Free).await.unwrap();
     let way = bed.counts().await;
@@ -75,9 +74,7 @@ async fn entries_of_guests_do_not_affect_a_look() {
     let (bed, hypervisor, image) = with_image().await;
     let mut vms = Vec::new();
     for node in ["cp1", "cp2", "cp3"] {
-        let vm = hypervisor.added(node, &image).await;
-        hypervisor.power_on(&vm, &Free).await.unwrap();
-        vms.push(vm);
+        vms.push(hypervisor.started(node, &image).await);
     }
     let looks = async || {
         bed.count_anew().await;

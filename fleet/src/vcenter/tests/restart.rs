@@ -18,8 +18,7 @@ async fn restart_priority_is_set_and_off_when_disconnected() {
     let (hypervisor, cluster) = wishing(&bed, false, Some(RestartPriority::High)).await;
     let client = bed.client().await;
     let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
-    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let vm = hypervisor.started("cp1", &image).await;
     let named = MoRef::vm(&vm.reference.id);
     let priority = async || client.restart_priority(&cluster, &named).await.unwrap();
     assert_eq!(priority().await, Some(RestartPriority::High));
@@ -83,8 +82,7 @@ async fn cluster_without_settings_is_not_changed() {
     let (hypervisor, _) = wishing(&bed, false, None).await;
     let image = hypervisor.lay(&ova).await;
     for node in ["cp1", "cp2"] {
-        let vm = hypervisor.added(node, &image).await;
-        hypervisor.power_on(&vm, &Free).await.unwrap();
+        let vm = hypervisor.started(node, &image).await;
         hypervisor.connect(&hypervisor.again(&vm).await, &vm.adapters[0].key, false, &Free).await.unwrap();
     }
     assert_eq!(bed.count("ReconfigureComputeResource_Task").await, 0);
