@@ -56,7 +56,6 @@ async fn another_deployer_key_than_recorded_is_refused() {
 /// A place in which a command was killed when its VMs were complete and recorded, before one was powered on.
 async fn made(nodes: u8) -> World {
     let twin = World::new();
-    twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted(nodes))).await.arrived();
     let calls = twin.lock().calls.clone();
     let made = calls.iter().rposition(|call| call.0 == "add.end").unwrap();
@@ -84,7 +83,6 @@ async fn a_recreated_vm_is_recorded_as_incomplete() {
 #[tokio::test(start_paused = true)]
 async fn two_disks_of_an_incomplete_vm_stay() {
     let twin = World::new();
-    twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted(1))).await.arrived();
     let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
     for is_first in [false, true] {

@@ -17,7 +17,6 @@ async fn killed_at(find: impl Fn(&[&str]) -> Option<usize>, fault: Fault, is_spo
     let (twin, world) = (World::new(), World::new());
     twin.lock().spoils = is_spoilt;
     world.lock().spoils = is_spoilt;
-    twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted(1))).await;
     let calls: Vec<&str> = twin.lock().calls.iter().map(|(name, _)| *name).collect();
     world.dies((1 + find(&calls).unwrap(), fault), world.deploy(1)).await;

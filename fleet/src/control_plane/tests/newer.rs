@@ -112,7 +112,6 @@ async fn an_older_record_stops_all_actions() {
 #[tokio::test(start_paused = true)]
 async fn an_older_record_keeps_disks_of_incomplete_vms() {
     let twin = World::new();
-    twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted(1))).await.arrived();
     let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
     for is_restorable in [false, true] {
@@ -141,7 +140,6 @@ async fn an_older_record_keeps_disks_under_recorded_uuids() {
     // A command that has recorded the UUID of its VM, and created none.
     let begun = async || {
         let twin = World::new();
-        twin.set_fault(None);
         twin.give(Goal::Deploy(&wanted(1))).await.arrived();
         let world = World::new();
         world.dies((before(&twin, "add"), Fault::KilledBefore), world.deploy(1)).await;
@@ -165,7 +163,6 @@ async fn only_disks_under_an_own_uuid_are_removed() {
     let mut wanted = wanted(1);
     wanted.nodes[0].drawn = Some(drawn);
     let twin = World::new();
-    twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted)).await.arrived();
     let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
     for is_own in [false, true] {
