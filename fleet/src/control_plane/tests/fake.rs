@@ -292,14 +292,6 @@ impl World {
         self.give_with(wish, TakeOver::FromAnyone).await
     }
 
-    /// Gives a command, which must be killed by this fault.
-    pub async fn dies(&self, fault: (usize, Fault), command: impl Future<Output = Given>) {
-        self.set_fault(Some(fault));
-        let given = command.await;
-        assert!(matches!(given, Given::Killed), "{given:?}");
-        self.set_fault(None);
-    }
-
     async fn give_with(&self, wish: Goal<'_>, over: TakeOver) -> Given {
         self.run(self.acting(async |deploy| deploy.go(wish, over).await)).await
     }
