@@ -91,7 +91,7 @@ async fn manual_drs_spreads_new_vms_and_keeps_replacements() {
     bed.switch(json!({ "refuses_without_host": true })).await;
     hypervisor.preflight(&Placement::default()).await.unwrap();
     let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.started("cp1", &image).await;
+    hypervisor.started("cp1", &image).await;
     let host_of = async |name: &str| {
         let machine = vsphere::MoRef::vm(&bed.machine(name).await.unwrap().object);
         hypervisor.client.vm(&machine).await.unwrap().host

@@ -111,7 +111,7 @@ async fn refused_rule_blocks_no_power_on_or_removal() {
     let site = Site { different_hosts: true, ..bed.site() };
     let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
     let image = hypervisor.lay(&ova).await;
-    let first = hypervisor.started("cp1", &image).await;
+    hypervisor.started("cp1", &image).await;
     let second = hypervisor.added("cp2", &image).await;
     for (what, fault) in [("fail-task", "RuleViolation"), ("fault", "NoPermission")] {
         bed.spoil("ReconfigureComputeResource_Task", what, json!({ "fault": fault, "times": -1 })).await;

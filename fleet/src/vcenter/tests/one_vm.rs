@@ -311,7 +311,7 @@ async fn disowned_vm_keeps_disks_and_loses_owner() {
     }
     assert_eq!(hypervisor.destroy(&kept, &Free).await.unwrap_err().kind, ErrorKind::Refused);
     // Its name is free. The rule separates a VM with that name from the others only.
-    let other = hypervisor.started("w1", &image).await;
+    hypervisor.started("w1", &image).await;
     assert_eq!((hypervisor.vms().await.unwrap().len(), apart().await), (3, 3));
 }
 

@@ -82,7 +82,7 @@ impl Cluster {
     async fn found(&self, nodes: usize) {
         let image = self.hypervisor.lay(&self.old).await;
         for node in &fake::NODES[..nodes] {
-            let vm = self.hypervisor.started(node, &image).await;
+            self.hypervisor.started(node, &image).await;
         }
         self.mirrored().adopt().await;
     }
