@@ -84,10 +84,8 @@ fn failed_installation_is_not_a_skipped_check() {
         assert!(!well, "{said}");
         let full = "error: failed to download from a registry\n\nCaused by:\n  No space left on device (os error 28)";
         let (said, well) = deny(full, audit);
-        assert!(
-            !well && said.contains("installing cargo-deny 0.20.2 failed") && said.contains("No space left"),
-            "{said}"
-        );
+        assert!(!well && said.contains("installing cargo-deny 0.20.2 failed"), "{said}");
+        assert!(said.contains("No space left"), "{said}");
     }
 }
 

@@ -76,6 +76,13 @@ impl Scenario {
         prepared.unwrap_or_else(|error| panic!("preparing {}: {error:#}", setting.name))
     }
 
+    pub fn ready_one(setting: &Setting) -> Self {
+        let scenario = Self::prepare(setting);
+        scenario.power_on(&["cp1"]);
+        scenario.all_ready(FORMING);
+        scenario
+    }
+
     /// As [`Scenario::prepare`], from something else than the OVA under test.
     pub fn prepare_from(setting: &Setting, source: Source) -> Self {
         Self::try_prepare(setting, source).unwrap_or_else(|error| panic!("preparing {}: {error:#}", setting.name))

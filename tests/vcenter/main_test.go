@@ -57,47 +57,36 @@ func program(t *testing.T, arguments ...string) (*exec.Cmd, io.WriteCloser, map[
 	process := exec.Command(os.Args[0], append([]string{"-directory", t.TempDir()}, arguments...)...)
 	process.Stderr = os.Stderr
 	input, err := process.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	output, err := process.StdoutPipe()
+	must(t, err)
+	must(t, process.Start())
+	var ready map[string]string
+	must(t, json.NewDecoder(output).Decode(&ready))
+	return process, input, ready
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var ready map[string]string
-	if err := json.NewDecoder(output).Decode(&ready); err != nil {
-		t.Fatal(err)
-	}
-	return process, input, ready
 }
 
 func TestItServesUntilItsInputEnds(t *testing.T) {
 	ctx := context.Background()
 	users := filepath.Join(t.TempDir(), "users.json")
-	if err := os.WriteFile(users, []byte(`[{"name": "anna", "password": "p"}]`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(users, []byte(`[{"name": "anna", "password": "p"}]`), 0o600))
 	process, input, ready := program(t, "-users", users, "-others", "1", "-bodies", os.Args[0]+" carry")
 	at, err := url.Parse(ready["url"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// By its certificate, not without.
 	client := soap.NewClient(at, false)
 	certificate := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(certificate, []byte(ready["certificate"]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.SetRootCAs(certificate); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(certificate, []byte(ready["certificate"]), 0o600))
+	must(t, client.SetRootCAs(certificate))
 	api, err := vim25.NewClient(ctx, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other := soap.NewClient(at, false)
 	other.SetThumbprint(at.Host, ready["thumbprint"])
 	if _, err := vim25.NewClient(ctx, other); err != nil {
@@ -109,13 +98,9 @@ func TestItServesUntilItsInputEnds(t *testing.T) {
 	}
 	at.User = url.UserPassword("anna", "p")
 	session, err := govmomi.NewClient(ctx, at, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	vm, err := find.NewFinder(session.Client).VirtualMachine(ctx, "/DC0/vm/other-0000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	task, err := vm.PowerOn(ctx)
 	if err == nil {
 		err = task.Wait(ctx)
@@ -124,9 +109,7 @@ func TestItServesUntilItsInputEnds(t *testing.T) {
 		t.Error(err)
 	}
 	response, err := http.Get(ready["control"] + "/machines")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	if said, err := io.ReadAll(response.Body); err != nil || !strings.Contains(string(said), `"power":"poweredOn"`) {
 		t.Errorf("%s %v", said, err)

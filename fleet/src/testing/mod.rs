@@ -6,6 +6,7 @@ mod hypervisor;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -179,7 +180,7 @@ pub enum Given<O, S> {
     Arrived(O, Box<S>),
 }
 
-impl<O: std::fmt::Debug, S: std::fmt::Debug> Given<O, S> {
+impl<O: Debug, S: Debug> Given<O, S> {
     pub fn arrived(self) -> (O, S) {
         match self {
             Self::Arrived(arrived, status) => (arrived, *status),
@@ -280,6 +281,14 @@ impl<P: Part> World<P> {
                 Err(error) => Given::Failed(error),
             },
         }
+    }
+
+    /// Gives a command, which must be killed by this fault.
+    pub async fn dies<O: Debug, S: Debug>(&self, fault: (usize, Fault), command: impl Future<Output = Given<O, S>>) {
+        self.set_fault(Some(fault));
+        let given = command.await;
+        assert!(matches!(given, Given::Killed), "{given:?}");
+        self.set_fault(None);
     }
 
     async fn die(&self) -> ! {

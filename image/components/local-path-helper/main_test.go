@@ -21,6 +21,13 @@ func as(t *testing.T, volume string) {
 	t.Cleanup(func() { volumeName = asked })
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestWithoutADiskNothingIsMadeAndNothingRemoved(t *testing.T) {
 	as(t, "pvc-1")
 	volume := filepath.Join(t.TempDir(), "pvc-1_shop_data")
@@ -34,9 +41,7 @@ func TestWithoutADiskNothingIsMadeAndNothingRemoved(t *testing.T) {
 	if _, err := os.Stat(volume); err == nil {
 		t.Fatal("it was made")
 	}
-	if err := os.Mkdir(volume, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(volume, 0o700))
 	refused("delete")
 	if _, err := os.Stat(volume); err != nil {
 		t.Fatal("it was removed", err)
@@ -50,22 +55,14 @@ func TestVolumesComeAndGoAndNothingElseDoes(t *testing.T) {
 	outside := t.TempDir()
 	volume := filepath.Join(volumes, "pvc-1_shop_data")
 	for range 2 {
-		if err := run(volume, "Filesystem", "create"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, run(volume, "Filesystem", "create"))
 	}
 	if info, err := os.Stat(volume); err != nil || info.Mode().Perm() != 0o777 {
 		t.Fatal(info, err)
 	}
-	if err := os.Symlink(outside, filepath.Join(volume, "link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, filepath.Join(volumes, "pvc-1_link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(outside, "kept"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(outside, filepath.Join(volume, "link")))
+	must(t, os.Symlink(outside, filepath.Join(volumes, "pvc-1_link")))
+	must(t, os.WriteFile(filepath.Join(outside, "kept"), nil, 0o600))
 	for _, name := range []string{"pvc-1_shop_data", "pvc-1_link", "pvc-1_none"} {
 		if err := run(filepath.Join(volumes, name), "Filesystem", "delete"); err != nil {
 			t.Fatal(name, err)
@@ -74,9 +71,8 @@ func TestVolumesComeAndGoAndNothingElseDoes(t *testing.T) {
 	if left, _ := os.ReadDir(volumes); len(left) != 0 {
 		t.Fatal(left)
 	}
-	if _, err := os.Stat(filepath.Join(outside, "kept")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := os.Stat(filepath.Join(outside, "kept"))
+	must(t, err)
 }
 
 // A StorageClass may choose the path with `pathPattern`.
@@ -86,9 +82,7 @@ func TestTheDirectoryOfAnotherVolumeIsRefused(t *testing.T) {
 	volumes := t.TempDir()
 	for _, name := range []string{"pvc-2_shop_data", "pvc-12_shop_data", "pvc-1", "pvc-_pvc-1_data"} {
 		other := filepath.Join(volumes, name)
-		if err := os.MkdirAll(other, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(other, 0o700))
 		for _, action := range []string{"create", "delete"} {
 			err := run(other, "Filesystem", action)
 			if err == nil || !strings.Contains(err.Error(), "no directory of the volume pvc-1") {

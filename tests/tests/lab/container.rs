@@ -119,9 +119,7 @@ pub mod long {
     /// A node that was off for so long that nothing it holds is valid any more
     /// is the same node again, without anybody's help.
     pub fn a_node_whose_certificates_have_expired_heals_itself_at_boot() {
-        let scenario = Scenario::prepare(&Setting::one("expired"));
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
+        let scenario = Scenario::ready_one(&Setting::one("expired"));
         let identity = scenario.cluster_identity();
         scenario.wait("the kubelet to have a certificate of its own making", MOMENT, || {
             Ok(scenario.inside("cp1", &["kaas-agent", "certificate", "list"]).contains("kubelet-client"))

@@ -6,7 +6,7 @@ pub mod long {
     use fleet::nodes::{Deployer, DeployerError};
     use scenarios::endpoint;
     use scenarios::node_swap::Node;
-    use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
+    use scenarios::scenario::{MOMENT, Scenario, Setting};
 
     use crate::maintenance::{CHECK, has};
 
@@ -15,9 +15,7 @@ pub mod long {
     /// The lab's own way in is the deployer's: it is there once the cluster has formed, ends with the key, and comes back
     /// with it.
     pub fn a_deployer_gets_in_by_his_key_and_what_is_shown_until_it_is_changed() {
-        let scenario = Scenario::prepare(&Setting::one("deployer"));
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
+        let scenario = Scenario::ready_one(&Setting::one("deployer"));
         let lab = scenario.lab();
         let own = scenario.properties("cp1")[DEPLOYER_PUBLIC_KEY].clone();
         let whoami = || lab.kubectl(&["auth", "whoami", "--output=jsonpath={.status.userInfo.username}"]);

@@ -267,10 +267,8 @@ pub mod long {
     /// back with the operator's key, and not without it.
     pub fn a_cluster_that_lost_all_its_nodes_gets_its_secrets_back() {
         let setting = Setting { properties: &[(RECOVERY_PUBLIC_KEY, OPERATORS_PUBLIC)], ..Setting::one("worst") };
-        let scenario = Scenario::prepare(&setting);
+        let scenario = Scenario::ready_one(&setting);
         let lab = scenario.lab();
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
         plant(&scenario);
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();

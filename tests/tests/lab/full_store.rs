@@ -77,9 +77,7 @@ pub mod long {
     /// snapshots make room meanwhile, and all is read as before, also after the node has lost its power. Once objects are
     /// deleted the agent compacts, defragments and lifts the alarm by itself.
     pub fn a_full_store_is_read_and_serves_again_once_objects_are_deleted() {
-        let scenario = Scenario::prepare(&Setting::one("store"));
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
+        let scenario = Scenario::ready_one(&Setting::one("store"));
         let lab = scenario.lab();
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
         agent(&scenario, "cp1", &["snapshot", "save"]);

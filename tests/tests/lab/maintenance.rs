@@ -155,9 +155,7 @@ pub mod long {
     /// Somebody fills the data disk: the node says so with what fills it, goes on, and is content
     /// again when there is room.
     pub fn a_disk_that_fills_up_is_a_finding_until_it_is_freed() {
-        let scenario = Scenario::prepare(&Setting::one("full"));
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
+        let scenario = Scenario::ready_one(&Setting::one("full"));
         fill(&scenario, "cp1", 85);
         scenario.wait("the finding of a disk that is nearly full", CHECK, || has(&scenario, "cp1", "disk.nearly-full"));
         let status = scenario.lab().status("cp1").unwrap().to_string();
@@ -175,10 +173,8 @@ pub mod long {
     /// A node is reset: not without its name, not without the cluster's name since it is the last one. It then
     /// forms a cluster anew from its OVF environment, and nothing of the old one is left.
     pub fn a_reset_node_begins_as_freshly_deployed() {
-        let scenario = Scenario::prepare(&Setting::one("reset"));
+        let scenario = Scenario::ready_one(&Setting::one("reset"));
         let lab = scenario.lab();
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
         let identity = scenario.cluster_identity();
         let machine = scenario.inside("cp1", &["cat", "/etc/machine-id"]);
         let cluster = lab.status("cp1").unwrap()["cluster"].as_str().unwrap().to_owned();

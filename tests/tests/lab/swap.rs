@@ -142,9 +142,7 @@ pub mod long {
     /// the commit the former VM is refused.
     pub fn a_prepared_swap_is_for_one_image_and_ends_with_its_commit() {
         let other = OtherImage::make("99.0.0");
-        let scenario = Scenario::prepare(&Setting::one("commit"));
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
+        let scenario = Scenario::ready_one(&Setting::one("commit"));
         scenario.soon_says("cp1", "kaas: ready");
         let prepare = |arguments: &[&str]| {
             scenario.lab().run_inside("cp1", &[&["kaas-agent", "prepare-swap"], arguments].concat(), STOPPING)
@@ -187,9 +185,7 @@ pub mod long {
     /// What was asked of the API server before a swap is in the audit log of the new VM, which goes on with the same file.
     pub fn the_audit_log_is_on_the_data_disk_after_a_swap() {
         let other = OtherImage::make("99.0.0");
-        let scenario = Scenario::prepare(&Setting::one("audit"));
-        scenario.power_on(&["cp1"]);
-        scenario.all_ready(FORMING);
+        let scenario = Scenario::ready_one(&Setting::one("audit"));
         scenario.soon_says("cp1", "kaas: ready");
         let noted = |vm: &str, what: &str| {
             scenario.wait(&format!("{what} to be in the audit log of {vm}"), MOMENT, || {

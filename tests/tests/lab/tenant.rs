@@ -231,11 +231,8 @@ pub mod long {
         tenant.run(&["add-worker"]);
         let blocked = tenant.gives(&["remove-worker", &serving, "--pause-limit", "30"], 3);
         let why = &blocked["reasons"][0];
-        assert_eq!(
-            (&why["worker"], &why["code"]),
-            (&serving.as_str().into(), &"workers.drain-blocked".into()),
-            "{blocked}"
-        );
+        assert_eq!(why["worker"], serving.as_str(), "{blocked}");
+        assert_eq!(why["code"], "workers.drain-blocked", "{blocked}");
         assert!(why["reason"].as_str().is_some_and(|words| words.contains("default/web-")), "{blocked}");
         scenario.kubectl(&[
             "patch",

@@ -150,10 +150,8 @@ pub mod long {
         assert!(before.keys().eq(ALL), "{before:?}");
         site.reached(&format!("three nodes are Ready {} s after the command", took.as_secs()));
         let (formed, first) = (cluster.identity(), cluster.vms());
-        assert!(
-            first.iter().map(|(name, _)| name.as_str()).eq(ALL) && first.iter().all(|(_, is_on)| *is_on),
-            "{first:?}"
-        );
+        assert!(first.iter().map(|(name, _)| name.as_str()).eq(ALL), "{first:?}");
+        assert!(first.iter().all(|(_, is_on)| *is_on), "{first:?}");
         assert_eq!(cluster.rules(), 1);
         cluster.wait_until_healthy();
         let kept = cluster.kept();
@@ -176,10 +174,8 @@ pub mod long {
         let there = swapped("there", &["apply", "--ova", newer]);
         assert!(there.keys().eq(ALL) && ALL.iter().all(|node| there[*node] != before[*node]), "{before:?} {there:?}");
         let both = cluster.vms();
-        assert!(
-            both.len() == 2 * ALL.len() && ALL.iter().all(|node| both.contains(&((*node).to_owned(), false))),
-            "{both:?}"
-        );
+        assert!(both.len() == 2 * ALL.len(), "{both:?}");
+        assert!(ALL.iter().all(|node| both.contains(&((*node).to_owned(), false))), "{both:?}");
         let why = cluster.fails(&["upgrade", "plan", "--ova", newer]);
         assert!(why.contains("upgrade.uncommitted"), "{why}");
 

@@ -10,10 +10,7 @@ import (
 )
 
 func (s *site) uuid(path string) (string, error) {
-	manager := object.NewVirtualDiskManager(s.client.Client)
-	datacenter, err := s.finder.DefaultDatacenter(background)
-	s.must(err)
-	return manager.QueryVirtualDiskUuid(background, path, datacenter)
+	return object.NewVirtualDiskManager(s.client.Client).QueryVirtualDiskUuid(background, path, s.datacenter)
 }
 
 func TestADatastoreThatIsAwayFailsCallsAboutItsFiles(t *testing.T) {
@@ -106,8 +103,6 @@ func TestAMachineOfAHostThatWasRemovedRunsOn(t *testing.T) {
 	if _, err := s.uuid(path); err != nil {
 		s.Errorf("its disk: %v", err)
 	}
-	datacenter, err := s.finder.DefaultDatacenter(background)
-	s.must(err)
-	task, err := object.NewVirtualDiskManager(s.client.Client).DeleteVirtualDisk(background, path, datacenter)
+	task, err := object.NewVirtualDiskManager(s.client.Client).DeleteVirtualDisk(background, path, s.datacenter)
 	refused[*types.FileLocked](s, "it runs, and its disk", task, err)
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,14 +33,15 @@ var background = context.Background()
 // site is a bed, and a client that has found its way around.
 type site struct {
 	*testing.T
-	bed       *Bed
-	control   *httptest.Server
-	client    *govmomi.Client
-	finder    *find.Finder
-	folder    *object.Folder
-	pool      *object.ResourcePool
-	datastore *object.Datastore
-	network   object.NetworkReference
+	bed        *Bed
+	control    *httptest.Server
+	client     *govmomi.Client
+	finder     *find.Finder
+	datacenter *object.Datacenter
+	folder     *object.Folder
+	pool       *object.ResourcePool
+	datastore  *object.Datastore
+	network    object.NetworkReference
 }
 
 func opened(t *testing.T, change ...func(*Config)) *site {
@@ -77,6 +80,7 @@ func (s *site) find() {
 	s.finder = find.NewFinder(s.client.Client)
 	datacenter, err := s.finder.DefaultDatacenter(background)
 	s.must(err)
+	s.datacenter = datacenter
 	s.finder.SetDatacenter(datacenter)
 	folders, err := datacenter.Folders(background)
 	s.must(err)
@@ -176,6 +180,41 @@ func (s *site) read(vm *object.VirtualMachine) mo.VirtualMachine {
 func (s *site) power(vm *object.VirtualMachine) types.VirtualMachinePowerState {
 	s.Helper()
 	return s.read(vm).Runtime.PowerState
+}
+
+// is checks whether a machine is on.
+func (s *site) is(vm *object.VirtualMachine, wanted types.VirtualMachinePowerState) {
+	s.Helper()
+	if now := s.power(vm); now != wanted {
+		s.Errorf("it is %s", now)
+	}
+}
+
+// holds checks the content of a file.
+func (s *site) holds(file string, disk []byte) {
+	s.Helper()
+	raw, err := os.ReadFile(file)
+	s.must(err)
+	if !bytes.Equal(raw, disk) {
+		s.Errorf("%s differs", file)
+	}
+}
+
+// isGone checks that a file does not exist.
+func (s *site) isGone(file string) {
+	s.Helper()
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		s.Errorf("%s: %v", file, err)
+	}
+}
+
+// isEmpty checks that the datastore has no file.
+func (s *site) isEmpty() {
+	s.Helper()
+	left, err := os.ReadDir(filepath.Join(s.bed.config.Directory, "LocalDS_0"))
+	if err != nil || len(left) > 0 {
+		s.Errorf("left: %v %v", left, err)
+	}
 }
 
 func (s *site) disks(vm *object.VirtualMachine) []*types.VirtualDisk {

@@ -1,9 +1,7 @@
 package bed
 
 import (
-	"bytes"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -23,11 +21,7 @@ func TestAnImportKeepsWhatIsUploaded(t *testing.T) {
 		t.Fatalf("%+v", disks)
 	}
 	files := s.machine("node-1").Disks
-	raw, err := os.ReadFile(files[pathOf(disks[0])][0])
-	s.must(err)
-	if !bytes.Equal(raw, ovatest.SystemDisk()) {
-		t.Error("the system disk differs")
-	}
+	s.holds(files[pathOf(disks[0])][0], ovatest.SystemDisk())
 	blank, err := os.Stat(files[pathOf(disks[1])][0])
 	s.must(err)
 	if blank.Size() != ovatest.Capacity {
@@ -165,10 +159,7 @@ func TestALeaseThatNobodySpeaksOfEnds(t *testing.T) {
 		t.Error("it takes uploads still")
 	}
 	wanted(s, "completing it", lease.Complete(background), new(*types.InvalidState))
-	left, err := os.ReadDir(filepath.Join(s.bed.config.Directory, "LocalDS_0"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left: %v %v", left, err)
-	}
+	s.isEmpty()
 }
 
 func TestAnAbortedLeaseLeavesNothing(t *testing.T) {
@@ -179,10 +170,7 @@ func TestAnAbortedLeaseLeavesNothing(t *testing.T) {
 	refused[*types.TaskInProgress](s, "powering on while it is imported", task, err)
 	s.upload(info, stream)
 	s.must(lease.Abort(background, nil))
-	left, err := os.ReadDir(filepath.Join(s.bed.config.Directory, "LocalDS_0"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left: %v %v", left, err)
-	}
+	s.isEmpty()
 	wanted(s, "its machine", vm.Unregister(background), new(*types.ManagedObjectNotFound))
 }
 
@@ -200,11 +188,7 @@ func TestABrokenUploadCanBeRepeated(t *testing.T) {
 		t.Errorf("%+v", manifest)
 	}
 	s.must(lease.Complete(background))
-	raw, err := os.ReadFile(s.machine("node-1").Disks["[LocalDS_0] node-1/node-1.vmdk"][0])
-	s.must(err)
-	if !bytes.Equal(raw, ovatest.SystemDisk()) {
-		t.Error("the system disk differs")
-	}
+	s.holds(s.machine("node-1").Disks["[LocalDS_0] node-1/node-1.vmdk"][0], ovatest.SystemDisk())
 }
 
 func TestPropertiesThatAreNotForUsersAreRefused(t *testing.T) {

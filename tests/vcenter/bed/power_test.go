@@ -52,9 +52,7 @@ func TestAMachineWithoutAValueThatMustBeIsNotPoweredOn(t *testing.T) {
 	vm := object.NewVirtualMachine(s.client.Client, info.Entity)
 	task, err := vm.PowerOn(background)
 	refused[*types.InvalidPropertyValue](s, "without a value", task, err)
-	if s.power(vm) != off {
-		t.Error("it is on")
-	}
+	s.is(vm, off)
 }
 
 func TestPropertiesAreEditedWhileOffOrBySwitch(t *testing.T) {
@@ -112,14 +110,10 @@ func TestOneTaskAtATimeAndReadsGoOn(t *testing.T) {
 	s.must(err)
 	second, err := vm.PowerOn(background)
 	refused[*types.TaskInProgress](s, "a second task", second, err)
-	if s.power(vm) != off {
-		t.Error("it is on already")
-	}
+	s.is(vm, off)
 	s.ask("DELETE", "/rules", "")
 	s.done(first, nil)
-	if s.power(vm) != on {
-		t.Error("it is off")
-	}
+	s.is(vm, on)
 }
 
 func TestTasksFailOnRequestWithAndWithoutEffect(t *testing.T) {
@@ -128,15 +122,11 @@ func TestTasksFailOnRequestWithAndWithoutEffect(t *testing.T) {
 	s.ask("POST", "/rules", `{"method": "PowerOnVM_Task", "do": "fail-task", "fault": "HostCommunication"}`)
 	task, err := vm.PowerOn(background)
 	refused[*types.HostCommunication](s, "without effect", task, err)
-	if s.power(vm) != off {
-		t.Error("it is on")
-	}
+	s.is(vm, off)
 	s.ask("POST", "/rules", `{"method": "PowerOnVM_Task", "do": "fail-task-late", "fault": "Timedout"}`)
 	task, err = vm.PowerOn(background)
 	refused[*types.Timedout](s, "with effect", task, err)
-	if s.power(vm) != on {
-		t.Error("it is off")
-	}
+	s.is(vm, on)
 }
 
 // recorder carries bodies by noting what it is asked.
@@ -238,9 +228,7 @@ func TestABodySpeaksAndIsSpokenTo(t *testing.T) {
 	}}})))
 	s.must(vm.ShutdownGuest(background))
 	s.until("it is asked", func() bool { return strings.HasSuffix(carrier.history(), "shutdown") })
-	if s.power(vm) != on {
-		t.Error("it is off before its body has ended")
-	}
+	s.is(vm, on)
 	say(func(e *bodies.Event) { e.Event, e.Run = bodies.Ended, "another run" })
 	say(func(e *bodies.Event) { e.Event = bodies.Ended })
 	s.untilOff(vm)
@@ -272,9 +260,7 @@ func TestABodyThatDoesNotStartLeavesTheMachineOff(t *testing.T) {
 	task, err := vm.PowerOn(background)
 	refused[*types.GenericVmConfigFault](s, "no body", task, err)
 	carrier.refuse = nil
-	if s.power(vm) != off {
-		t.Error("it is on")
-	}
+	s.is(vm, off)
 	s.done(vm.PowerOn(background))
 	s.done(vm.Reset(background))
 	s.done(vm.PowerOff(background))
@@ -321,9 +307,7 @@ func TestAnEditOfAnOverrideOfHAKeepsWhatItLeavesOut(t *testing.T) {
 func TestARuleTakesMachinesOfItsClusterAlone(t *testing.T) {
 	s := opened(t)
 	one, two := s.imported("node-1"), s.imported("node-2")
-	datacenter, err := s.finder.DefaultDatacenter(background)
-	s.must(err)
-	folders, err := datacenter.Folders(background)
+	folders, err := s.datacenter.Folders(background)
 	s.must(err)
 	other, err := folders.HostFolder.CreateCluster(background, "DC0_C1", types.ClusterConfigSpecEx{})
 	s.must(err)

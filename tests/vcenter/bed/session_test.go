@@ -61,9 +61,7 @@ func TestASessionThatEndsIsNoLongerGood(t *testing.T) {
 	wanted(s, "an expired session", err, new(*types.NotAuthenticated))
 	s.client = s.login("administrator@vsphere.local", "secret")
 	vm = object.NewVirtualMachine(s.client.Client, vm.Reference())
-	if s.power(vm) != off {
-		t.Error("it is on")
-	}
+	s.is(vm, off)
 	if said := s.ask("POST", "/end", ""); !strings.Contains(said, `"sessions":1`) {
 		t.Error(said)
 	}
@@ -101,9 +99,7 @@ func TestARestartKeepsMachinesAndNothingElse(t *testing.T) {
 	s.until("it is up", func() bool { return vim25Alive(s) == nil })
 	wanted(s, "the old session", lease.Progress(background, 1), new(*types.NotAuthenticated))
 	s.client = s.login("administrator@vsphere.local", "secret")
-	if s.power(object.NewVirtualMachine(s.client.Client, vm.Reference())) != on {
-		t.Error("the machine is off")
-	}
+	s.is(object.NewVirtualMachine(s.client.Client, vm.Reference()), on)
 	if said := s.ask("GET", "/machines", ""); strings.Contains(said, "node-2") {
 		t.Errorf("what was imported is there: %s", said)
 	}
@@ -228,11 +224,9 @@ func TestTasksOfWhatAUserMayNotAccessAreNotListed(t *testing.T) {
 			User{Name: "below@vsphere.local", Password: "other", On: map[string][]string{"DC0/datastore/LocalDS_0": files}},
 			User{Name: "above@vsphere.local", Password: "other", On: map[string][]string{"DC0/datastore/LocalDS_0": files, "DC0": {"System.Read"}}})
 	})
-	datacenter, err := s.finder.DefaultDatacenter(background)
-	s.must(err)
 	listed := func(user string) bool {
 		client := s.login(user, "other")
-		task, err := object.NewFileManager(client.Client).DeleteDatastoreFile(background, "[LocalDS_0] nothing", datacenter)
+		task, err := object.NewFileManager(client.Client).DeleteDatastoreFile(background, "[LocalDS_0] nothing", s.datacenter)
 		refused[*types.FileNotFound](s, "a file that is not there", task, err)
 		var found mo.TaskManager
 		s.must(client.RetrieveOne(background, *client.ServiceContent.TaskManager, []string{"recentTask"}, &found))
@@ -268,12 +262,10 @@ func TestARoleCountsOnItsObjectAndBelowUnlessAnotherOneIsSetThere(t *testing.T) 
 	wanted(s, "other settings", err, new(*types.NoPermission))
 	// A file's datastore counts.
 	files := object.NewFileManager(client.Client)
-	datacenter, err := s.finder.DefaultDatacenter(background)
-	s.must(err)
-	wanted(s, "a directory", files.MakeDirectory(background, "[LocalDS_0] d", datacenter, false), new(*types.NoPermission))
+	wanted(s, "a directory", files.MakeDirectory(background, "[LocalDS_0] d", s.datacenter, false), new(*types.NoPermission))
 	root := client.ServiceContent.RootFolder
 	held, err := object.NewAuthorizationManager(client.Client).HasUserPrivilegeOnEntities(background,
-		[]types.ManagedObjectReference{root, datacenter.Reference(), vm.Reference()}, "operator@vsphere.local", []string{off})
+		[]types.ManagedObjectReference{root, s.datacenter.Reference(), vm.Reference()}, "operator@vsphere.local", []string{off})
 	s.must(err)
 	var granted []bool
 	for _, one := range held {

@@ -1,7 +1,6 @@
 package bed
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -29,6 +28,15 @@ func attach(beside *types.VirtualDisk, path string, unit int32) types.VirtualMac
 // detach names a disk by nothing but its key.
 func detach(disk *types.VirtualDisk) types.VirtualMachineConfigSpec {
 	return change(remove, &types.VirtualDisk{VirtualDevice: types.VirtualDevice{Key: disk.Key}})
+}
+
+func (s *site) independent(vm *object.VirtualMachine, disk *types.VirtualDisk) *types.VirtualDisk {
+	s.Helper()
+	edited, backing := *disk, *disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
+	backing.DiskMode = string(types.VirtualDiskModeIndependent_persistent)
+	edited.Backing = &backing
+	s.done(s.reconfigure(vm, change(edit, &edited)))
+	return &edited
 }
 
 func TestADiskMovesFromOneMachineToAnother(t *testing.T) {
@@ -60,9 +68,7 @@ func TestADiskMovesFromOneMachineToAnother(t *testing.T) {
 	refused[*types.InvalidPowerState](s, "destroying what runs", task, err)
 	s.done(two.PowerOff(background))
 	s.done(two.Destroy(background))
-	if _, err := os.Stat(file); !os.IsNotExist(err) {
-		t.Errorf("the disk is there: %v", err)
-	}
+	s.isGone(file)
 }
 
 func TestTwoMachinesWithOneDiskDoNotBothRun(t *testing.T) {
@@ -76,11 +82,9 @@ func TestTwoMachinesWithOneDiskDoNotBothRun(t *testing.T) {
 	manager := object.NewVirtualDiskManager(s.client.Client)
 	task, err = manager.DeleteVirtualDisk(background, pathOf(data), nil)
 	refused[*types.InvalidArgument](s, "without a datacenter", task, err)
-	datacenter, err := s.finder.DefaultDatacenter(background)
-	s.must(err)
-	task, err = manager.DeleteVirtualDisk(background, pathOf(data), datacenter)
+	task, err = manager.DeleteVirtualDisk(background, pathOf(data), s.datacenter)
 	refused[*types.FileLocked](s, "deleting it", task, err)
-	task, err = object.NewFileManager(s.client.Client).DeleteDatastoreFile(background, "[LocalDS_0] node-1", datacenter)
+	task, err = object.NewFileManager(s.client.Client).DeleteDatastoreFile(background, "[LocalDS_0] node-1", s.datacenter)
 	refused[*types.FileLocked](s, "deleting its directory", task, err)
 	s.done(two.PowerOff(background))
 	s.done(one.PowerOn(background))
@@ -91,11 +95,7 @@ func TestSnapshotsHoldTheirDisks(t *testing.T) {
 	vm := s.imported("node-1")
 	data := s.disks(vm)[1]
 	// The data disk is outside snapshots.
-	independent := *data
-	backing := *data.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
-	backing.DiskMode = string(types.VirtualDiskModeIndependent_persistent)
-	independent.Backing = &backing
-	s.done(s.reconfigure(vm, change(edit, &independent)))
+	independent := s.independent(vm, data)
 	s.done(vm.CreateSnapshot(background, "before", "", false, false))
 	paths := map[string]bool{}
 	var system *types.VirtualDisk
@@ -110,7 +110,7 @@ func TestSnapshotsHoldTheirDisks(t *testing.T) {
 	}
 	task, err := s.reconfigure(vm, detach(system))
 	refused[*types.InvalidDeviceSpec](s, "detaching what a snapshot holds", task, err)
-	s.done(s.reconfigure(vm, detach(&independent)))
+	s.done(s.reconfigure(vm, detach(independent)))
 	s.done(s.reconfigure(vm, attach(system, pathOf(data), 9)))
 	added := s.disks(vm)[1]
 	s.done(s.reconfigure(vm, detach(added)))
@@ -168,21 +168,15 @@ func TestAChangeThatNamesAnOldVersionIsRefused(t *testing.T) {
 func TestWhatASnapshotNamesGoesWithItsMachine(t *testing.T) {
 	s := opened(t)
 	vm := s.imported("node-1")
-	independent := *s.disks(vm)[1]
-	backing := *independent.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
-	backing.DiskMode = string(types.VirtualDiskModeIndependent_persistent)
-	independent.Backing = &backing
-	s.done(s.reconfigure(vm, change(edit, &independent)))
+	independent := s.independent(vm, s.disks(vm)[1])
 	s.done(vm.CreateSnapshot(background, "backup", "", false, false))
-	s.done(s.reconfigure(vm, detach(&independent)))
-	file := filepath.Join(s.bed.config.Directory, "LocalDS_0", "node-1", filepath.Base(pathOf(&independent)))
+	s.done(s.reconfigure(vm, detach(independent)))
+	file := filepath.Join(s.bed.config.Directory, "LocalDS_0", "node-1", filepath.Base(pathOf(independent)))
 	if _, err := os.Stat(file); err != nil {
 		t.Fatal(err)
 	}
 	s.done(vm.Destroy(background))
-	if _, err := os.Stat(file); !os.IsNotExist(err) {
-		t.Errorf("%s: %v", file, err)
-	}
+	s.isGone(file)
 }
 
 func (s *site) cloneOf(from *object.VirtualMachine, name, how string, snapshot *types.ManagedObjectReference, change ...func(*types.VirtualMachineCloneSpec)) (*object.Task, error) {
@@ -204,11 +198,7 @@ func TestAFullCloneHoldsTheSame(t *testing.T) {
 	template := s.imported("template")
 	s.must(template.MarkAsTemplate(background))
 	vm := s.made(s.done(s.cloneOf(template, "node-1", "", nil)))
-	raw, err := os.ReadFile(s.machine("node-1").Disks["[LocalDS_0] node-1/node-1.vmdk"][0])
-	s.must(err)
-	if !bytes.Equal(raw, ovatest.SystemDisk()) {
-		t.Error("the system disk differs")
-	}
+	s.holds(s.machine("node-1").Disks["[LocalDS_0] node-1/node-1.vmdk"][0], ovatest.SystemDisk())
 	from, to := s.read(template), s.read(vm)
 	old, copied := from.Config.VAppConfig.GetVmConfigInfo(), to.Config.VAppConfig.GetVmConfigInfo()
 	if len(copied.Property) != 3 || !reflect.DeepEqual(copied.Property, old.Property) || len(copied.Product) != 1 || len(copied.OvfEnvironmentTransport) != 2 {
@@ -332,31 +322,22 @@ func TestLinkedClonesStandOnASnapshot(t *testing.T) {
 	if len(files) != 2 || len(base) != 2 || files[1] != base[1] || files[0] == base[0] {
 		t.Errorf("%v %v", files, base)
 	}
-	if s.power(one) != on || s.power(two) != on {
-		t.Error("they are off")
-	}
+	s.is(one, on)
+	s.is(two, on)
 	// The template goes, and what the clones stand on stays.
 	s.done(template.Destroy(background))
-	raw, err := os.ReadFile(files[1])
-	s.must(err)
-	if !bytes.Equal(raw, ovatest.SystemDisk()) {
-		t.Error("the base differs")
-	}
+	s.holds(files[1], ovatest.SystemDisk())
 	s.done(one.PowerOff(background))
 	s.done(one.PowerOn(background))
 	s.done(one.PowerOff(background))
 	s.done(one.Destroy(background))
-	if _, err := os.Stat(files[0]); !os.IsNotExist(err) {
-		t.Errorf("the clone's own file: %v", err)
-	}
+	s.isGone(files[0])
 }
 
 func TestDisksAreMadeCopiedMovedAndNamed(t *testing.T) {
 	s := opened(t)
 	manager := object.NewVirtualDiskManager(s.client.Client)
-	files := object.NewFileManager(s.client.Client)
-	datacenter, err := s.finder.DefaultDatacenter(background)
-	s.must(err)
+	files, datacenter := object.NewFileManager(s.client.Client), s.datacenter
 	s.must(files.MakeDirectory(background, "[LocalDS_0] disks", datacenter, false))
 	s.done(manager.CreateVirtualDisk(background, "[LocalDS_0] disks/a.vmdk", datacenter, &types.FileBackedVirtualDiskSpec{
 		VirtualDiskSpec: types.VirtualDiskSpec{DiskType: string(types.VirtualDiskTypePreallocated), AdapterType: "lsiLogic"}, CapacityKb: 1024,
@@ -391,8 +372,6 @@ func TestDisksAreMadeCopiedMovedAndNamed(t *testing.T) {
 func TestADatastoreIsRenamedAndPathsOfBeforeLeadNowhere(t *testing.T) {
 	s := opened(t)
 	manager := object.NewVirtualDiskManager(s.client.Client)
-	datacenter, err := s.finder.DefaultDatacenter(background)
-	s.must(err)
 	vm := s.imported("node-1")
 	path := func() string { return s.disks(vm)[1].Backing.(*types.VirtualDiskFlatVer2BackingInfo).FileName }
 	before := path()
@@ -401,9 +380,9 @@ func TestADatastoreIsRenamedAndPathsOfBeforeLeadNowhere(t *testing.T) {
 	if now != strings.Replace(before, "[LocalDS_0]", "[other]", 1) {
 		t.Error(now)
 	}
-	_, err = manager.QueryVirtualDiskUuid(background, before, datacenter)
+	_, err := manager.QueryVirtualDiskUuid(background, before, s.datacenter)
 	refused[*types.InvalidDatastore](s, "by its path of before", nil, err)
-	_, err = manager.QueryVirtualDiskUuid(background, now, datacenter)
+	_, err = manager.QueryVirtualDiskUuid(background, now, s.datacenter)
 	s.must(err)
 	s.done(vm.Destroy(background))
 }
@@ -423,9 +402,7 @@ func TestFilesDriftUnderARunningMachine(t *testing.T) {
 	refused[*types.FileLocked](s, "it is locked there too", task, err)
 	s.done(vm.PowerOff(background))
 	s.done(vm.Destroy(background))
-	if _, err := os.Stat(filepath.Join(s.bed.config.Directory, "LocalDS_0", "elsewhere", "node-1_1.vmdk")); !os.IsNotExist(err) {
-		t.Error("it is there still")
-	}
+	s.isGone(filepath.Join(s.bed.config.Directory, "LocalDS_0", "elsewhere", "node-1_1.vmdk"))
 }
 
 func TestAFolderGoesWithItsMachines(t *testing.T) {
@@ -441,8 +418,5 @@ func TestAFolderGoesWithItsMachines(t *testing.T) {
 	refused[*types.InvalidPowerState](s, "while one runs", task, err)
 	s.done(vm.PowerOff(background))
 	s.done(inside.Destroy(background))
-	left, err := os.ReadDir(filepath.Join(s.bed.config.Directory, "LocalDS_0"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left: %v %v", left, err)
-	}
+	s.isEmpty()
 }

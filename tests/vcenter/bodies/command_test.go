@@ -56,11 +56,23 @@ func carrier(t *testing.T) Carrier {
 	process := exec.Command(os.Args[0])
 	process.Env = append(os.Environ(), "CARRY_BODIES=yes")
 	made, err := start(process)
+	must(t, err)
+	t.Cleanup(func() { _ = made.Close() })
+	return made
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = made.Close() })
-	return made
+}
+
+func refused(t *testing.T, err error, words string) {
+	t.Helper()
+	if err == nil || err.Error() != words {
+		t.Error(err)
+	}
 }
 
 func heard(t *testing.T, from Carrier) Event {
@@ -76,35 +88,23 @@ func heard(t *testing.T, from Carrier) Event {
 
 func TestACommandCarriesBodies(t *testing.T) {
 	c := carrier(t)
-	if err := c.Start(Machine{VM: "one", Run: "1", Name: "node", Guestinfo: map[string]string{"ovfEnv": "<a/>\n"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Start(Machine{VM: "one", Run: "1", Name: "node", Guestinfo: map[string]string{"ovfEnv": "<a/>\n"}}))
 	if said := heard(t, c); said.Event != Tools || said.Run != "1" || !said.Running || said.Addresses[0] != "192.0.2.1" {
 		t.Errorf("%+v", said)
 	}
-	if err := c.NIC("one", "1", 4000, false); err != nil {
-		t.Error(err)
-	}
-	if err := c.Start(Machine{VM: "two", Run: "2", Name: "broken"}); err == nil || err.Error() != "no kernel on the system disk" {
-		t.Error(err)
-	}
+	must(t, c.NIC("one", "1", 4000, false))
+	refused(t, c.Start(Machine{VM: "two", Run: "2", Name: "broken"}), "no kernel on the system disk")
 	_ = heard(t, c)
-	if err := c.Shutdown("one", "1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Shutdown("one", "1"))
 	if said := heard(t, c); said.Event != Ended || said.VM != "one" {
 		t.Errorf("%+v", said)
 	}
-	if err := c.Cut("one", "1"); err == nil || err.Error() != "not running" {
-		t.Error(err)
-	}
+	refused(t, c.Cut("one", "1"), "not running")
 }
 
 func TestACommandThatDiesAnswersNobodyAnyMore(t *testing.T) {
 	c := carrier(t)
-	if err := c.Start(Machine{VM: "one", Run: "1"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Start(Machine{VM: "one", Run: "1"}))
 	for range 2 {
 		if err := c.NIC("one", "1", 666, true); err == nil || !strings.Contains(err.Error(), "ended") {
 			t.Error(err)
@@ -117,15 +117,11 @@ func TestACommandThatDiesAnswersNobodyAnyMore(t *testing.T) {
 
 func TestMachinesWithoutBodiesEndAfterTheirShutdown(t *testing.T) {
 	c := None(time.Millisecond)
-	if err := c.Start(Machine{VM: "one", Run: "1"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Start(Machine{VM: "one", Run: "1"}))
 	if said := heard(t, c); said.Event != Tools || !said.Running {
 		t.Errorf("%+v", said)
 	}
-	if err := c.Shutdown("one", "1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Shutdown("one", "1"))
 	if said := heard(t, c); said.Event != Ended || said.Run != "1" {
 		t.Errorf("%+v", said)
 	}

@@ -32,17 +32,21 @@ func served(t *testing.T, rules ...Rule) (*Middleware, *soap.Client, *int, *int)
 		End: func(*http.Request) { *ended++ },
 	}
 	for _, rule := range rules {
-		if _, err := m.Rules.Add(rule); err != nil {
-			t.Fatal(err)
-		}
+		_, err := m.Rules.Add(rule)
+		must(t, err)
 	}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)
 	at, err := url.Parse(server.URL + "/sdk")
+	must(t, err)
+	return m, soap.NewClient(at, true), effects, ended
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, soap.NewClient(at, true), effects, ended
 }
 
 func ask(client *soap.Client) error {
@@ -54,9 +58,8 @@ func ask(client *soap.Client) error {
 
 func TestAFaultKeepsItsTypeAndHasNoEffect(t *testing.T) {
 	_, client, effects, _ := served(t, Rule{Method: "CurrentTime", Skip: 1, Do: Fail, Fault: "HostCommunication"})
-	if err := ask(client); err != nil {
-		t.Fatalf("the first goes through: %v", err)
-	}
+	// The first goes through.
+	must(t, ask(client))
 	err := ask(client)
 	if !soap.IsSoapFault(err) {
 		t.Fatalf("no fault: %v", err)
@@ -110,9 +113,7 @@ func TestAnUploadBreaksOffAfterSoManyBytes(t *testing.T) {
 func TestCallsAndBytesAreCounted(t *testing.T) {
 	m, client, _, _ := served(t)
 	for range 3 {
-		if err := ask(client); err != nil {
-			t.Fatal(err)
-		}
+		must(t, ask(client))
 	}
 	said := m.Counts.Snapshot()
 	if sum := said.ByName["CurrentTime"]; sum.Calls != 3 || sum.In < 300 || sum.Out < 300 || strings.Join(said.Order, " ") != "CurrentTime CurrentTime CurrentTime" {
@@ -134,15 +135,11 @@ func TestTheMostCallsAtOnceAreCountedUntilTheyAreAnswered(t *testing.T) {
 	}
 	m.Rules.Clear()
 	for range 3 {
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-ended)
 	}
 	m.Counts.Reset()
 	for range 20 {
-		if err := ask(client); err != nil {
-			t.Fatal(err)
-		}
+		must(t, ask(client))
 	}
 	if said := m.Counts.Snapshot(); said.CallsAtOnce != 1 {
 		t.Errorf("an answered call counts on: %+v", said)
@@ -156,9 +153,8 @@ func TestRulesThatCannotBeMeantAreRefused(t *testing.T) {
 			t.Errorf("taken: %+v", bad)
 		}
 	}
-	if _, err := rules.Add(Rule{Do: FailTask, Fault: "GenericVmConfigFault", Method: "PowerOnVM_Task"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := rules.Add(Rule{Do: FailTask, Fault: "GenericVmConfigFault", Method: "PowerOnVM_Task"})
+	must(t, err)
 	if rules.Call("PowerOnVM_Task") != nil {
 		t.Error("a rule of tasks has spoilt a call")
 	}

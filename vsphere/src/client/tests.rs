@@ -10,7 +10,7 @@ use super::clock::Clock;
 use super::*;
 use crate::connection::Trust;
 use crate::error::Error;
-use crate::fake::{Fake, Permits, Reply, missing, object, others_had_their_turn, page, service_content};
+use crate::fake::{Fake, Permits, Reply, missing, object, others_had_their_turn, page, service_content, succeed};
 use crate::guard::{Fence, Unguarded};
 use crate::method::{CURRENT_TIME, POWER_ON_VM, SHUTDOWN_GUEST};
 use crate::treatment::Outcome;
@@ -51,9 +51,7 @@ async fn one_login_gives_each_call_its_cookie() {
 #[tokio::test]
 async fn slow_cleanup_does_not_block_the_logout() {
     let fake = Fake::start().await;
-    let mut connect = fake.connect();
-    connect.settings.returns = Duration::from_millis(10);
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| settings.returns = Duration::from_millis(10)).await;
     client.give_back(std::future::pending());
     let left = tokio::time::timeout(Duration::from_secs(600), client.log_out()).await;
     left.expect("it goes on without").unwrap();
@@ -106,12 +104,7 @@ async fn an_ended_session_is_renewed_once_for_all() {
     let together = Arc::new(Notify::new());
     let ended = || Reply::When(together.clone(), Box::new(Reply::Fault("NotAuthenticated", String::new())));
     fake.replies("RetrievePropertiesEx", [ended(), ended(), ended(), named("a")]);
-    let looks: Vec<_> = (0..3)
-        .map(|_| {
-            let client = client.clone();
-            tokio::spawn(async move { client.look(&vm(), &["name"]).await })
-        })
-        .collect();
+    let looks: Vec<_> = (0..3).map(|_| looking(&client)).collect();
     fake.arrived("RetrievePropertiesEx", 3).await;
     together.notify_waiters();
     for look in looks {
@@ -130,16 +123,12 @@ async fn callers_wait_together_for_a_hanging_login() {
     fake.replies("RetrievePropertiesEx", [ended(), ended(), ended(), named("a")]);
     let accepted = Reply::Response("<returnval><userName>LAB\\deployer</userName></returnval>".to_owned());
     fake.replies("Login", [Reply::When(hangs.clone(), Box::new(Reply::Cut)), accepted]);
-    let look = || {
-        let client = client.clone();
-        tokio::spawn(async move { client.look(&vm(), &["name"]).await })
-    };
-    let mut looks: Vec<_> = (0..3).map(|_| look()).collect();
+    let mut looks: Vec<_> = (0..3).map(|_| looking(&client)).collect();
     fake.arrived("RetrievePropertiesEx", 3).await;
     together.notify_waiters();
     fake.arrived("Login", 2).await;
     // Another caller, which has sent no request yet.
-    looks.push(look());
+    looks.push(looking(&client));
     // Now all of them wait for the login: the session's end arrived over open connections.
     for _ in 0..1000 {
         tokio::task::yield_now().await;
@@ -210,14 +199,12 @@ async fn sessions_that_keep_ending_cause_no_loop() {
 #[tokio::test]
 async fn lost_looks_are_repeated_lost_changes_in_doubt() {
     let (fake, client) = Fake::connected().await;
-    fake.replies(
-        "RetrievePropertiesEx",
-        [Reply::Cut, Reply::Status(503, "no healthy upstream".to_owned()), named("a")],
-    );
+    let unhealthy = Reply::Status(503, "no healthy upstream".to_owned());
+    fake.replies("RetrievePropertiesEx", [Reply::Cut, unhealthy.clone(), named("a")]);
     assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
     for (reply, words) in [
         (Reply::Cut, "error sending request"),
-        (Reply::Status(503, "no healthy upstream".to_owned()), "HTTP status 503"),
+        (unhealthy, "HTTP status 503"),
         (Reply::Status(200, "<html/>".to_owned()), "no SOAP envelope"),
         (Reply::Fault("HostCommunication", String::new()), "HostCommunication"),
         (Reply::Fault("FaultOfALaterVersion", String::new()), "FaultOfALaterVersion"),
@@ -259,44 +246,25 @@ async fn blocked_tasks_wait_until_the_patience_ends() {
     fake.replies("PowerOnVM_Task", [busy(), busy(), Reply::Response(crate::fake::TASK.to_owned())]);
     client.perform(POWER_ON_VM, &vm(), vec![], &Unguarded).await.unwrap();
     assert_eq!(fake.count("PowerOnVM_Task"), 3);
-    let mut connect = fake.connect();
-    connect.settings.patience = std::time::Duration::ZERO;
-    let impatient = Client::connect(connect).await.unwrap();
+    let impatient = fake.client_with(|settings| settings.patience = Duration::ZERO).await;
     fake.replies("PowerOnVM_Task", [busy()]);
     let error = impatient.perform(POWER_ON_VM, &vm(), vec![], &Unguarded).await.unwrap_err();
     assert!(error.is_fault("TaskInProgress") && error.outcome() == Outcome::Transient, "{error}");
 }
 
-#[tokio::test]
-async fn calls_stay_within_their_limit() {
-    let fake = Fake::start().await;
+/// A client that sets so many calls and tasks as the common limits.
+async fn limited(fake: &Fake, limits: &Limits, calls: usize) -> Client {
     let mut connect = fake.connect();
-    connect.settings.calls = 2;
-    let client = Client::connect(connect).await.unwrap();
-    let go = Arc::new(Notify::new());
-    let held = || Reply::When(go.clone(), Box::new(named("a")));
-    fake.replies("RetrievePropertiesEx", [held(), held(), named("a")]);
-    let looks: Vec<_> = (0..4).map(|_| looking(&client)).collect();
-    fake.arrived("RetrievePropertiesEx", 2).await;
-    others_had_their_turn().await;
-    assert_eq!(fake.count("RetrievePropertiesEx"), 2);
-    go.notify_waiters();
-    for look in looks {
-        look.await.unwrap().unwrap();
-    }
-    assert_eq!(fake.count("RetrievePropertiesEx"), 4);
+    (connect.settings.calls, connect.settings.tasks) = (calls, calls);
+    let client = Client::connect_within(connect, limits).await.unwrap();
+    client.set_limits();
+    client
 }
 
 #[tokio::test]
 async fn changed_limits_apply_to_all_sessions_together() {
     let (fake, limits) = (Fake::start().await, Limits::default());
-    let connected = async |calls: usize| {
-        let mut connect = fake.connect();
-        (connect.settings.calls, connect.settings.tasks) = (calls, calls);
-        let client = Client::connect_within(connect, &limits).await.unwrap();
-        client.set_limits();
-        client
-    };
+    let connected = async |calls: usize| limited(&fake, &limits, calls).await;
     let method = "RetrievePropertiesEx";
     let settled = async || {
         others_had_their_turn().await;
@@ -324,9 +292,7 @@ async fn changed_limits_apply_to_all_sessions_together() {
     assert_eq!(settled().await, 5);
     fake.replies(method, [named("a")]);
     go.notify_waiters();
-    for look in looks {
-        look.await.unwrap().unwrap();
-    }
+    succeed(looks).await;
     // Slots of tasks and turns are shared as well.
     let slots = [now.task_slot("").await, later.task_slot("").await, before.task_slot("").await];
     assert!(tokio::time::timeout(Duration::ZERO, now.task_slot("")).await.is_err());
@@ -340,13 +306,7 @@ async fn changed_limits_apply_to_all_sessions_together() {
 #[tokio::test]
 async fn lowered_limits_apply_to_waiting_callers() {
     let (fake, limits) = (Fake::start().await, Limits::default());
-    let connected = async |calls: usize| {
-        let mut connect = fake.connect();
-        connect.settings.calls = calls;
-        let client = Client::connect_within(connect, &limits).await.unwrap();
-        client.set_limits();
-        client
-    };
+    let connected = async |calls: usize| limited(&fake, &limits, calls).await;
     let method = "RetrievePropertiesEx";
     let client = connected(2).await;
     let answers = [(); 3].map(|()| Arc::new(Notify::new()));
@@ -371,18 +331,14 @@ async fn lowered_limits_apply_to_waiting_callers() {
     connected(2).await;
     fake.arrived(method, 4).await;
     answers[2].notify_one();
-    for look in looks {
-        look.await.unwrap().unwrap();
-    }
+    succeed(looks).await;
     assert_eq!(fake.count(method), 5);
 }
 
 #[tokio::test]
 async fn slots_of_dropped_callers_last_until_the_answer() {
     let fake = Fake::start().await;
-    let mut connect = fake.connect();
-    connect.settings.calls = 1;
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| settings.calls = 1).await;
     let go = Arc::new(Notify::new());
     let held = Reply::When(go.clone(), Box::new(Reply::Response(String::new())));
     // A look, and a look of a guard that is dropped with its change.
@@ -430,9 +386,7 @@ async fn settings_without_a_used_session_change_no_limits() {
     others_had_their_turn().await;
     assert_eq!(fake.count("RetrievePropertiesEx"), 1);
     go.notify_waiters();
-    for look in looks {
-        look.await.unwrap().unwrap();
-    }
+    succeed(looks).await;
 }
 
 /// A guard that reads with the client of its change.
@@ -449,13 +403,14 @@ impl Fence for Looks {
 #[tokio::test]
 async fn no_wait_separates_permission_and_request() {
     let fake = Fake::start().await;
-    let mut connect = fake.connect();
-    connect.settings.calls = 1;
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| settings.calls = 1).await;
     let go = Arc::new(Notify::new());
     fake.replies("CurrentTime", [Reply::When(go.clone(), Box::new(Reply::Response(String::new())))]);
-    let by = client.clone();
-    let held = tokio::spawn(async move { by.call(CURRENT_TIME, &vm(), vec![]).await });
+    let call = || {
+        let by = client.clone();
+        tokio::spawn(async move { by.call(CURRENT_TIME, &vm(), vec![]).await })
+    };
+    let held = call();
     fake.arrived("CurrentTime", 1).await;
     fake.says("CurrentTime", "");
     // In its turn, with a session that ends during the guard's question.
@@ -463,17 +418,10 @@ async fn no_wait_separates_permission_and_request() {
     fake.says("ShutdownGuest", "");
     let by = client.clone();
     let change = tokio::spawn(async move { by.perform(SHUTDOWN_GUEST, &vm(), vec![], &Looks(by.clone())).await });
-    let looks: Vec<_> = (0..8)
-        .map(|_| {
-            let by = client.clone();
-            tokio::spawn(async move { by.call(CURRENT_TIME, &vm(), vec![]).await })
-        })
-        .collect();
+    let looks: Vec<_> = (0..8).map(|_| call()).collect();
     others_had_their_turn().await;
     go.notify_waiters();
-    for call in looks.into_iter().chain([held, change]) {
-        call.await.unwrap().unwrap();
-    }
+    succeed(looks.into_iter().chain([held, change])).await;
     let order = fake.order();
     let first = order.iter().position(|method| method == "CurrentTime").unwrap();
     let look = "RetrievePropertiesEx";
@@ -485,9 +433,7 @@ async fn no_wait_separates_permission_and_request() {
 async fn idle_sessions_live_until_the_client_is_dropped() {
     let fake = Fake::start().await;
     fake.says("CurrentTime", "<returnval>2026-01-01T00:00:00Z</returnval>");
-    let mut connect = fake.connect();
-    connect.settings.keep_alive = std::time::Duration::from_millis(5);
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| settings.keep_alive = Duration::from_millis(5)).await;
     fake.arrived("CurrentTime", 2).await;
     let other = Arc::downgrade(&client.inner);
     drop(client);
@@ -557,9 +503,7 @@ async fn only_the_pinned_server_is_trusted() {
 #[tokio::test]
 async fn unacknowledged_requests_end_early_and_never_arrive() {
     let fake = Fake::start().await;
-    let mut connect = fake.connect();
-    connect.settings.change_limit = Duration::from_secs(3600);
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| settings.change_limit = Duration::from_secs(3600)).await;
     assert_eq!(client.arrives_within(), Duration::from_secs(3600) + GONE);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("http://{}/folder/a", listener.local_addr().unwrap())).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::client::{Client, Transfer};
+use crate::client::Transfer;
 use crate::fake::{Fake, Reply, failure, object, page, reference, success, updates};
 use crate::guard::Unguarded;
 use crate::reference::MoRef;
@@ -98,9 +98,7 @@ async fn only_running_dropped_searches_are_cancelled() {
     begins("task-9");
     let running = updates("1", "Task", "task-9", &[("info.state", "running")]);
     fake.replies("WaitForUpdatesEx", [Reply::Response(running)]);
-    let mut connect = fake.connect();
-    connect.settings.task_limit = std::time::Duration::ZERO;
-    let short = Client::connect(connect).await.unwrap();
+    let short = fake.client_with(|settings| settings.task_limit = std::time::Duration::ZERO).await;
     let error = short.files(&store, &top, "*").await.unwrap_err();
     assert!(error.outcome() == Outcome::Transient && error.to_string().contains("still goes on"), "{error}");
     short.log_out().await.unwrap();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 pub(crate) use replies::*;
 
@@ -109,6 +110,13 @@ impl Fake {
         Client::connect(self.connect()).await.unwrap()
     }
 
+    /// A client with other settings.
+    pub(crate) async fn client_with(&self, change: impl FnOnce(&mut Settings)) -> Client {
+        let mut connect = self.connect();
+        change(&mut connect.settings);
+        Client::connect(connect).await.unwrap()
+    }
+
     pub(crate) fn connect(&self) -> Connect {
         let settings = Settings {
             pause: Duration::from_millis(1),
@@ -181,6 +189,13 @@ impl Fake {
 pub(crate) async fn others_had_their_turn() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
+    }
+}
+
+/// Panics unless these calls succeed.
+pub(crate) async fn succeed<T>(calls: impl IntoIterator<Item = JoinHandle<crate::error::Result<T>>>) {
+    for call in calls {
+        call.await.unwrap().unwrap();
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::client::Client;
-use crate::fake::{Fake, Permits, Reply, TASK, reference, success, updates};
+use crate::fake::{Fake, Permits, Reply, TASK, reference, succeed, success, updates};
 use crate::guard::{Fence, Unguarded};
 use crate::treatment::Outcome;
 
@@ -94,7 +94,11 @@ async fn vcenter() -> (Fake, Client) {
     (fake, client)
 }
 
-async fn import(client: &Client, path: &std::path::Path, guard: &dyn Fence) -> Result<Imported> {
+async fn import(client: &Client, path: &Path, guard: &dyn Fence) -> Result<Imported> {
+    import_by(client.changes(guard), path).await
+}
+
+async fn import_by(changes: Changes<'_>, path: &Path) -> Result<Imported> {
     let (folder, pool, datastore) = (
         MoRef::new("Folder", "group-v3"),
         MoRef::new("ResourcePool", "resgroup-8"),
@@ -116,7 +120,7 @@ async fn import(client: &Client, path: &std::path::Path, guard: &dyn Fence) -> R
         config: &config,
         blank_disks: true,
     };
-    client.changes(guard).import(&import).await
+    changes.import(&import).await
 }
 
 fn count(fake: &Fake) -> [usize; 3] {
@@ -132,12 +136,8 @@ async fn an_import_sends_the_ova_and_its_settings() {
     assert_eq!(imported.warnings, ["OvfUnsupportedAttribute (Left out)"]);
     let sent = &fake.asked("POST /nfc/disk")[0];
     assert!(sent.body == disk(), "the bytes are those of the OVA");
-    assert!(
-        sent.head.contains("content-type: application/x-vnd.vmware-streamvmdk")
-            && sent.head.contains(&format!("content-length: {DISK}\r\n")),
-        "{}",
-        sent.head
-    );
+    assert!(sent.head.contains("content-type: application/x-vnd.vmware-streamvmdk"), "{}", sent.head);
+    assert!(sent.head.contains(&format!("content-length: {DISK}\r\n")), "{}", sent.head);
     let made = &fake.asked("PUT /nfc/cd")[0];
     assert_eq!((made.text().as_str(), made.head.contains("overwrite: t")), ("iso", true));
     assert_eq!(count(&fake), [1, 1, 0]);
@@ -223,9 +223,7 @@ async fn failed_hosts_and_lost_leases_abort_the_import() {
 async fn an_upload_without_progress_ends() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, _) = vcenter().await;
-    let mut connect = fake.connect();
-    connect.settings.stall = std::time::Duration::from_millis(50);
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| settings.stall = Duration::from_millis(50)).await;
     fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
     let error = import(&client, &path, &Unguarded).await.unwrap_err();
     assert!(error.to_string().contains("nothing was taken for"), "{error}");
@@ -272,9 +270,7 @@ async fn a_completion_without_effect_is_repeated() {
     assert_eq!((count(&fake), fake.count("POST /nfc/disk")), ([1, 3, 0], 1));
     // After the patience, the incomplete VM is removed at once.
     let (fake, _) = vcenter().await;
-    let mut connect = fake.connect();
-    connect.settings.patience = Duration::ZERO;
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| settings.patience = Duration::ZERO).await;
     fake.replies("HttpNfcLeaseComplete", [Reply::Fault("ResourceInUse", String::new())]);
     let error = import(&client, &path, &Unguarded).await.unwrap_err();
     assert_eq!((error.outcome(), count(&fake)), (Outcome::Transient, [1, 1, 1]), "{error}");
@@ -309,9 +305,7 @@ async fn guards_are_asked_before_each_file() {
     let (_directory, path) = ova(|manifest| manifest);
     for (permitted, files) in [(1, [0, 0]), (2, [1, 0])] {
         let (fake, _) = vcenter().await;
-        let mut connect = fake.connect();
-        connect.settings.lease_interval = std::time::Duration::from_secs(3600);
-        let client = Client::connect(connect).await.unwrap();
+        let client = fake.client_with(|settings| settings.lease_interval = Duration::from_secs(3600)).await;
         let error = import(&client, &path, &Permits(AtomicUsize::new(permitted))).await.unwrap_err();
         assert_eq!((error.outcome(), count(&fake)), (Outcome::Stopped, [1, 0, 0]), "{error}");
         let begun = |method: &str| fake.order().iter().filter(|asked| asked.starts_with(method)).count();
@@ -360,35 +354,14 @@ async fn progress_ends_at_a_hundred() {
     let (_fake, client) = vcenter().await;
     let told = Mutex::new(Vec::new());
     let tell = |percent| told.lock().unwrap().push(percent);
-    let (folder, pool, datastore) = (
-        MoRef::new("Folder", "group-v3"),
-        MoRef::new("ResourcePool", "resgroup-8"),
-        MoRef::new("Datastore", "datastore-1"),
-    );
-    let (properties, config) = (BTreeMap::new(), ConfigSpec::new());
-    let import = Import {
-        ova: &path,
-        name: "node-1",
-        folder: &folder,
-        pool: &pool,
-        datastore: &datastore,
-        host: None,
-        networks: BTreeMap::new(),
-        properties: &properties,
-        option: None,
-        config: &config,
-        blank_disks: true,
-    };
-    client.changes(&Unguarded).telling(&tell).import(&import).await.unwrap();
+    import_by(client.changes(&Unguarded).telling(&tell), &path).await.unwrap();
     assert_eq!(told.into_inner().unwrap().pop(), Some(100));
 }
 
 #[tokio::test]
 async fn imports_wait_for_imports_tasks_do_not() {
     let (fake, _) = vcenter().await;
-    let mut connect = fake.connect();
-    (connect.settings.tasks, connect.settings.imports) = (1, 1);
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| (settings.tasks, settings.imports) = (1, 1)).await;
     let (_directory, path) = ova(|manifest| manifest);
     let go = Arc::new(Notify::new());
     let held = Reply::When(go.clone(), Box::new(Reply::Status(200, String::new())));
@@ -416,8 +389,6 @@ async fn imports_wait_for_imports_tasks_do_not() {
     assert_eq!(fake.count("ImportVApp"), 1, "the second one waits");
     fake.replies("WaitForUpdatesEx", [Reply::Response(lease(&fake.address, "ready"))]);
     go.notify_one();
-    for import in [first, second] {
-        import.await.unwrap().unwrap();
-    }
+    succeed([first, second]).await;
     assert_eq!(count(&fake), [2, 2, 0]);
 }

@@ -152,11 +152,8 @@ async fn hidden_switches_and_hosts_are_denied() {
         let error = client.network_backing(&group).await.unwrap_err();
         assert_eq!((error.outcome(), error.lacks_privilege()), (Outcome::Denied, true), "{error}");
         let words = error.to_string();
-        assert!(
-            words.contains("System.Read on the distributed switch of the port group")
-                && words.contains("dvportgroup-7"),
-            "{words}"
-        );
+        assert!(words.contains("System.Read on the distributed switch of the port group"), "{words}");
+        assert!(words.contains("dvportgroup-7"), "{words}");
     }
     // A property that is unreadable for another reason, or a missing switch, is no lack of privileges.
     for (reply, outcome) in [

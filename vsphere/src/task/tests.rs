@@ -3,17 +3,26 @@
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::fake::{
-    Fake, Reply, TASK, failure, missing, object, others_had_their_turn, page, reference, service_content, success,
-    updates,
+    Fake, Reply, TASK, failure, missing, object, others_had_their_turn, page, reference, service_content, succeed,
+    success, updates,
 };
 use crate::guard::Unguarded;
-use crate::method::{COPY_VIRTUAL_DISK, DELETE_VIRTUAL_DISK, DESTROY, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM};
+use crate::method::{
+    COPY_VIRTUAL_DISK, DELETE_VIRTUAL_DISK, DESTROY, Method, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM,
+};
 
 fn vm() -> MoRef {
     MoRef::vm("vm-1")
+}
+
+/// Starts a task of a VM.
+fn run(client: &Client, method: Method, id: &'static str) -> JoinHandle<Result<Option<Element>>> {
+    let client = client.clone();
+    tokio::spawn(async move { client.changes(&Unguarded).run(method, &MoRef::vm(id), vec![]).await })
 }
 
 fn running(percent: &str) -> String {
@@ -83,20 +92,14 @@ async fn failed_logins_leave_no_task_in_doubt() {
     let fault = Reply::When(starts.clone(), Box::new(Reply::Fault("SystemError", String::new())));
     let accepted = Reply::Response("<returnval><userName>LAB\\deployer</userName></returnval>".to_owned());
     fake.replies("Login", [fault, accepted]);
-    let follow = |id: &'static str| {
-        let client = client.clone();
-        tokio::spawn(async move { client.changes(&Unguarded).run(DESTROY, &MoRef::vm(id), vec![]).await })
-    };
-    let follows = [follow("vm-1"), follow("vm-2")];
+    let follows = ["vm-1", "vm-2"].map(|id| run(&client, DESTROY, id));
     fake.arrived("RetrievePropertiesEx", 2).await;
     others_had_their_turn().await;
     together.notify_waiters();
     fake.arrived("Login", 2).await;
     others_had_their_turn().await;
     starts.notify_one();
-    for follow in follows {
-        follow.await.unwrap().unwrap();
-    }
+    succeed(follows).await;
     assert_eq!(fake.count("Destroy_Task"), 2);
 }
 
@@ -125,35 +128,26 @@ async fn only_changes_of_one_vm_are_serialized() {
     let go = Arc::new(Notify::new());
     let held = Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())));
     fake.replies("PowerOnVM_Task", [held, Reply::Response(TASK.to_owned())]);
-    let start = |id: &'static str| {
-        let client = client.clone();
-        tokio::spawn(async move { client.changes(&Unguarded).run(POWER_ON_VM, &MoRef::vm(id), vec![]).await })
-    };
+    let start = |id| run(&client, POWER_ON_VM, id);
     let first = start("vm-1");
     fake.arrived("PowerOnVM_Task", 1).await;
     let second = start("vm-1");
     start("vm-2").await.unwrap().unwrap();
     assert_eq!(fake.count("PowerOnVM_Task"), 2, "the second of vm-1 waits");
     go.notify_one();
-    first.await.unwrap().unwrap();
-    second.await.unwrap().unwrap();
+    succeed([first, second]).await;
     assert_eq!(fake.count("PowerOnVM_Task"), 3);
 }
 
 #[tokio::test]
 async fn callers_waiting_for_a_turn_take_no_slot() {
     let fake = Fake::start().await;
-    let mut connect = fake.connect();
-    connect.settings.tasks = 2;
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| settings.tasks = 2).await;
     fake.runs("Destroy_Task", [success("")]);
     let go = Arc::new(Notify::new());
     let held = || Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())));
     fake.replies("Destroy_Task", [held(), held(), Reply::Response(TASK.to_owned())]);
-    let start = |id: &'static str| {
-        let client = client.clone();
-        tokio::spawn(async move { client.changes(&Unguarded).run(DESTROY, &MoRef::vm(id), vec![]).await })
-    };
+    let start = |id| run(&client, DESTROY, id);
     let mut runs = vec![start("vm-1")];
     fake.arrived("Destroy_Task", 1).await;
     // It waits for the first task of its VM, and does not take the second slot.
@@ -161,24 +155,17 @@ async fn callers_waiting_for_a_turn_take_no_slot() {
     runs.push(start("vm-2"));
     fake.arrived("Destroy_Task", 2).await;
     runs.push(start("vm-3"));
-    // All others have had their turn to send a request.
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    others_had_their_turn().await;
     assert_eq!(fake.count("Destroy_Task"), 2);
     go.notify_waiters();
-    for run in runs {
-        run.await.unwrap().unwrap();
-    }
+    succeed(runs).await;
     assert_eq!(fake.count("Destroy_Task"), 4);
 }
 
 #[tokio::test]
 async fn power_and_settings_need_no_slot() {
     let fake = Fake::start().await;
-    let mut connect = fake.connect();
-    connect.settings.tasks = 1;
-    let client = Client::connect(connect).await.unwrap();
+    let client = fake.client_with(|settings| settings.tasks = 1).await;
     let go = Arc::new(Notify::new());
     fake.runs("DeleteVirtualDisk_Task", [success("")]);
     fake.replies("DeleteVirtualDisk_Task", [Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())))]);
@@ -239,14 +226,20 @@ async fn with_task_manager() -> Fake {
     fake
 }
 
-#[tokio::test]
-async fn unlisted_file_tasks_are_read_by_reference() {
+/// A client whose task of a disk still runs.
+async fn begun(method: Method) -> (Fake, Client) {
     let fake = with_task_manager().await;
     let client = fake.client().await;
+    fake.runs(method.name, [running("10"), running("20")]);
     let manager = MoRef::new("VirtualDiskManager", "manager");
-    fake.runs("DeleteVirtualDisk_Task", [running("10"), running("20")]);
-    let begun = client.changes(&Unguarded).within(Duration::ZERO).run(DELETE_VIRTUAL_DISK, &manager, vec![]).await;
-    assert_eq!(begun.unwrap_err().outcome(), Outcome::InDoubt);
+    let error = client.changes(&Unguarded).within(Duration::ZERO).run(method, &manager, vec![]).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::InDoubt);
+    (fake, client)
+}
+
+#[tokio::test]
+async fn unlisted_file_tasks_are_read_by_reference() {
+    let (fake, client) = begun(DELETE_VIRTUAL_DISK).await;
     let none = page(&object("TaskManager", "TaskManager", &[("recentTask", "")]), None);
     let what = [("info.state", "running"), ("info.descriptionId", "VirtualDiskManager.deleteVirtualDisk")];
     let goes_on = page(&object("Task", "task-1", &what), None);
@@ -257,12 +250,7 @@ async fn unlisted_file_tasks_are_read_by_reference() {
 
 #[tokio::test]
 async fn a_task_without_a_state_counts_as_running() {
-    let fake = with_task_manager().await;
-    let client = fake.client().await;
-    let manager = MoRef::new("VirtualDiskManager", "manager");
-    fake.runs("CopyVirtualDisk_Task", [running("10"), running("20")]);
-    let begun = client.changes(&Unguarded).within(Duration::ZERO).run(COPY_VIRTUAL_DISK, &manager, vec![]).await;
-    assert_eq!(begun.unwrap_err().outcome(), Outcome::InDoubt);
+    let (fake, client) = begun(COPY_VIRTUAL_DISK).await;
     let none = || page(&object("TaskManager", "TaskManager", &[("recentTask", "")]), None);
     let unread = || page(&missing("Task", "task-1", "info.state", "NoPermission"), None);
     for _ in 0..2 {

@@ -99,6 +99,10 @@ impl Pooled {
         serde_json::from_value(self.0.api.object("nodepools")).unwrap()
     }
 
+    fn cluster(&self) -> TenantCluster {
+        serde_json::from_value(self.0.api.object("tenantclusters")).unwrap()
+    }
+
     fn scale(&self, replicas: u32) {
         self.want(|pool| pool.replicas = replicas);
     }
@@ -108,6 +112,14 @@ impl Pooled {
         let mut pool = self.there();
         change(&mut pool.spec);
         self.0.api.put(&pool);
+    }
+
+    /// Reconciles so many times, with a pause of so many seconds.
+    async fn reconciles(&self, times: usize, seconds: u64) {
+        for _ in 0..times {
+            self.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
     }
 
     /// Reconciles for this time, as a controller would.
@@ -120,7 +132,7 @@ impl Pooled {
     }
 
     fn pause(&self, is_paused: bool) {
-        let mut cluster: TenantCluster = serde_json::from_value(self.0.api.object("tenantclusters")).unwrap();
+        let mut cluster = self.cluster();
         cluster.spec.paused = is_paused;
         self.0.api.put(&cluster);
     }
@@ -161,6 +173,12 @@ impl Pooled {
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
         panic!("never {what}: {:#}\n{:?}", self.0.api.object("nodepools"), self.0.place.vms());
+    }
+
+    /// Scales the pool, and reconciles until it is settled.
+    async fn scales(&self, replicas: u32) {
+        self.scale(replicas);
+        self.until(&format!("{replicas}"), |it| it.is_settled(replicas.into())).await;
     }
 
     fn workers(&self) -> Vec<String> {
@@ -215,27 +233,24 @@ impl Pooled {
         found.map(|condition| condition.message).unwrap_or_default()
     }
 
-    fn change(&self, change: impl FnOnce(&mut NodePool)) {
-        let mut pool = self.there();
-        change(&mut pool);
-        self.0.api.put(&pool);
+    /// Checks the reason of a condition, and that its message contains these words.
+    fn says(&self, about: &str, reason: &str, words: &str) {
+        let message = self.message(about);
+        let is = self.condition(about);
+        assert!(is == reason && message.contains(words), "{is} instead of {reason} with {words}: {message}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_grows_and_shrinks_by_its_replicas() {
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let pooled = Pooled::settled(2).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
     pooled.is_consistent("two");
-    pooled.scale(3);
-    pooled.until("three", |it| it.is_settled(3)).await;
-    pooled.scale(1);
-    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.scales(3).await;
+    pooled.scales(1).await;
     assert_eq!(pooled.workers(), ["shop-general-w1"]);
     pooled.is_consistent("one");
-    pooled.scale(2);
-    pooled.until("two again", |it| it.is_settled(2)).await;
+    pooled.scales(2).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w4"], "names are never used again");
     let form = pooled.0.place.lock().forms["shop-general-w4"].clone();
     assert_eq!(
@@ -258,14 +273,10 @@ async fn an_empty_pool_calls_the_api_server_only() {
     assert!(pooled.0.place.lock().asked_by.is_empty());
     assert_eq!(pooled.0.place.lock().opened, opened);
     assert!(pooled.is_settled(0));
-    assert_eq!(
-        (pooled.condition("UpToDate").as_str(), pooled.condition("Repairable").as_str()),
-        ("Current", "FewUnhealthy")
-    );
-    pooled.scale(1);
-    pooled.until("one", |it| it.is_settled(1)).await;
-    pooled.scale(0);
-    pooled.until("none", |it| it.is_settled(0)).await;
+    assert_eq!(pooled.condition("UpToDate"), "Current");
+    assert_eq!(pooled.condition("Repairable"), "FewUnhealthy");
+    pooled.scales(1).await;
+    pooled.scales(0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,8 +318,7 @@ async fn scaling_during_a_join_takes_effect_immediately() {
 
 #[tokio::test(start_paused = true)]
 async fn pausing_the_cluster_stops_drains() {
-    let pooled = Pooled::new(4).await;
-    pooled.until("four", |it| it.is_settled(4)).await;
+    let pooled = Pooled::settled(4).await;
     pooled.workers().iter().for_each(|worker| pooled.sticks_to(worker, false));
     pooled.scale(1);
     pooled.is_heeded(|| pooled.pause(true)).await;
@@ -363,8 +373,7 @@ async fn changes_of_machines_take_effect_during_joins() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closing_term_does_not_await_shutdowns() {
-    let mut pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let mut pooled = Pooled::settled(2).await;
     pooled.0.place.lock().is_slow = true;
     pooled.scale(1);
     pooled.is_heeded(|| pooled.0.term.close()).await;
@@ -377,8 +386,7 @@ async fn a_closing_term_does_not_await_shutdowns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_waits_for_its_clusters_own_kubeconfig() {
-    let pooled = Pooled::new(1).await;
-    pooled.until("one", |it| it.is_settled(1)).await;
+    let pooled = Pooled::settled(1).await;
     let elsewhere = pooled.0.kubeconfig().replace("https://192.168.10.", "https://10.0.0.");
     for text in ["x".to_owned(), elsewhere] {
         pooled.0.put_kubeconfig(&text);
@@ -397,31 +405,16 @@ async fn a_pool_waits_for_its_clusters_own_kubeconfig() {
 
 #[tokio::test(start_paused = true)]
 async fn a_settled_pool_acquires_no_lease() {
-    let pooled = Pooled::new(1).await;
-    pooled.until("one", |it| it.is_settled(1)).await;
+    let pooled = Pooled::settled(1).await;
     pooled.reconcile().await.unwrap();
     let (leases, object) = (pooled.0.api.names("leases"), pooled.0.api.object("nodepools"));
-    for _ in 0..5 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    pooled.reconciles(5, 60).await;
     assert_eq!((pooled.0.api.names("leases"), pooled.0.api.object("nodepools")), (leases, object));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_machine_is_replaced() {
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
-    pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
-    pooled.until("again", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
-    assert_eq!(pooled.workers(), ["shop-general-w2", "shop-general-w3"]);
-    pooled.is_consistent("again");
-}
-
-#[tokio::test(start_paused = true)]
 async fn deleting_the_cluster_ignores_stuck_pods() {
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let pooled = Pooled::settled(2).await;
     pooled.sticks_to("shop-general-w1", true);
     pooled.goes_with_its_cluster().await;
     pooled.0.is_clean("it went with its workers");
@@ -429,14 +422,10 @@ async fn deleting_the_cluster_ignores_stuck_pods() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_a_pool_drains_its_workers() {
-    let pooled = Pooled::new(1).await;
-    pooled.until("one", |it| it.is_settled(1)).await;
+    let pooled = Pooled::settled(1).await;
     pooled.sticks_to("shop-general-w1", false);
     pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-general");
-    for _ in 0..8 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    pooled.reconciles(8, 60).await;
     assert_eq!(pooled.condition("UpToDate"), "DrainBlocked");
     assert_eq!(pooled.workers().len(), 1);
     pooled.0.place.lock().stuck.clear();
@@ -473,20 +462,14 @@ async fn an_unreadable_machine_stops_its_pool() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_object_is_reported() {
     let pooled = Pooled::new(1).await;
-    let mut there = pooled.there();
-    there.spec.vm_class = "large".to_owned();
-    pooled.0.api.put(&there);
+    pooled.want(|pool| pool.vm_class = "large".to_owned());
     pooled.reconcile().await.unwrap();
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "Unfit");
-    let mut there = pooled.there();
-    there.spec.zones = vec!["a".to_owned(), "x".to_owned()];
-    pooled.0.api.put(&there);
+    pooled.want(|pool| pool.zones = vec!["a".to_owned(), "x".to_owned()]);
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "Unfit");
-    let mut there = pooled.there();
-    there.spec.network = Some("leased".to_owned());
-    pooled.0.api.put(&there);
+    pooled.want(|pool| pool.network = Some("leased".to_owned()));
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "NotSupported");
     assert!(pooled.workers().is_empty());
@@ -502,8 +485,7 @@ async fn exhausted_addresses_leave_no_incomplete_worker() {
     // There are ten addresses, and the cluster uses five.
     assert_eq!(pooled.workers().len(), 5);
     pooled.is_consistent("five of nine");
-    pooled.scale(5);
-    pooled.until("five", |it| it.is_settled(5)).await;
+    pooled.scales(5).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use contract::deployer::{Fingerprint, PrivateKey};
 use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET};
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, Fault, Given, World, wanted};
+use super::fake::{DEPLOYMENT, Fault, World, wanted};
 use crate::control_plane::{DesiredState, Goal, RunOutcome, records};
 use crate::hypervisor::{DiskRef, PowerState, Vm};
 
@@ -67,15 +67,12 @@ async fn a_continued_cluster_records_the_admitted_key() {
 /// A place in which a command was killed when its VMs were complete and recorded, before one was powered on.
 async fn made(nodes: u8) -> World {
     let twin = World::new();
-    twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted(nodes))).await.arrived();
     let calls = twin.lock().calls.clone();
     let made = calls.iter().rposition(|call| call.0 == "add.end").unwrap();
     let looks = 1 + made + calls[made..].iter().position(|call| call.0 == "vms").unwrap();
     let world = World::new();
-    world.set_fault(Some((looks, Fault::KilledBefore)));
-    assert!(matches!(world.deploy(nodes).await, Given::Killed));
-    world.set_fault(None);
+    world.dies((looks, Fault::KilledBefore), world.deploy(nodes)).await;
     assert_eq!(world.own(), (1..=nodes).map(|number| format!("cp{number}")).collect::<Vec<_>>());
     world
 }
@@ -97,15 +94,12 @@ async fn a_recreated_vm_is_recorded_as_incomplete() {
 #[tokio::test(start_paused = true)]
 async fn two_disks_of_an_incomplete_vm_stay() {
     let twin = World::new();
-    twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted(1))).await.arrived();
     let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
     for is_first in [false, true] {
         let world = World::new();
         // Before it is recorded that the VM is complete.
-        world.set_fault(Some((made + 1, Fault::KilledBefore)));
-        assert!(matches!(world.deploy(1).await, Given::Killed));
-        world.set_fault(None);
+        world.dies((made + 1, Fault::KilledBefore), world.deploy(1)).await;
         let payroll = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] payroll.vmdk".to_owned() };
         world.hang("cp1", &payroll);
         if is_first {

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
+use uuid::Uuid;
 
 use super::fake::{DESTROY, DESTROY_ALL, State, World, wanted};
-use crate::control_plane::{Goal, Notice, RunOutcome, records};
-use crate::hypervisor::PowerState;
+use crate::control_plane::{DeployStatus, Goal, Notice, RunOutcome, records};
+use crate::hypervisor::{DiskRef, PowerState};
 use crate::lease::TakeOver;
 
 /// A cluster that does not form, or one whose VM has a snapshot. A deployment of the first one waits, and also a removal of the
 /// second.
 async fn waits(wish: Goal<'_>) -> World {
     if matches!(wish, Goal::Deploy(_)) {
-        let world = World::unhealthy();
-        return world;
+        return World::unhealthy();
     }
     let world = World::with(1).await;
     for machine in world.lock().machines.iter_mut().filter(|machine| machine.vm.power == PowerState::On) {
@@ -26,34 +26,46 @@ async fn waits(wish: Goal<'_>) -> World {
     world
 }
 
-/// Part of the world hangs from the moment at which the command waits. Soon after that it is cancelled.
-async fn is_given_back(wish: Goal<'_>, hangs: fn(&mut State)) {
-    let world = waits(wish).await;
+/// Gives a command, and cancels it this number of seconds after `is_due`. Returns its status, and for how long it continued.
+async fn cancelled(
+    (world, wish): (&World, Goal<'_>),
+    told: &(dyn Fn(&Notice<'_>) + Sync),
+    is_due: impl Fn() -> bool,
+    (seconds, what): (u64, &str),
+) -> (DeployStatus, Duration) {
     let (cancel, cancelled) = watch::channel(false);
-    let hung = Mutex::new(None);
-    let told = |notice: &Notice<'_>| {
-        let mut hung = hung.lock().unwrap();
-        if matches!(notice, Notice::Waits(_)) && hung.is_none() {
-            *hung = Some(Instant::now());
-            hangs(&mut world.lock());
-        }
-    };
-    let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
+    let gone = world.acting_until(cancelled, told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
     let asks = async {
-        while hung.lock().unwrap().is_none() {
+        while !is_due() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
         cancel.send_replace(true);
         Instant::now()
     };
     // Long enough for every other command to be paused.
     let ended = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await;
-    let (gone, asked) = ended.expect("it hangs with what it looks at");
+    let (gone, asked) = ended.unwrap_or_else(|_| panic!("it waits for {what}"));
     let (arrived, status) = gone.unwrap();
-    assert_eq!(arrived, RunOutcome::Cancelled);
+    assert_eq!(arrived, RunOutcome::Cancelled, "{what}");
+    (status, asked.elapsed())
+}
+
+/// Part of the world hangs from the moment at which the command waits. Soon after that it is cancelled.
+async fn is_given_back(wish: Goal<'_>, hangs: fn(&mut State)) {
+    let world = waits(wish).await;
+    let hung = Mutex::new(false);
+    let told = |notice: &Notice<'_>| {
+        let mut hung = hung.lock().unwrap();
+        if matches!(notice, Notice::Waits(_)) && !*hung {
+            *hung = true;
+            hangs(&mut world.lock());
+        }
+    };
+    let is_due = || *hung.lock().unwrap();
+    let (status, took) = cancelled((&world, wish), &told, is_due, (3, "what it looks at")).await;
     assert!(!status.looked && !status.done, "{status:?}");
-    assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
+    assert!(took < Duration::from_secs(30), "{took:?}");
     let state = world.lock();
     assert!(state.holds().values().next_back().unwrap().contains_key("released"));
 }
@@ -83,29 +95,15 @@ async fn a_cancelled_command_waits_for_no_unpermitted_call() {
         let world = if matches!(wish, Goal::Deploy(_)) { World::new() } else { World::with(1).await };
         world.lock().removes_used = true;
         world.lock().hangs = Some(call);
-        let (cancel, cancelled) = watch::channel(false);
         let told = |notice: &Notice<'_>| log::trace!("{notice:?}");
-        let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
-        let asks = async {
-            while !world.lock().hung {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            cancel.send_replace(true);
-            Instant::now()
-        };
-        let ended = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await;
-        let (gone, asked) = ended.unwrap_or_else(|_| panic!("it waits for {call}"));
-        assert_eq!(gone.unwrap().0, RunOutcome::Cancelled, "{call}");
-        assert!(asked.elapsed() < Duration::from_secs(30), "{call}: {:?}", asked.elapsed());
+        let (_, took) = cancelled((&world, wish), &told, || world.lock().hung, (3, call)).await;
+        assert!(took < Duration::from_secs(30), "{call}: {took:?}");
         assert!(world.lock().holds().values().next_back().unwrap().contains_key("released"), "{call}");
         // The next command continues.
         world.lock().hangs = None;
         let (arrived, status) = world.give(wish).await.arrived();
-        assert!(
-            matches!(arrived, RunOutcome::Up(_) | RunOutcome::Gone) && status.left.is_empty(),
-            "{call}: {arrived:?}"
-        );
+        assert!(matches!(arrived, RunOutcome::Up(_) | RunOutcome::Gone), "{call}: {arrived:?}");
+        assert!(status.left.is_empty(), "{call}: {arrived:?}");
     }
 }
 
@@ -130,19 +128,18 @@ async fn a_hanging_store_is_asked_once_a_minute() {
     assert!((2..=4).contains(&asked), "{asked} questions");
 }
 
-/// Removes a cluster with its disks. The command hangs at the removal of a disk, which is recorded and not permitted, and is
-/// cancelled.
-async fn ends_before_a_removal(world: &World, told: &(dyn Fn(&Notice<'_>) + Sync)) {
-    let (cancel, cancelled) = watch::channel(false);
-    let gone = world.acting_until(cancelled, told, async |deploy| deploy.go(DESTROY_ALL, TakeOver::FromTheDead).await);
-    let asks = async {
-        while !world.lock().hung {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        cancel.send_replace(true);
-    };
-    let (gone, ()) = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await.expect("it hangs");
-    assert_eq!(gone.unwrap().0, RunOutcome::Cancelled);
+/// The disk of the cluster, which may be removed.
+fn its_disk(world: &World) -> DiskRef {
+    let mut state = world.lock();
+    state.removes_used = true;
+    state.machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.clone())).unwrap()
+}
+
+/// Moves a disk, and removes the cluster.
+async fn goes_once_moved(world: &World, disk: Uuid) -> (RunOutcome, DeployStatus) {
+    world.lock().hangs = None;
+    assert!(world.lock().disks.remove(&disk).is_some(), "it was removed");
+    world.give(DESTROY_ALL).await.arrived()
 }
 
 /// The disk is moved before the next command.
@@ -150,8 +147,7 @@ async fn ends_before_a_removal(world: &World, told: &(dyn Fn(&Notice<'_>) + Sync
 async fn a_cancelled_command_withdraws_unrequested_removals() {
     for was_asked in [false, true] {
         let world = World::with(1).await;
-        let disk = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.uuid)).unwrap();
-        world.lock().removes_used = true;
+        let disk = its_disk(&world).uuid;
         // The first request fails, and it is repeated.
         world.lock().disks_locked = was_asked;
         world.lock().hangs = (!was_asked).then_some("delete_disk");
@@ -161,10 +157,9 @@ async fn a_cancelled_command_withdraws_unrequested_removals() {
                 state.hangs = Some("delete_disk");
             }
         };
-        ends_before_a_removal(&world, &told).await;
-        world.lock().hangs = None;
-        assert!(world.lock().disks.remove(&disk).is_some(), "it was removed");
-        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+        // It hangs at the removal of a disk, which is recorded and not permitted.
+        cancelled((&world, DESTROY_ALL), &told, || world.lock().hung, (0, "delete_disk")).await;
+        let (arrived, status) = goes_once_moved(&world, disk).await;
         let left: Vec<_> = status.left.iter().map(|left| left.uuid).collect();
         assert_eq!((arrived, left), (RunOutcome::Gone, vec![disk]), "asked for: {was_asked}");
         assert_eq!(status.doubtful, if was_asked { vec![disk] } else { vec![] }, "asked for: {was_asked}");
@@ -176,8 +171,7 @@ async fn a_cancelled_command_withdraws_unrequested_removals() {
 async fn a_cancelled_command_withdraws_an_unpermitted_removal() {
     for is_tried_again in [false, true] {
         let world = World::with(1).await;
-        let disk = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.uuid)).unwrap();
-        world.lock().removes_used = true;
+        let disk = its_disk(&world).uuid;
         world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
         let (cancel, cancelled) = watch::channel(false);
         let told = |notice: &Notice<'_>| {
@@ -207,9 +201,7 @@ async fn a_cancelled_command_withdraws_an_unpermitted_removal() {
         let (arrived, status) = gone.unwrap();
         assert_eq!(arrived, RunOutcome::Cancelled, "tried again: {is_tried_again}");
         assert!(status.discarded.iter().any(|it| it.uuid == disk), "{status:?}");
-        world.lock().hangs = None;
-        assert!(world.lock().disks.remove(&disk).is_some(), "it was removed");
-        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+        let (arrived, status) = goes_once_moved(&world, disk).await;
         let left: Vec<_> = status.left.iter().map(|left| left.uuid).collect();
         assert_eq!((arrived, left), (RunOutcome::Gone, vec![disk]), "tried again: {is_tried_again}");
         assert!(status.doubtful.is_empty(), "tried again: {is_tried_again}");
@@ -220,9 +212,7 @@ async fn a_cancelled_command_withdraws_an_unpermitted_removal() {
 #[tokio::test(start_paused = true)]
 async fn a_stopped_command_withdraws_an_unpermitted_removal() {
     let world = World::with(1).await;
-    let held = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.clone()));
-    let disk = held.unwrap();
-    world.lock().removes_used = true;
+    let disk = its_disk(&world);
     world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
     let told = |notice: &Notice<'_>| {
         if !matches!(notice, Notice::Waits(_)) || !world.lock().store_hangs {

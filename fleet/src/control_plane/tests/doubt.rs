@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::fake::{DESTROY, DESTROY_ALL, Fault, Given, World, destroy_confirmed, wanted};
+use super::fake::{DESTROY, DESTROY_ALL, Fault, World, destroy_confirmed, wanted};
 use crate::control_plane::{Goal, HeldDisk, RunOutcome, UnattachedDisk};
 use crate::hypervisor::{DiskRef, Vm};
 
@@ -24,9 +24,7 @@ async fn moved_from(has_another: bool) -> (World, DiskRef) {
     // A VM outside the cluster has the same name.
     let held = world.lock().machines.iter().find_map(|machine| Some(machine.vm.disks.first()?.reference.clone()));
     let disk = held.unwrap();
-    world.set_fault(Some((removal, Fault::KilledBefore)));
-    assert!(matches!(world.give_over(DESTROY_ALL).await, Given::Killed));
-    world.set_fault(None);
+    world.dies((removal, Fault::KilledBefore), world.give_over(DESTROY_ALL)).await;
     assert!(world.lock().disks.remove(&disk.uuid).is_some(), "it was asked for");
     assert_eq!(world.own().len(), usize::from(has_another));
     (world, disk)

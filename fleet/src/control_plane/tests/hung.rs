@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, State, World, wanted};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Machine, State, World, wanted};
 use crate::control_plane::{Goal, RunOutcome, Unfinished};
 use crate::hypervisor::{DiskRef, PowerState};
 
@@ -17,13 +17,9 @@ async fn killed_at(find: impl Fn(&[&str]) -> Option<usize>, fault: Fault, is_spo
     let (twin, world) = (World::new(), World::new());
     twin.lock().spoils = is_spoilt;
     world.lock().spoils = is_spoilt;
-    twin.set_fault(None);
     twin.give(Goal::Deploy(&wanted(1))).await;
     let calls: Vec<&str> = twin.lock().calls.iter().map(|(name, _)| *name).collect();
-    world.set_fault(Some((1 + find(&calls).unwrap(), fault)));
-    let given = world.deploy(1).await;
-    assert!(matches!(given, Given::Killed), "{given:?}");
-    world.set_fault(None);
+    world.dies((1 + find(&calls).unwrap(), fault), world.deploy(1)).await;
     world.lock().spoils = false;
     world
 }

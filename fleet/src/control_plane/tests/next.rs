@@ -81,10 +81,8 @@ fn an_incomplete_vm_is_removed_first() {
     let hung = reused.disks[0].reference.clone();
     for noted in [noted.clone(), noted.removed(&disk)] {
         let stays = noted.noting(&reused, &hung).unwrap();
-        assert_eq!(
-            (stays.retained_disks.as_slice(), stays.nodes[0].disk),
-            ([hung.clone()].as_slice(), Some(disk.uuid))
-        );
+        assert_eq!(stays.retained_disks, std::slice::from_ref(&hung));
+        assert_eq!(stays.nodes[0].disk, Some(disk.uuid));
         assert_eq!(stays.disks_to_delete, noted.disks_to_delete);
     }
     // The own disk of the next incomplete VM is removed like the first one: none is recorded as its own once it is begun.
@@ -105,10 +103,8 @@ fn an_incomplete_vm_is_removed_first() {
     assert_eq!((noted.retained_disks.len(), noted.disks_to_delete.len()), (2, 0));
     two.disks.remove(0);
     let noted = noted.noting(&two, &added).unwrap();
-    assert_eq!(
-        (noted.retained_disks.as_slice(), noted.disks_to_delete.len()),
-        ([own.clone(), added.clone()].as_slice(), 0)
-    );
+    assert_eq!(noted.retained_disks, [own.clone(), added.clone()]);
+    assert!(noted.disks_to_delete.is_empty());
     // A disk that is attached to it after all of these are detached does not count either.
     two.disks = with_disk(vm_of("cp2", 4)).disks;
     let later = two.disks[0].reference.clone();

@@ -39,7 +39,7 @@ async fn a_vm_gets_its_drawn_uuid_and_placement() {
 #[tokio::test(start_paused = true)]
 async fn only_a_stopped_node_is_started_again() {
     let world = World::with(3).await;
-    world.lock().machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap().vm.power = PowerState::Off;
+    world.lock().named("cp2").vm.power = PowerState::Off;
     world.deploy(3).await.up();
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     let waits = world.deploy(3).await.stopped();
@@ -61,11 +61,8 @@ async fn an_unusable_placement_stops_only_creations() {
     world.deploy(3).await.paused();
     world.lock().no_place = true;
     world.lock().ill = false;
-    let off = |name: &str| {
-        world.lock().machines.iter_mut().filter(|it| it.vm.name == name).for_each(|it| it.vm.power = PowerState::Off);
-    };
     for _ in 0..2 {
-        off("cp2");
+        world.lock().named("cp2").vm.power = PowerState::Off;
         let status = world.deploy(3).await.up();
         assert!(status.nodes.iter().all(|node| node.power == Some(PowerState::On)), "{status:?}");
     }
@@ -144,10 +141,8 @@ async fn vms_without_a_record_are_refused() {
     world.deploy(3).await.fails("they were made otherwise");
     assert_eq!(world.status().await, None);
     let refused = world.give(DESTROY_ALL).await.failed();
-    for machine in
-        before.iter().filter(|machine| machine.vm.name.starts_with("cp") && machine.vm.power == PowerState::On)
-    {
-        assert!(refused.contains(&machine.vm.to_string()), "{refused}");
+    for name in ["cp1", "cp2", "cp3"] {
+        assert!(refused.contains(&world.lock().named(name).vm.to_string()), "{refused}");
     }
     assert_eq!(world.lock().machines, before);
 }
@@ -210,12 +205,10 @@ async fn a_replacement_by_hand_is_removed_once_named() {
     // Named as it was before it got another disk: nothing is changed.
     let before = by_hand.vm.clone();
     let other = world.plant("other", "cp3", 0xbad4).vm;
-    let change = |world: &World, disks: Vec<Disk>| {
-        world.lock().machines.iter_mut().find(|machine| machine.vm.name == "cp2 by hand").unwrap().vm.disks = disks;
-    };
-    change(&world, [before.disks.clone(), other.disks.clone()].concat());
+    let change = |disks: Vec<Disk>| world.lock().named("cp2 by hand").vm.disks = disks;
+    change([before.disks.clone(), other.disks.clone()].concat());
     world.give(also(std::slice::from_ref(&before), true)).await.fails("is no longer as it was shown");
-    change(&world, before.disks.clone());
+    change(before.disks.clone());
     world.lock().machines.retain(|machine| machine.vm.name != "other");
     assert_eq!(world.give(also(std::slice::from_ref(&before), true)).await.gone().left.len(), 0);
     assert_eq!(world.own(), [""; 0]);
@@ -227,11 +220,7 @@ async fn a_replacement_by_hand_is_removed_once_named() {
 async fn only_named_adopted_vms_are_removed() {
     let world = World::with(3).await;
     world.forget();
-    let adopted = ["cp1", "cp2", "cp3"].map(|name| {
-        let mut state = world.lock();
-        let machine = state.machines.iter_mut().find(|it| it.vm.name == name && it.vm.power == PowerState::On);
-        machine.unwrap().vm.clone()
-    });
+    let adopted = ["cp1", "cp2", "cp3"].map(|name| world.lock().named(name).vm.clone());
     let refused = world.give(also(&adopted[..2], false)).await.failed();
     assert!(refused.contains(&adopted[2].to_string()) && !refused.contains(&adopted[0].to_string()), "{refused}");
     let stranger = shown(&world, "by-hand");
@@ -248,14 +237,7 @@ async fn a_disk_attached_by_hand_is_never_removed() {
     {
         let mut state = world.lock();
         state.machines.retain(|machine| machine.vm.name != "payroll");
-        state
-            .machines
-            .iter_mut()
-            .find(|it| it.vm.name == "cp1" && it.vm.power == PowerState::On)
-            .unwrap()
-            .vm
-            .disks
-            .extend(foreign.clone());
+        state.named("cp1").vm.disks.extend(foreign.clone());
         state.disks.insert(foreign[0].reference.uuid, true);
         state.removes_used = true;
     }
@@ -300,12 +282,7 @@ async fn the_empty_place_is_removed_under_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_copied_or_unstamped_vm_is_not_changed() {
     let world = World::with(3).await;
-    let strip = |world: &World| {
-        let mut state = world.lock();
-        let machine = state.machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap();
-        machine.vm.stamp = None;
-    };
-    strip(&world);
+    world.lock().named("cp2").vm.stamp = None;
     let waits = world.give(DESTROY).await.stopped();
     assert_eq!(waits[0].reason.code, "deploy.vm-odd");
     assert!(world.lock().machines.iter().any(|machine| machine.vm.name == "cp2" && machine.vm.power == PowerState::On));
@@ -314,10 +291,7 @@ async fn a_copied_or_unstamped_vm_is_not_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_node_delays_no_kubeconfig() {
-    let unknown = |world: &World| {
-        let mut state = world.lock();
-        state.machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap().vm.power = PowerState::Unknown;
-    };
+    let unknown = |world: &World| world.lock().named("cp2").vm.power = PowerState::Unknown;
     let lost = |world: &World| world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     for (breaks, is_lost) in [(unknown as fn(&World), false), (lost as fn(&World), true)] {
         let world = World::with(3).await;
@@ -586,8 +560,8 @@ async fn a_disk_with_an_unknown_removal_is_doubtful() {
         let (world, disk) = with_disk().await;
         world.lock().removes_used = true;
         world.set_fault(Some((removal, fault)));
-        let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
-        assert_eq!((arrived, status.left.as_slice()), (RunOutcome::Gone, std::slice::from_ref(&disk)), "{fault:?}");
+        let status = world.give_over(DESTROY_ALL).await.gone();
+        assert_eq!(status.left.as_slice(), std::slice::from_ref(&disk), "{fault:?}");
         assert_eq!((status.doubtful, world.lock().emptied), (vec![disk.uuid], 0), "{fault:?}");
     }
 }
@@ -601,9 +575,7 @@ async fn a_disk_moved_before_the_request_is_doubtful() {
             let (world, disk) = with_disk().await;
             world.lock().removes_used = true;
             if is_killed {
-                world.set_fault(Some((removal, Fault::KilledBefore)));
-                assert!(matches!(world.give_over(DESTROY_ALL).await, Given::Killed));
-                world.set_fault(None);
+                world.dies((removal, Fault::KilledBefore), world.give_over(DESTROY_ALL)).await;
             } else {
                 world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
                 world.give_over(DESTROY_ALL).await.paused();

@@ -3,7 +3,7 @@
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Machine, World, destroy_shown};
 use super::stories::{also, shown, stopped_by};
 use crate::control_plane::{Goal, Lifecycle, RunOutcome, authority, moved, records};
 use crate::hypervisor::{DiskRef, ErrorKind, Hypervisor, PowerState, Vm};
@@ -31,8 +31,7 @@ async fn an_ended_upgrade_stops_no_new_cluster() {
     world.give(DESTROY).await.arrived();
     let holds: Vec<u64> = world.lock().holds().keys().copied().collect();
     assert_eq!(holds, [last + 1], "the last one alone is left");
-    let (arrived, _) = world.deploy(1).await.arrived();
-    assert!(matches!(arrived, RunOutcome::Up(_)), "{arrived:?}");
+    world.deploy(1).await.up();
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,8 +92,7 @@ async fn a_removal_waits_for_no_destroyed_vm() {
         let world = World::with(1).await;
         put(&world, "journal.jsonl", &(journal.clone() + end));
         world.lock().settings = ["[ds] cp2/cp2.vmx".to_owned()].into();
-        let (arrived, _) = world.give(DESTROY).await.arrived();
-        assert_eq!(matches!(arrived, RunOutcome::Gone), is_destroyed, "{arrived:?}");
+        assert_eq!(world.give(DESTROY).await.arrived().0 == RunOutcome::Gone, is_destroyed, "{end}");
     }
 }
 
@@ -115,15 +113,13 @@ async fn a_removal_waits_for_no_earlier_vm() {
         put(&world, "journal.jsonl", &lines.iter().map(|line| format!("{line}\n")).collect::<String>());
         world.lock().machines.retain(|machine| machine.vm.uuid() != first);
         world.lock().settings = ["[ds] cp1/cp1.vmx".to_owned()].into();
-        let (arrived, _) = world.give(DESTROY).await.arrived();
-        assert_eq!(matches!(arrived, RunOutcome::Gone), is_swapped, "{arrived:?}");
+        assert_eq!(world.give(DESTROY).await.arrived().0 == RunOutcome::Gone, is_swapped, "carried: {is_carried}");
     }
 }
 
 /// Records a place of the VM of a cluster of one node.
 async fn settled(world: &World) -> Uuid {
-    let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
-    let first = world.lock().machines.iter().map(|machine| &machine.vm).find(is_own).unwrap().uuid();
+    let first = world.lock().named("cp1").vm.uuid();
     change(world, first, |vm| vm.settings = Some("[ds] cp1/cp1.vmx".to_owned()));
     world.deploy(1).await.arrived();
     first
@@ -174,8 +170,7 @@ async fn a_removal_waits_for_a_later_proof() {
     let world = World::with(3).await;
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     world.lock().absence_fails = Some(ErrorKind::Transient);
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    let RunOutcome::Paused(waits) = arrived else { panic!("{arrived:?}") };
+    let waits = world.give(DESTROY).await.paused();
     assert!(waits.len() == 1 && waits[0].reason.words.contains("the datastore cannot be searched"), "{waits:?}");
     assert_eq!(world.own(), [""; 0]);
     world.lock().absence_fails = None;
@@ -245,8 +240,7 @@ async fn another_deployments_vm_elsewhere_proves_nothing() {
             vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
             (vm.disks, vm.settings) = (Vec::new(), Some(settings.to_owned()));
         });
-        let (arrived, _) = world.give(DESTROY).await.arrived();
-        assert_eq!(matches!(arrived, RunOutcome::Gone), is_itself, "{arrived:?}");
+        assert_eq!(world.give(DESTROY).await.arrived().0 == RunOutcome::Gone, is_itself, "{settings}");
     }
 }
 
@@ -276,8 +270,7 @@ async fn a_new_place_of_upgraded_vms_is_recorded() {
 #[tokio::test(start_paused = true)]
 async fn a_new_place_of_settings_is_recorded() {
     let world = World::with(1).await;
-    let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
-    let vm = world.lock().machines.iter().map(|machine| &machine.vm).find(is_own).unwrap().uuid();
+    let vm = world.lock().named("cp1").vm.uuid();
     for place in ["[ds] cp1/cp1.vmx", "[other] cp1/cp1.vmx"] {
         change(&world, vm, |vm| vm.settings = Some(place.to_owned()));
         world.deploy(1).await.arrived();
@@ -320,6 +313,12 @@ fn put(world: &World, file: &str, text: &str) -> u64 {
     let last = world.lock().holds().keys().next_back().copied().unwrap();
     world.put(last, file, text);
     last
+}
+
+/// Writes the journal of an upgrade that has ended with this outcome.
+fn put_ended(world: &World, journal: &str, outcome: &str) {
+    let ended = format!(r#"{{"at":1,"lease":1,"event":"ended","outcome":"{outcome}"}}"#);
+    put(world, "journal.jsonl", &format!("{journal}{ended}\n"));
 }
 
 fn change(world: &World, uuid: Uuid, change: impl FnOnce(&mut Vm)) -> Machine {
@@ -366,7 +365,7 @@ async fn a_disk_of_an_upgrade_stays_until_shown() {
     let cp2 = shown(&world, "cp2");
     let disk = cp2.disks[0].reference.uuid;
     let own = upgrade_of_its_own(&world);
-    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
+    put_ended(&world, &own, "committed");
     // The node was lost and replaced since. Its disk is inspected with a VM that is in no folder of the deployment, and off.
     let other = world.plant("forensics", "cp2", 0xf0);
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
@@ -388,7 +387,7 @@ async fn an_unstamped_swapped_vm_keeps_the_journal() {
     world.plant("cp2-bbbbbbb", "cp2", 0xa1);
     change(&world, first.uuid(), |vm| vm.disks.clear());
     let unstamped = change(&world, Uuid::from_u128(0xa1), |vm| (vm.stamp, vm.disks) = (None, first.disks.clone()));
-    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
+    put_ended(&world, &own, "committed");
     stopped_by(&world, &world.give(DESTROY).await.stopped(), &[&unstamped]);
     assert!(LastUpgrade::find(&world).await.unwrap().noted().is_some());
     assert_eq!(world.own(), [""; 0], "all others have gone");
@@ -403,7 +402,7 @@ async fn a_disk_of_an_unstamped_vm_stays() {
     for odd in [unstamped as fn(&mut Vm), restamped] {
         let world = World::removing(3).await;
         let own = upgrade_of_its_own(&world);
-        put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
+        put_ended(&world, &own, "committed");
         let cp2 = shown(&world, "cp2");
         let disk = cp2.disks[0].reference.uuid;
         let is_it = |noted: &DiskRef| noted.uuid == disk;
@@ -434,11 +433,7 @@ async fn a_restamped_vm_with_a_disk_is_reported() {
             let mut uuid = first.uuid();
             if is_swapped {
                 let own = upgrade_of_its_own(&world);
-                put(
-                    &world,
-                    "journal.jsonl",
-                    &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"),
-                );
+                put_ended(&world, &own, "committed");
                 world.plant("cp2-bbbbbbb", "cp2", 0xa1);
                 change(&world, uuid, |vm| vm.disks.clear());
                 uuid = Uuid::from_u128(0xa1);
@@ -540,7 +535,7 @@ async fn the_disk_of_an_unrestored_node_is_listed() {
     let world = World::with(3).await;
     let disk = shown(&world, "cp2").disks[0].reference.uuid;
     let own = upgrade_of_its_own(&world);
-    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"lease\":1,\"event\":\"ended\",\"outcome\":\"rolled-back\"}\n"));
+    put_ended(&world, &own, "rolled-back");
     // Its old VM is gone, and its new one had no disk yet.
     world.lock().machines.retain(|machine| machine.vm.name != "cp2");
     let (arrived, status) = world.give(DESTROY).await.arrived();
@@ -559,8 +554,7 @@ async fn copies_of_upgrades_are_named_before_and_after() {
     let copies = format!(r#"[{{"path":"{own}","uuid":"{}"}}]"#, Uuid::from_u128(0xe1));
     let copied =
         format!(r#"{{"at":1,"lease":1,"event":"done","action":"copy","node":1,"note":"a test","copies":{copies}}}"#);
-    let ended = r#"{"at":1,"lease":1,"event":"ended","outcome":"rolled-back"}"#;
-    put(&world, "journal.jsonl", &format!("{journal}{copied}\n{ended}\n"));
+    put_ended(&world, &format!("{journal}{copied}\n"), "rolled-back");
     let lie_at = |copies: &[DiskCopy]| copies.iter().map(|copy| copy.copy.path.clone()).collect::<Vec<_>>();
     assert_eq!(lie_at(&world.status().await.unwrap().copies), paths);
     // At the second command the upgrade's journal no longer exists.
@@ -590,28 +584,36 @@ async fn an_upgrade_of_a_removed_cluster_blocks_nothing() {
     }
 }
 
-/// An upgrade may wait for the operator for days: a node that was off is powered on meanwhile.
+const GOES_ON: &str =
+    r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","code":"a","reason":"a test"}"#;
+
+/// An upgrade may wait for the operator for days, planned or later: a node that was off is powered on meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_upgrade_permits_power_on() {
-    const GOES_ON: &str =
-        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","code":"a","reason":"a test"}"#;
     const UPGRADED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"upgraded"}"#;
-    const IS_BACK: &str =
+    const ONE_IS_BACK: &str =
         r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","only":0,"code":"a","reason":"ill"}"#;
-    for last in [UPGRADED, IS_BACK] {
+    const BACK: &str =
+        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","code":"a","reason":"a test"}"#;
+    // How many lines of the journal come before the entry with which it does not wait, and those with which it does.
+    for (lines, works, waits) in [
+        (usize::MAX, GOES_ON, vec![GOES_ON, UPGRADED]),
+        (usize::MAX, GOES_ON, vec![GOES_ON, ONE_IS_BACK]),
+        (3, BACK, vec![]),
+    ] {
         let world = World::with(3).await;
         let own = upgrade_of_its_own(&world);
-        let off = |world: &World| {
-            let uuid = shown(world, "cp2").uuid();
-            change(world, uuid, |vm| vm.power = PowerState::Off);
+        let journal = |more: &[&str]| {
+            let lines: Vec<&str> = own.lines().take(lines).chain(more.iter().copied()).collect();
+            lines.join("\n") + "\n"
         };
-        put(&world, "journal.jsonl", &format!("{own}{GOES_ON}\n"));
-        off(&world);
+        change(&world, shown(&world, "cp2").uuid(), |vm| vm.power = PowerState::Off);
+        put(&world, "journal.jsonl", &journal(&[works]));
         world.deploy(3).await.fails("an upgrade of this cluster is open");
-        put(&world, "journal.jsonl", &format!("{own}{GOES_ON}\n{last}\n"));
+        put(&world, "journal.jsonl", &journal(&waits));
         world.deploy(3).await.up();
-        assert_eq!(shown(&world, "cp2").power, PowerState::On, "{last}");
-        assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "{last}: it is open as before");
+        assert_eq!(shown(&world, "cp2").power, PowerState::On, "{waits:?}");
+        assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "{waits:?}: it is open as before");
     }
 }
 
@@ -622,10 +624,7 @@ async fn with_swapped_vm_away(outcome: &str) -> (World, Vm) {
     // The former one stays off.
     world.lock().speaks_alone = true;
     let (own, first) = (upgrade_of_its_own(&world), shown(&world, "cp2"));
-    let ended = format!(r#"{{"at":1,"lease":1,"event":"ended","outcome":"{outcome}"}}"#);
-    let goes_on =
-        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"forward","code":"a","reason":"a test"}"#;
-    put(&world, "journal.jsonl", &format!("{own}{goes_on}\n{ended}\n"));
+    put_ended(&world, &format!("{own}{GOES_ON}\n"), outcome);
     world.plant("cp2-bbbbbbb", "cp2", 0xa1);
     change(&world, first.uuid(), |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
     let swapped = change(&world, Uuid::from_u128(0xa1), |vm| vm.disks.clone_from(&first.disks)).vm;
@@ -700,14 +699,13 @@ async fn first_of(world: &World, note: fn(Option<Uuid>) -> Option<Uuid>) -> Uuid
 /// An upgrade has swapped cp3 alone, and recorded nothing of the others: they are in their first VMs. That
 /// of cp2 is off.
 async fn with_one_node_upgraded(note: fn(Option<Uuid>) -> Option<Uuid>) -> (World, Vm) {
-    const COMMITTED: &str = r#"{"at":1,"lease":1,"event":"ended","outcome":"committed"}"#;
     let world = World::with(3).await;
     let own = upgrade_of_its_own(&world);
     let mut planned: serde_json::Value = serde_json::from_str(own.lines().next().unwrap()).unwrap();
     let plan = &mut planned["plan"];
     plan["nodes"].as_array_mut().unwrap().retain(|node| node["name"] == "cp3");
     plan["steps"].as_array_mut().unwrap().retain(|step| step["node"].as_u64().unwrap_or(0) == 0);
-    put(&world, "journal.jsonl", &format!("{planned}\n{COMMITTED}\n"));
+    put_ended(&world, &format!("{planned}\n"), "committed");
     let noted = LastUpgrade::find(&world).await.unwrap().noted().unwrap().disks.len();
     assert_eq!(noted, 1, "the disk of cp3");
     let cp2 = change(&world, first_of(&world, note).await, |vm| vm.power = PowerState::Off).vm;
@@ -739,8 +737,7 @@ async fn a_restored_vm_of_recorded_nodes_stays_off() {
         let plan = &mut planned["plan"];
         plan["nodes"].as_array_mut().unwrap().retain(|node| node["name"] != "cp1");
         plan["steps"].as_array_mut().unwrap().retain(|step| step["node"].as_u64().unwrap_or(0) < 2);
-        let ended = r#"{"at":1,"lease":1,"event":"ended","outcome":"committed"}"#;
-        put(&world, "journal.jsonl", &format!("{planned}\n{ended}\n"));
+        put_ended(&world, &format!("{planned}\n"), "committed");
         let restored = world.plant("cp2-restored", "cp2", first_of(&world, note).await.as_u128());
         world.set_fault(None);
         world.deploy(3).await.stopped();
@@ -767,14 +764,20 @@ async fn a_running_restored_vm_is_removed() {
     }
 }
 
+/// The VM of cp2, once its removal is recorded.
+async fn deleting_second(world: &World) -> Vm {
+    let (cp2, mut kept) = (shown(world, "cp2"), records::read(world).await.unwrap().unwrap());
+    kept.lifecycle = Lifecycle::Deleting;
+    kept.deleting_vms.push(cp2.reference.clone());
+    put(world, "deploy-999999.json", &record_text(&kept).unwrap());
+    cp2
+}
+
 /// After a failover to the replica it is shut down with the cluster, and stays.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_ran_stays() {
     let world = World::removing(3).await;
-    let (cp2, mut kept) = (shown(&world, "cp2"), records::read(&world).await.unwrap().unwrap());
-    kept.lifecycle = Lifecycle::Deleting;
-    kept.deleting_vms.push(cp2.reference.clone());
-    put(&world, "deploy-999999.json", &record_text(&kept).unwrap());
+    let cp2 = deleting_second(&world).await;
     let replica = world.replicate(&cp2).vm.reference;
     world.lock().machines.retain(|machine| machine.vm.reference != cp2.reference);
     change(&world, cp2.uuid(), |vm| vm.power = PowerState::On);
@@ -787,10 +790,7 @@ async fn a_replica_that_ran_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_vm_with_a_new_id_is_removed() {
     let world = World::with(3).await;
-    let (cp2, mut kept) = (shown(&world, "cp2"), records::read(&world).await.unwrap().unwrap());
-    kept.lifecycle = Lifecycle::Deleting;
-    kept.deleting_vms.push(cp2.reference.clone());
-    put(&world, "deploy-999999.json", &record_text(&kept).unwrap());
+    let cp2 = deleting_second(&world).await;
     let again = change(&world, cp2.uuid(), |vm| {
         vm.power = PowerState::Off;
         vm.reference.id.push_str("-again");
@@ -819,9 +819,7 @@ async fn a_vm_with_other_disk_and_id_goes() {
     let mut shut_down = (1..).zip(&calls).filter(|(_, (name, _))| *name == "shut_down");
     let (number, _) = shut_down.nth(1).unwrap();
     let (world, cp2) = with_another_disk().await;
-    world.set_fault(Some((number, Fault::KilledAfter)));
-    assert!(matches!(world.give(DESTROY).await, Given::Killed));
-    world.set_fault(None);
+    world.dies((number, Fault::KilledAfter), world.give(DESTROY)).await;
     let again = change(&world, cp2.uuid(), |vm| vm.reference.id.push_str("-again"));
     assert_eq!(again.vm.power, PowerState::Off);
     world.move_away(&again.vm);
@@ -1011,21 +1009,4 @@ async fn an_unstamped_recorded_vm_elsewhere_is_not_changed() {
         assert!(world.lock().machines.contains(&odd));
         assert_eq!(moved(&world, &world, &[]).await.unwrap().len(), 2, "those of cp1 and cp3");
     }
-}
-
-/// A plan may wait for days until the operator continues it.
-#[tokio::test(start_paused = true)]
-async fn a_planned_upgrade_permits_power_on() {
-    const BACK: &str =
-        r#"{"at":1,"lease":1,"event":"direction-changed","direction":"back","code":"a","reason":"a test"}"#;
-    let world = World::with(3).await;
-    let own = upgrade_of_its_own(&world);
-    let planned = own.lines().take(3).collect::<Vec<_>>().join("\n");
-    change(&world, shown(&world, "cp2").uuid(), |vm| vm.power = PowerState::Off);
-    put(&world, "journal.jsonl", &format!("{planned}\n{BACK}\n"));
-    world.deploy(3).await.fails("an upgrade of this cluster is open");
-    put(&world, "journal.jsonl", &format!("{planned}\n"));
-    world.deploy(3).await.up();
-    assert_eq!(shown(&world, "cp2").power, PowerState::On);
-    assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "it is open as before");
 }

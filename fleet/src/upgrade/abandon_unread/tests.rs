@@ -1,14 +1,10 @@
-use std::time::Duration;
-
 use contract::swap::Stage;
-use tokio::sync::watch;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::*;
 use crate::hypervisor::ErrorKind;
 use crate::journals::upgrade::FILE;
-use crate::lease::REACH;
+use crate::upgrade::tests::cancel::{TAKEN_OVER, asked_to_end};
 use crate::upgrade::tests::command::{deployment, end, give};
 use crate::upgrade::tests::failing::before;
 use crate::upgrade::tests::fake::World;
@@ -169,19 +165,10 @@ fn record_of_version_0_1_is_read() {
 #[tokio::test(start_paused = true)]
 async fn command_cancelled_while_looking_ends_nothing() {
     let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
-    let (cancel, cancelled) = watch::channel(false);
     world.lock().inventory_hangs = true;
-    let abandons = Deployment { cancelled, ..deployment(&world, &|_| {}) };
-    let asks = async {
-        tokio::time::sleep(REACH * 2).await;
-        cancel.send_replace(true);
-        Instant::now()
-    };
-    let both = async { tokio::join!(abandons.abandon_unread(number, TakeOver::FromTheDead), asks) };
-    let ended = tokio::time::timeout(Duration::from_secs(24 * 3600), both).await;
-    let (gone, asked) = ended.expect("it hangs with the inventory");
-    assert!(gone.unwrap_err().is::<Cancelled>());
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    let over = TakeOver::FromTheDead;
+    let gone = asked_to_end(&world, TAKEN_OVER, &|_| {}, async |asked| asked.abandon_unread(number, over).await);
+    assert!(gone.await.unwrap_err().is::<Cancelled>());
     world.lock().inventory_hangs = false;
     abandon(&world, number).await.unwrap();
 }

@@ -89,53 +89,51 @@ async fn three_node_upgrade_cancelled_at_any_call() {
     assert!(points > 300, "{points}");
 }
 
-/// Asks `work` to end after a while. Returns how long that took.
-async fn after(work: impl Future<Output = ()>, cancel: &watch::Sender<bool>) -> Duration {
-    let asked = async {
-        tokio::time::sleep(Duration::from_secs(10)).await;
+/// Gives a command that is asked to end after this time. It then ends within seconds.
+pub async fn asked_to_end<T>(
+    world: &World,
+    after: Duration,
+    watch: &(dyn Fn(&Notice<'_>) + Sync),
+    command: impl AsyncFnOnce(&Deployment<'_>) -> T,
+) -> T {
+    let (cancel, cancelled) = watch::channel(false);
+    let deployment = Deployment { cancelled, ..deployment(world, watch) };
+    let asks = async {
+        tokio::time::sleep(after).await;
         cancel.send_replace(true);
         Instant::now()
     };
-    let ((), asked) = tokio::join!(work, asked);
-    asked.elapsed()
+    let both = async { tokio::join!(command(&deployment), asks) };
+    let ended = tokio::time::timeout(Duration::from_secs(24 * 3600), both).await;
+    let (gone, asked) = ended.expect("it hangs with what it waits for");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    gone
 }
+
+/// Until then, the command before it has ended without releasing the lease.
+pub const TAKEN_OVER: Duration = REACH.saturating_mul(2);
 
 #[tokio::test(start_paused = true)]
 async fn cancelled_wait_ends_within_seconds() {
-    let soon = Duration::from_secs(5);
+    let resume = async |world: &World, over: TakeOver| {
+        let after = Duration::from_secs(10);
+        asked_to_end(world, after, &|_| {}, async |asked| asked.go_on(Request::Resume, None, over).await).await
+    };
     // Pods that do not move away.
     let world = failing::world(3, Mode::Rolling, Ill::Well).await;
     world.lock().stuck = Some("cp2");
-    let (cancel, cancelled) = watch::channel(false);
-    let pods = Deployment { cancelled, ..deployment(&world, &|_| {}) };
-    let gone = async {
-        assert_eq!(pods.go_on(Request::Resume, None, TakeOver::FromTheDead).await.unwrap().0, RunOutcome::Cancelled)
-    };
-    assert!(after(gone, &cancel).await < soon);
+    assert_eq!(resume(&world, TakeOver::FromTheDead).await.unwrap().0, RunOutcome::Cancelled);
     // A node that never sends its snapshot.
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     world.lock().no_snapshot = true;
-    let (cancel, cancelled) = watch::channel(false);
-    let snapshot = Deployment { cancelled, ..deployment(&world, &|_| {}) };
-    let gone = async {
-        assert_eq!(
-            snapshot.go_on(Request::Resume, None, TakeOver::FromTheDead).await.unwrap().0,
-            RunOutcome::Cancelled
-        );
-    };
-    assert!(after(gone, &cancel).await < soon);
+    assert_eq!(resume(&world, TakeOver::FromTheDead).await.unwrap().0, RunOutcome::Cancelled);
     world.lock().no_snapshot = false;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     // A command that is at work elsewhere.
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     let alive = Lease::acquire(&world, "elsewhere", TakeOver::FromTheDead, &|_| {}).await.unwrap();
-    let (cancel, cancelled) = watch::channel(false);
-    let waits = Deployment { cancelled, ..deployment(&world, &|_| {}) };
-    let gone = async {
-        let error = waits.go_on(Request::Resume, None, TakeOver::FromAnyone).await.unwrap_err();
-        assert!(error.is::<Cancelled>(), "{error:#}");
-    };
-    assert!(after(gone, &cancel).await < soon);
+    let error = resume(&world, TakeOver::FromAnyone).await.unwrap_err();
+    assert!(error.is::<Cancelled>(), "{error:#}");
     alive.release().await;
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
 }
@@ -160,9 +158,15 @@ async fn cancelled_command_waits_for_no_hanging_store() {
     assert!(matches!(context.may_go_on().await, Err(StepError::Cancelled)));
 }
 
+/// The end of a command that is asked to end once it may have the lease.
+async fn cancelled_later(world: &World, verb: Request) -> RunOutcome {
+    let over = TakeOver::FromTheDead;
+    let gone = asked_to_end(world, TAKEN_OVER, &|_| {}, async |asked| asked.go_on(verb, None, over).await);
+    gone.await.unwrap().0
+}
+
 #[tokio::test(start_paused = true)]
 async fn cancelled_command_ends_while_tasks_are_unknown() {
-    let soon = Duration::from_secs(5);
     for (verb, ends) in [
         (Request::Resume, Outcome::Upgraded),
         (Request::Rollback, Outcome::RolledBack),
@@ -170,17 +174,7 @@ async fn cancelled_command_ends_while_tasks_are_unknown() {
     ] {
         let world = failing::before(3, Step::of(Action::PowerOn, 0)).await;
         world.lock().settling_hangs = true;
-        let (cancel, cancelled) = watch::channel(false);
-        let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
-        let asks = async {
-            // The command before it has ended without releasing the lease, which takes its time.
-            tokio::time::sleep(REACH * 2).await;
-            cancel.send_replace(true);
-            Instant::now()
-        };
-        let (gone, asked) = tokio::join!(asked.go_on(verb, None, TakeOver::FromTheDead), asks);
-        assert_eq!(gone.unwrap().0, RunOutcome::Cancelled, "{verb:?}");
-        assert!(asked.elapsed() < soon, "{verb:?}: {:?}", asked.elapsed());
+        assert_eq!(cancelled_later(&world, verb).await, RunOutcome::Cancelled, "{verb:?}");
         world.lock().settling_hangs = false;
         // No cluster runs one image alone if it ends where it is.
         let ended =
@@ -193,20 +187,8 @@ async fn cancelled_command_ends_while_tasks_are_unknown() {
 async fn cancelled_command_ends_while_vms_are_unknown() {
     for (verb, ends) in [(Request::Resume, Outcome::Upgraded), (Request::Rollback, Outcome::RolledBack)] {
         let world = failing::before(3, Step::of(Action::PowerOn, 0)).await;
-        let (cancel, cancelled) = watch::channel(false);
         world.lock().inventory_hangs = true;
-        let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
-        let asks = async {
-            // The command before it has ended without releasing the lease, which takes its time.
-            tokio::time::sleep(REACH * 2).await;
-            cancel.send_replace(true);
-            Instant::now()
-        };
-        let both = async { tokio::join!(asked.go_on(verb, None, TakeOver::FromTheDead), asks) };
-        let ended = tokio::time::timeout(Duration::from_secs(24 * 3600), both).await;
-        let (gone, asked) = ended.expect("it hangs with the inventory");
-        assert_eq!(gone.unwrap().0, RunOutcome::Cancelled, "{verb:?}");
-        assert!(asked.elapsed() < Duration::from_secs(5), "{verb:?}: {:?}", asked.elapsed());
+        assert_eq!(cancelled_later(&world, verb).await, RunOutcome::Cancelled, "{verb:?}");
         world.lock().inventory_hangs = false;
         assert_eq!(end(&world, verb).await, ends, "{verb:?}");
     }
@@ -217,13 +199,10 @@ async fn cancelled_command_without_lease_has_made_nothing() {
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     let before = world.store().holds;
     world.lock().listing_hangs = true;
-    let (cancel, cancelled) = watch::channel(false);
-    let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
-    let gone = async {
-        let error = asked.take(TakeOver::FromAnyone).await.err().unwrap();
-        assert!(error.is::<Cancelled>(), "{error:#}");
-    };
-    assert!(after(gone, &cancel).await < Duration::from_secs(5));
+    let (after, over) = (Duration::from_secs(10), TakeOver::FromAnyone);
+    let taken = asked_to_end(&world, after, &|_| {}, async |asked| asked.take(over).await.map(drop));
+    let error = taken.await.unwrap_err();
+    assert!(error.is::<Cancelled>(), "{error:#}");
     assert_eq!(world.store().holds, before);
 }
 
@@ -233,16 +212,10 @@ async fn cancelled_acquisition_says_that_nothing_was_begun() {
     let alive = Lease::acquire(&world, "elsewhere", TakeOver::FromTheDead, &|_| {}).await.unwrap();
     // Its own directory exists then, and a faster command can no longer be seen.
     let hangs = |notice: &Notice<'_>| world.lock().listing_hangs |= matches!(notice, Notice::TakingOver { .. });
-    let (cancel, cancelled) = watch::channel(false);
-    let asked = Deployment { cancelled, ..deployment(&world, &hangs) };
-    let asks = async {
-        tokio::time::sleep(REACH * 2).await;
-        cancel.send_replace(true);
-        Instant::now()
-    };
-    let (taken, asked) = tokio::join!(asked.take(TakeOver::FromAnyone), asks);
-    let error = taken.err().unwrap();
-    assert!(error.is::<Cancelled>() && asked.elapsed() < Duration::from_secs(5), "{error:#}");
+    let over = TakeOver::FromAnyone;
+    let taken = asked_to_end(&world, TAKEN_OVER, &hangs, async |asked| asked.take(over).await.map(drop));
+    let error = taken.await.unwrap_err();
+    assert!(error.is::<Cancelled>(), "{error:#}");
     let (number, last) = world.store().holds.into_iter().next_back().unwrap();
     assert!(number > alive.number() && last.contains_key("withdrawn"), "{number}: {last:?}");
     world.lock().listing_hangs = false;

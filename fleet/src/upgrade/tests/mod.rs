@@ -5,7 +5,7 @@ mod adopt;
 mod all_at_once;
 mod bios_uuids;
 mod blame;
-mod cancel;
+pub(super) mod cancel;
 pub(crate) mod command;
 mod commit;
 mod controller;

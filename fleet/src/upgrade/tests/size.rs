@@ -39,49 +39,44 @@ fn run_in(world: &World, size: VmSize, each: usize, what: &str) {
     assert_eq!(own.len(), each * state.nodes.len(), "{what}: {own:#?}");
     for machine in own {
         let runs = machine.vm.power == PowerState::On;
-        assert_eq!(
-            (runs, machine.vm.data_disks().count()),
-            (machine.vm.size == Some(size), usize::from(runs)),
-            "{what}"
-        );
+        assert_eq!(runs, machine.vm.size == Some(size), "{what}");
+        assert_eq!(machine.vm.data_disks().count(), usize::from(runs), "{what}");
     }
     assert!(NODES[..state.nodes.len()].iter().all(|node| state.is_served(node)), "{what}");
     assert!(state.nodes.len() == 1 || state.most_away <= 1, "{what}");
 }
 
+const ENDS: [(Request, Outcome, VmSize); 2] =
+    [(Request::Commit, Outcome::Committed, LARGE), (Request::Rollback, Outcome::RolledBack, SMALL)];
+
+/// Nodes get larger VMs, and the upgrade ends.
+async fn grows(world: &mut World, (last, outcome, size): (Request, Outcome, VmSize)) {
+    world.options.size = Some(LARGE);
+    begin(world).await;
+    assert_eq!(give(world, Request::Resume).await.outcome(), Outcome::Upgraded);
+    run_in(world, LARGE, 2, "there");
+    assert_eq!(give(world, last).await.outcome(), outcome);
+    run_in(world, size, 1, "at its end");
+}
+
 #[tokio::test(start_paused = true)]
 async fn rollback_restores_the_former_vm_size() {
-    for (last, outcome, size) in
-        [(Request::Commit, Outcome::Committed, LARGE), (Request::Rollback, Outcome::RolledBack, SMALL)]
-    {
-        let mut world = World::of(3, Mode::Rolling, Ill::Well);
-        world.options.size = Some(LARGE);
-        begin(&world).await;
-        assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
-        run_in(&world, LARGE, 2, "there");
-        assert_eq!(give(&world, last).await.outcome(), outcome);
-        run_in(&world, size, 1, "at its end");
+    for end in ENDS {
+        grows(&mut World::of(3, Mode::Rolling, Ill::Well), end).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn same_image_swap_to_other_size_rolls_back() {
-    for (last, outcome, size) in
-        [(Request::Commit, Outcome::Committed, LARGE), (Request::Rollback, Outcome::RolledBack, SMALL)]
-    {
+    for end in ENDS {
         let mut world = committed(3).await;
         for same in [None, Some(SMALL)] {
             world.options.size = same;
             assert_eq!(refusals(&world).await, ["upgrade.nothing-to-do"], "{same:?}");
         }
-        world.options.size = Some(LARGE);
-        begin(&world).await;
-        assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
-        run_in(&world, LARGE, 2, "there");
-        assert_eq!(give(&world, last).await.outcome(), outcome);
-        run_in(&world, size, 1, "at its end");
+        grows(&mut world, end).await;
         // And from there to the other one: no name blocks it.
-        world.options.size = Some(if size == LARGE { SMALL } else { LARGE });
+        world.options.size = Some(if end.2 == LARGE { SMALL } else { LARGE });
         begin(&world).await;
         assert_eq!(give(&world, Request::Resume).await.outcome(), Outcome::Upgraded);
         assert_eq!(give(&world, Request::Commit).await.outcome(), Outcome::Committed);

@@ -2,9 +2,11 @@
 
 use serde_json::json;
 
-use super::cut::{Cut, CutStore};
+use super::cluster::{REMOVE, World};
+use super::cut::CutStore;
 use super::upgrade::Cluster;
 use super::*;
+use crate::control_plane;
 use crate::hypervisor::{Absence, DiskRef, ErrorKind, LastSeen};
 use crate::lease::Store as _;
 use crate::upgrade::{Outcome, Request, RunOutcome};
@@ -34,8 +36,7 @@ async fn loses_its_host(bed: &Bed, vm: &Vm) {
 #[tokio::test]
 async fn vm_of_removed_host_exists_with_its_settings() {
     let (bed, hypervisor, image) = with_image().await;
-    let vm = hypervisor.added("w1", &image).await;
-    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let vm = hypervisor.started("w1", &image).await;
     let settings = vm.settings.clone().unwrap();
     let file = DiskRef { uuid: vm.uuid(), path: settings.clone() };
     let datastore = hypervisor.disk_datastore(&file).await.unwrap().unwrap();
@@ -83,8 +84,7 @@ async fn vm_of_removed_host_exists_with_its_settings() {
     // The directory of a renamed datastore is found by the noted identifier.
     std::fs::rename(bed.file(&format!("{settings}.away")), bed.file(&settings)).unwrap();
     let (name, _) = settings.trim_start_matches('[').split_once(']').unwrap();
-    let to = json!({ "path": format!("DC0/datastore/{name}"), "to": "renamed" });
-    let _: serde_json::Value = bed.ask("POST", "rename", to).await;
+    bed.rename(&format!("DC0/datastore/{name}"), "renamed").await;
     assert!(words(seen).await.contains("[renamed] w1/w1.vmx exists"));
 }
 
@@ -117,8 +117,7 @@ async fn unread_vm_counts_only_for_its_own_node() {
         panic!("a file of it is in the directory");
     };
     assert!(why.contains("it may be the VM w2"), "{why}");
-    let renamed = json!({ "path": "DC0/vm/control/w2", "to": "renamed" });
-    let _: serde_json::Value = bed.ask("POST", "rename", renamed).await;
+    bed.rename("DC0/vm/control/w2", "renamed").await;
     bed.switch(json!({ "inaccessible": ["renamed"] })).await;
     assert!(unread("w2").await.contains("it may be the VM renamed"), "its files are called so");
     bed.switch(json!({ "traceless": ["renamed"] })).await;
@@ -150,21 +149,16 @@ async fn waits_for(cluster: &Cluster, hidden: &str, verb: Request) -> RunOutcome
 async fn swap_waits_for_an_unread_old_vm() {
     for entry in [12, 14] {
         let cluster = Cluster::of(1).await;
-        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
-        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        cluster.killed_before(entry).await;
         assert_eq!(waits_for(&cluster, "cp1", Request::Resume).await, RunOutcome::Ended(Outcome::Upgraded), "{entry}");
         assert_eq!(waits_for(&cluster, "cp1", Request::Commit).await, RunOutcome::Ended(Outcome::Committed), "{entry}");
         cluster.runs(true, 1).await;
     }
     for entry in [14, 16, 20] {
         let cluster = Cluster::of(1).await;
-        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
-        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
-        assert_eq!(
-            waits_for(&cluster, "cp1", Request::Rollback).await,
-            RunOutcome::Ended(Outcome::RolledBack),
-            "{entry}"
-        );
+        cluster.killed_before(entry).await;
+        let ended = waits_for(&cluster, "cp1", Request::Rollback).await;
+        assert_eq!(ended, RunOutcome::Ended(Outcome::RolledBack), "{entry}");
         cluster.runs(false, 1).await;
     }
 }
@@ -173,8 +167,7 @@ async fn swap_waits_for_an_unread_old_vm() {
 async fn abandon_names_unread_possible_holder_of_disk() {
     for (entry, is_new) in [(14, false), (18, true)] {
         let cluster = Cluster::of(1).await;
-        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
-        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        cluster.killed_before(entry).await;
         let vms = cluster.hypervisor.vms().await.unwrap();
         let hidden = vms.iter().find(|vm| vm.stamp.as_ref().unwrap().swap.is_some() == is_new).unwrap();
         cluster.bed.switch(json!({ "inaccessible": [hidden.name] })).await;
@@ -193,8 +186,7 @@ async fn abandon_names_unread_possible_holder_of_disk() {
 #[tokio::test]
 async fn rollback_waits_for_new_vm_on_removed_host() {
     let cluster = Cluster::of(1).await;
-    let store = CutStore::at(&cluster.store, Some((20, Cut::Before)));
-    assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+    cluster.killed_before(20).await;
     let vms = cluster.hypervisor.vms().await.unwrap();
     let new = vms.iter().find(|vm| vm.stamp.as_ref().unwrap().swap.is_some()).unwrap();
     assert_eq!(new.power, crate::hypervisor::PowerState::On, "{vms:#?}");
@@ -211,41 +203,35 @@ async fn rollback_waits_for_new_vm_on_removed_host() {
 
 #[tokio::test]
 async fn destroy_waits_for_vm_on_removed_host() {
-    let world = super::cluster::World::of(1).await;
-    let deployed = world.give(crate::control_plane::Goal::Deploy(&world.wanted)).await.unwrap();
-    assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
+    let world = World::of(1).await;
+    world.deploys().await;
     let vm = world.hypervisor.vms().await.unwrap().remove(0);
     loses_its_host(&world.bed, &vm).await;
-    let stopped = world.give(super::cluster::REMOVE).await.unwrap();
-    let crate::control_plane::RunOutcome::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    let waits = world.stops(REMOVE).await;
     assert!(waits.iter().any(|wait| wait.reason.words.contains("exists: the VM may run")), "{waits:?}");
     let settings = world.bed.file(vm.settings.as_ref().unwrap());
     std::fs::remove_file(&settings).unwrap();
     std::fs::remove_file(settings.with_extension("vmx.lck")).unwrap();
-    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::control_plane::RunOutcome::Gone);
+    assert_eq!(world.give(REMOVE).await.unwrap(), control_plane::RunOutcome::Gone);
 }
 
 /// With one node, nothing else would report that the node is lost, or request another VM.
 #[tokio::test]
 async fn an_unread_node_is_not_lost() {
-    let world = super::cluster::World::of(1).await;
-    let up = || crate::control_plane::Goal::Deploy(&world.wanted);
-    let deployed = world.give(up()).await.unwrap();
-    assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
+    let world = World::of(1).await;
+    world.deploys().await;
     world.bed.switch(json!({ "inaccessible": ["cp1"] })).await;
-    let paused = world.give(up()).await.unwrap();
-    let crate::control_plane::RunOutcome::Paused(waits) = paused else { panic!("{paused:?}") };
+    let paused = world.give(control_plane::Goal::Deploy(&world.wanted)).await.unwrap();
+    let control_plane::RunOutcome::Paused(waits) = paused else { panic!("{paused:?}") };
     assert!(waits[0].reason.words.contains("it may be the VM cp1"), "{waits:?}");
     world.bed.switch(json!({ "inaccessible": [] })).await;
-    let deployed = world.give(up()).await.unwrap();
-    assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
+    world.deploys().await;
 }
 
 /// A cluster whose record has no places of VMs.
-async fn without_places() -> super::cluster::World {
-    let world = super::cluster::World::of(1).await;
-    let deployed = world.give(crate::control_plane::Goal::Deploy(&world.wanted)).await.unwrap();
-    assert!(matches!(deployed, crate::control_plane::RunOutcome::Up(_)), "{deployed:?}");
+async fn without_places() -> World {
+    let world = World::of(1).await;
+    world.deploys().await;
     let note = crate::journals::deployment::last(&world.store).await.unwrap().unwrap();
     let mut kept: serde_json::Value = serde_json::from_str(&note.text).unwrap();
     assert!(kept.as_object_mut().unwrap().remove("places").is_some());
@@ -258,21 +244,19 @@ async fn vm_without_noted_place_needs_the_operators_word() {
     let world = without_places().await;
     let vm = world.hypervisor.vms().await.unwrap().remove(0);
     loses_its_host(&world.bed, &vm).await;
-    let stopped = world.give(super::cluster::REMOVE).await.unwrap();
-    let crate::control_plane::RunOutcome::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    let waits = world.stops(REMOVE).await;
     let words = &waits.iter().find(|wait| wait.reason.words.contains("was not noted")).unwrap().reason.words;
     let (_, word) = words.split_once("create the directory ").unwrap();
     std::fs::create_dir(world.bed.file(word)).unwrap();
-    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::control_plane::RunOutcome::Gone);
+    assert_eq!(world.give(REMOVE).await.unwrap(), control_plane::RunOutcome::Gone);
 }
 
 #[tokio::test]
 async fn destroy_without_noted_settings_waits_for_unread_vm() {
     let world = without_places().await;
     world.bed.switch(json!({ "inaccessible": ["cp1"] })).await;
-    let stopped = world.give(super::cluster::REMOVE).await.unwrap();
-    let crate::control_plane::RunOutcome::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+    let waits = world.stops(REMOVE).await;
     assert!(waits.iter().any(|wait| wait.reason.words.contains("it may be the VM cp1")), "{waits:?}");
     world.bed.switch(json!({ "inaccessible": [] })).await;
-    assert_eq!(world.give(super::cluster::REMOVE).await.unwrap(), crate::control_plane::RunOutcome::Gone);
+    assert_eq!(world.give(REMOVE).await.unwrap(), control_plane::RunOutcome::Gone);
 }

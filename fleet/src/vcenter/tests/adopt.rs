@@ -1,15 +1,11 @@
 //! A cluster in VMs that an operator imported by hand: adopted, and then upgraded.
 
-use std::time::Duration;
-
-use tokio::sync::watch;
-
 use super::mirrored::Mirrored;
-use super::upgrade::Cluster;
+use super::upgrade::{Cluster, deployment};
 use super::*;
 use crate::lease::{DirectoryStore, TakeOver};
 use crate::upgrade::tests::fake::NODES;
-use crate::upgrade::{Adoption, Deployment, Notice, Outcome, Refusals, Request, RunOutcome};
+use crate::upgrade::{Adoption, Deployment, Outcome, Refusals, Request, RunOutcome};
 use crate::vcenter::Site;
 
 #[tokio::test]
@@ -17,18 +13,7 @@ async fn adopted_vms_are_found_by_later_commands() {
     let cluster = Cluster::by_hand(3).await;
     let directory = tempfile::tempdir().unwrap();
     let (mirrored, snapshots) = (cluster.mirrored(), DirectoryStore::at(directory.path().to_owned()));
-    let deployment = Deployment {
-        hypervisor: &mirrored,
-        nodes: &cluster.guests,
-        store: &cluster.store,
-        snapshots: &snapshots,
-        what: "a test",
-        watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
-        pace: Duration::from_millis(10),
-        pause_limit: Duration::from_secs(20),
-        other_cluster: None,
-        cancelled: watch::channel(false).1,
-    };
+    let deployment = deployment(&mirrored, &cluster.store, &snapshots);
     let (ova, options) = (&cluster.guests.target.ova, &cluster.guests.options);
     assert_eq!(cluster.hypervisor.vms().await.unwrap(), []);
     assert!(deployment.plan(ova, options).await.is_err(), "they are nobody's yet");

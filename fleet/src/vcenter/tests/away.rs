@@ -5,11 +5,7 @@ use serde_json::json;
 use super::cut::{Cut, CutStore};
 use super::upgrade::Cluster;
 use super::*;
-use crate::upgrade::{Outcome, Request, RunOutcome};
-
-async fn renames(bed: &Bed, path: &str, to: &str) {
-    let _: serde_json::Value = bed.ask("POST", "rename", json!({ "path": path, "to": to })).await;
-}
+use crate::upgrade::{Outcome, Request};
 
 /// A cluster whose VMs are on another datastore than its journal.
 async fn elsewhere() -> Cluster {
@@ -21,7 +17,6 @@ async fn elsewhere() -> Cluster {
 async fn swap_waits_for_an_unreachable_datastore() {
     for fault in ["InvalidDatastore", "DatastoreNotWritableOnHost"] {
         let cluster = elsewhere().await;
-        let store = CutStore::at(&cluster.store, None);
         let away = async {
             cluster.bed.switch(json!({ "datastores_away": { "LocalDS_1": fault } })).await;
             cluster.bed.count_anew().await;
@@ -32,10 +27,8 @@ async fn swap_waits_for_an_unreachable_datastore() {
             cluster.bed.switch(json!({ "datastores_away": {} })).await;
         };
         // The entry before the attachment.
-        let cut = CutStore::at(&cluster.store, Some((16, Cut::Before)));
-        assert!(cut.given(cluster.give_on(None, &cut)).await.is_none());
-        let (ended, ()) = tokio::join!(cluster.give_on(Some(Request::Resume), &store), away);
-        assert_eq!(ended.unwrap(), RunOutcome::Ended(Outcome::Upgraded), "{fault}: it did not turn");
+        cluster.killed_before(16).await;
+        tokio::join!(cluster.ends(Some(Request::Resume), Outcome::Upgraded, fault), away);
         cluster.runs(true, 2).await;
     }
 }
@@ -45,19 +38,14 @@ async fn swap_waits_for_an_unreachable_datastore() {
 async fn swap_and_rollback_follow_a_renamed_datastore() {
     for entry in [10, 12, 14, 16, 18, 20] {
         let cluster = elsewhere().await;
-        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
-        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
-        renames(&cluster.bed, "DC0/datastore/LocalDS_1", "moved").await;
-        assert_eq!(cluster.give(Some(Request::Resume)).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded), "{entry}");
+        cluster.killed_before(entry).await;
+        cluster.bed.rename("DC0/datastore/LocalDS_1", "moved").await;
+        cluster.ends(Some(Request::Resume), Outcome::Upgraded, entry).await;
         let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
         let cut = store.given(cluster.give_on(Some(Request::Rollback), &store)).await;
-        renames(&cluster.bed, "DC0/datastore/moved", "back").await;
+        cluster.bed.rename("DC0/datastore/moved", "back").await;
         if cut.is_none() {
-            assert_eq!(
-                cluster.give(Some(Request::Rollback)).await.unwrap(),
-                RunOutcome::Ended(Outcome::RolledBack),
-                "{entry}"
-            );
+            cluster.ends(Some(Request::Rollback), Outcome::RolledBack, entry).await;
         }
         cluster.runs(false, 1).await;
     }
@@ -67,19 +55,14 @@ async fn swap_and_rollback_follow_a_renamed_datastore() {
 async fn renamed_network_folder_or_vm_stops_no_swap() {
     for entry in [8, 12, 16, 20] {
         let cluster = elsewhere().await;
-        let store = CutStore::at(&cluster.store, Some((entry, Cut::Before)));
-        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        cluster.killed_before(entry).await;
         for (path, to) in
             [("DC0/vm/control/cp1", "renamed"), ("DC0/network/VM Network", "net"), ("DC0/vm/control", "other")]
         {
-            renames(&cluster.bed, path, to).await;
+            cluster.bed.rename(path, to).await;
         }
-        assert_eq!(cluster.give(Some(Request::Resume)).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded), "{entry}");
-        assert_eq!(
-            cluster.give(Some(Request::Rollback)).await.unwrap(),
-            RunOutcome::Ended(Outcome::RolledBack),
-            "{entry}"
-        );
+        cluster.ends(Some(Request::Resume), Outcome::Upgraded, entry).await;
+        cluster.ends(Some(Request::Rollback), Outcome::RolledBack, entry).await;
     }
 }
 
@@ -108,8 +91,7 @@ async fn manual_drs_spreads_new_vms_and_keeps_replacements() {
     bed.switch(json!({ "refuses_without_host": true })).await;
     hypervisor.preflight(&Placement::default()).await.unwrap();
     let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
-    hypervisor.power_on(&vm, &Free).await.unwrap();
+    hypervisor.started("cp1", &image).await;
     let host_of = async |name: &str| {
         let machine = vsphere::MoRef::vm(&bed.machine(name).await.unwrap().object);
         hypervisor.client.vm(&machine).await.unwrap().host
@@ -135,23 +117,14 @@ async fn manual_drs_chooses_a_host_with_the_networks() {
     bed.govc(&["host.portgroup.add", "-host", "/DC0/host/DC0_C0/127.0.1.1", "-vswitch", "vSwitch0", OTHER]);
     let hypervisor = bed.hypervisor().await;
     let image = hypervisor.lay(&ova).await;
-    let (networks, form) = ([OTHER.to_owned()], properties("cp1"));
-    let request = CloneRequest {
-        name: "cp1",
-        uuid: Uuid::new_v4(),
-        image: &image,
-        settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties: &form },
-        stamp: stamp("cp1", None),
-        placement: &Placement::default(),
+    let add = async |node: &str| {
+        hypervisor.try_add_with(node, &image, &[OTHER], &properties(node), &Placement::default()).await
     };
-    let vm = hypervisor.clone_vm(&request, &Free).await.unwrap();
-    let vm = hypervisor.of_uuid(vm).await;
+    let vm = hypervisor.of_uuid(add("cp1").await.unwrap()).await;
     bed.govc(&["cluster.change", "-drs-enabled=true", "-drs-mode=manual", "DC0_C0"]);
     hypervisor.added("cp2", &image).await;
     let replaced = hypervisor.replaced(&vm, "cp1-new", &image).await.unwrap_err();
-    let added = CloneRequest { name: "cp3", uuid: Uuid::new_v4(), stamp: stamp("cp3", None), ..request };
-    let added = hypervisor.clone_vm(&added, &Free).await.unwrap_err();
-    for error in [replaced, added] {
+    for error in [replaced, add("cp3").await.unwrap_err()] {
         assert!(error.to_string().contains("no host that takes VMs now has the networks"), "{error}");
     }
 }

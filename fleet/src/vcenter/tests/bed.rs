@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
+use serde_json::json;
 use uuid::Uuid;
 use vsphere::{Client, DatastorePath, Settings};
 
@@ -121,6 +122,17 @@ impl Bed {
 
     pub async fn store(&self) -> DatastoreStore {
         DatastoreStore::new(self.client().await, "DC0", journal_of(DEPLOYMENT)).await.unwrap()
+    }
+
+    /// A user renames an object.
+    pub async fn rename(&self, path: &str, to: &str) {
+        let _: serde_json::Value = self.ask("POST", "rename", json!({ "path": path, "to": to })).await;
+    }
+
+    /// The next call of this method takes its time, and its answer is lost.
+    pub async fn delay_unanswered(&self, method: &str, milliseconds: u32) {
+        self.spoil(method, "delay-task", json!({ "milliseconds": milliseconds })).await;
+        self.spoil(method, "lose-answer", json!({})).await;
     }
 
     /// Sets a variable of a guest where vCenter shows it.

@@ -11,7 +11,9 @@ use zeroize::Zeroizing;
 
 use super::others::by_hand;
 use super::*;
-use crate::control_plane::{Deploy, DeployStatus, DesiredState, Goal, Guests, Notice, RunOutcome, WantedNode, moved};
+use crate::control_plane::{
+    Deploy, DeployStatus, DesiredState, Goal, Guests, Notice, RunOutcome, Wait, WantedNode, moved,
+};
 use crate::hypervisor::DiskRef;
 use crate::lease::{Store, TakeOver};
 use crate::vcenter::DatastoreStore;
@@ -103,6 +105,19 @@ impl World {
         self.deploy(&self.guests(), store).go(wish, TakeOver::FromTheDead).await
     }
 
+    /// Panics unless the cluster is then up.
+    pub async fn deploys(&self) {
+        let deployed = self.give(Goal::Deploy(&self.wanted)).await.unwrap();
+        assert!(matches!(deployed, RunOutcome::Up(_)), "{deployed:?}");
+    }
+
+    /// The waits that stop a command.
+    pub async fn stops(&self, wish: Goal<'_>) -> Vec<Wait> {
+        let stopped = self.give(wish).await.unwrap();
+        let RunOutcome::Stopped(waits) = stopped else { panic!("{stopped:?}") };
+        waits
+    }
+
     /// Whether a command would be refused before it begins.
     pub async fn may_be_wanted(&self, wish: Goal<'_>) -> anyhow::Result<()> {
         self.deploy(&self.guests(), &self.store).may_be_wanted(wish).await
@@ -183,12 +198,10 @@ impl World {
 #[tokio::test]
 async fn three_nodes_are_deployed_and_destroyed() {
     let world = World::of(3).await;
-    let wish = Goal::Deploy(&world.wanted);
-    let deployed = world.give(wish).await.unwrap();
-    assert!(matches!(deployed, RunOutcome::Up(_)), "{deployed:?}");
+    world.deploys().await;
     world.is_up().await;
     let before = world.bed.machines().await;
-    assert!(matches!(world.give(wish).await.unwrap(), RunOutcome::Up(_)));
+    world.deploys().await;
     assert_eq!(world.bed.machines().await, before, "a second deploy changes nothing");
     assert_eq!(world.give(REMOVE).await.unwrap(), RunOutcome::Gone);
     world.is_gone().await;
@@ -202,7 +215,7 @@ async fn three_nodes_are_deployed_and_destroyed() {
 async fn disk_on_renamed_datastore_is_reported_as_left() {
     let mut world = World::of(1).await;
     world.wanted.placement.datastore = Some("LocalDS_1".to_owned());
-    assert!(matches!(world.give(Goal::Deploy(&world.wanted)).await.unwrap(), RunOutcome::Up(_)));
+    world.deploys().await;
     let vms = world.hypervisor.vms().await.unwrap();
     let disk = vms[0].data_disks().next().unwrap().reference.clone();
     assert!(disk.path.starts_with("[LocalDS_1] "), "{}", disk.path);
@@ -235,27 +248,25 @@ async fn disk_on_renamed_datastore_is_reported_as_left() {
 #[tokio::test]
 async fn copy_of_a_running_node_is_not_changed() {
     let world = World::of(1).await;
-    let deploys = Goal::Deploy(&world.wanted);
-    assert!(matches!(world.give(deploys).await.unwrap(), RunOutcome::Up(_)));
+    world.deploys().await;
     let (client, node) = (world.bed.client().await, world.hypervisor.vms().await.unwrap().remove(0));
     world.bed.make_folder(&client, "elsewhere").await;
     world.bed.govc(&["object.mv", "/DC0/vm/control/cp1", "/DC0/vm/elsewhere"]);
     assert_eq!(world.hypervisor.vms().await.unwrap(), []);
     let elsewhere = moved(&world.hypervisor, &world.store, &[]).await.unwrap();
     assert_eq!(elsewhere, [world.hypervisor.again(&node).await]);
-    assert!(matches!(world.give(deploys).await.unwrap(), RunOutcome::Up(_)), "it is found by its BIOS UUID");
+    // It is found by its BIOS UUID.
+    world.deploys().await;
     // A copy of its files is registered in its former folder.
     let ova = ova();
     let made = by_hand(&client, &ova, "cp1-copy", "control").await;
-    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
-    let [copy] = <[Vm; 1]>::try_from(world.hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    let copy = world.hypervisor.seen(&made).await;
     world.hypervisor.stamp(&copy, &stamp("cp1", None), &Free).await.unwrap();
     let same = vsphere::ConfigSpec::new().bios_uuid(&node.uuid().to_string());
     client.changes(&vsphere::Unguarded).reconfigure(&made, &same).await.unwrap();
     let before = world.bed.machines().await;
-    for wish in [deploys, REMOVE] {
-        let arrived = world.give(wish).await.unwrap();
-        let RunOutcome::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    for wish in [Goal::Deploy(&world.wanted), REMOVE] {
+        let waits = world.stops(wish).await;
         let odd = waits.iter().find(|wait| wait.reason.code == "deploy.vm-odd").unwrap();
         assert!(["cp1 (", "cp1-copy ("].iter().all(|name| odd.reason.words.contains(name)), "{odd}");
         assert_eq!(world.bed.machines().await, before);

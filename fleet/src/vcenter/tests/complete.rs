@@ -26,19 +26,9 @@ async fn clone_gets_dropped_parts_before_power_on() {
                 PARTS.iter().map(|(one, _)| *one).filter(|one| part == "all" || *one == part).collect();
             bed.switch(json!({ "clone_drops": drops })).await;
             bed.count_anew().await;
-            let uuid = Uuid::new_v4();
-            let (networks, form) = ([NETWORK.to_owned()], properties(part));
-            let request = CloneRequest {
-                name: part,
-                uuid,
-                image: &image,
-                settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties: &form },
-                stamp: stamp(part, None),
-                placement: &Placement::default(),
-            };
-            assert_eq!(hypervisor.clone_vm(&request, &Free).await.unwrap(), uuid, "{part}");
+            // It has its BIOS UUID.
+            let vm = hypervisor.added(part, &image).await;
             assert_eq!(bed.count("ReconfigVM_Task").await, 1, "{part}");
-            let vm = hypervisor.of_uuid(uuid).await;
             assert_eq!(vm.stamp, Some(stamp(part, None)), "{part}");
             assert_eq!(vm.disks.len(), whole.disks.len(), "{part}");
             hypervisor.power_on(&vm, &Free).await.unwrap();
@@ -60,18 +50,9 @@ async fn clone_that_still_differs_is_refused_by_part() {
     let image = hypervisor.lay(&ova()).await;
     for (part, name) in PARTS {
         bed.switch(json!({ "clone_drops": [part], "reconfigure_drops": [part] })).await;
-        let (networks, form) = ([NETWORK.to_owned()], properties(part));
-        let request = CloneRequest {
-            name: part,
-            uuid: Uuid::new_v4(),
-            image: &image,
-            settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties: &form },
-            stamp: stamp(part, None),
-            placement: &Placement::default(),
-        };
-        let refused = hypervisor.clone_vm(&request, &Free).await.unwrap_err();
-        assert_eq!(refused.kind, ErrorKind::InDoubt, "the incomplete VM is there: {refused}");
-        assert!(refused.to_string().contains(&format!("the new VM {part} differs in {name}")), "{refused}");
+        // The incomplete VM exists.
+        let refused = hypervisor.try_add(part, &image).await.unwrap_err();
+        says(&refused, ErrorKind::InDoubt, &format!("the new VM {part} differs in {name}"));
         assert_eq!(bed.machine(part).await.unwrap().power, "poweredOff");
     }
 }

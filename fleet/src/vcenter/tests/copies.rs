@@ -47,8 +47,7 @@ async fn incomplete_copy_is_replaced_unless_held() {
     let (vm, disk) = detached(&hypervisor, "cp1").await;
     let copies = async || bed.count("CopyVirtualDisk_Task").await;
     // The answer is lost during the copy.
-    bed.spoil("CopyVirtualDisk_Task", "delay-task", json!({ "milliseconds": 500 })).await;
-    bed.spoil("CopyVirtualDisk_Task", "lose-answer", json!({})).await;
+    bed.delay_unanswered("CopyVirtualDisk_Task", 500).await;
     assert_eq!(hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     bed.spoil_nothing().await;
     let successor = bed.hypervisor().await;
@@ -85,9 +84,8 @@ async fn copy_that_would_not_fit_is_not_requested() {
     let (_vm, disk) = detached(&hypervisor, "cp1").await;
     bed.switch(json!({ "most_free": 63 << 20 })).await;
     let full = hypervisor.copy_disk(&disk, MARK, &NODES, &Free).await.unwrap_err();
-    assert_eq!(full.kind, ErrorKind::Transient, "{full}");
     for part in ["takes 64 MiB, the disk's provisioned size", "LocalDS_0 has 63 MiB free"] {
-        assert!(full.to_string().contains(part), "{part}: {full}");
+        says(&full, ErrorKind::Transient, part);
     }
     assert_eq!(bed.count("CopyVirtualDisk_Task").await, 0);
     bed.switch(json!({ "most_free": 64 << 20 })).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use vsphere::{MoRef, Running, Unguarded};
 
+use super::others::full_clone;
 use super::*;
 use crate::hypervisor::PowerState;
 use crate::vcenter::Site;
@@ -15,8 +16,7 @@ async fn successor_waits_for_a_running_disk_deletion() {
     let (bed, hypervisor, image) = with_image().await;
     let vm = hypervisor.added("cp1", &image).await;
     let disk = hypervisor.detached(&vm).await;
-    bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 1500 })).await;
-    bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
+    bed.delay_unanswered("DeleteVirtualDisk_Task", 1500).await;
     assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     let successor = bed.hypervisor().await;
     assert!(bed.file(&disk.path).exists());
@@ -28,14 +28,12 @@ async fn successor_waits_for_a_running_disk_deletion() {
     // A task that does not end is named with its owner.
     let vm = hypervisor.added("cp2", &image).await;
     let disk = hypervisor.detached(&vm).await;
-    bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
-    bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
+    bed.delay_unanswered("DeleteVirtualDisk_Task", 60_000).await;
     assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     let error = successor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
-    let words = error.to_string();
-    assert!(words.contains("deleteVirtualDisk"), "{words}");
-    assert!(words.contains("by administrator@vsphere.local still goes on"), "{words}");
+    for words in ["deleteVirtualDisk", "by administrator@vsphere.local still goes on"] {
+        says(&error, ErrorKind::Transient, words);
+    }
     bed.spoil_nothing().await;
 }
 
@@ -49,8 +47,7 @@ async fn settle_ignores_deletions_of_other_accounts() {
     assert!(!hypervisor.has_pending_deletes().await.unwrap());
     let other = bed.client_of(testbed::IN_ROLE, testbed::PASSWORD).await;
     let other = VcenterHypervisor::new(other, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
-    bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
-    bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
+    bed.delay_unanswered("DeleteVirtualDisk_Task", 60_000).await;
     assert_eq!(other.delete_disk(&disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     hypervisor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap();
     assert!(bed.file(&disk.path).exists());
@@ -81,21 +78,8 @@ async fn clone_of_a_node_delays_no_command() {
     let (bed, hypervisor, vm) = with_vm().await;
     let client = bed.client().await;
     bed.make_folder(&client, "backups").await;
-    let folder = client.find("DC0/vm/backups").await.unwrap();
-    let copy = vsphere::CloneVm {
-        name: "backup",
-        folder: &folder,
-        pool: None,
-        datastore: None,
-        host: None,
-        disks: vsphere::CloneDisks::Full,
-        policy: None,
-        config: &vsphere::ConfigSpec::new(),
-        is_template: false,
-    };
-    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
-    bed.spoil("CloneVM_Task", "lose-answer", json!({})).await;
-    client.changes(&Unguarded).clone_vm(&MoRef::vm(&vm.reference.id), &copy).await.unwrap_err();
+    bed.delay_unanswered("CloneVM_Task", 60_000).await;
+    full_clone(&client, &MoRef::vm(&vm.reference.id), "backups/backup", None).await.unwrap_err();
     assert!(!hypervisor.again(&vm).await.tasks.is_empty());
     hypervisor.settle(&Free).await.unwrap();
     assert!(!hypervisor.again(&vm).await.tasks.is_empty(), "it still goes on");
@@ -111,8 +95,7 @@ async fn vm_with_a_snapshot_and_its_disk_stay() {
     let seen = hypervisor.again(&vm).await;
     // A revert to the snapshot would restore the VM's former state.
     let kept = hypervisor.disown(&seen, "kept", &Free).await.unwrap_err();
-    let disk = seen.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&seen, &disk, &Free).await.unwrap();
+    let disk = hypervisor.detached(&seen).await;
     let bare = hypervisor.again(&vm).await;
     let error = hypervisor.destroy(&bare, &Free).await.unwrap_err();
     for error in [kept, error] {
@@ -128,8 +111,7 @@ async fn refused_rule_blocks_no_power_on_or_removal() {
     let site = Site { different_hosts: true, ..bed.site() };
     let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
     let image = hypervisor.lay(&ova).await;
-    let first = hypervisor.added("cp1", &image).await;
-    hypervisor.power_on(&first, &Free).await.unwrap();
+    hypervisor.started("cp1", &image).await;
     let second = hypervisor.added("cp2", &image).await;
     for (what, fault) in [("fail-task", "RuleViolation"), ("fault", "NoPermission")] {
         bed.spoil("ReconfigureComputeResource_Task", what, json!({ "fault": fault, "times": -1 })).await;
@@ -143,8 +125,7 @@ async fn refused_rule_blocks_no_power_on_or_removal() {
     assert_eq!(none.kind, ErrorKind::Fenced, "{none}");
     hypervisor.power_on(&hypervisor.again(&second).await, &Free).await.unwrap();
     hypervisor.cut_power(&hypervisor.again(&second).await, &Free).await.unwrap();
-    let disk = second.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&hypervisor.again(&second).await, &disk, &Free).await.unwrap();
+    hypervisor.detached(&hypervisor.again(&second).await).await;
     bed.spoil("ReconfigureComputeResource_Task", "fail-task", json!({ "fault": "RuleViolation", "times": -1 })).await;
     hypervisor.destroy(&hypervisor.again(&second).await, &Free).await.unwrap();
     assert!(hypervisor.vm(&second.reference).await.is_err_and(|error| error.kind == ErrorKind::NotFound));
@@ -154,20 +135,8 @@ async fn refused_rule_blocks_no_power_on_or_removal() {
 async fn missing_port_group_hides_no_vm() {
     let (bed, hypervisor, image) = with_image().await;
     let client = bed.client().await;
-    let networks = ["DC0_DVPG0".to_owned()];
-    let request = CloneRequest {
-        name: "cp1",
-        uuid: Uuid::new_v4(),
-        image: &image,
-        settings: CloneSettings::Given {
-            networks: Networks::Named(&networks),
-            size: &SIZE,
-            properties: &properties("cp1"),
-        },
-        stamp: stamp("cp1", None),
-        placement: &Placement::default(),
-    };
-    hypervisor.clone_vm(&request, &Free).await.unwrap();
+    let (group, here) = (["DC0_DVPG0"], Placement::default());
+    hypervisor.try_add_with("cp1", &image, &group, &properties("cp1"), &here).await.unwrap();
     hypervisor.added("cp2", &image).await;
     let named = async || -> Vec<String> {
         let mut vms = hypervisor.vms().await.unwrap();

@@ -99,16 +99,14 @@ async fn change_in_doubt_is_visible_after_settling() {
 #[tokio::test]
 async fn successor_waits_for_a_running_clone() {
     let (bed, hypervisor, image) = with_image().await;
-    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 1500 })).await;
-    bed.spoil("CloneVM_Task", "lose-answer", json!({})).await;
+    bed.delay_unanswered("CloneVM_Task", 1500).await;
     assert_eq!(hypervisor.try_add("cp1", &image).await.unwrap_err().kind, ErrorKind::InDoubt);
     let successor = bed.hypervisor().await;
     assert_eq!(successor.vms().await.unwrap(), []);
     successor.settle(&Free).await.unwrap();
     assert_eq!(successor.vms().await.unwrap().len(), 1);
 
-    bed.spoil("PowerOnVM_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
-    bed.spoil("PowerOnVM_Task", "lose-answer", json!({})).await;
+    bed.delay_unanswered("PowerOnVM_Task", 60_000).await;
     let vm = successor.vms().await.unwrap().remove(0);
     assert_eq!(hypervisor.power_on(&vm, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     let seen = successor.again(&vm).await;
@@ -173,7 +171,7 @@ async fn client_recovers_from_ended_sessions_and_restart() {
     bed.spoil("HttpNfcLeaseComplete", "end-session", json!({})).await;
     let mut tries = 0;
     let image = loop {
-        match hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await {
+        match hypervisor.import(&ova, &Free).await {
             Ok(image) => break image,
             Err(error) => assert!(
                 matches!(error.kind, ErrorKind::Transient | ErrorKind::InDoubt | ErrorKind::NotFound),
@@ -199,19 +197,15 @@ async fn client_recovers_from_ended_sessions_and_restart() {
 
 #[tokio::test]
 async fn missing_privileges_are_reported_together() {
-    let directory = tempfile::tempdir().unwrap();
-    let users = directory.path().join("users.json");
     let of = |without: &[&str]| -> Vec<&str> {
         vsphere::PRIVILEGES.iter().map(|privilege| privilege.id).filter(|id| !without.contains(id)).collect()
     };
     let missing = ["VirtualMachine.Interact.PowerOn", "Datastore.FileManagement"];
-    let list = json!([
-        { "name": bed::ADMINISTRATOR, "password": "secret" },
-        { "name": "all@vsphere.local", "password": "a", "privileges": of(&[]) },
-        { "name": "few@vsphere.local", "password": "f", "privileges": of(&missing) },
+    let bed = Bed::of_users(&[
+        json!({ "name": bed::ADMINISTRATOR, "password": testbed::PASSWORD }),
+        json!({ "name": "all@vsphere.local", "password": "a", "privileges": of(&[]) }),
+        json!({ "name": "few@vsphere.local", "password": "f", "privileges": of(&missing) }),
     ]);
-    std::fs::write(&users, list.to_string()).unwrap();
-    let bed = Bed::start(&["-users", users.to_str().unwrap()]);
     drop(bed.hypervisor().await);
     let all = bed.client_of("all@vsphere.local", "a").await;
     let all = VcenterHypervisor::new(all, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
@@ -228,10 +222,7 @@ async fn missing_privileges_are_reported_together() {
     let few = bed.client_of("few@vsphere.local", "f").await;
     let few = VcenterHypervisor::new(few, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
     let error = few.preflight(&Placement::default()).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
-    for id in missing {
-        assert!(error.to_string().contains(id), "{error}");
-    }
+    missing.iter().for_each(|id| says(&error, ErrorKind::Denied, id));
     assert_eq!(few.power_on(&vm, &Free).await.unwrap_err().kind, ErrorKind::Denied);
     all.power_on(&vm, &Free).await.unwrap();
     let site = crate::vcenter::Site { datastore: "no-such".to_owned(), ..bed.site() };

@@ -42,7 +42,7 @@ use self::bed::{Bed, DEPLOYMENT, NETWORK, journal_of};
 use super::VcenterHypervisor;
 use crate::hypervisor::{
     CloneRequest, CloneSettings, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate, Networks, Placement,
-    Result, Size, Stamp, Vm,
+    Result, Size, Stamp, Vm, VmSize,
 };
 use crate::upgrade::Target;
 use crate::upgrade::tests::package;
@@ -140,24 +140,49 @@ fn says(error: &Error, kind: ErrorKind, words: &str) {
 
 impl VcenterHypervisor {
     async fn lay(&self, ova: &Ova) -> ImageTemplate {
-        self.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap()
+        self.import(ova, &Free).await.unwrap()
+    }
+
+    async fn lay_at(&self, ova: &Ova, placement: &Placement) -> ImageTemplate {
+        self.import_template(&ova.path, &ova.digest, None, placement, &Free).await.unwrap()
+    }
+
+    async fn import(&self, ova: &Ova, permit: &dyn Fence) -> Result<ImageTemplate> {
+        self.import_template(&ova.path, &ova.digest, None, &Placement::default(), permit).await
+    }
+
+    /// How many requests the import of an OVA takes.
+    async fn requests_to_import(&self, ova: &Ova) -> usize {
+        let permit = Few(AtomicUsize::new(1000));
+        self.import(ova, &permit).await.unwrap();
+        1000 - permit.0.into_inner()
     }
 
     async fn try_add(&self, node: &str, image: &ImageTemplate) -> Result<Uuid> {
-        let (properties, networks) = (properties(node), [NETWORK.to_owned()]);
+        self.try_add_with(node, image, &[NETWORK], &properties(node), &Placement::default()).await
+    }
+
+    async fn try_add_with(
+        &self,
+        node: &str,
+        image: &ImageTemplate,
+        networks: &[&str],
+        properties: &BTreeMap<String, String>,
+        placement: &Placement,
+    ) -> Result<Uuid> {
+        let networks: Vec<String> = networks.iter().map(|network| (*network).to_owned()).collect();
+        let uuid = Uuid::new_v4();
         let request = CloneRequest {
             name: node,
-            uuid: Uuid::new_v4(),
+            uuid,
             image,
-            settings: CloneSettings::Given {
-                networks: Networks::Named(&networks),
-                size: &SIZE,
-                properties: &properties,
-            },
+            settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties },
             stamp: Stamp { deployment: self.deployment, ..stamp(node, None) },
-            placement: &Placement::default(),
+            placement,
         };
-        self.clone_vm(&request, &Free).await
+        let made = self.clone_vm(&request, &Free).await?;
+        assert_eq!(made, uuid, "the one that its maker has noted");
+        Ok(made)
     }
 
     /// A new VM of a node.
@@ -166,15 +191,39 @@ impl VcenterHypervisor {
         self.of_uuid(uuid).await
     }
 
+    /// A new VM of a node, as it is before it is powered on here.
+    async fn started(&self, node: &str, image: &ImageTemplate) -> Vm {
+        let vm = self.added(node, image).await;
+        self.power_on(&vm, &Free).await.unwrap();
+        vm
+    }
+
+    /// A new VM of a node at a place.
+    async fn added_at(&self, node: &str, image: &ImageTemplate, placement: &Placement) -> Vm {
+        let uuid = self.try_add_with(node, image, &[NETWORK], &properties(node), placement).await.unwrap();
+        self.of_uuid(uuid).await
+    }
+
     /// A VM that replaces another one.
     async fn replaced(&self, like: &Vm, name: &str, image: &ImageTemplate) -> Result<Uuid> {
+        self.replaced_with(like, name, image, None, &Placement::default()).await
+    }
+
+    async fn replaced_with(
+        &self,
+        like: &Vm,
+        name: &str,
+        image: &ImageTemplate,
+        size: Option<VmSize>,
+        placement: &Placement,
+    ) -> Result<Uuid> {
         let node = like.stamp.clone().unwrap().node;
-        let (uuid, placement) = (Uuid::new_v4(), &Placement::default());
+        let uuid = Uuid::new_v4();
         let replacement = CloneRequest {
             name,
             uuid,
             image,
-            settings: CloneSettings::Replaces { vm: like, size: None },
+            settings: CloneSettings::Replaces { vm: like, size },
             stamp: stamp(&node, Some(7)),
             placement,
         };
@@ -183,11 +232,35 @@ impl VcenterHypervisor {
         Ok(made)
     }
 
+    /// The same, as it is then seen.
+    async fn replacement(&self, like: &Vm, name: &str, image: &ImageTemplate) -> Vm {
+        let uuid = self.replaced(like, name, image).await.unwrap();
+        self.of_uuid(uuid).await
+    }
+
     /// The data disk of a VM, after its detachment.
     async fn detached(&self, vm: &Vm) -> DiskRef {
         let disk = vm.data_disks().next().unwrap().reference.clone();
         self.detach(vm, &disk, &Free).await.unwrap();
         disk
+    }
+
+    /// The data disk of a VM, after the removal of the VM.
+    async fn left_by(&self, vm: &Vm) -> DiskRef {
+        let disk = self.detached(&self.again(vm).await).await;
+        self.destroy(&self.again(vm).await, &Free).await.unwrap();
+        disk
+    }
+
+    /// The only VM with this BIOS UUID, whatever its stamp.
+    async fn only(&self, uuid: Uuid) -> Vm {
+        let [vm] = <[Vm; 1]>::try_from(self.with_bios_uuid(uuid).await.unwrap()).unwrap();
+        vm
+    }
+
+    /// The VM that another client has created.
+    async fn seen(&self, vm: &vsphere::MoRef) -> Vm {
+        self.only(self.client.vm(vm).await.unwrap().bios_uuid.parse().unwrap()).await
     }
 
     async fn of_uuid(&self, uuid: Uuid) -> Vm {

@@ -3,8 +3,6 @@
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
-use serde_json::json;
-
 use super::*;
 use crate::vcenter::template_catalog::{LONGEST, MOST_BYTES};
 
@@ -46,8 +44,7 @@ async fn notes_beyond_the_limits_are_ignored() {
     // A node is still created from its image, and commands wait only for the account's own clones.
     hypervisor.try_add("cp1", &image).await.unwrap();
     hypervisor.settle(&Free).await.unwrap();
-    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
-    bed.spoil("CloneVM_Task", "lose-answer", json!({})).await;
+    bed.delay_unanswered("CloneVM_Task", 60_000).await;
     assert_eq!(hypervisor.try_add("cp2", &image).await.unwrap_err().kind, ErrorKind::InDoubt);
     let successor = bed.hypervisor().await;
     let error = successor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap_err();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use contract::deployer::{Fingerprint, Fingerprints};
 use serde_json::json;
 
+use super::others::{attach_by_hand, copied};
 use super::*;
 use crate::hypervisor::{DiskKind, DiskRef, PowerState, ShutDown, VmRef};
 use crate::vcenter::Clones;
@@ -41,8 +42,7 @@ async fn vm_hands_its_disk_to_its_replacement() {
         assert_ne!(hypervisor.detach(&on, &disk.reference, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
         assert_ne!(hypervisor.destroy(&on, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
 
-        let new = hypervisor.replaced(&on, "cp1-new", &image).await.unwrap();
-        let new = hypervisor.of_uuid(new).await;
+        let new = hypervisor.replacement(&on, "cp1-new", &image).await;
         assert_eq!(new.disks.iter().map(|disk| disk.kind).collect::<Vec<_>>(), [DiskKind::System]);
         assert_eq!(new.stamp, Some(stamp("cp1", Some(7))));
         assert!(matches!(new.adapters.as_slice(), [adapter] if adapter.network == NETWORK && adapter.connected));
@@ -85,8 +85,7 @@ async fn vm_hands_its_disk_to_its_replacement() {
         hypervisor.cut_power(&hypervisor.again(&new).await, &Free).await.unwrap();
         let held = hypervisor.delete_disk(&disk.reference, &Free).await.unwrap_err();
         assert_eq!(held.kind, ErrorKind::Refused, "{held}");
-        hypervisor.detach(&hypervisor.again(&new).await, &disk.reference, &Free).await.unwrap();
-        hypervisor.destroy(&hypervisor.again(&new).await, &Free).await.unwrap();
+        assert_eq!(hypervisor.left_by(&new).await, disk.reference);
         assert!(hypervisor.has_disk(&disk.reference).await.unwrap());
         let other = DiskRef { uuid: Uuid::from_u128(0xd15c), ..disk.reference.clone() };
         assert!(!hypervisor.has_disk(&other).await.unwrap(), "another disk lies there");
@@ -115,7 +114,7 @@ async fn template_is_imported_once_and_incomplete_one_replaced() {
     let (hypervisor, image) = loop {
         let few = Few(AtomicUsize::new(permitted));
         let hypervisor = bed.hypervisor().await;
-        let first = hypervisor.import_template(&ova.path, &ova.digest, None, &nowhere, &few).await;
+        let first = hypervisor.import(&ova, &few).await;
         let image = hypervisor.lay(&ova).await;
         assert_eq!(hypervisor.vms().await.unwrap(), []);
         let machines = bed.machines().await;
@@ -147,8 +146,7 @@ async fn template_is_imported_once_and_incomplete_one_replaced() {
     // Each datastore has its own template.
     let elsewhere = Placement { datastore: Some("LocalDS_1".to_owned()), ..nowhere.clone() };
     assert_eq!(hypervisor.find_template(&ova.digest, None, &elsewhere).await.unwrap(), None);
-    let there = hypervisor.import_template(&ova.path, &ova.digest, None, &elsewhere, &Free).await.unwrap();
-    assert_ne!(there, image);
+    assert_ne!(hypervisor.lay_at(&ova, &elsewhere).await, image);
     let gone = ImageTemplate { reference: "vm-9999".to_owned(), ..image.clone() };
     assert_eq!(hypervisor.try_add("cp1", &gone).await.unwrap_err().kind, ErrorKind::NotFound);
     let of_another = ImageTemplate { digest: "0".repeat(64), ..image };
@@ -158,18 +156,10 @@ async fn template_is_imported_once_and_incomplete_one_replaced() {
 #[tokio::test]
 async fn impossible_settings_of_a_vm_are_refused() {
     let (bed, hypervisor, image) = with_image().await;
-    let add = async |networks: &[String], properties: &BTreeMap<String, String>, placement: &Placement| {
-        let request = CloneRequest {
-            name: "cp1",
-            uuid: Uuid::new_v4(),
-            image: &image,
-            settings: CloneSettings::Given { networks: Networks::Named(networks), size: &SIZE, properties },
-            stamp: stamp("cp1", None),
-            placement,
-        };
-        hypervisor.clone_vm(&request, &Free).await.unwrap_err()
+    let add = async |networks: &[&str], properties: &BTreeMap<String, String>, placement: &Placement| {
+        hypervisor.try_add_with("cp1", &image, networks, properties, placement).await.unwrap_err()
     };
-    let (network, here) = ([NETWORK.to_owned()], Placement::default());
+    let (network, here) = ([NETWORK], Placement::default());
     let strange = BTreeMap::from([("strange".to_owned(), "x".to_owned())]);
     let place = |datastore: Option<&str>, folder: Option<&str>| Placement {
         datastore: datastore.map(str::to_owned),
@@ -179,7 +169,7 @@ async fn impossible_settings_of_a_vm_are_refused() {
     let client = bed.client().await;
     bed.make_folder(&client, "elsewhere").await;
     for (error, words) in [
-        (add(&["no-such".to_owned()], &properties("cp1"), &here).await, "no-such"),
+        (add(&["no-such"], &properties("cp1"), &here).await, "no-such"),
         (add(&[], &properties("cp1"), &here).await, "1 network adapters"),
         (add(&network, &strange, &here).await, "strange"),
         (add(&network, &properties("cp1"), &place(Some("no-such"), None)).await, "no-such"),
@@ -212,8 +202,7 @@ async fn statement_from_before_power_on_is_not_shown() {
     let bed = Bed::start(&[]);
     bed.switch(json!({ "keeps_guestinfo": true })).await;
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let vm = hypervisor.added("cp1", &hypervisor.lay(&ova).await).await;
-    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let vm = hypervisor.started("cp1", &hypervisor.lay(&ova).await).await;
     let shown = Fingerprints { ca: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
     bed.set_guestinfo(&vm, Fingerprints::GUESTINFO, &serde_json::to_string(&shown).unwrap()).await;
     bed.set_guestinfo(&vm, "guestinfo.kaas.statement", "of before").await;
@@ -240,18 +229,23 @@ async fn statement_of_a_running_guest_is_shown() {
     assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), None);
 }
 
-#[tokio::test]
-async fn rule_separates_vms_until_one_is_left() {
+/// VMs on different hosts of three, managed by an extension.
+async fn managed() -> (Bed, VcenterHypervisor, ImageTemplate) {
     let bed = Bed::start(&["-hosts", "3"]);
     let site = crate::vcenter::Site { different_hosts: true, managed_by: Some("org.example".to_owned()), ..bed.site() };
-    let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
+    let image = hypervisor.lay(&ova()).await;
+    (bed, hypervisor, image)
+}
+
+#[tokio::test]
+async fn rule_separates_vms_until_one_is_left() {
+    let (bed, hypervisor, image) = managed().await;
     let client = bed.client().await;
     let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
     let mut hosts = std::collections::BTreeSet::new();
     for node in ["cp1", "cp2", "cp3"] {
-        let vm = hypervisor.added(node, &image).await;
-        hypervisor.power_on(&vm, &Free).await.unwrap();
+        let vm = hypervisor.started(node, &image).await;
         let seen = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
         assert!(hosts.insert(seen.host.clone().unwrap()), "{node} is on the host of another one");
         assert_eq!(seen.managed_by.unwrap().extension, "org.example");
@@ -261,9 +255,7 @@ async fn rule_separates_vms_until_one_is_left() {
     for left in [2, 0, 0] {
         let vm = hypervisor.vms().await.unwrap().remove(0);
         hypervisor.cut_power(&vm, &Free).await.unwrap();
-        let disk = vm.data_disks().next().unwrap().reference.clone();
-        hypervisor.detach(&hypervisor.again(&vm).await, &disk, &Free).await.unwrap();
-        hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+        hypervisor.left_by(&vm).await;
         let rules = client.anti_affinity_rules(&cluster).await.unwrap();
         assert_eq!(rules.first().map_or(0, |rule| rule.vms.len()), left, "{rules:?}");
     }
@@ -271,18 +263,13 @@ async fn rule_separates_vms_until_one_is_left() {
 
 #[tokio::test]
 async fn disowned_vm_keeps_disks_and_loses_owner() {
-    let bed = Bed::start(&["-hosts", "3"]);
-    let site = crate::vcenter::Site { different_hosts: true, managed_by: Some("org.example".to_owned()), ..bed.site() };
-    let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = managed().await;
     let client = bed.client().await;
     let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
     let apart = async || client.anti_affinity_rules(&cluster).await.unwrap().first().map_or(0, |rule| rule.vms.len());
     let mut vms = Vec::new();
     for node in ["w1", "w2", "w3"] {
-        let vm = hypervisor.added(node, &image).await;
-        hypervisor.power_on(&vm, &Free).await.unwrap();
-        vms.push(vm);
+        vms.push(hypervisor.started(node, &image).await);
     }
     assert_eq!(apart().await, 3);
     let (vm, name) = (vms.remove(0), "w1-kept-0f5e2a30");
@@ -290,29 +277,19 @@ async fn disowned_vm_keeps_disks_and_loses_owner() {
     assert_eq!(hypervisor.disown(&on, name, &Free).await.unwrap_err().kind, ErrorKind::Changed);
     hypervisor.cut_power(&on, &Free).await.unwrap();
     let off = hypervisor.again(&vm).await;
-    let connected = hypervisor.disown(&off, name, &Free).await.unwrap_err();
-    assert!(connected.kind == ErrorKind::Changed && connected.to_string().contains("is connected"), "{connected}");
+    says(&hypervisor.disown(&off, name, &Free).await.unwrap_err(), ErrorKind::Changed, "is connected");
     hypervisor.connect(&off, &off.adapters[0].key, false, &Free).await.unwrap();
     let stale = hypervisor.disown(&off, name, &Free).await.unwrap_err();
     assert_eq!(stale.kind, ErrorKind::Changed, "{stale}");
     assert_eq!((hypervisor.again(&vm).await.name.as_str(), apart().await), ("w1", 3), "nothing was begun");
     // Volumes of a storage driver are detached first.
-    std::fs::create_dir(bed.file("[LocalDS_0] kubevols")).unwrap();
-    let datacenter = client.find("DC0").await.unwrap();
-    let file = |path| vsphere::DiskFile { path, datacenter: &datacenter };
-    let (own, path) = (vm.data_disks().next().unwrap().reference.path.as_str(), "[LocalDS_0] kubevols/v.vmdk");
-    client.changes(&vsphere::Unguarded).copy_disk(file(own), file(path)).await.unwrap();
-    let uuid = client.disk_uuid(file(path)).await.unwrap().parse().unwrap();
-    let volume = DiskRef { uuid, path: path.to_owned() };
+    let path = "[LocalDS_0] kubevols/v.vmdk";
+    let volume = copied(&bed, &client, &vm.data_disks().next().unwrap().reference, path).await;
     let refused = hypervisor.attach(&hypervisor.again(&vm).await, &volume, &Free).await.unwrap_err();
-    assert!(refused.kind == ErrorKind::Refused && refused.to_string().contains("among the volumes"), "{refused}");
-    let at = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
-    let controller = crate::vcenter::disks::first_controller(&at).unwrap();
-    let disk = vsphere::ExistingDisk { path, controller, mode: vsphere::DiskMode::IndependentPersistent };
-    let spec = vsphere::ConfigSpec::of(&at).attach(&disk).unwrap();
-    client.changes(&vsphere::Unguarded).reconfigure(&at.reference, &spec).await.unwrap();
+    says(&refused, ErrorKind::Refused, "among the volumes");
+    attach_by_hand(&client, &vsphere::MoRef::vm(&vm.reference.id), path).await;
     let holds = hypervisor.disown(&hypervisor.again(&vm).await, name, &Free).await.unwrap_err();
-    assert!(holds.kind == ErrorKind::Transient && holds.to_string().contains(path), "{holds}");
+    says(&holds, ErrorKind::Transient, path);
     hypervisor.detach(&hypervisor.again(&vm).await, &volume, &Free).await.unwrap();
     hypervisor.disown(&hypervisor.again(&vm).await, name, &Free).await.unwrap();
 
@@ -334,8 +311,7 @@ async fn disowned_vm_keeps_disks_and_loses_owner() {
     }
     assert_eq!(hypervisor.destroy(&kept, &Free).await.unwrap_err().kind, ErrorKind::Refused);
     // Its name is free. The rule separates a VM with that name from the others only.
-    let other = hypervisor.added("w1", &image).await;
-    hypervisor.power_on(&other, &Free).await.unwrap();
+    hypervisor.started("w1", &image).await;
     assert_eq!((hypervisor.vms().await.unwrap().len(), apart().await), (3, 3));
 }
 
@@ -362,12 +338,9 @@ async fn cluster_without_drs_is_refused_before_any_change() {
     hypervisor.preflight(&Placement::default()).await.unwrap();
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
     let error = hypervisor.preflight(&Placement::default()).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Refused, "it binds only who makes a VM: {error}");
-    assert!(error.to_string().contains("the cluster of DC0_C0 has DRS turned off"), "{error}");
+    says(&error, ErrorKind::Refused, "the cluster of DC0_C0 has DRS turned off");
     bed.count_anew().await;
-    let stage = async || hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await;
-    let error = stage().await.unwrap_err();
-    assert!(error.kind == ErrorKind::Refused && error.to_string().contains("DRS turned off"), "{error}");
+    says(&hypervisor.import(&ova, &Free).await.unwrap_err(), ErrorKind::Refused, "DRS turned off");
     assert_eq!(bed.count("ImportVApp").await, 0);
     bed.govc(&["cluster.change", "-drs-enabled=true", "DC0_C0"]);
     hypervisor.preflight(&Placement::default()).await.unwrap();
@@ -379,7 +352,7 @@ async fn hidden_drs_setting_leaves_the_answer_to_vcenter() {
     let (bed, ova) = (Bed::start(&[]), ova());
     let hypervisor = bed.hypervisor().await;
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
-    let stage = async || hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await;
+    let stage = async || hypervisor.import(&ova, &Free).await;
     stage().await.unwrap_err();
     bed.count_anew().await;
     stage().await.unwrap_err();

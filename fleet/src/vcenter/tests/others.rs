@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::bed::Count;
 use super::*;
-use crate::hypervisor::{DiskRef, VmSize};
+use crate::hypervisor::{DiskKind, DiskRef, VmSize};
 use crate::vcenter::Site;
 
 /// The cost of a VM's whole life, from image to removal.
@@ -19,8 +19,7 @@ async fn costs(others: &str, site: impl FnOnce(&Bed) -> Site) -> (BTreeMap<Strin
     bed.count_anew().await;
     hypervisor.preflight(&Placement::default()).await.unwrap();
     let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
-    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let vm = hypervisor.started("cp1", &image).await;
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap().len(), 1);
     hypervisor.settle(&Free).await.unwrap();
     let way = bed.counts().await;
@@ -30,10 +29,7 @@ async fn costs(others: &str, site: impl FnOnce(&Bed) -> Site) -> (BTreeMap<Strin
     let look = bed.counts().await;
 
     hypervisor.cut_power(&hypervisor.again(&vm).await, &Free).await.unwrap();
-    let off = hypervisor.again(&vm).await;
-    let disk = off.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&off, &disk, &Free).await.unwrap();
-    hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+    let disk = hypervisor.left_by(&vm).await;
     hypervisor.delete_disk(&disk, &Free).await.unwrap();
     let mut after = bed.machines().await;
     after.retain(|machine| !machine.template);
@@ -78,9 +74,7 @@ async fn entries_of_guests_do_not_affect_a_look() {
     let (bed, hypervisor, image) = with_image().await;
     let mut vms = Vec::new();
     for node in ["cp1", "cp2", "cp3"] {
-        let vm = hypervisor.added(node, &image).await;
-        hypervisor.power_on(&vm, &Free).await.unwrap();
-        vms.push(vm);
+        vms.push(hypervisor.started(node, &image).await);
     }
     let looks = async || {
         bed.count_anew().await;
@@ -118,25 +112,10 @@ async fn vm_removed_during_search_hides_no_other() {
 async fn foreign_objects_are_refused_despite_their_looks() {
     let (bed, hypervisor, ova) = with_ova().await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
-    let image = other.lay(&ova).await;
-    let networks = [NETWORK.to_owned()];
-    let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", Some(7)) };
-    let request = CloneRequest {
-        name: "cp1",
-        uuid: Uuid::new_v4(),
-        image: &image,
-        settings: CloneSettings::Given {
-            networks: Networks::Named(&networks),
-            size: &SIZE,
-            properties: &properties("cp1"),
-        },
-        stamp: stamp_of_other.clone(),
-        placement: &Placement::default(),
-    };
-    let strange = other.clone_vm(&request, &Free).await.unwrap();
+    let strange = other.added("cp1", &other.lay(&ova).await).await;
     assert_eq!(hypervisor.vms().await.unwrap(), []);
-    let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(strange).await.unwrap()).unwrap();
-    assert_eq!(strange.stamp, Some(stamp_of_other));
+    let strange = hypervisor.only(strange.uuid()).await;
+    assert_eq!(strange.stamp, Some(Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", None) }));
     let before = bed.machine("cp1").await;
     let disk = strange.data_disks().next().unwrap().reference.clone();
     let refusals = [
@@ -174,6 +153,28 @@ pub(super) async fn by_hand(client: &vsphere::Client, ova: &Ova, name: &str, fol
     client.changes(&vsphere::Unguarded).import(&import).await.unwrap().vm
 }
 
+/// A user clones a VM with its disks to this path below the folder of VMs.
+pub(super) async fn full_clone(
+    client: &vsphere::Client,
+    vm: &vsphere::MoRef,
+    path: &str,
+    pool: Option<&vsphere::MoRef>,
+) -> vsphere::Result<vsphere::MoRef> {
+    let (folder, name) = path.rsplit_once('/').unwrap();
+    let clone = vsphere::CloneVm {
+        name,
+        folder: &client.find(&format!("DC0/vm/{folder}")).await.unwrap(),
+        pool,
+        datastore: None,
+        host: None,
+        disks: vsphere::CloneDisks::Full,
+        policy: None,
+        config: &vsphere::ConfigSpec::new(),
+        is_template: false,
+    };
+    client.changes(&vsphere::Unguarded).clone_vm(vm, &clone).await
+}
+
 #[tokio::test]
 async fn unknown_stamp_stops_only_its_own_deployment() {
     let (bed, hypervisor, ova) = with_ova().await;
@@ -207,14 +208,11 @@ async fn vm_outside_searched_folders_is_not_stamped() {
     let (bed, hypervisor, ova, client) = with_client().await;
     bed.make_folder(&client, "elsewhere").await;
     let made = by_hand(&client, &ova, "by-hand", "elsewhere").await;
-    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
-    let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    let vm = hypervisor.seen(&made).await;
     // A check without a stamp reports the same.
     let told = [hypervisor.may_be_stamped(&vm).await, hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await];
     for error in told.map(|told| told.unwrap_err()) {
-        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-        let words = "is in the folder elsewhere, which is not among the deployment's";
-        assert!(error.to_string().contains(words), "{error}");
+        says(&error, ErrorKind::Refused, "is in the folder elsewhere, which is not among the deployment's");
     }
     assert_eq!(hypervisor.again(&vm).await, vm);
     // After the folder is configured, it is searched, and the VM is stamped.
@@ -222,18 +220,16 @@ async fn vm_outside_searched_folders_is_not_stamped() {
     let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
     hypervisor.may_be_stamped(&vm).await.unwrap();
     hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
-    assert_eq!(hypervisor.of_uuid(uuid).await.stamp, Some(stamp("cp1", None)));
+    assert_eq!(hypervisor.of_uuid(vm.uuid()).await.stamp, Some(stamp("cp1", None)));
     // A command that does not search there reports the stamped VM too: it is not gone.
     let hypervisor = bed.hypervisor().await;
     assert_eq!(hypervisor.vms().await.unwrap(), []);
-    let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    let vm = hypervisor.seen(&made).await;
     assert_eq!(vm.stamp, Some(stamp("cp1", None)));
     let error = hypervisor.may_be_stamped(&vm).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-    assert!(
-        error.to_string().contains("is in the folder elsewhere") && error.to_string().contains("other-folders"),
-        "{error}"
-    );
+    for words in ["is in the folder elsewhere", "other-folders"] {
+        says(&error, ErrorKind::Refused, words);
+    }
 }
 
 #[tokio::test]
@@ -242,16 +238,13 @@ async fn vm_made_by_hand_is_stamped_once() {
     let client = bed.client().await;
     let made = by_hand(&client, &ova, "by-hand", "control").await;
     assert_eq!(hypervisor.vms().await.unwrap(), []);
-    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
-    let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
-    assert_eq!(vm.disks.iter().map(|disk| disk.kind).collect::<Vec<_>>(), {
-        use crate::hypervisor::DiskKind::{Data, System};
-        [System, Data]
-    });
+    let vm = hypervisor.seen(&made).await;
+    let kinds: Vec<_> = vm.disks.iter().map(|disk| disk.kind).collect();
+    assert_eq!(kinds, [DiskKind::System, DiskKind::Data]);
     hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
     let stale = hypervisor.power_on(&vm, &Free).await.unwrap_err();
     assert_eq!(stale.kind, ErrorKind::Changed, "{stale}");
-    let vm = hypervisor.of_uuid(uuid).await;
+    let vm = hypervisor.of_uuid(vm.uuid()).await;
     assert_eq!(vm.stamp, Some(stamp("cp1", None)));
     assert_eq!(hypervisor.stamp(&vm, &stamp("cp2", None), &Free).await.unwrap_err().kind, ErrorKind::Refused);
     // A snapshot holds the data disk of such a VM.
@@ -268,22 +261,7 @@ async fn vm_made_by_hand_is_stamped_once() {
 async fn held_disk_is_not_deleted() {
     let (bed, hypervisor, ova) = with_ova().await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
-    let image = other.lay(&ova).await;
-    let networks = [NETWORK.to_owned()];
-    let request = CloneRequest {
-        name: "payroll",
-        uuid: Uuid::new_v4(),
-        image: &image,
-        settings: CloneSettings::Given {
-            networks: Networks::Named(&networks),
-            size: &SIZE,
-            properties: &properties("cp1"),
-        },
-        stamp: Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", None) },
-        placement: &Placement::default(),
-    };
-    let strange = other.clone_vm(&request, &Free).await.unwrap();
-    let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(strange).await.unwrap()).unwrap();
+    let strange = other.added("payroll", &other.lay(&ova).await).await;
     let disk = strange.data_disks().next().unwrap().reference.clone();
     // It is off and has no lock.
     let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
@@ -301,9 +279,7 @@ async fn held_disk_is_not_attached() {
         ("payroll", "control", "payroll holds the disk"),
         ("salaries", "elsewhere", "salaries.vmx, which is another VM's"),
     ] {
-        let made = by_hand(&client, &ova, name, folder).await;
-        let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
-        let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+        let strange = hypervisor.seen(&by_hand(&client, &ova, name, folder).await).await;
         let disk = strange.data_disks().next().unwrap().reference.clone();
         // It is off and has no lock.
         let error = hypervisor.attach(&vm, &disk, &Free).await.unwrap_err();
@@ -319,14 +295,12 @@ async fn disk_of_own_vm_elsewhere_attaches_unless_held() {
     let client = bed.client().await;
     let old = hypervisor.added("cp1", &image).await;
     let disk = old.data_disks().next().unwrap().reference.clone();
-    let new = hypervisor.replaced(&old, "cp1-new", &image).await.unwrap();
-    let new = hypervisor.of_uuid(new).await;
+    let new = hypervisor.replacement(&old, "cp1-new", &image).await;
     bed.make_folder(&client, "elsewhere").await;
     bed.govc(&["object.mv", "/DC0/vm/control/cp1", "/DC0/vm/elsewhere"]);
     assert_eq!(hypervisor.vms().await.unwrap(), std::slice::from_ref(&new));
     let held = hypervisor.attach(&new, &disk, &Free).await.unwrap_err();
-    assert_eq!(held.kind, ErrorKind::Refused, "{held}");
-    assert!(held.to_string().contains("cp1 holds the disk"), "{held}");
+    says(&held, ErrorKind::Refused, "cp1 holds the disk");
     hypervisor.detach(&hypervisor.again(&old).await, &disk, &Free).await.unwrap();
     hypervisor.attach(&new, &disk, &Free).await.unwrap();
     assert!(hypervisor.again(&new).await.disk(disk.uuid).is_some());
@@ -356,21 +330,14 @@ async fn disk_in_foreign_directory_prevents_replacement() {
     let image = hypervisor.lay(&ova).await;
     let vm = hypervisor.added("cp1", &image).await;
     hypervisor.may_be_replaced(&vm).await.unwrap();
-    let own = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&vm, &own, &Free).await.unwrap();
+    hypervisor.detached(&vm).await;
     let before = by_hand(&client, &ova, "before", "control").await;
+    let disk = hypervisor.seen(&before).await.data_disks().next().unwrap().reference.clone();
     let before = client.vm(&before).await.unwrap();
-    let [shown] =
-        <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(before.bios_uuid.parse().unwrap()).await.unwrap()).unwrap();
-    let disk = shown.data_disks().next().unwrap().reference.clone();
-    let by_hand = client.changes(&vsphere::Unguarded);
     let held = before.devices.disk(&disk.uuid.to_string()).unwrap();
-    by_hand.reconfigure(&before.reference, &vsphere::ConfigSpec::of(&before).detach(held)).await.unwrap();
-    let now = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
-    let controller = crate::vcenter::disks::first_controller(&now).unwrap();
-    let mode = vsphere::DiskMode::IndependentPersistent;
-    let spec = vsphere::ConfigSpec::of(&now).attach(&vsphere::ExistingDisk { path: &disk.path, controller, mode });
-    by_hand.reconfigure(&now.reference, &spec.unwrap()).await.unwrap();
+    let spec = vsphere::ConfigSpec::of(&before).detach(held);
+    client.changes(&vsphere::Unguarded).reconfigure(&before.reference, &spec).await.unwrap();
+    attach_by_hand(&client, &vsphere::MoRef::vm(&vm.reference.id), &disk.path).await;
     let vm = hypervisor.again(&vm).await;
     assert!(vm.disk(disk.uuid).is_some());
     let refusals =
@@ -388,8 +355,7 @@ async fn disk_of_unregistered_vm_attaches_to_its_node() {
     let old = hypervisor.added("cp1", &image).await;
     let other = hypervisor.added("cp2", &image).await;
     let disk = old.data_disks().next().unwrap().reference.clone();
-    let new = hypervisor.replaced(&old, "cp1-bbbbbbb", &image).await.unwrap();
-    let new = hypervisor.of_uuid(new).await;
+    let new = hypervisor.replacement(&old, "cp1-bbbbbbb", &image).await;
     hypervisor.detach(&hypervisor.again(&old).await, &disk, &Free).await.unwrap();
     bed.govc(&["vm.unregister", "/DC0/vm/control/cp1"]);
     let refusals = [
@@ -399,9 +365,8 @@ async fn disk_of_unregistered_vm_attaches_to_its_node() {
     ];
     for refusal in refusals {
         let error = refusal.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         for part in ["cp1.vmx, which is registered with no VM that this account sees", "do not delete its directory"] {
-            assert!(error.to_string().contains(part), "{part}: {error}");
+            says(&error, ErrorKind::Refused, part);
         }
     }
     let copy = hypervisor.copy_disk(&disk, "before-1a2b3c4d", &["cp1"], &Free).await.unwrap();
@@ -410,8 +375,17 @@ async fn disk_of_unregistered_vm_attaches_to_its_node() {
     assert!(hypervisor.again(&new).await.disk(disk.uuid).is_some());
 }
 
+/// A user attaches a disk to a VM.
+pub(super) async fn attach_by_hand(client: &vsphere::Client, vm: &vsphere::MoRef, path: &str) {
+    let vm = client.vm(vm).await.unwrap();
+    let controller = crate::vcenter::disks::first_controller(&vm).unwrap();
+    let disk = vsphere::ExistingDisk { path, controller, mode: vsphere::DiskMode::IndependentPersistent };
+    let spec = vsphere::ConfigSpec::of(&vm).attach(&disk).unwrap();
+    client.changes(&vsphere::Unguarded).reconfigure(&vm.reference, &spec).await.unwrap();
+}
+
 /// A copy of a disk, in a directory without settings of a VM.
-async fn copied(bed: &Bed, client: &vsphere::Client, disk: &DiskRef, path: &str) -> DiskRef {
+pub(super) async fn copied(bed: &Bed, client: &vsphere::Client, disk: &DiskRef, path: &str) -> DiskRef {
     std::fs::create_dir_all(bed.file(path).parent().unwrap()).unwrap();
     let datacenter = client.find("DC0").await.unwrap();
     let file = |path| vsphere::DiskFile { path, datacenter: &datacenter };
@@ -448,17 +422,13 @@ async fn node_directory_is_known_by_vm_or_name() {
     let disk = copied(&bed, &client, &own, "[LocalDS_0] payroll-data/payroll.vmdk").await;
     bed.make_folder(&client, "elsewhere").await;
     let payroll = by_hand(&client, &ova, "payroll", "elsewhere").await;
-    let payroll = client.vm(&payroll).await.unwrap();
-    let controller = crate::vcenter::disks::first_controller(&payroll).unwrap();
-    let mode = vsphere::DiskMode::IndependentPersistent;
-    let spec = vsphere::ConfigSpec::of(&payroll).attach(&vsphere::ExistingDisk { path: &disk.path, controller, mode });
-    client.changes(&vsphere::Unguarded).reconfigure(&payroll.reference, &spec.unwrap()).await.unwrap();
+    attach_by_hand(&client, &payroll, &disk.path).await;
     assert!(!lies(&disk, "cp1").await);
     // In the directory of another VM's settings, no name helps.
-    let beside = DiskRef { path: payroll.vmx_path.replace(".vmx", "_2.vmdk"), ..disk };
+    let settings = client.vm(&payroll).await.unwrap().vmx_path;
+    let beside = DiskRef { path: settings.replace(".vmx", "_2.vmdk"), ..disk };
     assert!(!lies(&beside, "payroll").await);
-    hypervisor.detach(&vm, &own, &Free).await.unwrap();
-    hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+    hypervisor.left_by(&vm).await;
     assert!(lies(&own, "cp1").await && !lies(&own, "cp2").await, "its VM is gone");
 }
 
@@ -481,19 +451,9 @@ async fn replacement_has_former_or_given_size() {
     let (_bed, hypervisor, image) = with_image().await;
     let vm = hypervisor.added("cp1", &image).await;
     assert_eq!(vm.size, Some(VmSize { processors: SIZE.processors, memory: SIZE.memory.into() }));
-    for (number, size) in [(7, None), (8, Some(VmSize { processors: 4, memory: 8192 }))] {
-        let (uuid, name) = (Uuid::new_v4(), format!("cp1-{number}"));
-        let (name, placement, stamp) = (&*name, &Placement::default(), stamp("cp1", Some(number)));
-        let replacement = CloneRequest {
-            name,
-            uuid,
-            image: &image,
-            settings: CloneSettings::Replaces { vm: &vm, size },
-            stamp,
-            placement,
-        };
-        hypervisor.clone_vm(&replacement, &Free).await.unwrap();
-        assert_eq!(hypervisor.of_uuid(uuid).await.size, size.or(vm.size));
+    for (name, size) in [("cp1-same", None), ("cp1-larger", Some(VmSize { processors: 4, memory: 8192 }))] {
+        let new = hypervisor.replaced_with(&vm, name, &image, size, &Placement::default()).await.unwrap();
+        assert_eq!(hypervisor.of_uuid(new).await.size, size.or(vm.size), "{name}");
     }
 }
 
@@ -538,49 +498,12 @@ async fn only_empty_directory_is_removed_after_its_disk() {
 }
 
 #[tokio::test]
-async fn vm_is_created_with_the_noted_bios_uuid() {
-    let (_bed, hypervisor, image) = with_image().await;
-    let (drawn, networks) = (Uuid::new_v4(), [NETWORK.to_owned()]);
-    let request = CloneRequest {
-        name: "cp1",
-        uuid: drawn,
-        image: &image,
-        settings: CloneSettings::Given {
-            networks: Networks::Named(&networks),
-            size: &SIZE,
-            properties: &properties("cp1"),
-        },
-        stamp: stamp("cp1", None),
-        placement: &Placement::default(),
-    };
-    assert_eq!(hypervisor.clone_vm(&request, &Free).await.unwrap(), drawn);
-    assert_eq!(hypervisor.of_uuid(drawn).await.name, "cp1");
-    assert_eq!(hypervisor.with_bios_uuid(drawn).await.unwrap().len(), 1);
-}
-
-#[tokio::test]
 async fn disk_on_datastore_in_folder_is_deleted() {
     let (bed, hypervisor, ova) = with_ova().await;
     let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
-    let image = hypervisor.import_template(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
-    let networks = [NETWORK.to_owned()];
-    let request = CloneRequest {
-        name: "cp1",
-        uuid: Uuid::new_v4(),
-        image: &image,
-        settings: CloneSettings::Given {
-            networks: Networks::Named(&networks),
-            size: &SIZE,
-            properties: &properties("cp1"),
-        },
-        stamp: stamp("cp1", None),
-        placement: &placement,
-    };
-    let made = hypervisor.clone_vm(&request, &Free).await.unwrap();
-    let vm = hypervisor.of_uuid(made).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
+    let vm = hypervisor.added_at("cp1", &hypervisor.lay_at(&ova, &placement).await, &placement).await;
+    let disk = hypervisor.detached(&vm).await;
     assert!(disk.path.starts_with("[LocalDS_1] "), "{}", disk.path);
-    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
     // The path of a datastore in a datastore cluster: its name alone no longer leads to it.
     bed.govc(&["folder.create", "/DC0/datastore/pod"]);
     bed.govc(&["object.mv", "/DC0/datastore/LocalDS_1", "/DC0/datastore/pod"]);

@@ -6,7 +6,7 @@ use vsphere::{DatastorePath, On, PRIVILEGES};
 
 use super::cluster::World;
 use super::*;
-use crate::control_plane::{Goal, RunOutcome};
+use crate::control_plane::Goal;
 use crate::upgrade::tests::fake::{self, Ill};
 use crate::upgrade::{Inventory, Mode};
 use crate::vcenter::Site;
@@ -83,13 +83,11 @@ async fn documented_privileges_are_sufficient_and_each_is_checked() {
     let cluster = administrator.find("DC0/host/DC0_C0").await.unwrap();
     let rules = administrator.anti_affinity_rules(&cluster).await.unwrap();
     assert!(matches!(rules.as_slice(), [rule] if rule.vms.len() == 2), "{rules:?}");
-    let new = hypervisor.replaced(&hypervisor.again(&vm).await, "cp1-new", &image).await.unwrap();
-    let new = hypervisor.of_uuid(new).await;
+    let new = hypervisor.replacement(&hypervisor.again(&vm).await, "cp1-new", &image).await;
     hypervisor.cut_power(&hypervisor.again(&vm).await, &Free).await.unwrap();
     let off = hypervisor.again(&vm).await;
     hypervisor.connect(&off, &off.adapters[0].key, false, &Free).await.unwrap();
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&hypervisor.again(&vm).await, &disk, &Free).await.unwrap();
+    let disk = hypervisor.detached(&hypervisor.again(&vm).await).await;
     hypervisor.attach(&new, &disk, &Free).await.unwrap();
     hypervisor.detach(&hypervisor.again(&new).await, &disk, &Free).await.unwrap();
     for vm in [&vm, &new] {
@@ -129,34 +127,12 @@ async fn datastores_of_own_vms_are_checked_when_dismantled() {
     // The datastore of a VM's settings and data disk, and of the data disk alone once its replacement is elsewhere.
     let ova = ova();
     let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
-    let (image, networks) = (whole.lay(&ova).await, [NETWORK.to_owned()]);
-    let there = whole.import_template(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
-    let request = CloneRequest {
-        name: "cp1",
-        uuid: Uuid::new_v4(),
-        image: &there,
-        settings: CloneSettings::Given {
-            networks: Networks::Named(&networks),
-            size: &SIZE,
-            properties: &properties("cp1"),
-        },
-        stamp: stamp("cp1", None),
-        placement: &placement,
-    };
-    let old = whole.clone_vm(&request, &Free).await.unwrap();
-    let old = whole.of_uuid(old).await;
+    let image = whole.lay(&ova).await;
+    let old = whole.added_at("cp1", &whole.lay_at(&ova, &placement).await, &placement).await;
     refused().await;
-    let replacement = CloneRequest {
-        name: "cp1-new",
-        uuid: Uuid::from_u128(9),
-        image: &image,
-        settings: CloneSettings::Replaces { vm: &old, size: None },
-        stamp: stamp("cp1", Some(7)),
-        placement: &Placement { datastore: Some("LocalDS_0".to_owned()), ..Placement::default() },
-    };
-    let new = whole.clone_vm(&replacement, &Free).await.unwrap();
-    let disk = old.data_disks().next().unwrap().reference.clone();
-    whole.detach(&whole.again(&old).await, &disk, &Free).await.unwrap();
+    let back = Placement { datastore: Some("LocalDS_0".to_owned()), ..Placement::default() };
+    let new = whole.replaced_with(&old, "cp1-new", &image, None, &back).await.unwrap();
+    let disk = whole.detached(&whole.again(&old).await).await;
     whole.attach(&whole.of_uuid(new).await, &disk, &Free).await.unwrap();
     whole.destroy(&whole.again(&old).await, &Free).await.unwrap();
     refused().await;
@@ -171,7 +147,7 @@ async fn denied_datastore_stops_upgrade_but_not_deploy() {
     let here = unread(user("here@vsphere.local", &OBJECTS), "DC0/datastore/pod/LocalDS_1");
     let mut world = World::on(bed_of(&[here]).await, 1).await;
     world.wanted.placement.datastore = Some("LocalDS_1".to_owned());
-    assert!(matches!(world.give(Goal::Deploy(&world.wanted)).await.unwrap(), RunOutcome::Up(_)));
+    world.deploys().await;
     world.hypervisor = hypervisor_of(&world.bed, "here@vsphere.local", &world.bed.site()).await;
     world.may_be_wanted(Goal::Deploy(&world.wanted)).await.unwrap();
     let guests = fake::World::of(1, Mode::Rolling, Ill::Well);
@@ -270,8 +246,7 @@ async fn hidden_file_tasks_only_prevent_conclusions() {
     // A copy is interrupted. The next command cannot see whether it still runs.
     let image = first.lay(&ova).await;
     let vm = first.added("cp1", &image).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    first.detach(&vm, &disk, &Free).await.unwrap();
+    let disk = first.detached(&vm).await;
     bed.spoil("CopyVirtualDisk_Task", "lose-answer", json!({})).await;
     assert_eq!(first.copy_disk(&disk, mark, &["cp1"], &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     bed.spoil_nothing().await;

@@ -149,6 +149,15 @@ fn files(bed: &Bed) -> Vec<String> {
     found
 }
 
+/// A probe that leaves something. Returns the path of the settings of its clone.
+async fn stuck(bed: &Bed, ova: &Ova) -> String {
+    bed.switch(json!({ "stale_locks": true })).await;
+    let report = probed(bed, ova).await;
+    assert!(!report.left.is_empty(), "{report:#?}");
+    bed.switch(json!({ "stale_locks": false })).await;
+    files(bed).into_iter().find(|path| path.ends_with("-linked.vmx")).unwrap()
+}
+
 #[tokio::test]
 async fn probe_confirms_the_bed_and_leaves_nothing() {
     let (bed, ova) = (bed().await, form_ova());
@@ -254,10 +263,7 @@ async fn next_probe_removes_the_rest_and_nothing_else() {
     let hypervisor = bed.hypervisor().await;
     let image = hypervisor.lay(&ova).await;
     let node = hypervisor.added("cp1", &image).await;
-    bed.switch(json!({ "stale_locks": true })).await;
-    let stuck = probed(&bed, &ova).await;
-    assert!(!stuck.left.is_empty(), "{stuck:#?}");
-    bed.switch(json!({ "stale_locks": false })).await;
+    stuck(&bed, &ova).await;
     let left = bed.machines().await.len();
     assert!(left > 2, "the VM of others, its template, and what is left");
     let again = probed(&bed, &ova).await;
@@ -272,10 +278,7 @@ async fn next_probe_removes_the_rest_and_nothing_else() {
 #[tokio::test]
 async fn an_empty_directory_that_stays_stops_no_probe() {
     let (bed, ova) = (bed().await, form_ova());
-    bed.switch(json!({ "stale_locks": true })).await;
-    assert!(!probed(&bed, &ova).await.left.is_empty());
-    bed.switch(json!({ "stale_locks": false })).await;
-    let path = files(&bed).into_iter().find(|path| path.ends_with("-linked.vmx")).unwrap();
+    let path = stuck(&bed, &ova).await;
     let kept = std::path::Path::new(&path).with_file_name(".sdd.sf");
     std::fs::write(&kept, "").unwrap();
     let again = probed(&bed, &ova).await;
@@ -307,9 +310,7 @@ async fn first_class_disk_of_cancelled_creation_is_removed() {
     bed.spoil("CreateDisk_Task", "delay-task", json!({ "milliseconds": DELAY })).await;
     let (cancel, cancelled) = watch::channel(false);
     let cancels = async {
-        while bed.count("CreateDisk_Task").await == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        bed.reached("CreateDisk_Task").await;
         cancel.send_replace(true);
     };
     let (ended, ()) = tokio::join!(probe(&bed, IN_ROLE, &ova, cancelled, &|_| {}), cancels);
@@ -358,26 +359,14 @@ async fn guest_rows_are_answered_and_turned_by_switches() {
 #[tokio::test]
 async fn copy_of_probe_vm_and_foreign_files_stay() {
     let (bed, ova) = (bed().await, form_ova());
-    bed.switch(json!({ "stale_locks": true })).await;
-    assert!(!probed(&bed, &ova).await.left.is_empty());
-    bed.switch(json!({ "stale_locks": false })).await;
-    let path = files(&bed).into_iter().find(|path| path.ends_with("-linked.vmx")).unwrap();
+    let path = stuck(&bed, &ova).await;
     let (directory, file) = path.rsplit_once('/').unwrap();
     let foreign = std::path::Path::new(directory).join("notes.txt");
     std::fs::write(&foreign, "of others").unwrap();
     let linked = file.trim_end_matches(".vmx");
     let _: Value = bed.ask("POST", "client-clone", json!({ "machine": linked, "to": "web1" })).await;
-    bed.govc(&[
-        "vm.disk.create",
-        "-vm",
-        "/DC0/vm/control/web1",
-        "-ds",
-        "LocalDS_1",
-        "-name",
-        "web1/more",
-        "-size",
-        "16M",
-    ]);
+    let at = ["-ds", "LocalDS_1", "-name", "web1/more", "-size", "16M"];
+    bed.govc(&[["vm.disk.create", "-vm", "/DC0/vm/control/web1"].as_slice(), &at].concat());
     let copy = bed.machine("web1").await;
     let of_copy = || files(&bed).into_iter().filter(|path| path.contains("web1")).collect::<Vec<_>>();
     let before = of_copy();

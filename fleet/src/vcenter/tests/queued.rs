@@ -8,19 +8,22 @@ use vsphere::Settings;
 use super::*;
 use crate::hypervisor::DiskRef;
 
+/// A deployment whose client has few slots.
+async fn limited(settings: Settings) -> (Bed, VcenterHypervisor, ImageTemplate) {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor_by(bed.limited(settings).await, DEPLOYMENT, &bed.site()).await;
+    let image = hypervisor.lay(&ova()).await;
+    (bed, hypervisor, image)
+}
+
 #[tokio::test]
 async fn disk_attached_while_removal_is_queued_stays() {
-    let bed = Bed::start(&[]);
-    let client = bed.limited(Settings { tasks: 1, ..Bed::settings() }).await;
-    let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = limited(Settings { tasks: 1, ..Bed::settings() }).await;
     let [goes, stays] = [hypervisor.added("cp1", &image).await, hypervisor.added("cp2", &image).await];
     let copied = hypervisor.added("cp3", &image).await;
     let mut disks = Vec::new();
     for vm in [&goes, &stays, &copied] {
-        let disk = vm.data_disks().next().unwrap().reference.clone();
-        hypervisor.detach(vm, &disk, &Free).await.unwrap();
-        disks.push(disk);
+        disks.push(hypervisor.detached(vm).await);
     }
     let (goes, other) = (hypervisor.again(&goes).await, bed.hypervisor().await);
     bed.count_anew().await;
@@ -41,10 +44,8 @@ async fn disk_attached_while_removal_is_queued_stays() {
     let (copy, (gone, removed), ()) =
         tokio::join!(hypervisor.copy_disk(&disks[2], "copy", &["cp3"], &Free), going, somebody);
     copy.unwrap();
-    let (gone, removed) = (gone.unwrap_err(), removed.unwrap_err());
-    assert_eq!(gone.kind, ErrorKind::Changed, "{gone}");
-    assert!(gone.to_string().contains("those would go with it"), "{gone}");
-    assert_eq!(removed.kind, ErrorKind::Refused, "{removed}");
+    says(&gone.unwrap_err(), ErrorKind::Changed, "those would go with it");
+    assert_eq!(removed.unwrap_err().kind, ErrorKind::Refused);
     assert!(disks.iter().all(|disk| bed.file(&disk.path).exists()));
     assert_eq!(hypervisor.again(&goes).await.data_disks().count(), 1);
 }
@@ -52,10 +53,7 @@ async fn disk_attached_while_removal_is_queued_stays() {
 /// The user who removes the stamp keeps the VM, as documented.
 #[tokio::test]
 async fn vm_stays_if_stamp_is_removed_while_queued() {
-    let bed = Bed::start(&[]);
-    let client = bed.limited(Settings { tasks: 1, ..Bed::settings() }).await;
-    let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = limited(Settings { tasks: 1, ..Bed::settings() }).await;
     let vm = hypervisor.added("cp1", &image).await;
     hypervisor.detached(&vm).await;
     let (vm, by_hand) = (hypervisor.again(&vm).await, bed.client().await);
@@ -81,9 +79,7 @@ async fn vm_stays_if_stamp_is_removed_while_queued() {
     };
     let (made, gone, ()) = tokio::join!(hypervisor.try_add("cp2", &image), going, somebody);
     made.unwrap();
-    let gone = gone.unwrap_err();
-    assert_eq!(gone.kind, ErrorKind::Refused, "{gone}");
-    assert!(gone.to_string().contains("is not stamped as this deployment's"), "{gone}");
+    says(&gone.unwrap_err(), ErrorKind::Refused, "is not stamped as this deployment's");
     assert_eq!((hypervisor.again(&vm).await.name, bed.count("Destroy_Task").await), ("cp1".to_owned(), 0));
 }
 
@@ -122,20 +118,14 @@ async fn disk_attached_while_removal_is_noted_stays() {
 
 #[tokio::test]
 async fn slow_directory_listing_delays_nothing_else() {
-    let bed = Bed::start(&[]);
-    let client = bed.limited(Settings { calls: 1, ..Bed::settings() }).await;
-    let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
-    let image = hypervisor.lay(&ova).await;
+    let (bed, hypervisor, image) = limited(Settings { calls: 1, ..Bed::settings() }).await;
     let [holds, runs] = [hypervisor.added("cp1", &image).await, hypervisor.added("cp2", &image).await];
-    let disk = holds.data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&holds, &disk, &Free).await.unwrap();
+    let disk = hypervisor.detached(&holds).await;
     hypervisor.power_on(&runs, &Free).await.unwrap();
     bed.count_anew().await;
     bed.spoil("SearchDatastore_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
     let others = async {
-        while bed.count("SearchDatastore_Task").await == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        bed.reached("SearchDatastore_Task").await;
         // All requests for the disk are made.
         bed.quiet().await;
         let runs = hypervisor.again(&runs).await;

@@ -18,8 +18,7 @@ async fn restart_priority_is_set_and_off_when_disconnected() {
     let (hypervisor, cluster) = wishing(&bed, false, Some(RestartPriority::High)).await;
     let client = bed.client().await;
     let image = hypervisor.lay(&ova).await;
-    let vm = hypervisor.added("cp1", &image).await;
-    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let vm = hypervisor.started("cp1", &image).await;
     let named = MoRef::vm(&vm.reference.id);
     let priority = async || client.restart_priority(&cluster, &named).await.unwrap();
     assert_eq!(priority().await, Some(RestartPriority::High));
@@ -83,8 +82,7 @@ async fn cluster_without_settings_is_not_changed() {
     let (hypervisor, _) = wishing(&bed, false, None).await;
     let image = hypervisor.lay(&ova).await;
     for node in ["cp1", "cp2"] {
-        let vm = hypervisor.added(node, &image).await;
-        hypervisor.power_on(&vm, &Free).await.unwrap();
+        let vm = hypervisor.started(node, &image).await;
         hypervisor.connect(&hypervisor.again(&vm).await, &vm.adapters[0].key, false, &Free).await.unwrap();
     }
     assert_eq!(bed.count("ReconfigureComputeResource_Task").await, 0);
@@ -101,17 +99,7 @@ async fn rule_excludes_a_vm_in_another_cluster() {
     let client = bed.client().await;
     let image = hypervisor.lay(&ova).await;
     let elsewhere = Placement { resource_pool: Some("DC0_C1".to_owned()), ..Placement::default() };
-    let (networks, form) = ([NETWORK.to_owned()], properties("cp3"));
-    let request = CloneRequest {
-        name: "cp3",
-        uuid: Uuid::new_v4(),
-        image: &image,
-        settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties: &form },
-        stamp: stamp("cp3", None),
-        placement: &elsewhere,
-    };
-    let there = hypervisor.clone_vm(&request, &Free).await.unwrap();
-    let there = hypervisor.of_uuid(there).await;
+    let there = hypervisor.added_at("cp3", &image, &elsewhere).await;
     let here = [hypervisor.added("cp1", &image).await, hypervisor.added("cp2", &image).await];
     hypervisor.power_on(&here[0], &Free).await.unwrap();
     let rules = client.anti_affinity_rules(&cluster).await.unwrap();
@@ -120,8 +108,6 @@ async fn rule_excludes_a_vm_in_another_cluster() {
     assert!(!rules[0].vms.contains(&named(&there)), "{rules:?}");
     // With one VM left in the cluster the rule is deleted, whatever is elsewhere.
     hypervisor.destroy(&hypervisor.again(&here[1]).await, &Free).await.unwrap_err();
-    let disk = here[1].data_disks().next().unwrap().reference.clone();
-    hypervisor.detach(&hypervisor.again(&here[1]).await, &disk, &Free).await.unwrap();
-    hypervisor.destroy(&hypervisor.again(&here[1]).await, &Free).await.unwrap();
+    hypervisor.left_by(&here[1]).await;
     assert!(client.anti_affinity_rules(&cluster).await.unwrap().is_empty());
 }

@@ -89,8 +89,7 @@ impl Cluster {
         let guests = World::of(nodes, Mode::Rolling, Ill::Well);
         let image = hypervisor.lay(old).await;
         for node in &fake::NODES[..nodes] {
-            let vm = hypervisor.added(node, &image).await;
-            hypervisor.power_on(&vm, &Free).await.unwrap();
+            hypervisor.started(node, &image).await;
         }
         Mirrored { vcenter: &hypervisor, guests: &guests }.adopt().await;
         Self { hypervisor, store, guests, snapshots: tempfile::tempdir().unwrap() }

@@ -56,9 +56,8 @@ async fn missing_policy_blocks_only_new_vms() {
         hypervisor.preflight(&Placement::default()).await.unwrap_err(),
         hypervisor.try_add("cp2", &image).await.unwrap_err(),
     ] {
-        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-        let words = error.to_string();
-        assert!(words.contains("there is no storage policy gold") && words.contains(POLICY), "{words}");
+        says(&error, ErrorKind::Refused, "there is no storage policy gold");
+        says(&error, ErrorKind::Refused, POLICY);
     }
     assert_eq!(bed.machine("cp2").await, None);
     hypervisor.power_on(&vm, &Free).await.unwrap();
@@ -72,12 +71,8 @@ async fn refusal_of_vcenter_names_the_policy() {
     let image = hypervisor.lay(&ova).await;
     bed.spoil("CloneVM_Task", "fault", json!({ "fault": "InvalidArgument" })).await;
     let error = hypervisor.try_add("cp1", &image).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Refused, "{error}");
-    let words = error.to_string();
-    assert!(
-        words.contains(&format!("with the storage policy {POLICY} (")) && words.contains("InvalidArgument"),
-        "{words}"
-    );
+    says(&error, ErrorKind::Refused, &format!("with the storage policy {POLICY} ("));
+    says(&error, ErrorKind::Refused, "InvalidArgument");
     bed.spoil_nothing().await;
     hypervisor.added("cp1", &image).await;
 }
@@ -109,24 +104,19 @@ async fn clone_refuses_policy_and_retries_failed_policy_service() {
         bed.spoil("CloneVM_Task", "fault", json!({ "fault": "SystemError", "message": message })).await;
         let error = hypervisor.try_add("cp1", &image).await.unwrap_err();
         bed.spoil_nothing().await;
-        assert_eq!(error.kind, kind, "{error}");
-        assert!(error.to_string().contains(words), "{error}");
+        says(&error, kind, words);
     }
     hypervisor.added("cp1", &image).await;
 }
 
 #[tokio::test]
 async fn missing_privilege_for_policies_is_reported_if_needed() {
-    let directory = tempfile::tempdir().unwrap();
-    let users = directory.path().join("users.json");
     let view = "StorageProfile.View";
     let few: Vec<&str> = vsphere::PRIVILEGES.iter().map(|row| row.id).filter(|id| *id != view).collect();
-    let list = json!([
-        { "name": bed::ADMINISTRATOR, "password": "secret" },
-        { "name": "few@vsphere.local", "password": "f", "privileges": few },
+    let bed = Bed::of_users(&[
+        json!({ "name": bed::ADMINISTRATOR, "password": testbed::PASSWORD }),
+        json!({ "name": "few@vsphere.local", "password": "f", "privileges": few }),
     ]);
-    std::fs::write(&users, list.to_string()).unwrap();
-    let bed = Bed::start(&["-users", users.to_str().unwrap()]);
     drop(bed.hypervisor().await);
     let of = async |site: &Site| {
         let client = bed.client_of("few@vsphere.local", "f").await;

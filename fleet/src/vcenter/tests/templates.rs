@@ -3,8 +3,9 @@
 use serde_json::json;
 use vsphere::{ConfigSpec, MoRef, Unguarded};
 
-use super::others::by_hand;
+use super::others::{by_hand, full_clone};
 use super::*;
+use crate::vcenter::image::Image;
 use crate::vcenter::template_catalog::Note;
 use crate::vcenter::{Clones, Library, Site};
 
@@ -84,10 +85,7 @@ async fn changed_template_is_not_used() {
         assert_eq!(refused.kind, ErrorKind::Changed, "{what}: {refused}");
         if what == "a third time" {
             // Others cannot make it fill the datastore.
-            let error = hypervisor
-                .import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free)
-                .await
-                .unwrap_err();
+            let error = hypervisor.import(&ova, &Free).await.unwrap_err();
             says(&error, ErrorKind::Transient, "3 templates that this deployment has imported are not as");
             client.changes(&Unguarded).unregister(&template).await.unwrap();
         }
@@ -128,7 +126,6 @@ async fn clone_sets_each_property_explicitly() {
 #[tokio::test]
 async fn only_noted_incomplete_templates_are_removed() {
     let (bed, hypervisor, ova, client) = with_client().await;
-    let nowhere = Placement::default();
     // A user's VM that looks like an incomplete template, by all entries that can be written into it.
     let theirs = by_hand(&client, &ova, "payroll", "control").await;
     let data = data_disk(&client, &theirs).await;
@@ -138,10 +135,7 @@ async fn only_noted_incomplete_templates_are_removed() {
     let before = bed.machine("payroll").await;
     // Our import is interrupted after all bytes, and a user takes the VM for another purpose.
     let few = Few(AtomicUsize::new(7));
-    assert_eq!(
-        hypervisor.import_template(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind,
-        ErrorKind::Fenced
-    );
+    assert_eq!(hypervisor.import(&ova, &few).await.unwrap_err().kind, ErrorKind::Fenced);
     let is_half = |machine: &bed::Machine| machine.name.starts_with("kaas-image-");
     let half = bed.machines().await.into_iter().find(is_half).expect("half of a template");
     change(&client, &MoRef::vm(&half.object), &ConfigSpec::new().name("taken")).await;
@@ -152,10 +146,7 @@ async fn only_noted_incomplete_templates_are_removed() {
     // Another import is interrupted, and is as it was left.
     client.changes(&Unguarded).unregister(&MoRef::vm(&image.reference)).await.unwrap();
     let few = Few(AtomicUsize::new(7));
-    assert_eq!(
-        hypervisor.import_template(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind,
-        ErrorKind::Fenced
-    );
+    assert_eq!(hypervisor.import(&ova, &few).await.unwrap_err().kind, ErrorKind::Fenced);
     let half = bed.machines().await.into_iter().find(is_half).expect("half of a template");
     hypervisor.lay(&ova).await;
     assert!(!bed.machines().await.iter().any(|machine| machine.object == half.object));
@@ -167,8 +158,7 @@ async fn hidden_incomplete_template_stays_noted_while_files_exist() {
     let (bed, hypervisor, ova, client) = with_client().await;
     for step in ["CreateSnapshot_Task", "MarkAsTemplate"] {
         bed.spoil(step, "fault", json!({ "fault": "NoPermission" })).await;
-        let denied =
-            hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+        let denied = hypervisor.import(&ova, &Free).await.unwrap_err();
         assert_eq!(denied.kind, ErrorKind::Denied, "{denied}");
         let half = bed.machines().await.into_iter().next().expect("half of a template");
         // The state of a hidden VM: its files exist, and no VM does.
@@ -189,32 +179,21 @@ async fn clone_is_never_taken_for_an_incomplete_template() {
     // Off, in the folder of templates, with a data disk. And one that an operator has made of the template.
     let vm = hypervisor.added("cp1", &image).await;
     let client = bed.client().await;
-    let folder = client.find("DC0/vm/control").await.unwrap();
     let pool = client.look(&client.find("DC0/host/DC0_C0").await.unwrap(), &["resourcePool"]).await.unwrap();
     let pool = pool.reference_at("resourcePool");
-    let clone = vsphere::CloneVm {
-        name: "by-hand",
-        folder: &folder,
-        pool: pool.as_ref(),
-        datastore: None,
-        host: None,
-        disks: vsphere::CloneDisks::Full,
-        policy: None,
-        config: &vsphere::ConfigSpec::new(),
-        is_template: false,
-    };
-    let template = vsphere::MoRef::vm(&image.reference);
-    client.changes(&vsphere::Unguarded).clone_vm(&template, &clone).await.unwrap();
-    let before = [bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()];
+    let template = MoRef::vm(&image.reference);
+    full_clone(&client, &template, "control/by-hand", pool.as_ref()).await.unwrap();
+    let both = async || [bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()];
+    let before = both().await;
     let next = ova_with(vec![("kaas.test".to_owned(), "another image".to_owned())]);
     assert_ne!(hypervisor.lay(&next).await, image);
-    assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
+    assert_eq!(both().await, before);
     assert_eq!(hypervisor.again(&vm).await, vm);
     // Its template is gone: the image is imported again, and nothing else counts as one.
     client.changes(&vsphere::Unguarded).unregister(&template).await.unwrap();
     assert_eq!(staged(&hypervisor, &ova).await, None);
     hypervisor.lay(&ova).await;
-    assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
+    assert_eq!(both().await, before);
 }
 
 #[tokio::test]
@@ -260,9 +239,12 @@ async fn clone_with_unexpected_parts_is_refused() {
     let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
     let staged = hypervisor.lay(&ova).await;
     let place = hypervisor.place(None, &Placement::default()).await.unwrap();
+    let clone = async |image: &Image, name: &str, spec: &ConfigSpec| {
+        hypervisor.clone_of(image, name, &place, Networks::Named(&[]), (spec, 0), &Free).await
+    };
     let (looked_at, spec) = (hypervisor.image(&staged).await.unwrap(), ConfigSpec::new());
     assert!(!looked_at.template.devices.others.is_empty(), "the image has a CD drive");
-    hypervisor.clone_of(&looked_at, "whole", &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap();
+    clone(&looked_at, "whole", &spec).await.unwrap();
     // The template that was read had no drive, fewer networks or no disk: each was added in between.
     type Change = fn(&mut vsphere::Vm);
     let changes: [(&str, Change); 5] = [
@@ -278,9 +260,7 @@ async fn clone_with_unexpected_parts_is_refused() {
     for (number, (strange, change)) in changes.into_iter().enumerate() {
         let mut before = hypervisor.image(&staged).await.unwrap();
         change(&mut before.template);
-        let name = format!("strange-{number}");
-        let refused =
-            hypervisor.clone_of(&before, &name, &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap_err();
+        let refused = clone(&before, &format!("strange-{number}"), &spec).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::InDoubt, "{refused}");
         let words = refused.to_string();
         // A template without a disk is refused before that.
@@ -288,8 +268,7 @@ async fn clone_with_unexpected_parts_is_refused() {
     }
     // A guest entry that the template does not have is refused too.
     let told = ConfigSpec::new().extra("guestinfo.told", "x");
-    let refused =
-        hypervisor.clone_of(&looked_at, "told", &place, Networks::Named(&[]), (&told, 0), &Free).await.unwrap_err();
+    let refused = clone(&looked_at, "told", &told).await.unwrap_err();
     assert!(refused.to_string().contains("the entry guestinfo.told"), "{refused}");
 }
 
@@ -301,16 +280,16 @@ async fn full_clone_of_a_changed_template_is_refused() {
     let (hypervisor, ova, client) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova(), bed.client().await);
     let staged = hypervisor.lay(&ova).await;
     let place = hypervisor.place(None, &Placement::default()).await.unwrap();
-    let spec = ConfigSpec::new();
+    let clone = async |image: &Image, name: &str| {
+        hypervisor.clone_of(image, name, &place, Networks::Named(&[]), (&ConfigSpec::new(), 0), &Free).await
+    };
     // A clone is no such change if the template was sealed with its settings.
     for name in ["one", "two"] {
-        let looked_at = hypervisor.image(&staged).await.unwrap();
-        hypervisor.clone_of(&looked_at, name, &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap();
+        clone(&hypervisor.image(&staged).await.unwrap(), name).await.unwrap();
     }
     let looked_at = hypervisor.image(&staged).await.unwrap();
     change_template(&bed, &client, &MoRef::vm(&staged.reference), &ConfigSpec::new().memory(1 << 14)).await;
-    let refused =
-        hypervisor.clone_of(&looked_at, "three", &place, Networks::Named(&[]), (&spec, 0), &Free).await.unwrap_err();
+    let refused = clone(&looked_at, "three").await.unwrap_err();
     assert!(refused.to_string().contains("was changed while three was made from it"), "{refused}");
 }
 
@@ -359,31 +338,24 @@ async fn unsealed_templates_do_not_fill_the_datastore() {
     let [first, second, third, fourth] =
         ["1", "2", "3", "4"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
     hypervisor.lay(&first).await;
-    // How many requests one import takes.
-    let (nowhere, many) = (Placement::default(), 1000);
-    let permit = Few(AtomicUsize::new(many));
-    hypervisor.import_template(&second.path, &second.digest, None, &nowhere, &permit).await.unwrap();
-    let requests = many - permit.0.load(Ordering::SeqCst);
+    let requests = hypervisor.requests_to_import(&second).await;
     // A failed look before the seal does not waste the upload.
     let permit = Spoiling { bed: &bed, after: requests - 1, asked: AtomicUsize::new(0) };
-    hypervisor.import_template(&third.path, &third.digest, None, &nowhere, &permit).await.unwrap();
+    hypervisor.import(&third, &permit).await.unwrap();
     assert!(bed.has_spoilt().await);
     bed.spoil_nothing().await;
     assert_eq!(hypervisor.laid.notes_of(&third.digest).await.unwrap().len(), 1);
     // Each is interrupted right before its seal.
     for number in 1..=3 {
-        let permit = Few(AtomicUsize::new(requests - 1));
-        let error =
-            hypervisor.import_template(&fourth.path, &fourth.digest, None, &nowhere, &permit).await.unwrap_err();
+        let error = hypervisor.import(&fourth, &Few(AtomicUsize::new(requests - 1))).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Fenced, "{error}");
         let notes = hypervisor.laid.notes_of(&fourth.digest).await.unwrap();
         assert_eq!((notes.len(), notes.iter().filter(|note| note.seal.is_none()).count()), (number, number));
     }
     let before = bed.machines().await;
     assert!(before.iter().filter(|machine| machine.name.starts_with("kaas-image-")).all(|machine| machine.template));
-    let refused = hypervisor.import_template(&fourth.path, &fourth.digest, None, &nowhere, &Free).await.unwrap_err();
-    assert_eq!(refused.kind, ErrorKind::Transient);
-    assert!(refused.to_string().contains("3 templates that this deployment has imported are not as"), "{refused}");
+    let refused = hypervisor.import(&fourth, &Free).await.unwrap_err();
+    says(&refused, ErrorKind::Transient, "3 templates that this deployment has imported are not as");
     assert_eq!(bed.machines().await, before);
     // Another image is imported, and this one again once an operator has removed one.
     hypervisor.lay(&first).await;
@@ -415,9 +387,7 @@ async fn impatient(bed: &Bed) -> VcenterHypervisor {
 /// Interrupts an upload right after its import has begun.
 async fn break_off(bed: &Bed, hypervisor: &VcenterHypervisor, ova: &Ova) {
     bed.count_anew().await;
-    let nowhere = Placement::default();
-    let broken =
-        hypervisor.import_template(&ova.path, &ova.digest, None, &nowhere, &UntilImport(bed)).await.unwrap_err();
+    let broken = hypervisor.import(ova, &UntilImport(bed)).await.unwrap_err();
     assert_eq!(broken.kind, ErrorKind::Fenced, "{broken}");
 }
 
@@ -442,8 +412,7 @@ async fn too_many_interrupted_uploads_stop_further_ones() {
         break_off(&bed, &hypervisor, &ova).await;
     }
     bed.count_anew().await;
-    let refused =
-        hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+    let refused = hypervisor.import(&ova, &Free).await.unwrap_err();
     assert_eq!((refused.kind, bed.count("ImportVApp").await), (ErrorKind::Transient, 0), "{refused}");
     let notes = hypervisor.laid.notes_of(&ova.digest).await.unwrap();
     let told = refused.to_string();
@@ -515,8 +484,7 @@ async fn new_version_with_same_settings_is_unchanged() {
     hypervisor.tidy(&ova.digest, &Free).await.unwrap();
     for node in ["cp1", "cp2"] {
         let vm = hypervisor.vms().await.unwrap().into_iter().find(|vm| vm.name == node).unwrap();
-        hypervisor.detached(&vm).await;
-        hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+        hypervisor.left_by(&vm).await;
     }
     assert_eq!(hypervisor.tidy(&ova.digest, &Free).await.unwrap_err().kind, ErrorKind::Transient);
 }
@@ -552,17 +520,11 @@ async fn unreachable_host_of_upload_is_named() {
     let (bed, hypervisor, ova) = with_ova().await;
     bed.switch(json!({ "hosts_away": true })).await;
     hypervisor.preflight(&Placement::default()).await.expect("an upload is not always needed");
-    let refused =
-        hypervisor.import_template(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+    let refused = hypervisor.import(&ova, &Free).await.unwrap_err();
     assert!(refused.to_string().contains("127.0.1."), "{refused}");
     bed.switch(json!({ "hosts_away": false })).await;
     hypervisor.lay(&ova).await;
     assert_eq!(bed.machines().await.len(), 1);
-}
-
-async fn renames_host(bed: &Bed, number: u32, to: &str) {
-    let path = format!("DC0/host/DC0_C0/127.0.1.{number}");
-    let _: serde_json::Value = bed.ask("POST", "rename", json!({ "path": path, "to": to })).await;
 }
 
 /// No host answers at the names in the inventory.
@@ -570,7 +532,7 @@ async fn renames_host(bed: &Bed, number: u32, to: &str) {
 async fn upload_goes_to_the_host_of_its_lease() {
     let bed = Bed::start(&[]);
     for number in 1..=3 {
-        renames_host(&bed, number, &format!("127.0.9.{number}")).await;
+        bed.rename(&format!("DC0/host/DC0_C0/127.0.1.{number}"), &format!("127.0.9.{number}")).await;
     }
     bed.hypervisor().await.lay(&ova()).await;
 }
@@ -581,7 +543,7 @@ async fn only_uploading_deployments_connect_to_hosts() {
     let (_, port) = bed.address().rsplit_once(':').unwrap();
     let host = std::net::TcpListener::bind(format!("127.0.9.1:{port}")).unwrap();
     host.set_nonblocking(true).unwrap();
-    renames_host(&bed, 1, "127.0.9.1").await;
+    bed.rename("DC0/host/DC0_C0/127.0.1.1", "127.0.9.1").await;
     let uploads = bed.hypervisor().await;
     let library = Library { id: Uuid::from_u128(1), journal: journal_of(DEPLOYMENT) };
     let made = VcenterHypervisor::with_images_of(bed.client().await, Uuid::from_u128(2), &bed.site(), &library).await;

@@ -57,15 +57,12 @@ async fn permit_after_upload_is_requested_again_after_pause() {
     let (bed, hypervisor) = started().await;
     let images = ["1", "2", "3", "4", "5"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
     hypervisor.lay(&images[0]).await;
-    // How many requests one import takes: the last ones are for the snapshot, the template and the seal.
-    let (nowhere, many) = (Placement::default(), 1000);
-    let permit = Few(AtomicUsize::new(many));
-    hypervisor.import_template(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
-    let requests = many - permit.0.load(Ordering::SeqCst);
+    // The last ones are for the snapshot, the template and the seal.
+    let requests = hypervisor.requests_to_import(&images[1]).await;
     for (image, at) in images[2..].iter().zip(requests - 2..) {
         let before = bed.count("ImportVApp").await;
         let permit = Unanswered::new(at, 2);
-        hypervisor.import_template(&image.path, &image.digest, None, &nowhere, &permit).await.unwrap();
+        hypervisor.import(image, &permit).await.unwrap();
         assert_eq!(bed.count("ImportVApp").await, before + 1, "at request {at} of {requests}");
         let (asked, rested) = (permit.asked.into_inner(), permit.rested.into_inner());
         assert_eq!((asked, rested), (requests + 2, 2), "at request {at} of {requests}");
@@ -77,13 +74,9 @@ async fn cancelled_caller_stops_waiting_for_a_permit() {
     let (_bed, hypervisor) = started().await;
     let images = ["1", "2", "3"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
     hypervisor.lay(&images[0]).await;
-    let (nowhere, many) = (Placement::default(), 1000);
-    let permit = Few(AtomicUsize::new(many));
-    hypervisor.import_template(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
-    let last = many - permit.0.load(Ordering::SeqCst);
+    let last = hypervisor.requests_to_import(&images[1]).await;
     let permit = Ending(Unanswered::new(last, 2));
-    let error =
-        hypervisor.import_template(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
+    let error = hypervisor.import(&images[2], &permit).await.unwrap_err();
     assert!(error.to_string().contains("no answer in time"), "{error}");
     assert_eq!(permit.0.rested.into_inner(), 1);
 }
@@ -97,13 +90,9 @@ async fn expired_wait_for_permit_ends_without_a_pause() {
     let hypervisor = bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await;
     let images = ["1", "2", "3"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
     hypervisor.lay(&images[0]).await;
-    let (nowhere, many) = (Placement::default(), 1000);
-    let permit = Few(AtomicUsize::new(many));
-    hypervisor.import_template(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
-    let last = many - permit.0.load(Ordering::SeqCst);
-    let permit = Unanswered::new(last, many);
-    let error =
-        hypervisor.import_template(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
+    let last = hypervisor.requests_to_import(&images[1]).await;
+    let permit = Unanswered::new(last, 1000);
+    let error = hypervisor.import(&images[2], &permit).await.unwrap_err();
     assert!(error.to_string().contains("no answer in time"), "{error}");
     assert_eq!((permit.asked.into_inner(), permit.rested.into_inner()), (last + 2, 2));
 }

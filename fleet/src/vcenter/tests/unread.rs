@@ -2,10 +2,9 @@
 //! node is off.
 
 use serde_json::json;
-use vsphere::{CloneDisks, CloneVm, ConfigSpec, MoRef, Unguarded};
+use vsphere::MoRef;
 
-use super::cut::{Cut, CutStore};
-use super::others::by_hand;
+use super::others::{by_hand, full_clone};
 use super::upgrade::Cluster;
 use super::*;
 use crate::upgrade::{Outcome, Request, RunOutcome};
@@ -15,22 +14,7 @@ async fn begins_a_clone(bed: &Bed, ova: &Ova) -> tokio::task::JoinHandle<vsphere
     let client = bed.client().await;
     let source = by_hand(&client, ova, "theirs", "control").await;
     bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
-    let cloning = tokio::spawn(async move {
-        let folder = client.find("DC0/vm/control").await.unwrap();
-        let spec = ConfigSpec::new();
-        let clone = CloneVm {
-            name: "half",
-            folder: &folder,
-            pool: None,
-            datastore: None,
-            host: None,
-            disks: CloneDisks::Full,
-            policy: None,
-            config: &spec,
-            is_template: false,
-        };
-        client.changes(&Unguarded).clone_vm(&source, &clone).await
-    });
+    let cloning = tokio::spawn(async move { full_clone(&client, &source, "control/half", None).await });
     while bed.machine("half").await.is_none() {
         tokio::task::yield_now().await;
     }
@@ -41,14 +25,9 @@ async fn begins_a_clone(bed: &Bed, ova: &Ova) -> tokio::task::JoinHandle<vsphere
 async fn made_free(cluster: &Cluster) -> crate::hypervisor::DiskRef {
     let client = cluster.bed.client().await;
     let made = by_hand(&client, &ova(), "free", "control").await;
-    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
-    let [vm] = <[Vm; 1]>::try_from(cluster.hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    let vm = cluster.hypervisor.seen(&made).await;
     cluster.hypervisor.stamp(&vm, &stamp("free", None), &Free).await.unwrap();
-    let vm = cluster.hypervisor.again(&vm).await;
-    let disk = vm.data_disks().next().unwrap().reference.clone();
-    cluster.hypervisor.detach(&vm, &disk, &Free).await.unwrap();
-    cluster.hypervisor.destroy(&cluster.hypervisor.again(&vm).await, &Free).await.unwrap();
-    disk
+    cluster.hypervisor.left_by(&vm).await
 }
 
 async fn clones(bed: &Bed, machine: &str, to: &str) {
@@ -102,8 +81,7 @@ async fn clone_with_the_disk_prevents_power_off() {
     assert!(refused.contains("upgrade.disk-held") && refused.contains("cp1-backup holds"), "{refused}");
     cluster.bed.govc(&["vm.destroy", "/DC0/vm/control/cp1-backup"]);
     // The same for a clone after the plan: the command ends before it notes the shutdown.
-    let store = CutStore::at(&cluster.store, Some((10, Cut::Before)));
-    assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+    cluster.killed_before(10).await;
     clones(&cluster.bed, "cp1", "cp1-backup").await;
     let paused = cluster.give(Some(Request::Resume)).await.unwrap();
     let RunOutcome::Paused(why) = paused else { panic!("{paused:?}") };
@@ -118,8 +96,7 @@ async fn clone_with_the_disk_prevents_power_off() {
 #[tokio::test]
 async fn copy_of_a_disk_is_no_holder() {
     for cluster in [Cluster::of(1).await, Cluster::of(1).await.copying()] {
-        let store = CutStore::at(&cluster.store, Some((12, Cut::Before)));
-        assert!(store.given(cluster.give_on(None, &store)).await.is_none());
+        cluster.killed_before(12).await;
         assert_eq!(cluster.bed.machine("cp1").await.unwrap().power, "poweredOff");
         clones(&cluster.bed, "cp1", "cp1-backup").await;
         assert_eq!(cluster.give(Some(Request::Resume)).await.unwrap(), RunOutcome::Ended(Outcome::Upgraded));

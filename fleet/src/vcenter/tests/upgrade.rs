@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::cut::CutStore;
+use super::cut::{Cut, CutStore};
 use super::mirrored::Mirrored;
 use super::others::by_hand;
 use super::*;
@@ -43,9 +43,7 @@ impl Cluster {
         for node in &fake::NODES[..nodes] {
             let made = by_hand(&client, &cluster.old, node, "control").await;
             client.changes(&vsphere::Unguarded).power_on(&made).await.unwrap();
-            let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
-            let [vm] = <[Vm; 1]>::try_from(cluster.hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
-            vms.push(Vm { stamp: Some(stamp(node, None)), ..vm });
+            vms.push(Vm { stamp: Some(stamp(node, None)), ..cluster.hypervisor.seen(&made).await });
         }
         cluster.mirrored().runs(vms);
         cluster
@@ -84,8 +82,7 @@ impl Cluster {
     async fn found(&self, nodes: usize) {
         let image = self.hypervisor.lay(&self.old).await;
         for node in &fake::NODES[..nodes] {
-            let vm = self.hypervisor.added(node, &image).await;
-            self.hypervisor.power_on(&vm, &Free).await.unwrap();
+            self.hypervisor.started(node, &image).await;
         }
         self.mirrored().adopt().await;
     }
@@ -114,6 +111,17 @@ impl Cluster {
         give(&self.hypervisor, &self.guests, store, self.snapshots.path(), verb).await
     }
 
+    /// Panics unless a command ends with this outcome. `None` for the one that begins the upgrade.
+    pub async fn ends(&self, verb: Option<Request>, outcome: Outcome, what: impl std::fmt::Display) {
+        assert_eq!(self.give(verb).await.unwrap(), RunOutcome::Ended(outcome), "{what}: {verb:?}");
+    }
+
+    /// Begins the upgrade. The command is killed before this entry of its journal.
+    pub async fn killed_before(&self, entry: usize) {
+        let store = CutStore::at(&self.store, Some((entry, Cut::Before)));
+        assert!(store.given(self.give_on(None, &store)).await.is_none(), "{entry}");
+    }
+
     /// The names of the copies next to the data disks.
     pub fn disk_copies(&self) -> Vec<String> {
         let disks: Vec<String> = self.guests.lock().contents.iter().map(|content| content.at.path.clone()).collect();
@@ -139,6 +147,25 @@ impl Cluster {
     }
 }
 
+pub fn deployment<'a>(
+    mirrored: &'a Mirrored<'_>,
+    store: &'a dyn Store,
+    snapshots: &'a DirectoryStore,
+) -> Deployment<'a> {
+    Deployment {
+        hypervisor: mirrored,
+        nodes: mirrored.guests,
+        store,
+        snapshots,
+        what: "a test",
+        watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
+        pace: Duration::from_millis(10),
+        pause_limit: Duration::from_secs(20),
+        other_cluster: None,
+        cancelled: watch::channel(false).1,
+    }
+}
+
 /// Runs a command on a deployment. `None` for the one that begins the upgrade.
 pub async fn give(
     vcenter: &VcenterHypervisor,
@@ -148,18 +175,7 @@ pub async fn give(
     verb: Option<Request>,
 ) -> anyhow::Result<RunOutcome> {
     let (mirrored, snapshots) = (Mirrored { vcenter, guests }, DirectoryStore::at(snapshots.to_owned()));
-    let deployment = Deployment {
-        hypervisor: &mirrored,
-        nodes: guests,
-        store,
-        snapshots: &snapshots,
-        what: "a test",
-        watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
-        pace: Duration::from_millis(10),
-        pause_limit: Duration::from_secs(20),
-        other_cluster: None,
-        cancelled: watch::channel(false).1,
-    };
+    let deployment = deployment(&mirrored, store, &snapshots);
     let given = match verb {
         None => deployment.apply(&guests.target.ova, &guests.options, TakeOver::FromTheDead).await,
         Some(verb) => deployment.go_on(verb, None, TakeOver::FromTheDead).await,

@@ -284,9 +284,7 @@ impl World {
     pub async fn killed_while_adding(call: &str, fault: Fault) -> Self {
         let at = Self::first_of_adding(call).await;
         let world = Self::with(1).await;
-        world.set_fault(Some((at, fault)));
-        assert!(matches!(world.give(Goal::Add(1)).await, Given::Killed));
-        world.set_fault(None);
+        world.dies((at, fault), world.give(Goal::Add(1))).await;
         world
     }
 

@@ -28,10 +28,8 @@ async fn an_impostor_of_new_workers_is_not_drained() {
             // Its VM has now reported the key with which it asks itself, and no command has seen that.
             tokio::time::sleep(Duration::from_secs(60)).await;
             let wait = told_of(&world, "t-w2").await;
-            assert!(
-                wait.reason.code == "workers.name-in-use" && wait.reason.words.contains("Remove the worker"),
-                "{wait}"
-            );
+            assert!(wait.reason.code == "workers.name-in-use", "{wait}");
+            assert!(wait.reason.words.contains("Remove the worker"), "{wait}");
         }
         assert_eq!(world.give(remove("t-w2")).await.done().wanted, 1);
         assert_eq!((world.called("evict"), world.own()), (0, vec!["t-w1".to_owned()]));

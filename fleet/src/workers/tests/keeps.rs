@@ -103,9 +103,7 @@ async fn an_incomplete_vm_is_not_kept() {
 async fn a_vm_no_longer_kept_is_destroyed() {
     let at = first("connect").await;
     let world = leaving().await;
-    world.set_fault(Some((at, Fault::KilledAfter)));
-    assert!(matches!(world.give(remove("t-w1")).await, Given::Killed));
-    world.set_fault(None);
+    world.dies((at, Fault::KilledAfter), world.give(remove("t-w1"))).await;
     world.has_removed_by("t-w1", Removal::Destroy).await;
     world.give_over(Goal::GoOn).await.done();
     assert!(changes(&world).ends_with(&["detach", "destroy"]), "{:?}", changes(&world));

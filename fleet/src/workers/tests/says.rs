@@ -258,13 +258,18 @@ async fn an_impostor_is_not_taken_for_a_worker() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_impostor_is_not_taken_for_a_rejoin() {
-    let world = World::with(2).await;
+/// The first worker should join again, and another client joins in its place.
+async fn intrudes(world: &World) {
     // The node's next report is new then.
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.lock().expire("t-w1");
     world.lock().intruded.insert("t-w1".to_owned());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_impostor_is_not_taken_for_a_rejoin() {
+    let world = World::with(2).await;
+    intrudes(&world).await;
     let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
     assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.name-in-use"], State::Failed));
     // A Ready node alone does not make it healthy when the operator continues.
@@ -277,9 +282,7 @@ async fn an_impostor_is_not_taken_for_a_rejoin() {
 async fn an_impostor_of_a_rejoin_leaves_at_once() {
     for then in [None, Some(Goal::GoOn), Some(rejoin("t-w1"))] {
         let world = World::with(2).await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        world.lock().expire("t-w1");
-        world.lock().intruded.insert("t-w1".to_owned());
+        intrudes(&world).await;
         match &then {
             Some(wish) => {
                 assert_eq!(world.give(rejoin("t-w1")).await.codes(), ["workers.name-in-use"]);
@@ -304,10 +307,7 @@ pub(super) async fn intruded_unseen() -> World {
     let mut pool = pool(2);
     pool.rollout.max_unavailable = 1;
     world.give(Goal::Create(Box::new(pool))).await.done();
-    // The node's next report is new then.
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    world.lock().expire("t-w1");
-    world.lock().intruded.insert("t-w1".to_owned());
+    intrudes(&world).await;
     give_until(&world, rejoin("t-w1"), || world.lock().intruded.is_empty()).await;
     let machine = first(&world).await;
     assert_eq!((machine.state, machine.impersonated, machine.key), (State::Joining, false, None));
@@ -458,9 +458,7 @@ async fn a_refused_drain_advises_a_power_cut() {
 #[tokio::test(start_paused = true)]
 async fn volumes_of_a_failed_impostor_need_permission() {
     let world = World::with(2).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    world.lock().expire("t-w1");
-    world.lock().intruded.insert("t-w1".to_owned());
+    intrudes(&world).await;
     assert_eq!(world.give(rejoin("t-w1")).await.codes(), ["workers.name-in-use"]);
     world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
     let mut two = replace("two", Changes::default());

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::fake::{
-    ANOTHER, Does, Fault, Given, Machine, PODS, VOLUMES, World, node_on, pool, rejoin, remove, remove_with, replace,
-    template, vm, with_later,
+    ANOTHER, Does, Fault, Machine, PODS, VOLUMES, World, node_on, pool, rejoin, remove, remove_with, replace, template,
+    vm, with_later,
 };
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Size, Vm, VmRef};
 use crate::lease::TakeOver;
@@ -702,9 +702,7 @@ async fn killed_with_replica(is_stamped: bool, call: &str) -> (World, VmRef) {
     world.give(remove("t-w1")).await.done();
     let at = world.first_call(call);
     let (world, replica) = with_replica(is_stamped).await;
-    world.set_fault(Some((at, Fault::KilledAfter)));
-    assert!(matches!(world.give(remove("t-w1")).await, Given::Killed));
-    world.set_fault(None);
+    world.dies((at, Fault::KilledAfter), world.give(remove("t-w1"))).await;
     world.lock().machines.retain(|machine| machine.vm.name != "t-w1");
     (world, replica)
 }
@@ -805,10 +803,8 @@ async fn vms_unseen_for_a_moment_are_not_gone() {
     .await;
     assert_eq!(given.done().available, 2);
     let kept = world.kept().await.unwrap();
-    assert!(
-        kept.pool.last_index == 2 && kept.machines.iter().all(|machine| machine.state == State::Running),
-        "{kept:?}"
-    );
+    assert!(kept.pool.last_index == 2, "{kept:?}");
+    assert!(kept.machines.iter().all(|machine| machine.state == State::Running), "{kept:?}");
     assert_eq!(kept.machines[0].bios_uuid, before.machines[0].bios_uuid);
 }
 

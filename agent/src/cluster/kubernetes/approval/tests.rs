@@ -239,6 +239,17 @@ fn a_token_is_good_for_its_own_node_or_a_new_one_and_for_none_that_is_at_work() 
     }
 }
 
+pub(super) fn member_at(address: Ipv4Addr) -> (ControlPlane, TempDir, std::path::PathBuf) {
+    let (root, mut config) = (tempfile::tempdir().unwrap(), config());
+    config.node.interfaces[0].address = format!("{address}/24").parse::<ipnet::Ipv4Net>().unwrap().into();
+    config.cluster.control_nodes[0].address = address;
+    let (pki, now) = (root.path().join("pki"), std::time::SystemTime::now());
+    CertificateAuthorities::make(now).unwrap().ensure(&pki).unwrap();
+    pki::ensure_member(&config.cluster.control_nodes[0], &pki, now).unwrap();
+    FakeApi::lay_kubeconfig(root.path(), &pki);
+    (config, root, pki)
+}
+
 /// An API server with requests, which gives lists one by one.
 struct Cluster {
     config: ControlPlane,
@@ -248,14 +259,7 @@ struct Cluster {
 
 impl Cluster {
     fn start(last: u8, requests: Vec<(&'static str, Spec)>) -> Self {
-        let (root, mut config) = (tempfile::tempdir().unwrap(), config());
-        let address = Ipv4Addr::new(127, 0, 92, last);
-        config.node.interfaces[0].address = format!("{address}/24").parse::<ipnet::Ipv4Net>().unwrap().into();
-        config.cluster.control_nodes[0].address = address;
-        let pki = root.path().join("pki");
-        CertificateAuthorities::make(std::time::SystemTime::now()).unwrap().ensure(&pki).unwrap();
-        pki::ensure_member(&config.cluster.control_nodes[0], &pki, std::time::SystemTime::now()).unwrap();
-        FakeApi::lay_kubeconfig(root.path(), &pki);
+        let (config, root, pki) = member_at(Ipv4Addr::new(127, 0, 92, last));
         let said = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&said);
         let listed: Vec<Value> = requests.into_iter().map(|(name, spec)| request(name, &spec)).collect();

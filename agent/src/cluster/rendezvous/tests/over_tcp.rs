@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use contract::pod_security::PodSecurity;
-use contract::properties::{ControlNode, Period};
-use contract::role::Role;
+use contract::properties::ControlNode;
 use contract::secret::Secret;
 
 use crate::cluster::pki::MemberBundle;
@@ -19,52 +17,21 @@ use crate::cluster::rendezvous::{
     Error, JoinWindow, Membership, Progress, Proof, Rendezvous, RendezvousRecord, Report, SaveRecord, Settings,
     WaitReason,
 };
-use crate::intake::config::{Cluster, ControlPlane, Interface, Node};
+use crate::intake::config::ControlPlane;
+use crate::intake::config::fixture::three_nodes;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 pub(super) fn config(index: usize) -> ControlPlane {
-    let nodes: Vec<_> = (1..=3u8)
-        .map(|number| ControlNode { name: format!("node-{number}"), address: Ipv4Addr::new(127, 0, 1, number) })
-        .collect();
-    ControlPlane {
-        role: Role::ControlPlane,
-        node: Node {
-            name: nodes[index].name.clone(),
-            interfaces: vec![Interface {
-                mac: None,
-                network: None,
-                address: ipnet::Ipv4Net::new(nodes[index].address, 24).unwrap().into(),
-                gateway: None,
-            }],
-            routes: Vec::new(),
-            dns_servers: Vec::new(),
-            search_domains: Vec::new(),
-            ntp_servers: Vec::new(),
-            ssh_authorized_keys: Vec::new(),
-            console_password_hash: None,
-            admin_networks: Vec::new(),
-            proxy: None,
-            extra_ca_certificates: Vec::new(),
-            registry_mirror: None,
-        },
-        cluster: Cluster {
-            name: "blue".to_owned(),
-            control_nodes: nodes,
-            virtual_address: Some(Ipv4Addr::new(127, 0, 1, 10)),
-            pod_cidr: "10.244.0.0/16".parse().unwrap(),
-            service_cidr: "10.96.0.0/16".parse().unwrap(),
-            vxlan_port: 4789,
-            kubernetes_minor: "1.36".to_owned(),
-            pod_security: PodSecurity::Baseline,
-            add_ons: Default::default(),
-        },
-        snapshot_target: None,
-        snapshot_every: Period::hours(6),
-        recovery_public_key: None,
-        deployer_public_key: None,
-        timeout_factor: 1,
+    let mut config = three_nodes();
+    config.cluster.name = "blue".to_owned();
+    for (node, number) in config.cluster.control_nodes.iter_mut().zip(1..) {
+        *node = ControlNode { name: format!("node-{number}"), address: Ipv4Addr::new(127, 0, 1, number) };
     }
+    let ControlNode { name, address } = config.cluster.control_nodes[index].clone();
+    config.node.interfaces[0].address = ipnet::Ipv4Net::new(address, 24).unwrap().into();
+    config.node.name = name;
+    config
 }
 
 /// Three machines: their data disks outlive the processes on them.
@@ -105,6 +72,17 @@ impl Machines {
         })
     }
 
+    fn all(&self) -> [Rendezvous; 3] {
+        [0, 1, 2].map(|index| self.start(index))
+    }
+
+    /// Starts all nodes, and waits until they have met.
+    fn met(&self) -> ([Rendezvous; 3], Vec<MemberBundle>) {
+        let nodes = self.all();
+        let bundles = all_meet(&nodes);
+        (nodes, bundles)
+    }
+
     fn start(&self, index: usize) -> Rendezvous {
         self.start_within(index, || Box::new(|_| Ok(true)))
     }
@@ -135,29 +113,13 @@ fn meet(node: &Rendezvous) -> MemberBundle {
     node.meet(&mut patient()).unwrap()
 }
 
-/// Meets until `wanted` is true for a report, and returns that report.
-fn meet_until(node: &Rendezvous, mut wanted: impl FnMut(&Report) -> bool) -> Report {
+/// Runs `call` until `wanted` is true for a report, and returns that report.
+fn until(
+    mut wanted: impl FnMut(&Report) -> bool,
+    call: impl FnOnce(&mut dyn FnMut(&Report) -> ControlFlow<()>) -> Result<(), Error>,
+) -> Report {
     let (mut wait, mut found) = (patient(), None);
-    let met = node.meet(&mut |report| {
-        if wanted(report) {
-            found = Some(report.clone());
-            return ControlFlow::Break(());
-        }
-        wait(report)
-    });
-    assert!(matches!(met, Err(Error::Stopped)), "it met the others instead");
-    found.unwrap()
-}
-
-/// The cluster's store with the joins of these nodes.
-fn recorded(names: &[&str]) -> anyhow::Result<BTreeSet<String>> {
-    Ok(names.iter().map(|name| (*name).to_owned()).collect())
-}
-
-/// Waits on the first node, with such a store, until `wanted` is true for a report.
-fn await_until(first: &Rendezvous, names: &[&str], mut wanted: impl FnMut(&Report) -> bool) -> Report {
-    let (mut wait, mut found) = (patient(), None);
-    let ended = first.wait_for_joins(&mut || recorded(names), &mut |report| {
+    let ended = call(&mut |report| {
         if wanted(report) {
             found = Some(report.clone());
             return ControlFlow::Break(());
@@ -168,6 +130,21 @@ fn await_until(first: &Rendezvous, names: &[&str], mut wanted: impl FnMut(&Repor
     found.unwrap()
 }
 
+/// Meets until `wanted` is true for a report, and returns that report.
+fn meet_until(node: &Rendezvous, wanted: impl FnMut(&Report) -> bool) -> Report {
+    until(wanted, |observe| node.meet(observe).map(drop))
+}
+
+/// The cluster's store with the joins of these nodes.
+fn recorded(names: &[&str]) -> anyhow::Result<BTreeSet<String>> {
+    Ok(names.iter().map(|name| (*name).to_owned()).collect())
+}
+
+/// Waits on the first node, with such a store, until `wanted` is true for a report.
+fn await_until(first: &Rendezvous, names: &[&str], wanted: impl FnMut(&Report) -> bool) -> Report {
+    until(wanted, |observe| first.wait_for_joins(&mut || recorded(names), observe))
+}
+
 fn why(report: &Report, node: &str) -> Option<WaitReason> {
     report.waiting.iter().find(|waiting| waiting.node == node).map(|waiting| waiting.why.clone())
 }
@@ -176,18 +153,24 @@ fn codes(report: &Report) -> Vec<&str> {
     report.findings.iter().map(|finding| finding.code.as_str()).collect()
 }
 
-fn all_meet(nodes: &[&Rendezvous]) -> Vec<MemberBundle> {
+fn all_meet<'a>(nodes: impl IntoIterator<Item = &'a Rendezvous>) -> Vec<MemberBundle> {
     thread::scope(|scope| {
-        let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(|| meet(node))).collect();
+        let threads: Vec<_> = nodes.into_iter().map(|node| scope.spawn(move || meet(node))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+/// The first two nodes meet.
+fn two_meet(nodes: &[Rendezvous]) -> MemberBundle {
+    let [first, second] = all_meet(&nodes[..2]).try_into().unwrap();
+    assert_eq!(second.cluster, first.cluster);
+    first
 }
 
 #[test]
 fn three_nodes_meet_join_and_close() {
     let machines = Machines::new();
-    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
-    let bundles = all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
+    let (nodes, bundles) = machines.met();
     for (bundle, name) in bundles.iter().zip(["node-1", "node-2", "node-3"]) {
         assert_eq!(bundle.cluster, bundles[0].cluster);
         assert_eq!(bundle.cas, bundles[0].cas);
@@ -261,7 +244,7 @@ fn wrong_secret_is_reported_on_both_sides() {
 fn different_properties_are_reported() {
     let mut machines = Machines::new();
     machines.settings[1].config.cluster.service_cidr = "10.97.0.0/16".parse().unwrap();
-    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+    let nodes = machines.all();
     let report = meet_until(&nodes[0], |report| codes(report).contains(&"peers.disagree"));
     assert_eq!(
         report.findings.iter().map(|finding| finding.seen.as_str()).collect::<Vec<_>>(),
@@ -275,17 +258,12 @@ fn different_properties_are_reported() {
 #[test]
 fn blank_first_node_does_not_form_among_members() {
     let machines = Machines::new();
-    {
-        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
-        all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
-    }
+    drop(machines.met());
     machines.lose_disk(0);
-    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+    let nodes = machines.all();
     let report = meet_until(&nodes[0], |report| report.waiting.len() == 2);
-    assert_eq!(
-        (why(&report, "node-2"), why(&report, "node-3")),
-        (Some(WaitReason::InCluster), Some(WaitReason::InCluster))
-    );
+    assert_eq!(why(&report, "node-2"), Some(WaitReason::InCluster));
+    assert_eq!(why(&report, "node-3"), Some(WaitReason::InCluster));
     assert_eq!(codes(&report), ["cluster.exists", "cluster.exists"]);
     assert_eq!(machines.disk(0), RendezvousRecord::Unformed);
 
@@ -299,12 +277,7 @@ fn blank_first_node_does_not_form_among_members() {
 #[test]
 fn answer_on_a_port_is_no_join() {
     let machines = Machines::new();
-    let first = {
-        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
-        all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
-        let [first, ..] = nodes;
-        first
-    };
+    let ([first, ..], _) = machines.met();
     // Their rendezvous is not open, and something listens on their API's port: they restart.
     let _apis: Vec<_> = [2, 3]
         .map(|number| TcpListener::bind((Ipv4Addr::new(127, 0, 1, number), machines.settings[0].api_port)).unwrap())
@@ -324,10 +297,7 @@ fn answer_on_a_port_is_no_join() {
 #[test]
 fn members_with_bundles_need_no_first_node() {
     let machines = Machines::new();
-    let cluster = {
-        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
-        all_meet(&[&nodes[0], &nodes[1], &nodes[2]])[0].cluster
-    };
+    let cluster = machines.met().1[0].cluster;
     machines.lose_disk(0);
     for index in [1, 2] {
         // The power is cut as well, before the node has used its bundle.
@@ -342,11 +312,8 @@ fn members_with_bundles_need_no_first_node() {
 fn unreadable_store_keeps_no_node_away() {
     let machines = Machines::new();
     let (first, bundle) = {
-        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
-        let bundle = thread::scope(|scope| {
-            scope.spawn(|| meet(&nodes[1]));
-            meet(&nodes[0])
-        });
+        let nodes = machines.all();
+        let bundle = two_meet(&nodes);
         let [first, ..] = nodes;
         (first, bundle)
     };
@@ -397,17 +364,12 @@ fn blank_nodes_recognize_a_formed_cluster() {
 fn returning_node_gets_its_bundle() {
     let machines = Machines::new();
     let cluster = {
-        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+        let nodes = machines.all();
         // The third answers, then is cut off before the decision reaches it.
-        let bundle = thread::scope(|scope| {
-            let second = scope.spawn(|| meet(&nodes[1]));
-            let first = meet(&nodes[0]);
-            assert_eq!(second.join().unwrap().cluster, first.cluster);
-            first
-        });
+        let cluster = two_meet(&nodes).cluster;
         assert_eq!(nodes[0].shared.progress()["node-3"], Progress::Awaited);
         assert_eq!(nodes[0].shared.progress()["node-2"], Progress::HandedOver);
-        bundle.cluster
+        cluster
     };
     assert_eq!(machines.disk(2), RendezvousRecord::Unformed);
 
@@ -439,15 +401,7 @@ fn returning_node_gets_its_bundle() {
 #[test]
 fn late_node_gets_keys_only_if_awaited_again() {
     let machines = Machines::new();
-    let cluster = {
-        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
-        thread::scope(|scope| {
-            let second = scope.spawn(|| meet(&nodes[1]));
-            let first = meet(&nodes[0]);
-            second.join().unwrap();
-            first.cluster
-        })
-    };
+    let cluster = two_meet(&machines.all()).cluster;
     // The holder of the deployment secret at the address of the node that never came.
     let open = Arc::new(Mutex::new(Ok::<bool, String>(false)));
     let window = || {
@@ -491,7 +445,7 @@ fn unsaved_bundles_are_not_given_out() {
     let third = machines.start(2);
     let second = Rendezvous::open(machines.settings[1].clone(), RendezvousRecord::Unformed, full).unwrap();
     thread::scope(|scope| {
-        scope.spawn(|| all_meet(&[&first, &third]));
+        scope.spawn(|| all_meet([&first, &third]));
         assert!(matches!(second.meet(&mut patient()), Err(Error::Keep(_))));
     });
     drop(second);
@@ -502,10 +456,7 @@ fn unsaved_bundles_are_not_given_out() {
 #[test]
 fn next_introduction_replaces_a_lost_confirmation() {
     let machines = Machines::new();
-    {
-        let nodes = [machines.start(0), machines.start(1), machines.start(2)];
-        all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
-    }
+    drop(machines.met());
     // As if the power had failed after the others saved and before they confirmed it.
     if let RendezvousRecord::First { progress, .. } = &mut *machines.disks[0].lock().unwrap() {
         *progress =
@@ -519,11 +470,8 @@ fn next_introduction_replaces_a_lost_confirmation() {
 #[test]
 fn keys_are_given_to_the_listed_address_only() {
     let machines = Machines::new();
-    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
-    thread::scope(|scope| {
-        scope.spawn(|| meet(&nodes[1]));
-        meet(&nodes[0]);
-    });
+    let nodes = machines.all();
+    two_meet(&nodes);
     // The third node's name and the secret, from an address that is not its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let endpoint = Endpoint::new(&machines.settings[2].proof).unwrap();
@@ -546,10 +494,10 @@ fn keys_are_given_to_the_listed_address_only() {
 #[test]
 fn silent_connections_keep_no_node_away() {
     let machines = Machines::new();
-    let nodes = [machines.start(0), machines.start(1), machines.start(2)];
+    let nodes = machines.all();
     let address = (Ipv4Addr::new(127, 0, 1, 1), machines.settings[0].port);
     let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let bundles = all_meet(&[&nodes[0], &nodes[1], &nodes[2]]);
+    let bundles = all_meet(&nodes);
     assert_eq!(bundles[2].cluster, bundles[0].cluster);
     drop(silent);
 }
@@ -566,8 +514,10 @@ fn single_node_forms_by_itself() {
     assert_eq!(machines.disk(0), RendezvousRecord::Closed { cluster: bundle.cluster });
 }
 
+const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
+
 /// A member that admits `index`, with a one-time code in place of the secret.
-fn admitting(machines: &Machines, by: usize, index: usize, code: &str) -> (Rendezvous, Arc<Mutex<RendezvousRecord>>) {
+fn admitting(machines: &Machines, by: usize, index: usize) -> (Rendezvous, Arc<Mutex<RendezvousRecord>>) {
     let cluster = machines.disk(by).state().cluster().unwrap();
     let now = std::time::SystemTime::now();
     let own = config(by);
@@ -582,18 +532,17 @@ fn admitting(machines: &Machines, by: usize, index: usize, code: &str) -> (Rende
         *kept.lock().unwrap() = record.clone();
         Ok(())
     });
-    let settings = Settings { proof: Proof::of(&Secret::new(code.to_owned())), ..machines.settings[by].clone() };
+    let settings = Settings { proof: Proof::of(&Secret::new(CODE.to_owned())), ..machines.settings[by].clone() };
     (Rendezvous::open(settings, record, keep).unwrap(), disk)
 }
 
 #[test]
 fn any_blank_node_is_admitted_with_the_code() {
-    const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
     for (by, lost) in [(1, 0), (0, 2), (2, 1)] {
         let mut machines = Machines::new();
         let cluster = uuid::Uuid::from_u128(9);
         *machines.disks[by].lock().unwrap() = RendezvousRecord::Closed { cluster };
-        let (member, admission) = admitting(&machines, by, lost, CODE);
+        let (member, admission) = admitting(&machines, by, lost);
 
         // The deployment secret no longer opens anything.
         let stranger = machines.start(lost);
@@ -628,10 +577,9 @@ fn any_blank_node_is_admitted_with_the_code() {
 
 #[test]
 fn code_admits_no_other_node() {
-    const CODE: &str = "6b1f0c9d2e8a47358c61d0f7b2943ea5";
     let mut machines = Machines::new();
     *machines.disks[0].lock().unwrap() = RendezvousRecord::Closed { cluster: uuid::Uuid::from_u128(9) };
-    let (_member, admission) = admitting(&machines, 0, 2, CODE);
+    let (_member, admission) = admitting(&machines, 0, 2);
     machines.settings[1].proof = Proof::of(&Secret::new(CODE.to_owned()));
     let other = machines.start(1);
     let refused = |report: &Report| matches!(why(report, "node-1"), Some(WaitReason::Busy(_)));
@@ -647,7 +595,7 @@ fn bundle_fetched_months_later_has_new_certificates() {
     let decided = RendezvousRecord::decide(&config(0).cluster, "node-1", long_ago).unwrap();
     *machines.disks[0].lock().unwrap() = decided.clone();
     let nodes = [machines.start(0), machines.start(1)];
-    let met = all_meet(&[&nodes[0], &nodes[1]]);
+    let met = all_meet(&nodes);
     let RendezvousRecord::First { bundles, .. } = &decided else { panic!("the first node has not decided") };
     let before = &bundles["node-2"];
     assert_eq!(met[1].cas, before.cas);

@@ -43,8 +43,7 @@ struct Story {
 
 impl Story {
     async fn begun(&self) -> Pooled {
-        let pooled = Pooled::new(2).await;
-        pooled.until("two", |it| it.is_settled(2)).await;
+        let pooled = Pooled::settled(2).await;
         (self.begins)(&pooled);
         pooled
     }

@@ -21,23 +21,19 @@ async fn a_pool_grows_within_its_providers_limits() {
     pooled.until("held", |it| it.condition("Ready") == "CapacityMissing" && it.ready() == 2).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
     pooled.reconcile().await.unwrap();
-    let words = pooled.message("Ready");
-    assert!(words.contains("may have 5 nodes: 5 are taken, and 7 wanted"), "{words}");
+    pooled.says("Ready", "CapacityMissing", "may have 5 nodes: 5 are taken, and 7 wanted");
     pooled.is_consistent("two of nine");
     // A removed worker leaves room for its replacement.
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
     pooled.until("anew", |it| it.workers() == ["shop-general-w2", "shop-general-w3"] && it.ready() == 2).await;
-    pooled.scale(1);
-    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.is_consistent("anew");
+    pooled.scales(1).await;
     pooled.scale(3);
     pooled.limited(6);
     pooled.until("three", |it| it.is_settled(3)).await;
     // A lower limit removes no worker.
     pooled.limited(2);
-    for _ in 0..3 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    pooled.reconciles(3, 60).await;
     assert!(pooled.is_settled(3));
 }
 
@@ -49,8 +45,7 @@ async fn other_clusters_are_read_for_new_workers_only() {
         pooled.reconcile().await.unwrap();
         pooled.0.api.calls() - before
     }
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let pooled = Pooled::settled(2).await;
     pooled.reconcile().await.unwrap();
     let without = calls(&pooled).await;
     pooled.limited(5);
@@ -66,15 +61,11 @@ async fn workers_are_replaced_within_the_limits() {
     let pooled = Pooled::new(2).await;
     pooled.limited(5);
     pooled.until("two", |it| it.is_settled(2)).await;
-    pooled.change(|pool| drop(pool.spec.labels.insert("example.com/tier".to_owned(), "front".to_owned())));
-    for _ in 0..4 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
-    let words = pooled.message("UpToDate");
-    assert!(pooled.condition("UpToDate") == "Replacing" && words.contains("may have 5 nodes"), "{words}");
+    pooled.want(|pool| drop(pool.labels.insert("example.com/tier".to_owned(), "front".to_owned())));
+    pooled.reconciles(4, 60).await;
+    pooled.says("UpToDate", "Replacing", "may have 5 nodes");
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"], "there is no room for a third one");
-    pooled.change(|pool| pool.spec.rollout.max_unavailable = 1);
+    pooled.want(|pool| pool.rollout.max_unavailable = 1);
     let is_anew = |it: &Pooled| it.is_settled(2) && it.condition("UpToDate") == "Current";
     pooled.until("replaced one after the other", is_anew).await;
     pooled.is_consistent("replaced");
@@ -92,7 +83,7 @@ async fn limits_of_service_addresses_do_not_affect_workers() {
     let is_repaired = |it: &Pooled| it.is_whole(2) && it.workers() == ["shop-general-w2", "shop-general-w3"];
     pooled.until("repaired", is_repaired).await;
     let before = pooled.workers();
-    pooled.change(|pool| drop(pool.spec.labels.insert("example.com/tier".to_owned(), "front".to_owned())));
+    pooled.want(|pool| drop(pool.labels.insert("example.com/tier".to_owned(), "front".to_owned())));
     let is_anew = |it: &Pooled| it.is_whole(2) && it.workers().iter().all(|name| !before.contains(name));
     pooled.until("rolled out", is_anew).await;
     pooled.scale(3);
@@ -120,8 +111,7 @@ async fn concurrent_pools_share_the_room() {
 
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_namespace_keeps_its_workers() {
-    let pooled = Pooled::new(2).await;
-    pooled.until("two", |it| it.is_settled(2)).await;
+    let pooled = Pooled::settled(2).await;
     pooled.provider(|provider| provider.spec.allowed_namespaces.names.clear());
     pooled.reconcile().await.unwrap();
     assert!(pooled.is_settled(2));
@@ -130,16 +120,11 @@ async fn a_forbidden_namespace_keeps_its_workers() {
     assert!(pooled.message("Ready").contains("team-blue"), "{}", pooled.message("Ready"));
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
     pooled.until("one", |it| it.workers() == ["shop-general-w2"]).await;
-    for _ in 0..3 {
-        pooled.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    pooled.reconciles(3, 60).await;
     assert_eq!(pooled.workers(), ["shop-general-w2"], "whom somebody deletes is not made anew");
-    pooled.scale(1);
-    pooled.until("as it is wanted", |it| it.is_settled(1)).await;
+    pooled.scales(1).await;
     pooled.provider(|_| ());
-    pooled.scale(2);
-    pooled.until("allowed again", |it| it.is_settled(2)).await;
+    pooled.scales(2).await;
 }
 
 /// Since the check other clusters may have used the room, or the Provider may have changed.

@@ -25,6 +25,10 @@ impl Pooled {
         machine["status"]["phase"].as_str().unwrap().to_owned()
     }
 
+    pub(super) fn unhealthy_since(&self, name: &str) -> Value {
+        self.0.api.named("machines", name).unwrap()["status"]["unhealthySince"].clone()
+    }
+
     /// Whether there is this number of workers, each with its Machine, and no other Machine.
     pub(super) fn is_whole(&self, replicas: i64) -> bool {
         self.is_settled(replicas) && self.0.api.names("machines").len() as i64 == 3 + replicas
@@ -134,19 +138,13 @@ async fn without_repair_or_paused_nothing_is_repaired() {
     pooled.want(|pool| pool.repair.after_seconds = 0);
     pooled.0.place.lose("shop-general-w1");
     pooled.for_seconds(1800).await;
-    assert_eq!(
-        (pooled.condition("Repairable").as_str(), pooled.phase("shop-general-w1").as_str()),
-        ("RepairOff", "Running")
-    );
-    let mut cluster: TenantCluster = serde_json::from_value(pooled.0.api.object("tenantclusters")).unwrap();
-    cluster.spec.paused = true;
-    pooled.0.api.put(&cluster);
+    assert_eq!(pooled.condition("Repairable"), "RepairOff");
+    assert_eq!(pooled.phase("shop-general-w1"), "Running");
+    pooled.pause(true);
     pooled.want(|pool| pool.repair.after_seconds = 300);
     pooled.for_seconds(1800).await;
     assert_eq!(pooled.phase("shop-general-w1"), "Running");
-    cluster = serde_json::from_value(pooled.0.api.object("tenantclusters")).unwrap();
-    cluster.spec.paused = false;
-    pooled.0.api.put(&cluster);
+    pooled.pause(false);
     // It was off for longer than the limit, and gets its time to return.
     pooled.for_seconds(100).await;
     assert_eq!(pooled.phase("shop-general-w1"), "Running");
@@ -174,9 +172,7 @@ async fn unhealthy_time_before_the_term_does_not_count() {
     let mut pooled = Pooled::settled(2).await;
     pooled.silences("shop-general-w1");
     pooled.reconcile().await.unwrap();
-    let since =
-        |it: &Pooled| it.0.api.named("machines", "shop-general-w1").unwrap()["status"]["unhealthySince"].clone();
-    let before = since(&pooled);
+    let before = pooled.unhealthy_since("shop-general-w1");
     assert!(before.is_string(), "{before}");
     tokio::time::sleep(2 * AFTER).await;
     let clock = pooled.0.clock.clone();
@@ -195,9 +191,7 @@ async fn unhealthy_times_of_former_terms_are_removed() {
         let mut pooled = Pooled::settled(2).await;
         pooled.silences("shop-general-w1");
         pooled.reconcile().await.unwrap();
-        let since =
-            |it: &Pooled| it.0.api.named("machines", "shop-general-w1").unwrap()["status"]["unhealthySince"].clone();
-        assert!(since(&pooled).is_string(), "{}", since(&pooled));
+        assert!(pooled.unhealthy_since("shop-general-w1").is_string());
         tokio::time::sleep(Duration::from_secs(60)).await;
         let clock = pooled.0.clock.clone();
         pooled.0.term = Term::elected("controller two", clock.clone(), clock.now());
@@ -205,6 +199,6 @@ async fn unhealthy_times_of_former_terms_are_removed() {
         pooled.0.place.lock().silences = usize::from(is_silent);
         pooled.reconcile().await.unwrap();
         assert_eq!(pooled.condition("Ready"), if is_silent { "NotReached" } else { "AllReady" });
-        assert!(since(&pooled).is_null(), "{}", since(&pooled));
+        assert_eq!(pooled.unhealthy_since("shop-general-w1"), Value::Null);
     }
 }

@@ -61,6 +61,21 @@ impl World {
         Self { api, place, clock, term: Term::unlimited("controller one"), cluster, is_marked: true }
     }
 
+    /// With a cluster that is ready.
+    pub async fn ready() -> Self {
+        let world = Self::new();
+        world.until("ready", Self::is_ready).await;
+        world
+    }
+
+    /// Reconciles so many times, with a pause of so many seconds.
+    pub async fn reconciles(&self, times: usize, seconds: u64) {
+        for _ in 0..times {
+            self.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
+    }
+
     pub async fn reconcile(&self) -> Result<Action, ReconcileError> {
         self.reconcile_at(&Mortal::new(&self.api, None)).await.unwrap()
     }
@@ -101,6 +116,24 @@ impl World {
         (text("status"), text("reason"), text("message"))
     }
 
+    /// Checks the reason of a condition, and that its message contains these words.
+    pub fn says(&self, about: &str, reason: &str, words: &str) {
+        let (_, is, message) = self.condition(about);
+        assert!(is == reason && message.contains(words), "{is} instead of {reason} with {words}: {message}");
+    }
+
+    /// Reconciles, and does something after so many seconds. Returns how long the reconcile took.
+    pub async fn reconciles_with(&self, seconds: u64, does: impl FnOnce()) -> Duration {
+        let begun = tokio::time::Instant::now();
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            does();
+        };
+        let (done, ()) = tokio::join!(self.reconcile(), later);
+        done.unwrap();
+        begun.elapsed()
+    }
+
     pub fn is_ready(&self) -> bool {
         self.condition("Ready").0 == "True"
     }
@@ -117,6 +150,18 @@ impl World {
     pub fn left(&self) -> Vec<String> {
         let left = self.status()["deployment"]["retainedDisks"].clone();
         left.as_array().into_iter().flatten().filter_map(|disk| disk["uuid"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Reconciles until the cluster is gone, and nothing may then be left of it.
+    pub async fn goes(&self, what: &str) {
+        self.until(what, Self::is_gone).await;
+        self.is_clean(what);
+    }
+
+    /// Deletes the cluster, and nothing may be left of it.
+    pub async fn is_deleted(&self, what: &str) {
+        self.delete();
+        self.goes(what).await;
     }
 
     /// Checks that nothing of the cluster is left.

@@ -17,7 +17,7 @@ use contract::statement::{Phase, Statement};
 use fleet::control_plane::Guests;
 use fleet::hypervisor::{
     Adapter, CloneRequest, CloneSettings, Disk, DiskKind, DiskRef, Error, ErrorKind, Fence, Hypervisor, ImageTemplate,
-    Placement, PowerState, Result, ShutDown, Size, Stamp, Vm, VmRef, VmSize,
+    Placement, PowerState, Result, ShutDown, Stamp, Vm, VmRef, VmSize,
 };
 use fleet::lease::Snapshots;
 use fleet::nodes::AddOnSeen;
@@ -27,6 +27,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::contents::{Content, Ill};
+use crate::decisions::fixture;
 use crate::objects::{Provider, TenantCluster};
 use crate::reach::Infrastructure;
 use crate::reach::providers::{ClusterPlacement, Unavailable, UnavailableReason};
@@ -436,59 +437,6 @@ impl Guests for Nodes {
     }
 }
 
-impl Of {
-    async fn adds(
-        &self,
-        request: &CloneRequest<'_>,
-        size: Size,
-        properties: BTreeMap<String, String>,
-        permit: &dyn Fence,
-    ) -> Result<Uuid> {
-        let uuid = request.uuid;
-        let (name, stamp, placement) = (request.name.to_owned(), request.stamp.clone(), request.placement.clone());
-        let (disk_size, digest) = (size.data_disk, request.image.digest.clone());
-        let size = VmSize { processors: size.processors, memory: size.memory.into() };
-        self.place
-            .does("add", permit, move |state| {
-                let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
-                assert!(!is_there, "{name} is made twice");
-                let disk = DiskRef { uuid: Uuid::new_v4(), path: format!("[ds] {name}.vmdk") };
-                let disk = Disk { reference: disk, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
-                let disks = Vec::from_iter(disk_size.map(|_| disk));
-                state.disks.extend(disks.iter().map(|disk| (disk.reference.uuid, true)));
-                if properties[keys::ROLE] != "worker"
-                    && let Some(disk) = disks.first()
-                {
-                    state.contents.insert(stamp.node.clone(), Content::on(disk.reference.uuid));
-                }
-                state.forms.insert(name.clone(), properties);
-                state.images.insert(uuid, digest);
-                let adapter = Adapter {
-                    key: "4000".to_owned(),
-                    network: "VM Network".to_owned(),
-                    mac: "00:50:56:00:00:01".to_owned(),
-                    connected: true,
-                };
-                let vm = Vm {
-                    reference: VmRef { uuid, id: format!("vm-{uuid}") },
-                    name,
-                    stamp: Some(stamp),
-                    power: PowerState::Off,
-                    size: Some(size),
-                    disks,
-                    adapters: vec![adapter],
-                    snapshots: Vec::new(),
-                    tasks: Vec::new(),
-                    settings: None,
-                    version: "0".to_owned(),
-                };
-                state.vms.push((vm, placement, None));
-                Ok(uuid)
-            })
-            .await
-    }
-}
-
 #[async_trait]
 impl Hypervisor for Of {
     fn deployment(&self) -> Uuid {
@@ -583,27 +531,46 @@ impl Hypervisor for Of {
     }
 
     async fn clone_vm(&self, request: &CloneRequest<'_>, permit: &dyn Fence) -> Result<Uuid> {
-        let (uuid, name, stamp) = (request.uuid, request.name.to_owned(), request.stamp.clone());
-        let digest = request.image.digest.clone();
-        let (like, size) = match request.settings {
-            CloneSettings::Replaces { vm, size } => (vm.clone(), size.or(vm.size)),
-            CloneSettings::Given { size, properties, .. } => {
-                return self.adds(request, *size, properties.clone(), permit).await;
-            }
-        };
+        let (uuid, name, stamp) = (request.uuid, request.name.to_owned(), &request.stamp);
+        let is_first = matches!(request.settings, CloneSettings::Given { .. });
         self.place
-            .does("import", permit, move |state| {
-                let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
+            .does(if is_first { "add" } else { "import" }, permit, |state| {
+                let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(stamp) || vm.uuid() == uuid);
                 assert!(!is_there, "{name} is made twice");
-                let placement = state.own(&like)?.1.clone();
-                let form = state.forms.get(&like.name).cloned().unwrap_or_default();
+                let (vm, form, placement) = match request.settings {
+                    CloneSettings::Replaces { vm, size } => {
+                        let placement = state.own(vm)?.1.clone();
+                        let form = state.forms.get(&vm.name).cloned().unwrap_or_default();
+                        let connected = |adapter: &Adapter| Adapter { connected: true, ..adapter.clone() };
+                        let adapters = vm.adapters.iter().map(connected).collect();
+                        (Vm { size: size.or(vm.size), disks: Vec::new(), adapters, ..vm.clone() }, form, placement)
+                    }
+                    CloneSettings::Given { size, properties, .. } => {
+                        let disk = DiskRef { uuid: Uuid::new_v4(), path: format!("[ds] {name}.vmdk") };
+                        let disk =
+                            Disk { reference: disk, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
+                        let disks = Vec::from_iter(size.data_disk.map(|_| disk));
+                        state.disks.extend(disks.iter().map(|disk| (disk.reference.uuid, true)));
+                        if properties[keys::ROLE] != "worker"
+                            && let Some(disk) = disks.first()
+                        {
+                            state.contents.insert(stamp.node.clone(), Content::on(disk.reference.uuid));
+                        }
+                        let adapter = Adapter {
+                            key: "4000".to_owned(),
+                            network: "VM Network".to_owned(),
+                            mac: "00:50:56:00:00:01".to_owned(),
+                            connected: true,
+                        };
+                        let size = Some(VmSize { processors: size.processors, memory: size.memory.into() });
+                        let vm = Vm { size, disks, adapters: vec![adapter], ..fixture::vm(&name, 0, 0) };
+                        (vm, properties.clone(), request.placement.clone())
+                    }
+                };
                 state.forms.insert(name.clone(), form);
-                state.images.insert(uuid, digest);
-                let reference = VmRef { uuid, id: format!("vm-{uuid}") };
-                let (stamp, power) = (Some(stamp), PowerState::Off);
-                let vm = Vm { reference, name, stamp, power, size, disks: Vec::new(), ..like };
-                let adapters = vm.adapters.into_iter().map(|adapter| Adapter { connected: true, ..adapter }).collect();
-                state.vms.push((Vm { adapters, ..vm }, placement, None));
+                state.images.insert(uuid, request.image.digest.clone());
+                let (reference, stamp) = (VmRef { uuid, id: format!("vm-{uuid}") }, Some(stamp.clone()));
+                state.vms.push((Vm { reference, name, stamp, power: PowerState::Off, ..vm }, placement, None));
                 Ok(uuid)
             })
             .await

@@ -23,8 +23,7 @@ use crate::term::Term;
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_created_and_writes_its_kubeconfig() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.is_whole("it is ready");
     let status = world.status();
     assert_eq!(status["resolved"]["endpoint"], "192.168.10.10");
@@ -44,10 +43,8 @@ async fn a_cluster_is_created_and_writes_its_kubeconfig() {
         let of = crate::reach::Collection::of::<Machine>(Some("team-blue"));
         let machine = crate::reach::Objects::get(&world.api, &of, &name).await.unwrap();
         assert_eq!(machine["metadata"]["uid"], vms[&name].to_string(), "{name}");
-        assert_eq!(
-            (&machine["status"]["phase"], &machine["status"]["vms"][0]["uuid"]),
-            (&"Running".into(), &vms[&name].to_string().into())
-        );
+        assert_eq!(machine["status"]["phase"], "Running");
+        assert_eq!(machine["status"]["vms"][0]["uuid"], vms[&name].to_string());
         let datastore = if machine["spec"]["zone"] == "b" { "vsan-2" } else { "vsan-1" };
         assert_eq!(placements[&name].datastore.as_deref(), Some(datastore));
     }
@@ -60,15 +57,11 @@ async fn a_cluster_is_created_and_writes_its_kubeconfig() {
 
 #[tokio::test(start_paused = true)]
 async fn looks_at_a_ready_cluster_write_nothing() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.reconcile().await.unwrap();
     let (before, changes) = (world.api.object("tenantclusters"), world.place.lock().changes.len());
     let (leases, given) = (world.api.names("leases"), world.place.lock().given);
-    for _ in 0..10 {
-        world.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    world.reconciles(10, 60).await;
     assert_eq!(world.api.object("tenantclusters"), before);
     assert_eq!((world.api.names("leases"), world.place.lock().changes.len()), (leases, changes));
     assert!(world.place.lock().given > given, "it is asked how it is");
@@ -77,8 +70,7 @@ async fn looks_at_a_ready_cluster_write_nothing() {
 /// Without the finalizer the object would be deleted, and its VMs would stay.
 #[tokio::test(start_paused = true)]
 async fn a_removed_finalizer_is_added_again() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let read = || world.api.read::<TenantCluster>(Some("team-blue"), "shop").unwrap();
     let kept = read().metadata.finalizers;
     assert!(kept.is_some());
@@ -87,16 +79,13 @@ async fn a_removed_finalizer_is_added_again() {
     world.api.put(&bare);
     world.reconcile().await.unwrap();
     assert_eq!(read().metadata.finalizers, kept);
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("its VMs went first");
+    world.is_deleted("its VMs went first").await;
 }
 
 /// Repeated deletions of a Secret that is being deleted change nothing, and cost the same each time.
 #[tokio::test(start_paused = true)]
 async fn a_foreign_finalizer_does_not_delay_a_cluster() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let mut kept = world.secret("shop-kubeconfig");
     kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
     world.api.put(&kept);
@@ -108,8 +97,7 @@ async fn a_foreign_finalizer_does_not_delay_a_cluster() {
 
 #[tokio::test(start_paused = true)]
 async fn the_kubeconfig_is_renewed_before_it_expires() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let first = world.secret("shop-kubeconfig").data;
     tokio::time::sleep(Duration::from_secs(11 * 3600)).await;
     world.reconcile().await.unwrap();
@@ -123,8 +111,7 @@ async fn the_kubeconfig_is_renewed_before_it_expires() {
 /// A user who may write Secrets in the namespace cannot make the controller call other servers.
 #[tokio::test(start_paused = true)]
 async fn a_foreign_kubeconfig_is_replaced_without_use() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let own = Kubeconfig::parse(&world.kubeconfig()).unwrap();
     let other = rcgen::CertificateParams::new(Vec::new()).unwrap();
     let other = other.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
@@ -172,8 +159,7 @@ async fn a_foreign_kubeconfig_is_replaced_without_use() {
 
 #[tokio::test(start_paused = true)]
 async fn only_a_paused_cluster_leaves_nodes_off() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let mut paused = world.cluster.clone();
     paused.spec.paused = true;
     let put = |cluster: &TenantCluster| {
@@ -187,8 +173,7 @@ async fn only_a_paused_cluster_leaves_nodes_off() {
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("Progressing").1, "Paused");
-    let (_, reason, words) = world.condition("ControlPlaneReady");
-    assert!(reason == "Degraded" && words.contains("shop-cp2: its VM is off"), "{reason}: {words}");
+    world.says("ControlPlaneReady", "Degraded", "shop-cp2: its VM is off");
     assert!(world.is_ready(), "the others serve");
     put(&world.cluster);
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
@@ -199,15 +184,12 @@ async fn only_a_paused_cluster_leaves_nodes_off() {
 async fn a_forming_cluster_is_deleted_immediately() {
     let world = World::new();
     world.place.lock().is_ill = true;
-    let begun = tokio::time::Instant::now();
-    let deleted = async {
-        tokio::time::sleep(Duration::from_secs(30)).await;
+    let deleted = || {
         assert_eq!(world.place.vms().len(), 3);
         world.delete();
     };
-    let (done, ()) = tokio::join!(world.reconcile(), deleted);
-    done.unwrap();
-    assert!(world.is_gone() && begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    let took = world.reconciles_with(30, deleted).await;
+    assert!(world.is_gone() && took < Duration::from_secs(60), "{took:?}");
     world.is_clean("it was deleted while it formed");
 }
 
@@ -215,14 +197,8 @@ async fn a_forming_cluster_is_deleted_immediately() {
 async fn a_closing_controller_leaves_work_to_the_next() {
     let mut world = World::new();
     world.place.lock().is_ill = true;
-    let begun = tokio::time::Instant::now();
-    let closed = async {
-        tokio::time::sleep(Duration::from_secs(30)).await;
-        world.term.close();
-    };
-    let (done, ()) = tokio::join!(world.reconcile(), closed);
-    done.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let took = world.reconciles_with(30, || world.term.close()).await;
+    assert!(took < Duration::from_secs(40), "{took:?}");
     assert_eq!(world.place.vms().len(), 3);
     world.place.lock().is_ill = false;
     world.term = Term::unlimited("controller two");
@@ -232,24 +208,16 @@ async fn a_closing_controller_leaves_work_to_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closing_controller_does_not_cut_power() {
-    let mut world = World::new();
-    world.until("ready", World::is_ready).await;
+    let mut world = World::ready().await;
     world.place.lock().is_slow = true;
     world.delete();
-    let begun = tokio::time::Instant::now();
-    let closed = async {
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        world.term.close();
-    };
-    let (done, ()) = tokio::join!(world.reconcile(), closed);
-    done.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let took = world.reconciles_with(10, || world.term.close()).await;
+    assert!(took < Duration::from_secs(30), "{took:?}");
     assert!(!world.place.lock().changes.contains(&"cut_power"));
     assert_eq!(world.place.vms().len(), 3);
     // The next controller waits as long as guests may take, and no longer.
     world.term = Term::unlimited("controller two");
-    world.until("gone", World::is_gone).await;
-    world.is_clean("another one has gone on");
+    world.goes("another one has gone on").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,8 +236,7 @@ async fn obstacles_are_in_preflight_before_any_creation() {
     world.api.put(&crate::decisions::fixture::provider());
     world.place.lock().lacks_template = true;
     world.reconcile().await.unwrap();
-    let (_, reason, words) = world.condition("Preflight");
-    assert!(reason == "ImageUnsuitable" && words.contains("push the OVA"), "{reason} {words}");
+    world.says("Preflight", "ImageUnsuitable", "push the OVA");
     assert_eq!(world.api.names("secrets"), [""; 0], "no key is drawn before all else is there");
     world.place.lock().lacks_template = false;
     world.place.lock().is_away = true;
@@ -282,8 +249,7 @@ async fn obstacles_are_in_preflight_before_any_creation() {
 
 #[tokio::test(start_paused = true)]
 async fn conditions_have_the_generation_that_was_judged() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let judged: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
     let mut newer = judged.clone();
     newer.spec.image = Some("another".to_owned());
@@ -325,22 +291,19 @@ async fn a_foreign_secret_of_that_name_stays() {
         (Some("shop-deployer".to_owned()), Some("team-blue".to_owned()));
     world.api.put(&secret);
     world.reconcile().await.unwrap();
-    let (_, reason, words) = world.condition("Preflight");
-    assert!(reason == "SecretMissing" && words.contains("was not made for this cluster"), "{reason} {words}");
+    world.says("Preflight", "SecretMissing", "was not made for this cluster");
     assert!(world.place.vms().is_empty());
 }
 
 /// Kubernetes writes tokens into Secrets of some types: an owner reference does not make a Secret the cluster's own.
 #[tokio::test(start_paused = true)]
 async fn an_owned_secret_of_another_type_stays() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let mut other = world.secret("shop-kubeconfig");
     other.type_ = Some("kubernetes.io/service-account-token".to_owned());
     world.api.put(&other);
     world.reconcile().await.unwrap();
-    let (_, reason, words) = world.condition("Progressing");
-    assert!(reason == "Blocked" && words.contains("was not made for this cluster"), "{reason} {words}");
+    world.says("Progressing", "Blocked", "was not made for this cluster");
     // Kubernetes deletes it with its owner, and it does not delay the deletion.
     world.delete();
     world.until("gone", World::is_gone).await;

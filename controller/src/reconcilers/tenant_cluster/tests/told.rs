@@ -31,8 +31,7 @@ async fn changed_settings_are_named_until_they_are_reverted() {
             it.spec.backup = Some(Backup { every, target, credentials_ref: None, recovery_public_key: None });
         }),
     ];
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("UpToDate").1, "Current");
     let before = there(&world).spec;

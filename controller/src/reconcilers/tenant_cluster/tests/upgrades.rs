@@ -204,6 +204,12 @@ impl World {
         }
     }
 
+    /// Reconciles until the cluster is current, and all its control-plane nodes must then run this image.
+    async fn until_all_run(&self, name: &str, what: &str) {
+        self.until(what, Self::is_current).await;
+        self.all_run(name, what);
+    }
+
     /// Checks that all control-plane nodes run an image, each in one VM with its original disk, and that pools see it.
     fn all_run(&self, name: &str, what: &str) {
         assert_eq!(self.status()["resolved"]["image"], name, "{what}");
@@ -254,8 +260,7 @@ async fn the_former_image_rolls_back_before_the_commit() {
     let world = World::upgradable().await;
     world.swaps_to(NEW).await;
     world.goes_to(FORMER);
-    world.until("back", World::is_current).await;
-    world.all_run(FORMER, "it went back");
+    world.until_all_run(FORMER, "it went back").await;
     assert_eq!(world.place.vms().into_keys().collect::<Vec<_>>(), NODES);
     assert_eq!(world.outcome().as_deref(), Some("rolled back"));
     // The same image again is another upgrade.
@@ -317,8 +322,7 @@ async fn an_abandoned_upgrade_does_not_restore_the_image() {
     world.until("abandoned", |world| world.outcome().is_some()).await;
     world.goes_to(FORMER);
     world.rests().await;
-    let (_, reason, words) = world.condition("UpToDate");
-    assert!(reason == "ChangeBlocked" && words.contains("upgrade.downgrade"), "{reason}: {words}");
+    world.says("UpToDate", "ChangeBlocked", "upgrade.downgrade");
     assert_eq!(world.status()["controlPlane"]["updated"], 0);
     world.goes_to(NEW);
     world.until("taken for what it is", World::is_current).await;
@@ -353,8 +357,7 @@ async fn another_controller_continues_an_interrupted_upgrade() {
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(world.place.lock().changes.len(), changes, "nothing more is changed");
     world.term = Term::unlimited("controller two");
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "another one went on");
+    world.until_all_run(NEW, "another one went on").await;
     assert_eq!(world.operations().len(), 1);
 }
 
@@ -382,10 +385,8 @@ async fn kubernetes_follows_the_commit_and_failures_wait() {
     // Nodes are never downgraded.
     world.edit(|spec| spec.version = "1.36".to_owned());
     world.rests().await;
-    assert_eq!(
-        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
-        ("ChangeBlocked", "NotSupported")
-    );
+    assert_eq!(world.up_to_date(), "ChangeBlocked");
+    assert_eq!(world.condition("Preflight").1, "NotSupported");
     world.edit(|spec| spec.version = "1.37".to_owned());
     {
         let mut state = world.place.lock();
@@ -411,12 +412,9 @@ async fn an_operation_without_labels_keeps_its_cluster() {
     let mut operation = world.operations().remove(0);
     operation.metadata.labels = None;
     world.api.put(&operation);
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "it is committed");
+    world.until_all_run(NEW, "it is committed").await;
     assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("committed"), 1));
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("nothing is left of it");
+    world.is_deleted("nothing is left of it").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -434,8 +432,7 @@ async fn an_operation_with_a_finalizer_is_awaited() {
     let mut kept = world.operations().remove(0);
     kept.metadata.finalizers = None;
     world.api.put(&kept);
-    world.until("gone", World::is_gone).await;
-    world.is_clean("nobody keeps anything");
+    world.goes("nobody keeps anything").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -451,8 +448,7 @@ async fn deletion_during_an_upgrade_leaves_nothing() {
             world.delete();
         };
         let (_, ()) = tokio::join!(world.reconcile(), deleted);
-        world.until("gone", World::is_gone).await;
-        world.is_clean(&format!("it was deleted at {at}"));
+        world.goes(&format!("it was deleted at {at}")).await;
         assert!(world.place.lock().snapshots.is_empty());
     }
 }

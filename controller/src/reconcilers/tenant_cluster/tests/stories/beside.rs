@@ -97,8 +97,7 @@ async fn addresses_of_control_cluster_and_vcenters_are_excluded() {
         world.cluster.spec.network.endpoint.address = Some("192.168.10.95".to_owned());
         world.api.put(&world.cluster);
         world.reconcile().await.unwrap();
-        let (_, reason, words) = world.condition("Preflight");
-        assert!(reason == "AddressesMissing" && words.contains("192.168.10.95 is reserved"), "{reason} {words}");
+        world.says("Preflight", "AddressesMissing", "192.168.10.95 is reserved");
         assert!(world.api.names("machines").is_empty() && world.api.names("pooladdresses").is_empty());
     }
 }
@@ -112,10 +111,7 @@ async fn a_blocked_cluster_holds_no_addresses() {
         Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(7) });
     world.api.put(&world.cluster);
     world.place.lock().lacks_template = true;
-    for _ in 0..10 {
-        world.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    world.reconciles(10, 60).await;
     assert_eq!(world.condition("Preflight").1, "ImageUnsuitable");
     assert_eq!(world.api.names("pooladdresses"), [""; 0]);
     // A foreign Secret with the name of its keys.
@@ -177,9 +173,7 @@ async fn a_cluster_that_stops_early_releases_addresses() {
         let world = World::new();
         has_addresses(&world, 3).await;
         stops(&world);
-        for _ in 0..2 {
-            world.reconcile().await.unwrap();
-        }
+        world.reconciles(2, 0).await;
         has_reason(&world, reason);
         assert_eq!(held_by(&world), (0, 0), "{reason}");
         assert_eq!(world.api.names("pooladdresses"), [""; 0], "{reason}");
@@ -188,9 +182,7 @@ async fn a_cluster_that_stops_early_releases_addresses() {
     let world = World::new();
     has_addresses(&world, 3).await;
     world.place.lock().is_away = true;
-    for _ in 0..2 {
-        world.reconcile().await.unwrap();
-    }
+    world.reconciles(2, 0).await;
     assert_eq!((world.condition("Preflight").0.as_str(), held_by(&world)), ("Unknown", (3, 3)));
 }
 
@@ -241,8 +233,7 @@ async fn reserved_addresses_are_never_used() {
         world.cluster.spec.network.endpoint.address = Some(address.to_owned());
         world.api.put(&world.cluster);
         world.reconcile().await.unwrap();
-        let (_, reason, words) = world.condition("Preflight");
-        assert!(reason == "AddressesMissing" && words.contains(address), "{reason} {words}");
+        world.says("Preflight", "AddressesMissing", address);
         assert!(world.api.names("machines").is_empty() && world.api.names("pooladdresses").is_empty());
     }
 }
@@ -331,8 +322,7 @@ async fn a_cluster_uses_its_own_networks_pool() {
     world.cluster.spec.network.service_vips = Some(ServiceVips { ranges: None, pool_ref, count: Some(5) });
     world.api.put(&world.cluster);
     world.reconcile().await.unwrap();
-    let (_, reason, words) = world.condition("Preflight");
-    assert!(reason == "RangesOverlap" && words.contains("192.168.20.5"), "{reason} {words}");
+    world.says("Preflight", "RangesOverlap", "192.168.20.5");
     assert_eq!(held_by(&world), (0, 0));
 }
 

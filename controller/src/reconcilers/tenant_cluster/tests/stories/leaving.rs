@@ -4,17 +4,14 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_cluster_leaves_foreign_objects_only() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] volume.vmdk".to_owned() };
     world.place.lock().disks.insert(volume.uuid, false);
     world.place.change("shop-cp1", |vm| {
         let kind = DiskKind::Foreign;
         vm.disks.push(Disk { reference: volume.clone(), kind, parent: None, controller: "c".to_owned() });
     });
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("it was deleted");
+    world.is_deleted("it was deleted").await;
     assert!(world.place.lock().disks.contains_key(&volume.uuid), "a volume stays");
 }
 
@@ -27,17 +24,14 @@ async fn pools_of_another_cluster_stay() {
     world.api.put(&other);
     world.until("ready", World::is_ready).await;
     assert_eq!(world.status()["nodes"]["desired"].as_i64().unwrap_or_default(), 0, "{}", world.status());
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("another one has a pool");
+    world.is_deleted("another one has a pool").await;
     let there: NodePool = world.api.read(Some("team-blue"), "shop-2-general").unwrap();
     assert!(there.metadata.deletion_timestamp.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn workers_are_removed_before_the_control_plane() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium", "replicas": 0});
     let mut pool = NodePool::new("shop-general", serde_json::from_value(spec).unwrap());
     (pool.metadata.namespace, pool.metadata.finalizers) = (Some("team-blue".to_owned()), Some(vec!["a".to_owned()]));
@@ -50,23 +44,19 @@ async fn workers_are_removed_before_the_control_plane() {
     pool.metadata.finalizers = None;
     pool.metadata.deletion_timestamp = Some(crate::decisions::fixture::now());
     world.api.put(&pool);
-    world.until("gone", World::is_gone).await;
-    world.is_clean("its pool went first");
+    world.goes("its pool went first").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn deletion_needs_no_image_class_or_key() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.api.remove::<crate::objects::NodeImage>(None, "kaas-tenant-0.2.0");
     world.api.remove::<crate::objects::IPPool>(None, "blue-nodes");
     world.api.remove::<VMClass>(None, "medium");
     world.api.remove::<k8s_openapi::api::core::v1::Secret>(Some("team-blue"), "shop-deployer");
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("Progressing").1, "Blocked", "nodes know nobody by another key");
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("little was left of what it names");
+    world.is_deleted("little was left of what it names").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,46 +65,36 @@ async fn deletion_before_the_begin_needs_no_vcenter() {
     world.place.lock().is_away = true;
     world.reconcile().await.unwrap();
     assert_eq!(world.api.names("machines").len(), 3);
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("nothing was begun");
+    world.is_deleted("nothing was begun").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn deletion_waits_for_the_vcenter() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.place.lock().is_away = true;
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("Ready").0, "Unknown", "{:?}", world.condition("Ready"));
     world.delete();
-    for _ in 0..5 {
-        world.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
+    world.reconciles(5, 60).await;
     assert!(!world.is_gone() && world.api.names("pooladdresses").len() == 6, "addresses stay with their VMs");
     assert_eq!(world.condition("Progressing").1, "Deleting", "it may answer in a moment");
     assert!(world.condition("Ready").2.contains("does not answer"), "{:?}", world.condition("Ready"));
     world.place.lock().is_away = false;
-    world.until("gone", World::is_gone).await;
-    world.is_clean("it came back");
+    world.goes("it came back").await;
 }
 
 /// The condition says that the operator has to act.
 #[tokio::test(start_paused = true)]
 async fn deletion_without_a_provider_waits_for_the_operator() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
+    let world = World::ready().await;
     world.api.remove::<crate::objects::Provider>(None, "dc1");
     assert_eq!(world.api.names("providers"), [""; 0]);
     world.delete();
     world.until("stuck", |it| it.condition("Progressing").1 == "Blocked").await;
-    let (_, reason, words) = world.condition("Ready");
-    assert!(reason == "Deleting" && words.contains("make it again"), "{reason} {words}");
+    world.says("Ready", "Deleting", "make it again");
     assert_eq!(world.place.vms().len(), 3);
     world.api.put(&crate::decisions::fixture::provider());
-    world.until("gone", World::is_gone).await;
-    world.is_clean("it was made again");
+    world.goes("it was made again").await;
 }
 
 /// It is unknown whether a VM uses them.
@@ -135,29 +115,15 @@ async fn without_a_provider_addresses_are_kept_with_remedy() {
     assert!(words.contains("there is no Provider dc1") && words.contains("addresses stay until"), "{words}");
     assert!(words.contains("only if no VM of it runs in the vCenter"), "{words}");
     assert_eq!(world.api.names("pooladdresses").len(), held);
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("they were given back");
+    world.is_deleted("they were given back").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_cannot_form_can_be_deleted() {
     let world = World::new();
     world.place.lock().is_ill = true;
-    for _ in 0..4 {
-        world.reconcile().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(30)).await;
-    }
-    assert_eq!(
-        (world.condition("Ready").1, world.condition("ControlPlaneReady").1),
-        ("Provisioning".to_owned(), "Forming".to_owned())
-    );
-    assert!(
-        world.condition("ControlPlaneReady").2.contains("deploy.forming"),
-        "{:?}",
-        world.condition("ControlPlaneReady")
-    );
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("it never formed");
+    world.reconciles(4, 30).await;
+    assert_eq!(world.condition("Ready").1, "Provisioning");
+    world.says("ControlPlaneReady", "Forming", "deploy.forming");
+    world.is_deleted("it never formed").await;
 }

@@ -8,10 +8,7 @@ async fn failed_looks_restart_the_ten_minutes() {
     for is_there in [true, false] {
         let world = World::upgradable().await;
         world.swaps_to(NEW).await;
-        for _ in 0..2 {
-            world.reconcile().await.unwrap();
-            tokio::time::sleep(Duration::from_secs(15)).await;
-        }
+        world.reconciles(2, 15).await;
         // The vCenter does not answer, or no controller runs.
         world.place.lock().is_away = is_there;
         for _ in 0..60 {
@@ -59,17 +56,11 @@ async fn the_ten_minutes_stop_during_a_pause() {
         let mut world = World::upgradable().await;
         world.swaps_to(NEW).await;
         world.pauses(is_paused, true);
-        for _ in 0..80 {
-            world.reconcile().await.unwrap();
-            tokio::time::sleep(Duration::from_secs(15)).await;
-        }
+        world.reconciles(80, 15).await;
         assert_eq!(world.operations()[0].status.clone().unwrap().healthy_since, None, "paused: {is_paused}");
         world.pauses(is_paused, false);
         let over = tokio::time::Instant::now();
-        for _ in 0..3 {
-            world.reconcile().await.unwrap();
-            tokio::time::sleep(Duration::from_secs(5)).await;
-        }
+        world.reconciles(3, 5).await;
         let stands = (world.outcome(), world.up_to_date());
         assert_eq!(stands, (None, "AwaitingCommit".to_owned()), "paused: {is_paused}");
         world.until("committed", World::is_current).await;
@@ -93,16 +84,13 @@ async fn a_manual_commit_waits_for_the_operator() {
     world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     world.until("all are on", World::are_on).await;
     world.rests().await;
-    assert_eq!(
-        (world.condition("ControlPlaneReady").1.as_str(), world.up_to_date().as_str()),
-        ("AllReady", "AwaitingCommit")
-    );
+    assert_eq!(world.condition("ControlPlaneReady").1, "AllReady");
+    assert_eq!(world.up_to_date(), "AwaitingCommit");
     world.asks("cimmot");
     world.until("answered", World::is_answered).await;
     assert_eq!(world.reason_of_operation("Progressing"), "Rejected");
     world.asks("commit");
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "a person has committed it");
+    world.until_all_run(NEW, "a person has committed it").await;
     assert!(world.is_answered(), "it is noted");
 }
 

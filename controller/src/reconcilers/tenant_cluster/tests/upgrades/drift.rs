@@ -64,6 +64,14 @@ impl World {
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
     }
+
+    async fn is_not_adopted(&self, parts: [&str; 2]) -> String {
+        self.adopt("shop");
+        self.is_looked_at().await;
+        let words = self.condition("Progressing").2;
+        assert!(self.has_drifted() && parts.iter().all(|part| words.contains(part)), "{words}");
+        words
+    }
 }
 
 /// All objects at one moment.
@@ -88,10 +96,8 @@ async fn in_a_database_of_before_an_upgrade_nothing_is_done_and_the_new_vms_are_
     for name in new_vms("0b") {
         assert!(words.contains(&format!("{name} ({})", world.place.vms()[&name])), "{words}");
     }
-    assert_eq!(
-        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
-        ("ChangeBlocked", "ControlPlaneUnfit")
-    );
+    assert_eq!(world.up_to_date(), "ChangeBlocked");
+    assert_eq!(world.condition("Preflight").1, "ControlPlaneUnfit");
     assert_eq!(world.status()["resolved"]["image"], FORMER);
     assert_eq!((world.changes(), world.operations().len()), (changes, 0));
     // Nor does an upgrade that somebody asks for begin, or anything go with the cluster.
@@ -163,8 +169,7 @@ async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
         assert_eq!(world.changes(), changes, "{call}");
         assert_eq!(world.as_they_are(), there, "{call}");
         world.adopt("shop");
-        world.until(&format!("adopted: {call}"), World::is_current).await;
-        world.all_run(NEW, &format!("adopted: {call}"));
+        world.until_all_run(NEW, &format!("adopted: {call}")).await;
         assert_eq!((world.changes(), world.is_asked_to_adopt()), (changes, false), "{call}");
     }
 }
@@ -177,10 +182,7 @@ async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
     world.is_looked_at().await;
     assert!(world.has_drifted() && world.condition("Progressing").2.contains("it has \"bank\""), "another one's name");
     world.place.change(&new_vms("0b")[1], |vm| vm.power = PowerState::Off);
-    world.adopt("shop");
-    world.is_looked_at().await;
-    let words = world.condition("Progressing").2;
-    assert!(world.has_drifted() && words.contains("not adopted yet") && words.contains("power it on"), "{words}");
+    let words = world.is_not_adopted(["not adopted yet", "power it on"]).await;
     assert!(world.is_asked_to_adopt() && words.contains(ADOPT), "it stays asked for: {words}");
     world.place.change(&new_vms("0b")[1], |vm| vm.power = PowerState::On);
     world.until("adopted", |world| !world.has_drifted()).await;
@@ -188,13 +190,10 @@ async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
     // There is no way back to the image that the spec of that time names.
     world.until("judged", |world| world.condition("Preflight").1 == "ImageUnsuitable").await;
     world.goes_to(NEW);
-    world.until("current", World::is_current).await;
-    world.all_run(NEW, "it was adopted");
+    world.until_all_run(NEW, "it was adopted").await;
     world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     world.until("all are on", World::are_on).await;
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("it was adopted");
+    world.is_deleted("it was adopted").await;
 }
 
 /// No journal ends it any more, and while it is open no other upgrade begins.
@@ -205,10 +204,7 @@ async fn an_upgrade_that_was_not_committed_is_made_final_where_its_nodes_are_goo
     world.swaps_to(NEW).await;
     world.turned_back(before);
     world.place.lock().ill.never_good.insert("shop-cp2".to_owned());
-    world.adopt("shop");
-    world.is_looked_at().await;
-    let words = world.condition("Progressing").2;
-    assert!(world.has_drifted() && words.contains("shop-cp2") && words.contains("not healthy"), "{words}");
+    world.is_not_adopted(["shop-cp2", "not healthy"]).await;
     let are_open = || world.place.lock().contents.values().all(|content| content.swap.is_some());
     assert!(are_open(), "nothing is final yet");
     world.place.lock().ill.never_good.clear();
@@ -241,10 +237,7 @@ async fn a_control_node_whose_data_disk_is_on_its_way_is_not_taken_for_lost() {
     let disk = world.place.lock().contents["shop-cp3"].disk;
     world.place.change(vm, |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
     let changes = world.changes();
-    world.adopt("shop");
-    world.is_looked_at().await;
-    let words = world.condition("Progressing").2;
-    assert!(world.has_drifted() && words.contains("attach it") && words.contains(vm.as_str()), "{words}");
+    let words = world.is_not_adopted(["attach it", vm.as_str()]).await;
     assert!(words.contains(&disk.to_string()) && world.is_asked_to_adopt(), "{words}");
     assert_eq!(world.changes(), changes);
     world.place.lose(vm);
@@ -269,10 +262,7 @@ async fn a_control_node_that_is_only_off_is_not_taken_for_lost() {
     world.goes_to(NEW);
     let (there, changes) = (world.as_they_are(), world.changes());
     let are_open = |world: &World| world.place.lock().contents.values().filter(|it| it.swap.is_some()).count();
-    world.adopt("shop");
-    world.is_looked_at().await;
-    let words = world.condition("Progressing").2;
-    assert!(world.has_drifted() && words.contains("not adopted yet") && words.contains("power it on"), "{words}");
+    let words = world.is_not_adopted(["not adopted yet", "power it on"]).await;
     assert!(words.contains(&off) && world.is_asked_to_adopt(), "{words}");
     assert_eq!((world.changes(), world.as_they_are(), are_open(&world)), (changes, there, NODES.len()));
     world.place.change(&off, |vm| vm.power = PowerState::On);
@@ -285,10 +275,7 @@ async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopte
     let world = World::restored().await;
     let new = new_vms("0b");
     world.has_stray(&new[0]);
-    world.adopt("shop");
-    world.is_looked_at().await;
-    let words = world.condition("Progressing").2;
-    assert!(world.has_drifted() && words.contains("stray") && words.contains("power them off"), "{words}");
+    let words = world.is_not_adopted(["stray", "power them off"]).await;
     assert!(world.is_asked_to_adopt() && !words.contains(&new[0]), "{words}");
     world.place.lose("stray");
     world.until("adopted", |world| !world.is_asked_to_adopt()).await;
@@ -308,14 +295,9 @@ async fn an_upgrade_that_waits_for_its_commit_is_not_made_final_for_a_vm_without
     world.has_stray(&new_vms("0b")[0]);
     world.is_looked_at().await;
     let words = world.condition("Progressing").2;
-    assert!(
-        words.contains("power them off") && !words.contains(ADOPT),
-        "what adoption refuses is not advised: {words}"
-    );
-    world.adopt("shop");
-    world.is_looked_at().await;
-    let words = world.condition("Progressing").2;
-    assert!(world.has_drifted() && words.contains("stray") && words.contains("power them off"), "{words}");
+    assert!(words.contains("power them off"), "what adoption refuses is not advised: {words}");
+    assert!(!words.contains(ADOPT), "what adoption refuses is not advised: {words}");
+    world.is_not_adopted(["stray", "power them off"]).await;
     world.place.lose("stray");
     world.until("heard", |world| !world.is_asked_to_adopt()).await;
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;

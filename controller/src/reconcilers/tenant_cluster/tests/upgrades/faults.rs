@@ -5,8 +5,7 @@ use super::*;
 /// From an image in the spec to its commit.
 async fn story(world: &World, what: &str) {
     world.goes_to(NEW);
-    world.until(&format!("upgraded: {what}"), World::is_current).await;
-    world.all_run(NEW, what);
+    world.until_all_run(NEW, what).await;
     assert_eq!(world.operations().len(), 1, "{what}");
 }
 

@@ -55,8 +55,7 @@ async fn obstacles_are_reported_before_the_begin() {
         let changes = world.place.lock().changes.len();
         world.goes_to(NEW);
         world.rests().await;
-        let (_, because, words) = world.condition("Preflight");
-        assert!(because == reason && words.contains(part), "{reason}: {because} {words}");
+        world.says("Preflight", reason, part);
         assert_eq!((world.up_to_date().as_str(), world.is_ready()), ("ChangeBlocked", true), "{reason}");
         assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 0), "{reason}");
     }
@@ -71,8 +70,8 @@ async fn a_foreign_node_is_not_called() {
         world.place.lock().strangers.push((listed.0.to_owned(), listed.1));
         world.goes_to(NEW);
         world.rests().await;
-        let (_, reason, words) = world.condition("Preflight");
-        assert!(reason == "NotKnown" && words.contains("not made for it"), "{reason} {words}");
+        world.says("Preflight", "NotKnown", "not made for it");
+        let (.., words) = world.condition("Preflight");
         assert!(!words.contains(&listed.1.to_string()), "{words}");
         assert!(!world.place.lock().asked.contains(&listed.1) && world.operations().is_empty());
         world.place.lock().strangers.clear();
@@ -88,24 +87,17 @@ async fn an_endless_check_is_superseded_or_times_out() {
     world.goes_to(NEW);
     let look = tokio::time::timeout(Duration::from_secs(400), world.reconcile()).await;
     look.expect("it has an end").unwrap();
-    let (_, reason, words) = world.condition("Preflight");
-    assert!(reason == "NotKnown" && words.contains("within 300 s"), "{reason} {words}");
+    world.says("Preflight", "NotKnown", "within 300 s");
     let begun = tokio::time::Instant::now();
-    let closed = async {
-        tokio::time::sleep(Duration::from_secs(30)).await;
-        world.term.close();
-    };
-    let (done, ()) = tokio::join!(world.reconcile(), closed);
-    done.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let took = world.reconciles_with(30, || world.term.close()).await;
+    assert!(took < Duration::from_secs(40), "{took:?}");
     world.term = Term::unlimited("controller two");
     let deleted = async {
         tokio::time::sleep(Duration::from_secs(30)).await;
         world.delete();
     };
     let (_, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(200), world.reconcile()), deleted);
-    world.until("gone", World::is_gone).await;
-    world.is_clean("it was deleted while it was looked at");
+    world.goes("it was deleted while it was looked at").await;
     assert!(begun.elapsed() < Duration::from_secs(400), "{:?}", begun.elapsed());
 }
 

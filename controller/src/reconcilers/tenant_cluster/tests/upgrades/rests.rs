@@ -32,8 +32,7 @@ async fn a_paused_cluster_only_plans_upgrades() {
     assert!((1..3).contains(&attached), "{attached} nodes were swapped");
     assert_eq!(world.operations().len(), 1);
     world.edit(|spec| spec.paused = false);
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "it went on");
+    world.until_all_run(NEW, "it went on").await;
 }
 
 /// The operator corrected the plan, and no node was swapped before: the corrected image is used.
@@ -105,8 +104,7 @@ async fn tenant_upgrades_pause_during_control_cluster_upgrades() {
     world.rests().await;
     assert_eq!(world.operations()[0].status.clone().unwrap().entries.len(), entries, "nothing is noted meanwhile");
     cordoned(false);
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "it went on");
+    world.until_all_run(NEW, "it went on").await;
     assert_eq!(world.operations().len(), 1);
 }
 
@@ -147,8 +145,7 @@ async fn nodes_are_powered_on_before_a_plan_begins() {
     world.until("it says what it waits for", says_it).await;
     world.until("all are on", World::are_on).await;
     assert_eq!(world.place.lock().changes[before], "power_on");
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "it was carried out");
+    world.until_all_run(NEW, "it was carried out").await;
     assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("committed"), 1));
 }
 
@@ -169,8 +166,7 @@ async fn an_interrupted_shutdown_leaves_no_node_off() {
         let attached = world.attached();
         assert_eq!(attached, 1, "no other node was begun: paused: {is_paused}");
         world.pauses(is_paused, false);
-        world.until("committed", World::is_current).await;
-        world.all_run(NEW, "it went on");
+        world.until_all_run(NEW, "it went on").await;
     }
 }
 
@@ -187,6 +183,5 @@ async fn automatic_changes_wait_for_the_window() {
     assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("AwaitingWindow", 0));
     assert!(world.condition("UpToDate").2.contains(NEW), "{:?}", world.condition("UpToDate"));
     tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "the window is open");
+    world.until_all_run(NEW, "the window is open").await;
 }

@@ -45,6 +45,12 @@ impl World {
         sizes[0]
     }
 
+    /// Reconciles until the cluster is current, and its control-plane nodes must then have this image and size.
+    async fn until_all_have(&self, image: &str, size: (u32, u32), what: &str) {
+        self.until(what, Self::is_current).await;
+        self.all_have(image, size, what);
+    }
+
     /// Checks that all control-plane nodes run an image in VMs of one size, and that it is pinned.
     fn all_have(&self, image: &str, size: (u32, u32), what: &str) {
         self.all_run(image, what);
@@ -80,8 +86,7 @@ async fn another_class_swaps_nodes_to_its_size() {
     assert_eq!((spec.from_image.as_deref(), spec.to_image.as_deref()), (Some(FORMER), Some(FORMER)));
     assert_eq!((spec.from_size, spec.to_size), (size(SMALL), size(LARGE)));
     assert_eq!((world.status()["resolved"]["processors"].as_u64(), world.place.vms().len()), (Some(2), 6));
-    world.until("committed", World::is_current).await;
-    world.all_have(FORMER, LARGE, "it is committed");
+    world.until_all_have(FORMER, LARGE, "it is committed").await;
     assert!(world.operations()[0].status.as_ref().unwrap().resolved_updated);
     let changes = world.place.lock().changes.len();
     world.rests().await;
@@ -98,8 +103,7 @@ async fn the_former_class_rolls_back_to_kept_vms() {
     let vms = world.place.vms();
     world.swaps_to_class("large").await;
     world.names_class("small");
-    world.until("back", World::is_current).await;
-    world.all_have(FORMER, SMALL, "it went back");
+    world.until_all_have(FORMER, SMALL, "it went back").await;
     assert_eq!(world.place.vms(), vms, "the very same");
     assert_eq!(world.outcome().as_deref(), Some("rolled back"));
     // An unhealthy node is rolled back too, without an automatic retry.
@@ -112,8 +116,7 @@ async fn the_former_class_rolls_back_to_kept_vms() {
     assert_eq!(world.operations().len(), 2);
     world.place.lock().ill.never_good.clear();
     world.asks("resume");
-    world.until("committed", World::is_current).await;
-    world.all_have(FORMER, LARGE, "it was tried again");
+    world.until_all_have(FORMER, LARGE, "it was tried again").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,12 +140,10 @@ async fn image_and_size_change_and_roll_back_together() {
     world.until("on the new image", |world| world.up_to_date() == "AwaitingCommit").await;
     assert_eq!((world.held(), world.operations().len()), (LARGE, 1));
     world.names_both("small", FORMER);
-    world.until("back", World::is_current).await;
-    world.all_have(FORMER, SMALL, "it went back");
+    world.until_all_have(FORMER, SMALL, "it went back").await;
     assert_eq!((world.place.vms(), world.operations().len()), (vms, 1));
     world.names_both("large", NEW);
-    world.until("committed", World::is_current).await;
-    world.all_have(NEW, LARGE, "it is committed");
+    world.until_all_have(NEW, LARGE, "it is committed").await;
     assert_eq!(world.operations().len(), 2, "image and size are one change");
 }
 
@@ -184,15 +185,13 @@ async fn missing_classes_and_other_disk_sizes_are_reported() {
     let changes = world.place.lock().changes.len();
     world.names_class("huge");
     world.rests().await;
-    let (_, reason, words) = world.condition("Preflight");
-    assert!(reason == "ReferenceMissing" && words.contains("VMClass huge"), "{reason}: {words}");
+    world.says("Preflight", "ReferenceMissing", "VMClass huge");
     assert_eq!((world.up_to_date().as_str(), world.place.lock().changes.len()), ("ChangeBlocked", changes));
     world.names_class("medium");
     world.until("in large ones", |world| world.outcome().as_deref() == Some("committed")).await;
     world.rests().await;
     world.all_have(FORMER, LARGE, "processors and memory");
-    let (_, reason, words) = world.condition("UpToDate");
-    assert!(reason == "ChangeNotSupported" && words.contains("32 GiB"), "{reason}: {words}");
+    world.says("UpToDate", "ChangeNotSupported", "32 GiB");
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,8 +205,7 @@ async fn an_abandoned_resize_leaves_no_current_size() {
     world.names_class("small");
     world.rests().await;
     let is_known = |world: &World| {
-        let (_, reason, words) = world.condition("UpToDate");
-        assert!(reason == "ChangeBlocked" && words.contains("2 processors"), "{reason}: {words}");
+        world.says("UpToDate", "ChangeBlocked", "2 processors");
         assert_eq!(world.held(), LARGE, "what they have counts");
     };
     is_known(&world);
@@ -242,9 +240,7 @@ async fn a_node_without_resize_is_maintained_too() {
     assert!(world.place.vms().contains_key(&alone), "{:?}", world.place.vms());
     world.place.change(&alone, |vm| vm.power = PowerState::Off);
     world.until("all are on", World::are_on).await;
-    world.delete();
-    world.until("gone", World::is_gone).await;
-    world.is_clean("it was deleted");
+    world.is_deleted("it was deleted").await;
 }
 
 /// The database of the control cluster is from before the resize, and the VMs are not.
@@ -258,10 +254,8 @@ async fn a_restored_database_does_not_undo_a_resize() {
     world.term = Term::unlimited("controller two");
     let changes = world.place.lock().changes.len();
     world.rests().await;
-    assert_eq!(
-        (world.condition("Progressing").1.as_str(), world.up_to_date().as_str()),
-        ("AdoptionRequired", "ChangeBlocked")
-    );
+    assert_eq!(world.condition("Progressing").1, "AdoptionRequired");
+    assert_eq!(world.up_to_date(), "ChangeBlocked");
     assert_eq!((world.operations().len(), world.place.lock().changes.len()), (0, changes), "nothing of it is changed");
 }
 

@@ -28,8 +28,7 @@ async fn an_unhealthy_node_is_rolled_back_and_waits() {
         world.place.lock().ill.never_good.clear();
         world.asks(word);
         if word == "resume" {
-            world.until("committed", World::is_current).await;
-            world.all_run(NEW, "it was mended");
+            world.until_all_run(NEW, "it was mended").await;
         } else {
             world.until("back", |world| world.outcome().is_some()).await;
             world.rests().await;
@@ -54,8 +53,7 @@ async fn only_the_operator_retries_a_full_rollback() {
     assert_eq!(world.reason_of_operation("Succeeded"), "RolledBack");
     world.place.lock().ill.never_good.clear();
     world.asks("resume");
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "it was tried again");
+    world.until_all_run(NEW, "it was tried again").await;
     let operations = world.operations();
     assert_eq!(operations.len(), 2);
     let asked = operations.iter().filter_map(|it| it.metadata.annotations.as_ref()).any(|it| !it.is_empty());
@@ -84,8 +82,7 @@ async fn requests_on_former_operations_are_rejected() {
     };
     let (done, ()) = tokio::join!(world.reconcile(), later);
     done.unwrap();
-    world.until("committed", World::is_current).await;
-    world.all_run(NEW, "it was not disturbed");
+    world.until_all_run(NEW, "it was not disturbed").await;
     world.rests().await;
     let operation: Operation = world.api.read(Some("team-blue"), &first).unwrap();
     assert!(operation.metadata.annotations.is_none_or(|it| it.is_empty()), "it is answered");
@@ -129,8 +126,7 @@ async fn a_retried_swap_begins_after_passing_faults() {
             state.ill.silent_after = Some(call);
         }
         world.asks("resume");
-        world.until(&format!("committed: {call}"), World::is_current).await;
-        world.all_run(NEW, &format!("it was tried again: {call}"));
+        world.until_all_run(NEW, &format!("it was tried again: {call}")).await;
         assert_eq!((world.operations().len(), world.place.lock().ill.silent_after), (2, None), "{call}");
         let first = world.operations().remove(1);
         assert!(first.metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "{call}: it is noted");

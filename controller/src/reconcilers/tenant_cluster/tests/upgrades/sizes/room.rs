@@ -75,20 +75,17 @@ async fn a_size_without_room_is_rejected_first() {
     let changes = world.place.lock().changes.len();
     world.names_class("large");
     world.rests().await;
-    let (_, reason, words) = world.condition("Preflight");
-    assert!(reason == "CapacityMissing" && words.contains("0 are taken, and 12 wanted"), "{reason}: {words}");
+    world.says("Preflight", "CapacityMissing", "0 are taken, and 12 wanted");
     assert_eq!((world.up_to_date().as_str(), world.held()), ("ChangeBlocked", SMALL));
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 0));
     assert!(world.is_ready(), "it serves");
     // An image with the same size needs no further room, whatever the limits are.
     world.limited(Some(1));
     world.names_both("small", NEW);
-    world.until("upgraded", World::is_current).await;
-    world.all_have(NEW, SMALL, "what is there is replaced");
+    world.until_all_have(NEW, SMALL, "what is there is replaced").await;
     world.limited(Some(12));
     world.names_class("large");
-    world.until("larger", World::is_current).await;
-    world.all_have(NEW, LARGE, "there is room");
+    world.until_all_have(NEW, LARGE, "there is room").await;
 }
 
 /// A paused cluster takes no room from clusters that are about to begin.
@@ -110,8 +107,7 @@ async fn a_paused_cluster_takes_no_room() {
     assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
     assert_eq!((world.held(), world.place.vms().len()), (SMALL, 3));
     world.limited(Some(12));
-    world.until("larger", World::is_current).await;
-    world.all_have(FORMER, LARGE, "there is room");
+    world.until_all_have(FORMER, LARGE, "there is room").await;
     assert_eq!(world.operations().len(), 1, "by the plan that was read");
 }
 
@@ -124,8 +120,7 @@ async fn the_older_growing_cluster_keeps_its_room() {
         world.names_class("large");
         world.waits_for_its_turn(gives_back).await;
         if gives_back {
-            world.until("larger", World::is_current).await;
-            world.all_have(FORMER, LARGE, "it came first");
+            world.until_all_have(FORMER, LARGE, "it came first").await;
         } else {
             assert_eq!((world.held(), world.condition("Preflight").1.as_str()), (SMALL, "CapacityMissing"));
         }
@@ -148,8 +143,7 @@ async fn an_older_clusters_plan_keeps_its_room() {
         world.edit(|spec| spec.paused = false);
         world.waits_for_its_turn(gives_back).await;
         if gives_back {
-            world.until("larger", World::is_current).await;
-            world.all_have(NEW, LARGE, "it came first");
+            world.until_all_have(NEW, LARGE, "it came first").await;
             assert_eq!(world.operations().len(), 1, "by the plan that was read");
         } else {
             assert_eq!(world.held(), SMALL);
@@ -191,8 +185,7 @@ async fn images_and_versions_do_not_await_room() {
     world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
     assert_eq!(world.held(), SMALL);
     world.limited(None);
-    world.until("larger", World::is_current).await;
-    world.all_have(NEW, LARGE, "there is room");
+    world.until_all_have(NEW, LARGE, "there is room").await;
 }
 
 /// It waits for room by itself, and blocks nothing else.
@@ -207,13 +200,10 @@ async fn a_waiting_plan_gives_way_to_kubernetes() {
     world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
     world.rests().await;
     assert_eq!((world.outcome().as_deref(), world.held()), (Some("rolled back"), SMALL));
-    assert_eq!(
-        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
-        ("ChangeBlocked", "CapacityMissing")
-    );
+    assert_eq!(world.up_to_date(), "ChangeBlocked");
+    assert_eq!(world.condition("Preflight").1, "CapacityMissing");
     world.limited(None);
-    world.until("larger", World::is_current).await;
-    world.all_have(NEW, LARGE, "there is room");
+    world.until_all_have(NEW, LARGE, "there is room").await;
 }
 
 /// A class may be deleted and created again while a plan waits for room.
@@ -226,7 +216,6 @@ async fn a_recreated_class_does_not_fail_a_plan() {
     assert_eq!((world.condition("Preflight").1.as_str(), world.outcome()), ("ReferenceMissing", None));
     world.limited(Some(12));
     world.api.put(&class("large", LARGE));
-    world.until("larger", World::is_current).await;
-    world.all_have(FORMER, LARGE, "it is there again");
+    world.until_all_have(FORMER, LARGE, "it is there again").await;
     assert_eq!(world.operations().len(), 1, "by the plan that was read");
 }
