@@ -98,7 +98,8 @@ struct Cluster {
 
 impl Cluster {
     fn start(last: u8, nodes: Vec<Value>) -> Self {
-        let (config, root, pki) = member_at(Ipv4Addr::new(127, 0, 93, last));
+        let address = Ipv4Addr::new(127, 0, 93, last);
+        let (config, root, pki) = member_at(address);
         let store = Arc::new(Mutex::new(Store { nodes, ..Store::default() }));
         let own = Arc::clone(&store);
         let answer = move |path: &str, body: &Value| own.lock().unwrap().answer(path, body);

@@ -259,7 +259,8 @@ struct Cluster {
 
 impl Cluster {
     fn start(last: u8, requests: Vec<(&'static str, Spec)>) -> Self {
-        let (config, root, pki) = member_at(Ipv4Addr::new(127, 0, 92, last));
+        let address = Ipv4Addr::new(127, 0, 92, last);
+        let (config, root, pki) = member_at(address);
         let said = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&said);
         let listed: Vec<Value> = requests.into_iter().map(|(name, spec)| request(name, &spec)).collect();
