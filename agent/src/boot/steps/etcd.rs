@@ -201,10 +201,11 @@ impl StepContext {
     }
 
     /// The size of the largest database of another member, in bytes. A joining node receives it.
-    fn others_database(&self) -> anyhow::Result<u64> {
+    fn others_database(&self) -> Result<u64, StepError> {
         let (config, pki) = (self.node.control_plane()?, self.node.pki());
         let status = |peer| EtcdClient::new(peer, &pki, config.timeout(REQUEST)).ok()?.status().ok();
-        Ok(config.peers().filter_map(status).map(|status| status.db_size).max().unwrap_or_default())
+        let largest = config.peers().filter_map(status).map(|status| status.db_size).max();
+        largest.ok_or_else(|| StepError::Waiting("no member of the cluster reports its size".to_owned()))
     }
 
     /// Names the members that do not listen.

@@ -62,12 +62,20 @@ fn decide(disk: u64, database: u64, last: Option<u64>) -> u64 {
 /// `others` bytes. `before` and `generation` are how many VMs had used the disk before this boot, and with it.
 pub fn settle(root: &Path, records: &Records, others: u64, before: u64, generation: u64) -> anyhow::Result<u64> {
     let (disk, own) = measure(&files::below(root, DATA)).context("measuring the data disk and etcd's database")?;
-    settle_for((disk, own.max(others)), records, before, generation)
+    settle_for(disk, (own, others), records, before, generation)
 }
 
-fn settle_for((disk, database): (u64, u64), records: &Records, before: u64, generation: u64) -> anyhow::Result<u64> {
+fn settle_for(
+    disk: u64,
+    (own, others): (u64, u64),
+    records: &Records,
+    before: u64,
+    generation: u64,
+) -> anyhow::Result<u64> {
     let last = records.entry::<Quota>()?.filter(|last| last.generation == before).map(|last| last.bytes);
-    let bytes = decide(disk, database, last);
+    let database = own.max(others);
+    // The others' database did not grow under this node's quota.
+    let bytes = decide(disk, database, last.filter(|_| others == 0));
     records.update_entry(&Quota { bytes, generation })?;
     if bytes > of_disk(disk) {
         log::warn!(
@@ -78,6 +86,11 @@ fn settle_for((disk, database): (u64, u64), records: &Records, before: u64, gene
         );
     }
     Ok(bytes)
+}
+
+/// Forgets the quota of a database that a restore replaces: the new one did not grow under it.
+pub fn forget(records: &Records) -> anyhow::Result<()> {
+    records.forget::<Quota>()
 }
 
 /// The sizes of the file system at `data` and of the database there, in bytes.
@@ -136,7 +149,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let records = Records::new(root.path());
         let settle = |mib: u64, before, generation| {
-            settle_for((8 << 30, mib << 20), &records, before, generation).unwrap() >> 20
+            settle_for(8 << 30, (mib << 20, 0), &records, before, generation).unwrap() >> 20
         };
         assert_eq!(settle(2048, 1, 2), 2560, "the former VM has noted nothing");
         for (before, generation) in [(2, 2), (2, 3), (3, 3)] {
@@ -144,6 +157,19 @@ mod tests {
         }
         // The VM of generation 4 had an earlier image.
         assert_eq!(settle(3000, 4, 5), 3750);
+    }
+
+    #[test]
+    fn joined_or_restored_database_has_room() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Records::new(root.path());
+        let settle =
+            |own: u64, others: u64| settle_for(8 << 30, (own << 20, others << 20), &records, 1, 1).unwrap() >> 20;
+        assert_eq!((settle(1000, 0), settle(2100, 0)), (1792, 1792), "it grew here");
+        assert_eq!((settle(0, 2100), settle(2100, 0)), (2625, 2625), "joined");
+        assert_eq!((settle(1000, 0), settle(2100, 0)), (1792, 1792), "it grew again");
+        forget(&records).unwrap();
+        assert_eq!((settle(2100, 0), settle(2200, 0)), (2625, 2625), "restored");
     }
 
     #[test]

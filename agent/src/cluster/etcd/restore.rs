@@ -26,7 +26,7 @@ use contract::properties::ControlNode;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{DATA, UNIT, guard, listens, peer_url, snapshot};
+use super::{DATA, UNIT, guard, listens, peer_url, quota, snapshot};
 use crate::cluster::kubernetes::{MANIFESTS, kubelet};
 use crate::cluster::records::{Entry, Records};
 use crate::cluster::recovered_keys;
@@ -255,8 +255,8 @@ impl RestoreRun {
 
 /// Ensures after an interrupted restore that the node continues with the complete data of one cluster, and records
 /// which cluster that is. If the old data were not moved away yet, the node continues with them, otherwise with the new
-/// ones. Incomplete data are removed: they may be as large as the store. The caller has stopped etcd. After an error
-/// another call continues.
+/// ones, for which etcd's quota is decided again. Incomplete data are removed: they may be as large as the store. The
+/// caller has stopped etcd. After an error another call continues.
 pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
     let data = files::below(root, DATA);
     let (made, member) = (data.join(MADE), data.join(MEMBER));
@@ -273,6 +273,7 @@ pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
     if let Some(restored) = files::read_record::<RestoreRecord>(&member.join(NOTE))?
         && records.entry::<RestoreRecord>()?.as_ref() != Some(&restored)
     {
+        quota::forget(records)?;
         records.begin_entry(&restored)?;
     }
     Ok(())
@@ -447,6 +448,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn quota_of_the_old_data_is_forgotten_once() {
+        let root = tempfile::tempdir().unwrap();
+        let (records, restoring) = (Records::new(root.path()), about_to_restore(root.path()));
+        let noted = root.path().join("data/kaas/etcd-quota.json");
+        let starts = || quota::settle(root.path(), &records, 0, 1, 1).unwrap();
+        starts();
+        assert!(noted.exists());
+        restoring.put_in_place(root.path(), &records, &Etcdutl::default(), &inactive, SystemTime::now()).unwrap();
+        assert!(!noted.exists());
+        starts();
+        settle(root.path(), &records).unwrap();
+        assert!(noted.exists());
     }
 
     #[test]
