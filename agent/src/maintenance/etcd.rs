@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
+
 use super::health::yield_virtual_address;
 use super::job::Job;
 use crate::cluster::REQUEST;
+use crate::cluster::etcd::DATA;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::damage;
 use crate::cluster::etcd::listens;
+use crate::cluster::etcd::snapshot;
 use crate::cluster::etcd::upkeep::{self, Member, Task};
+use crate::host::files;
 use crate::node::context::NodeContext;
 
 /// How long a member may take to defragment its database, times the timeout factor: 8 GiB on a slow disk.
@@ -41,9 +46,14 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         match task {
             Task::Idle => {}
             Task::Defragment => {
-                yield_virtual_address(&config, &root, &reporter)?;
-                log::info!("defragmenting etcd's database on this node");
-                EtcdClient::new(&node, &pki, config.timeout(WORK))?.defragment()?;
+                let (free, _) = snapshot::room(&files::below(&root, DATA)).context("looking at the free space")?;
+                if upkeep::copy_fits(&status, free) {
+                    yield_virtual_address(&config, &root, &reporter)?;
+                    log::info!("defragmenting etcd's database on this node");
+                    EtcdClient::new(&node, &pki, config.timeout(WORK))?.defragment()?;
+                } else {
+                    log::warn!("etcd's database is not defragmented: only {} MiB are free for its copy", free >> 20);
+                }
             }
             Task::Lift => upkeep::lift(&own, &alarms)?,
         }

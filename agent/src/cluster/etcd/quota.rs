@@ -49,13 +49,15 @@ fn of_disk(disk: u64) -> u64 {
 
 /// The quota for a database of `database` bytes. A node that replaces a lost one, or is restored from a snapshot, may
 /// receive a database that is large for its disk. Such a database keeps a fifth of its quota free. Otherwise this member
-/// alone would end all writes of the cluster. A database that grew under its quota, `last`, gets no more than that.
+/// alone would end all writes of the cluster. A database that grew under its quota, `last`, gets no more than that. The
+/// part of the disk that is not divided is never the database's.
 fn decide(disk: u64, database: u64, last: Option<u64>) -> u64 {
     let with_room = |bytes: u64| bytes / 4 * 5;
     let (own, roomy) = (of_disk(disk), with_room(database));
     // No database grows far beyond its quota: a larger one was received.
     let last = last.filter(|last| database <= with_room(*last));
-    if roomy <= own { own } else { own.max(last.unwrap_or(roomy.min(LARGEST))) }
+    let most = LARGEST.min(disk.saturating_sub(ASIDE));
+    if roomy <= own { own } else { own.max(last.unwrap_or(roomy).min(most)) }
 }
 
 /// Decides the quota for the start of etcd, and records it on the data disk. A node that joins receives a database of
@@ -128,7 +130,7 @@ mod tests {
         let mib = |of: u64| of << 20;
         let quota = |database, last: Option<u64>| decide(8 << 30, mib(database), last.map(mib)) >> 20;
         // Without a record: the node receives the database of members with larger disks.
-        for (database, expected) in [(0, 1792), (1400, 1792), (1600, 2000), (2048, 2560), (4200, 5250), (7000, 8192)] {
+        for (database, expected) in [(0, 1792), (1400, 1792), (1600, 2000), (2048, 2560), (4200, 5250), (7000, 7168)] {
             assert_eq!(quota(database, None), expected, "{database}");
         }
         // After any number of starts, a full database has no larger quota than before.
@@ -138,7 +140,10 @@ mod tests {
             assert_eq!(quota(database, Some(last)), expected, "{database}");
         }
         // A received database has room, whatever the quota was before.
-        assert_eq!((quota(2500, Some(1792)), quota(7000, Some(1792))), (3125, 8192));
+        assert_eq!((quota(2500, Some(1792)), quota(7000, Some(1792))), (3125, 7168));
+        // No quota is larger than the disk has room for, nor than etcd recommends.
+        assert_eq!((quota(7000, Some(8192)), decide(32 << 30, mib(7000), None)), (7168, mib(8192)));
+        assert_eq!(decide(0, mib(7000), None), SMALLEST);
         // A database that has shrunk gets the quota of the disk, and so does a disk that has grown.
         assert_eq!(quota(1000, Some(2560)), 1792);
         assert_eq!(decide(32 << 30, mib(3600), Some(mib(4096))), mib(7936));

@@ -70,6 +70,11 @@ pub fn concerns_all(own: &Status, alarms: &[Alarm]) -> bool {
     own.is_leader() || pays(own, is_out_of_space(alarms))
 }
 
+/// Whether the copy that a defragmentation makes fits into `free` bytes of the data disk.
+pub fn copy_fits(own: &Status, free: u64) -> bool {
+    own.db_size_in_use < free
+}
+
 fn is_out_of_space(alarms: &[Alarm]) -> bool {
     alarms.iter().any(|alarm| alarm.kind == NOSPACE)
 }
@@ -239,6 +244,12 @@ mod tests {
         assert_eq!(decided([lean, lean, lean]), [Task::Idle; 3]);
         // More than half, but little: not worth the pause.
         assert_eq!(decided([lean, [200, 10], lean]), [Task::Idle; 3]);
+    }
+
+    #[test]
+    fn copy_needs_room_for_used_bytes_only() {
+        let own = status(1, 4000, 1500);
+        assert!(copy_fits(&own, 1501 * MIB) && !copy_fits(&own, 1500 * MIB));
     }
 
     #[test]
