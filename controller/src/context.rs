@@ -77,7 +77,10 @@ impl ReconcileError {
     /// The message about an object that cannot be read, for the status of an object in this namespace. It names no object of
     /// another namespace.
     pub fn unreadable(&self, reader: Option<&str>) -> Option<String> {
-        let Self::Objects { failure: Failure::Unreadable { namespace, words }, .. } = self else { return None };
+        let (namespace, words) = anyhow::Chain::new(self).find_map(|cause| match cause.downcast_ref::<Failure>() {
+            Some(Failure::Unreadable { namespace, words }) => Some((namespace, words)),
+            _ => None,
+        })?;
         (namespace.is_none() || namespace.as_deref() == reader).then(|| words.clone())
     }
 
@@ -106,6 +109,20 @@ mod tests {
         for (times, seconds) in seconds {
             assert_eq!(trouble.again(times), Action::requeue(Duration::from_secs(seconds)), "{times}");
         }
+    }
+
+    #[test]
+    fn unreadable_object_is_found_behind_other_errors() {
+        let unreadable = |namespace: Option<&str>| {
+            let namespace = namespace.map(str::to_owned);
+            let failure = Failure::Unreadable { namespace, words: "it cannot be read".to_owned() };
+            ReconcileError::Other(anyhow::Error::new(failure).context("looking").context("claiming"))
+        };
+        let words = |error: ReconcileError| error.unreadable(Some("team-blue"));
+        let expected = Some("it cannot be read".to_owned());
+        assert_eq!((words(unreadable(None)), words(unreadable(Some("team-blue")))), (expected.clone(), expected));
+        assert_eq!(words(unreadable(Some("team-red"))), None);
+        assert_eq!(words(ReconcileError::Other(anyhow::anyhow!("it cannot be read"))), None);
     }
 
     #[test]

@@ -68,6 +68,8 @@ struct ObservedAddresses {
     since: Vec<(u64, PoolAddressSpec)>,
     /// How many claims were seen.
     count: u64,
+    /// Why the last list cannot be read.
+    unreadable: Option<Failure>,
 }
 
 impl<'a> PoolStore<'a> {
@@ -266,7 +268,11 @@ impl<'a> PoolStore<'a> {
     /// that is new enough. `None` makes a new list.
     async fn look(&self, looked: Option<u64>) -> anyhow::Result<(Arc<AddressesInUse>, Vec<PoolAddressSpec>)> {
         let before = self.seen().count;
-        let all = self.objects.in_use(looked).await.context("looking for PoolAddresses")?;
+        let all = self.objects.in_use(looked).await.inspect_err(|failure| {
+            let is_unreadable = matches!(failure, Failure::Unreadable { .. });
+            self.seen().unreadable = is_unreadable.then(|| failure.again());
+        });
+        let all = all.context("looking for PoolAddresses")?;
         let mut seen = self.seen();
         // A list that began after a claim is the newer information.
         let is_known = |at: u64, spec: &PoolAddressSpec| all.has(spec) || (looked.is_none() && at < before);
@@ -275,6 +281,14 @@ impl<'a> PoolStore<'a> {
         let since = seen.since.iter().map(|(_, spec)| spec.clone()).collect();
         drop(seen);
         Ok((all, since))
+    }
+
+    /// Checks whether the addresses in use could be read. A run of `fleet` takes a failed claim for one that may succeed later.
+    ///
+    /// # Errors
+    /// The object that cannot be read.
+    pub fn ensure_readable(&self) -> Result<(), Failure> {
+        self.seen().unreadable.take().map_or(Ok(()), Err)
     }
 
     fn mark_taken(&self, spec: PoolAddressSpec) {

@@ -326,6 +326,7 @@ impl PoolReconciler<'_> {
                     return anyhow::Ok(rounds.kept().clone());
                 }
                 let round = rounds.step().await?;
+                store.ensure_readable()?;
                 if round.progressed {
                     led_on = Instant::now();
                 }

@@ -14,7 +14,7 @@ use fleet::workers::PodSeen;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::objects::{NodePoolSpec, TenantCluster, VMClass};
+use crate::objects::{NodePoolSpec, PoolAddress, TenantCluster, VMClass};
 use crate::reach::in_memory::Fault;
 use crate::reach::{Fenced, Infrastructure, Objects};
 use crate::reconcilers::points::drawn;
@@ -457,6 +457,27 @@ async fn an_unreadable_machine_stops_its_pool() {
     pooled.scale(3);
     pooled.until("three", |it| it.is_settled(3)).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2", "shop-general-w3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_address_is_reported() {
+    let pooled = Pooled::new(1).await;
+    pooled.until("one", |it| it.is_settled(1)).await;
+    let address = pooled.0.api.object("pooladdresses");
+    let put =
+        |address: &Value| pooled.0.api.put_value(&crate::reach::Collection::of::<PoolAddress>(None), address.clone());
+    let mut other = address.clone();
+    other["spec"]["claimant"]["purpose"] = json!("Dreaming");
+    put(&other);
+    pooled.scale(2);
+    let name = address["metadata"]["name"].as_str().unwrap();
+    let words = format!("the PoolAddress {name} cannot be read: unknown variant `Dreaming`");
+    let trouble = pooled.reconcile().await.unwrap_err().to_string();
+    assert!(trouble.contains(&words), "{trouble}");
+    assert_eq!(pooled.condition("Ready"), "Unfit");
+    assert!(pooled.message("Ready").starts_with(&words), "{}", pooled.message("Ready"));
+    put(&address);
+    pooled.until("two", |it| it.is_settled(2)).await;
 }
 
 #[tokio::test(start_paused = true)]
