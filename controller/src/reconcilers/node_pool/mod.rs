@@ -69,8 +69,10 @@ impl PoolReconciler<'_> {
     async fn reconcile(&self, known: &NodePool) -> Result<Action, ReconcileError> {
         let done = self.advance(known).await;
         let unreadable = done.as_ref().err().and_then(|trouble| trouble.unreadable(known.namespace().as_deref()));
-        if let Some(words) = unreadable {
-            self.write_reason(known, NodePoolReason::Unfit, &words).await?;
+        if let Some(words) = unreadable
+            && let Err(error) = self.write_reason(known, NodePoolReason::Unfit, &words).await
+        {
+            log::warn!("{}/{}: {error}", known.namespace().unwrap_or_default(), known.name_any());
         }
         done
     }

@@ -444,6 +444,9 @@ async fn an_unreadable_machine_stops_its_pool() {
     };
     set_phase("Dreaming");
     let words = "the Machine team-blue/shop-general-w1 cannot be read: unknown variant `Dreaming`";
+    let trouble = pooled.0.without_last_call(async || pooled.reconcile().await).await.unwrap_err().to_string();
+    assert!(trouble.contains(words), "the status was not written: {trouble}");
+    assert_eq!(pooled.condition("Ready"), "AllReady");
     for replicas in [3, 0] {
         pooled.scale(replicas);
         let trouble = pooled.reconcile().await.unwrap_err().to_string();

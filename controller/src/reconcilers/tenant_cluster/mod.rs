@@ -152,7 +152,7 @@ impl Reconciler<'_> {
             let Some(cluster) = self.find(known).await? else { return Ok(Action::await_change()) };
             let own_record = cluster.deployment().map(|deployment| deployment.ensure_of(&cluster.name_any()));
             if let Some(Err(error)) = own_record {
-                self.report_unreadable(&cluster, &error.to_string()).await?;
+                self.report_unreadable(&cluster, &error.to_string()).await;
                 return Err(error.into());
             }
             let after = if is_leaving(&cluster) {
@@ -173,7 +173,7 @@ impl Reconciler<'_> {
                 }
                 Err(trouble) => {
                     if let Some(words) = trouble.unreadable(cluster.namespace().as_deref()) {
-                        self.report_unreadable(&cluster, &words).await?;
+                        self.report_unreadable(&cluster, &words).await;
                     }
                     return Err(trouble);
                 }

@@ -17,6 +17,7 @@ use crate::objects::{
     Machine, MachineRole, MachineStatus, TenantCluster, TenantClusterReason, TenantClusterStatus, set,
 };
 use crate::reach::{Failure, kinds};
+use crate::reconcilers::full_name;
 
 /// The number of attempts of a write that conflicts with another one.
 const TRIES: usize = 10;
@@ -147,13 +148,15 @@ impl Reconciler<'_> {
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 
-    /// Writes that an object cannot be read that the cluster needs.
-    pub(super) async fn report_unreadable(&self, cluster: &TenantCluster, words: &str) -> Result<(), ReconcileError> {
+    /// Writes that an object cannot be read that the cluster needs. A failed write is only logged: the caller returns the cause.
+    pub(super) async fn report_unreadable(&self, cluster: &TenantCluster, words: &str) {
         let reported = match is_leaving(cluster) {
             true => self.report_blocked(cluster, words).await,
             false => self.stuck(cluster, TenantClusterReason::Blocked, words).await,
         };
-        reported.map(drop)
+        if let Err(error) = reported {
+            log::warn!("{}: {error}", full_name(cluster));
+        }
     }
 
     /// Writes that the state of control-plane nodes is unknown.

@@ -24,7 +24,7 @@ use super::Reconciler;
 use crate::context::ReconcileError;
 use crate::decisions::fixture;
 use crate::objects::{TenantCluster, VMClass};
-use crate::reach::in_memory::InMemory;
+use crate::reach::in_memory::{Fault, InMemory};
 use crate::reach::{Infrastructure, Objects};
 use crate::term::{Clock, Term};
 
@@ -101,6 +101,16 @@ impl World {
             tokio::time::sleep(Duration::from_secs(15)).await;
         }
         panic!("never {what}: {:#}", self.api.object("tenantclusters"));
+    }
+
+    /// Repeats a reconcile from the same objects, and loses its last call.
+    pub async fn without_last_call<T>(&self, reconcile: impl AsyncFn() -> T) -> T {
+        let (objects, calls) = (self.api.snapshot(), self.api.calls());
+        reconcile().await;
+        let last = self.api.calls() - calls - 1;
+        self.api.restore(objects);
+        self.api.fails_at(last, Fault::NotDone);
+        reconcile().await
     }
 
     pub fn status(&self) -> Value {

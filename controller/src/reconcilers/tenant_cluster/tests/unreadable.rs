@@ -31,6 +31,9 @@ async fn an_unreadable_machine_stops_its_cluster() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
     world.set_phase("Dreaming");
+    let trouble = world.without_last_call(async || world.reconcile().await).await.unwrap_err().to_string();
+    assert!(trouble.contains(WORDS), "the status was not written: {trouble}");
+    assert_ne!(world.condition("Progressing").1, "Blocked");
     world.is_blocked(WORDS).await;
     world.delete();
     world.is_blocked(WORDS).await;
