@@ -73,8 +73,11 @@ fn image<'i>(
     let suitable = images.iter().filter(|image| suits(image, &spec.version, false).is_ok());
     let newest = suitable.reduce(|best, other| if is_newer(other, best) { other } else { best });
     newest.ok_or_else(|| {
+        let unsuitable = images.iter().filter_map(|image| suits(image, &spec.version, false).err());
+        let unknown = unsuitable.filter(|why| why.reason == TenantClusterReason::PreflightNotKnown);
+        let unknown: String = unknown.map(|why| format!("; {}", why.message)).collect();
         let words = format!(
-            "no NodeImage is supported, understood, ready and carries Kubernetes {}: push one, or name one",
+            "no NodeImage is supported, understood, ready and carries Kubernetes {}: push one, or name one{unknown}",
             spec.version
         );
         Obstacle::new(TenantClusterReason::ReferenceMissing, words)
@@ -198,7 +201,9 @@ mod tests {
             change(image.status.as_mut().unwrap());
             assert_eq!(decided(&spec, None, &[image.clone()]).unwrap_err().reason, *reason, "the change at {place}");
             let open = TenantClusterSpec { image: None, ..spec.clone() };
-            assert!(decided(&open, None, &[image]).is_err(), "the change at {place}");
+            let refused = decided(&open, None, &[image]).unwrap_err().message;
+            let unknown = format!(" of the NodeImage {name}");
+            assert_eq!(refused.ends_with(&unknown), *reason == PreflightNotKnown, "the change at {place}: {refused}");
         }
     }
 
