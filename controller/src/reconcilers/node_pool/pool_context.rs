@@ -15,7 +15,7 @@ use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Provider, TenantCluster, VMClass, VMClassSpec,
 };
 use crate::reach::{cluster_inventory, kinds};
-use crate::reconcilers::tenant_cluster::{node_settings, nodes};
+use crate::reconcilers::tenant_cluster::{ensure_own_record, node_settings, nodes};
 
 /// The desired state of a pool, and its cluster's API.
 pub(super) struct PoolContext {
@@ -48,7 +48,7 @@ impl PoolReconciler<'_> {
         let Some(cluster) = cluster.attempting("reading the pool's cluster")? else {
             return Err(unready(ClusterNotReady, format!("there is no TenantCluster {name}")));
         };
-        if let Some(Err(error)) = cluster.deployment().map(|deployment| deployment.ensure_of(name)) {
+        if let Err(error) = ensure_own_record(&cluster) {
             return Err(unready(Unfit, error.to_string()));
         }
         let Some(provider) = work.provider(&cluster).await? else {

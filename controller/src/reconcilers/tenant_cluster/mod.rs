@@ -37,7 +37,7 @@ mod upgrade;
 
 pub(super) use self::begin::node_settings;
 pub(super) use self::maintain::nodes;
-pub(super) use self::place::deployment;
+pub(super) use self::place::{deployment, ensure_own_record};
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -150,8 +150,7 @@ impl Reconciler<'_> {
                 return Ok(Action::await_change());
             }
             let Some(cluster) = self.find(known).await? else { return Ok(Action::await_change()) };
-            let own_record = cluster.deployment().map(|deployment| deployment.ensure_of(&cluster.name_any()));
-            if let Some(Err(error)) = own_record {
+            if let Err(error) = ensure_own_record(&cluster) {
                 self.report_unreadable(&cluster, &error.to_string()).await;
                 return Err(error.into());
             }

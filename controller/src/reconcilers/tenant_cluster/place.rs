@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::ensure;
 use fleet::hypervisor::{Error, ErrorKind, Hypervisor, Placement};
 use kube::ResourceExt;
 use uuid::Uuid;
@@ -104,6 +105,22 @@ impl Reconciler<'_> {
 /// The deployment ID in the stamps of a cluster's VMs: its UID, which is unique.
 pub(in crate::reconcilers) fn deployment(cluster: &TenantCluster) -> Uuid {
     cluster.metadata.uid.as_deref().and_then(|uid| uid.parse().ok()).unwrap_or_default()
+}
+
+/// Fails if the stored record is of another cluster, as in a status that was copied, also from a cluster of the same name.
+pub(in crate::reconcilers) fn ensure_own_record(cluster: &TenantCluster) -> anyhow::Result<()> {
+    let Some(stored) = cluster.deployment() else { return Ok(()) };
+    let name = cluster.name_any();
+    stored.ensure_of(&name)?;
+    if let Some(noted) = stored.record.deployment {
+        let own = deployment(cluster);
+        ensure!(
+            noted == own,
+            "status.deployment of the TenantCluster {name} is the record of the deployment {noted}, and the cluster is {own}: restore \
+             its own record"
+        );
+    }
+    Ok(())
 }
 
 /// The obstacle of a Provider that cannot be used.

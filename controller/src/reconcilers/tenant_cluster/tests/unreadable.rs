@@ -61,12 +61,17 @@ async fn an_unreadable_image_stops_only_its_clusters() {
 async fn a_record_of_another_cluster_is_not_followed() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
-    let mut cluster = world.api.object("tenantclusters");
-    cluster["status"]["deployment"]["cluster"] = json!("bank");
-    cluster["status"]["deployment"]["lifecycle"] = json!("Deleted");
-    world.api.put_value(&Collection::of::<TenantCluster>(Some("team-blue")), cluster);
-    let words = "status.deployment of the TenantCluster shop is the record of the cluster bank";
-    world.is_blocked(words).await;
-    world.delete();
-    world.is_blocked(words).await;
+    let own = world.api.object("tenantclusters");
+    for (field, what, value) in
+        [("cluster", "cluster", "bank"), ("id", "deployment", "00000000-0000-0000-0000-000000000009")]
+    {
+        let mut cluster = own.clone();
+        cluster["status"]["deployment"][field] = json!(value);
+        cluster["status"]["deployment"]["lifecycle"] = json!("Deleted");
+        world.api.put_value(&Collection::of::<TenantCluster>(Some("team-blue")), cluster);
+        let words = format!("status.deployment of the TenantCluster shop is the record of the {what} {value}");
+        world.is_blocked(&words).await;
+        world.delete();
+        world.is_blocked(&words).await;
+    }
 }
