@@ -122,10 +122,15 @@ fn contains(whole: &Value, part: &Value, path: &str) {
 #[test]
 fn schema_and_reader_accept_the_same_times() {
     let all = all();
-    let kind = all.iter().find(|kind| kind.definition.spec.names.kind == "Machine").unwrap();
-    let definition = definition(&kind.definition);
-    let status = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
-    let schema = &status["properties"]["journal"]["properties"]["since"];
+    let field = |kind: &str, path: &str| {
+        let kind = all.iter().find(|known| known.definition.spec.names.kind == kind).unwrap();
+        let schema = definition(&kind.definition)["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
+        schema.pointer(path).unwrap().clone()
+    };
+    let schemas = [
+        field("Machine", "/properties/status/properties/journal/properties/since"),
+        field("NodeImage", "/properties/spec/properties/lifecycle/items/properties/from"),
+    ];
     for (time, is_valid) in [
         ("1970-01-01T00:00:00Z", true),
         ("2026-12-01T09:00:00Z", true),
@@ -135,9 +140,11 @@ fn schema_and_reader_accept_the_same_times() {
         ("2026-12-01T09:00:00+01:00", false),
         ("2026-12-01t09:00:00z", false),
     ] {
-        let mut found = Vec::new();
-        mistakes("since", schema, &Value::from(time), &mut found);
-        assert_eq!(found.is_empty(), is_valid, "{time}: {found:?}");
+        for schema in &schemas {
+            let mut found = Vec::new();
+            mistakes("the time", schema, &Value::from(time), &mut found);
+            assert_eq!(found.is_empty(), is_valid, "{time}: {found:?}");
+        }
         let read = serde_json::from_value::<WorkerRecord>(serde_json::json!({"since": time}));
         assert_eq!(read.is_ok(), is_valid, "{time}: {read:?}");
     }

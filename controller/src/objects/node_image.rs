@@ -79,7 +79,7 @@ pub struct Lifecycle {
     /// The phase.
     pub phase: LifecyclePhase,
     /// When the phase begins.
-    #[schemars(example = &"2027-01-01T00:00:00Z")]
+    #[schemars(schema_with = "shapes::time", example = &"2027-01-01T00:00:00Z")]
     pub from: Time,
 }
 
