@@ -27,8 +27,8 @@ pub async fn find<K: Kind>(objects: &dyn Objects, namespace: Option<&str>, name:
 /// ([`Objects::list`]).
 ///
 /// # Errors
-/// The API server does not answer, or one of the objects cannot be read: a caller that acts on all of them would take it for
-/// missing.
+/// The API server does not answer, or one of the objects cannot be read. A caller that acts on all of them would take
+/// that object for missing.
 pub async fn list<K: Kind>(
     objects: &dyn Objects,
     namespace: Option<&str>,

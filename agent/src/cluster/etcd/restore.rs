@@ -254,9 +254,9 @@ impl RestoreRun {
 }
 
 /// Ensures after an interrupted restore that the node continues with the complete data of one cluster, and records
-/// which cluster that is. If the old data were not moved away yet, the node continues with them, otherwise with the new
-/// ones, for which etcd's quota is decided again. Incomplete data are removed: they may be as large as the store. The
-/// caller has stopped etcd. After an error another call continues.
+/// which cluster that is. If the old data were not moved away yet, the node continues with them. Otherwise it continues
+/// with the new ones, and etcd's quota is decided again. Incomplete data are removed: they may be as large as the store.
+/// The caller has stopped etcd. After an error another call continues.
 pub fn settle(root: &Path, records: &Records) -> anyhow::Result<()> {
     let data = files::below(root, DATA);
     let (made, member) = (data.join(MADE), data.join(MEMBER));
