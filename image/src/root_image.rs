@@ -37,10 +37,10 @@ pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) 
         let run = |program: &str| tools.run(program).writes_at(directory, "/out").reads_at(work.path(), "/in").tool();
         let mut mkfs = run("mkfs.erofs").args(["--quiet", "--tar=f"]).arg(format!("-T{epoch}"));
         mkfs = mkfs.arg(format!("-U{FILE_SYSTEM}")).args(["-x-1", "-L", "kaas-root"]);
-        if let Compression::Erofs(compressor) = compression {
-            // Larger clusters compress better. More threads than processors are not faster.
+        if let Compression::Erofs { compressor, cluster } = compression {
+            // More threads than processors are not faster. Their number does not change the output.
             let workers = std::thread::available_parallelism().map_or(1, usize::from);
-            mkfs = mkfs.arg(format!("-z{compressor}")).arg("-C65536").arg(format!("--workers={workers}"));
+            mkfs = mkfs.arg(format!("-z{compressor}")).arg(format!("-C{cluster}")).arg(format!("--workers={workers}"));
         }
         mkfs.args(["/out/root.erofs", "/in/root.tar"]).run(progress)?;
         // The salt depends on the content only: equal images have equal hashes on every host.
