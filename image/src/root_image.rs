@@ -44,7 +44,7 @@ pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) 
             let workers = std::thread::available_parallelism().map_or(1, usize::from);
             mkfs = mkfs.arg(format!("-z{compressor}")).arg(format!("-C{cluster}")).arg(format!("--workers={workers}"));
         }
-        let log = mkfs.args(["/out/root.erofs", "/in/root.tar"]).output(progress)?;
+        let log = mkfs.args(["/out/root.erofs", "/in/root.tar"]).messages(progress)?;
         fs::write(directory.join("log"), log).context("writing the messages of mkfs.erofs")?;
         // The salt depends on the content only: equal images have equal hashes on every host.
         let salt = file_digest(&directory.join("root.erofs"))?;
