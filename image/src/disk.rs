@@ -97,7 +97,8 @@ mod tests {
         fs::write(&verity, vec![0; 4096]).unwrap();
         let hash = "00112233445566778899aabbccddeeff0123456789abcdef0123456789abcdef".to_owned();
         let disk = Disk { capacity: 1 << 34, esp: 1 << 27, compression: Compression::None };
-        let [(_, esp), (_, root), (_, verity)] = definitions_of(&disk, &RootImage { erofs, verity, hash }).unwrap();
+        let image = RootImage { erofs, verity, hash, log: PathBuf::new() };
+        let [(_, esp), (_, root), (_, verity)] = definitions_of(&disk, &image).unwrap();
         assert!(esp.contains("SizeMinBytes=134217728\n"), "{esp}");
         assert!(root.contains("UUID=00112233-4455-6677-8899-aabbccddeeff\n"), "{root}");
         assert!(root.contains("SizeMaxBytes=3145728\n"), "{root}");

@@ -6,7 +6,7 @@
 //! Rooms, from the top down. A room uses rooms of its line and below, never one above:
 //!
 //! ```text
-//! appliance audit disk identifier kernel_image
+//! appliance audit contents disk identifier kernel_image
 //! initial_root payload programs root_image sbom settings
 //! rootfs
 //! kernel linked
@@ -23,6 +23,7 @@ pub mod audit;
 pub mod cache;
 pub mod caller;
 pub mod component;
+mod contents;
 mod crates;
 pub mod debian;
 pub mod disk;
@@ -161,6 +162,8 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<BuiltImage> {
     let facts = &description.facts;
     let (ova, size) = appliance::pack(&spec, facts, &compressed, request.signer, request.output, &context)?;
     sbom::write_next_to(&ova, &sbom, request.signer)?;
+    let sources = contents::Sources { debian: &debian, kernel: &kernel, components: &components, own: &own };
+    contents::write_next_to(&ova, &root, &image, &kernel_image, &sources)?;
     Ok(BuiltImage { ova, size, disk })
 }
 

@@ -92,12 +92,17 @@ impl Tool {
 
     /// Runs to the end, and shows the tool's output as it comes. An error has its last lines.
     pub fn run(self, progress: &Progress) -> Result<()> {
-        self.finish(progress, false).map(drop)
+        self.finish(progress, Kept::Nothing).map(drop)
     }
 
     /// Runs to the end and returns its standard output.
     pub fn output(self, progress: &Progress) -> Result<Vec<u8>> {
-        self.finish(progress, true)
+        self.finish(progress, Kept::Output)
+    }
+
+    /// Runs to the end and returns its standard error, on which some tools report their work.
+    pub fn messages(self, progress: &Progress) -> Result<Vec<u8>> {
+        self.finish(progress, Kept::Messages)
     }
 
     /// Runs to the end with this program's own input and output. Returns its exit status.
@@ -107,7 +112,7 @@ impl Tool {
         child.wait().with_context(|| format!("waiting for {}", self.name))
     }
 
-    fn finish(mut self, progress: &Progress, keep_output: bool) -> Result<Vec<u8>> {
+    fn finish(mut self, progress: &Progress, kept: Kept) -> Result<Vec<u8>> {
         let mut child = self
             .command
             .stdin(Stdio::null())
@@ -115,18 +120,18 @@ impl Tool {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| start_error(&self.name, self.command.get_program(), error))?;
-        let (stdout, stderr) = pipes(&mut child)?;
+        let [stdout, stderr] = pipes(&mut child)?;
+        let (shown, mut other) = if kept == Kept::Messages { (stdout, stderr) } else { (stderr, stdout) };
         let tail = Mutex::new(VecDeque::new());
         let mut output = Vec::new();
         std::thread::scope(|scope| -> Result<()> {
-            let errors = scope.spawn(|| follow(stderr, &tail, progress));
-            let mut stdout = stdout;
-            if keep_output {
-                stdout.read_to_end(&mut output)?;
+            let shown = scope.spawn(|| follow(shown, &tail, progress));
+            if kept == Kept::Nothing {
+                follow(other, &tail, progress)?;
             } else {
-                follow(stdout, &tail, progress)?;
+                other.read_to_end(&mut output)?;
             }
-            errors.join().unwrap_or_else(|_| bail!("the reader of standard error ended"))
+            shown.join().unwrap_or_else(|_| bail!("the reader of a stream ended"))
         })
         .with_context(|| format!("reading what {} says", self.name))?;
         let status = child.wait().with_context(|| format!("waiting for {}", self.name))?;
@@ -135,7 +140,7 @@ impl Tool {
         }
         let mut lines = tail.into_inner().unwrap_or_default();
         if lines.is_empty() {
-            // Some tools print errors on standard output.
+            // The errors are in the kept stream. Some tools print them on standard output.
             let text = String::from_utf8_lossy(&output).into_owned();
             let said: Vec<_> = text.lines().map(str::to_owned).collect();
             lines.extend(said.into_iter().rev().take(TAIL_LINES).rev());
@@ -154,10 +159,19 @@ fn start_error(name: &str, program: &OsStr, error: std::io::Error) -> anyhow::Er
     anyhow::Error::new(error).context(format!("starting {name}{advice}"))
 }
 
-fn pipes(child: &mut Child) -> Result<(impl Read + use<>, impl Read + Send + use<>)> {
+/// The stream of a tool that is returned. The others are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Nothing,
+    Output,
+    Messages,
+}
+
+/// Standard output and standard error.
+fn pipes(child: &mut Child) -> Result<[Box<dyn Read + Send>; 2]> {
     let stdout = child.stdout.take().context("a tool without standard output")?;
     let stderr = child.stderr.take().context("a tool without standard error")?;
-    Ok((stdout, stderr))
+    Ok([Box::new(stdout), Box::new(stderr)])
 }
 
 fn follow(from: impl Read, tail: &Mutex<VecDeque<String>>, progress: &Progress) -> Result<()> {
@@ -202,6 +216,18 @@ mod tests {
         assert!(error.contains("exit status: 3"), "{error}");
         assert!(error.contains("line 30") && error.contains("line 11"), "{error}");
         assert!(!error.contains("line 10\n"), "{error}");
+    }
+
+    #[test]
+    fn messages_are_returned_or_in_the_error() {
+        let messages = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            Tool::prepared("sh", command).messages(&Progress::silent())
+        };
+        assert_eq!(messages("echo out; echo said >&2").unwrap(), b"said\n");
+        let error = messages("echo said >&2; exit 3").unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.contains("said"), "{error}");
     }
 
     #[test]

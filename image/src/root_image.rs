@@ -20,6 +20,8 @@ pub struct RootImage {
     pub verity: PathBuf,
     /// The root of the hash tree, in hexadecimal.
     pub hash: String,
+    /// The messages of mkfs.erofs, with the sizes of compressed files.
+    pub log: PathBuf,
 }
 
 /// Packs the tree, or finds the result in the cache.
@@ -35,14 +37,15 @@ pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) 
         progress.detail("archive");
         tree.write_tar(file, epoch).context("writing the root's archive")?;
         let run = |program: &str| tools.run(program).writes_at(directory, "/out").reads_at(work.path(), "/in").tool();
-        let mut mkfs = run("mkfs.erofs").args(["--quiet", "--tar=f"]).arg(format!("-T{epoch}"));
+        let mut mkfs = run("mkfs.erofs").args(["-d3", "--tar=f"]).arg(format!("-T{epoch}"));
         mkfs = mkfs.arg(format!("-U{FILE_SYSTEM}")).args(["-x-1", "-L", "kaas-root"]);
-        if let Compression::Erofs(compressor) = compression {
-            // Larger clusters compress better. More threads than processors are not faster.
+        if let Compression::Erofs { compressor, cluster } = compression {
+            // More threads than processors are not faster. Their number does not change the output.
             let workers = std::thread::available_parallelism().map_or(1, usize::from);
-            mkfs = mkfs.arg(format!("-z{compressor}")).arg("-C65536").arg(format!("--workers={workers}"));
+            mkfs = mkfs.arg(format!("-z{compressor}")).arg(format!("-C{cluster}")).arg(format!("--workers={workers}"));
         }
-        mkfs.args(["/out/root.erofs", "/in/root.tar"]).run(progress)?;
+        let log = mkfs.args(["/out/root.erofs", "/in/root.tar"]).messages(progress)?;
+        fs::write(directory.join("log"), log).context("writing the messages of mkfs.erofs")?;
         // The salt depends on the content only: equal images have equal hashes on every host.
         let salt = file_digest(&directory.join("root.erofs"))?;
         run("veritysetup")
@@ -58,5 +61,6 @@ pub fn pack(tree: &Tree, compression: &Compression, context: &BuildContext<'_>) 
     if hash.len() != 64 {
         bail!("veritysetup gave the root hash {hash:?}");
     }
-    Ok(RootImage { erofs: place.join("root.erofs"), verity: place.join("root.verity"), hash })
+    let [erofs, verity, log] = ["root.erofs", "root.verity", "log"].map(|name| place.join(name));
+    Ok(RootImage { erofs, verity, hash, log })
 }

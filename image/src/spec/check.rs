@@ -103,9 +103,26 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| format!("`{text}` is no size: write a whole number and M or G, such as 16G"))
 }
 
+/// The size of a cluster of mkfs.erofs, such as `64K`, in bytes. Blocks have 4 KiB.
+pub(super) fn cluster(text: &str) -> Result<u64, String> {
+    let size = text.strip_suffix('K').and_then(|number| number.parse().ok());
+    let is_allowed = |size: &u64| (4..=1024).contains(size) && size.is_multiple_of(4);
+    let size = size.filter(is_allowed).map(|size| size << 10);
+    size.ok_or_else(|| format!("`{text}` is no size of a cluster: write 4K to 1024K, a multiple of 4K"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clusters_are_whole_blocks_up_to_a_mebibyte() {
+        assert_eq!((cluster("4K"), cluster("1024K")), (Ok(4 << 10), Ok(1 << 20)));
+        for bad in ["", "64", "2K", "6K", "1028K", "1M"] {
+            let message = format!("`{bad}` is no size of a cluster: write 4K to 1024K, a multiple of 4K");
+            assert_eq!(cluster(bad), Err(message));
+        }
+    }
 
     #[test]
     fn sizes_are_whole_mebibytes_or_gibibytes() {

@@ -128,8 +128,13 @@ pub struct Files {
 pub enum Compression {
     /// No compression: the deflate of the VMDK compresses it. Fastest to make and to read.
     None,
-    /// Compressed by mkfs.erofs with this compressor and level, such as `lz4hc,9`.
-    Erofs(String),
+    /// Compressed by mkfs.erofs.
+    Erofs {
+        /// Compressor and level, such as `lzma,6`.
+        compressor: String,
+        /// The most bytes of a compressed cluster. A read of one byte decompresses its whole cluster.
+        cluster: u64,
+    },
 }
 
 /// Disk sizes in bytes.

@@ -25,6 +25,9 @@ const LEAST_DATA: u64 = 4 * GIB;
 /// The largest disk of vSphere.
 const MOST_CAPACITY: u64 = 62 * 1024 * GIB;
 
+/// The size of a compressed cluster of the root.
+const CLUSTER: u64 = 64 << 10;
+
 /// Reads a spec and the components it uses. All mistakes in the files are one error, [`Mistakes`].
 pub fn read(path: &Path) -> Result<(Spec, Vec<Component>)> {
     let texts = Texts::load(path)?;
@@ -221,14 +224,19 @@ fn disk(table: &Table<'_, '_>) -> Option<Disk> {
     if esp.zip(system).is_some_and(|(esp, system)| esp > system / 2) {
         table.mistake_at("esp", "leaves no room on the system disk for the root and scratch space");
     }
-    let what = "none, or a compressor of mkfs.erofs such as lz4hc,9";
-    let compression = table.required("compression", what, |text| {
+    let what = "none, or a compressor of mkfs.erofs such as lzma,6";
+    let compressor = table.required("compression", what, |text| {
         let (name, level) = text.split_once(',').unwrap_or((text, "1"));
-        check::one_of(name, &["none", "lz4", "lz4hc", "zstd"])?;
+        check::one_of(name, &["none", "lz4", "lz4hc", "lzma", "zstd"])?;
         level.parse::<u8>().map_err(|_| format!("`{level}` is no level of compression"))?;
-        Ok(if text == "none" { Compression::None } else { Compression::Erofs(text.to_owned()) })
+        Ok(text.to_owned())
     });
-    Some(Disk { capacity: system?, esp: esp?, compression: compression? })
+    let cluster = table.optional("cluster", check::cluster);
+    let compression = match compressor?.as_str() {
+        "none" => Compression::None,
+        compressor => Compression::Erofs { compressor: compressor.to_owned(), cluster: cluster.unwrap_or(CLUSTER) },
+    };
+    Some(Disk { capacity: system?, esp: esp?, compression })
 }
 
 fn hardware(table: &Table<'_, '_>) -> Option<Hardware> {
@@ -406,7 +414,12 @@ data-capacity = "32G"
                 "spec.toml:39: hardware.profiles[0].data-capacity: give a capacity for the data disk of 4096M to 63488G",
             ),
             ("128M", "12G", "spec.toml:27: disk.esp: leaves no room on the system disk for the root and scratch space"),
-            ("\"none\"", "\"gzip,9\"", "spec.toml:28: disk.compression: `gzip` is not one of none, lz4, lz4hc, zstd"),
+            ("\"none\"", "\"gzip,9\"", "spec.toml:28: disk.compression: `gzip` is not one of none, lz4, lz4hc, lzma, zstd"),
+            (
+                "\"none\"",
+                "\"lzma,6\"\ncluster = \"2048K\"",
+                "spec.toml:29: disk.cluster: `2048K` is no size of a cluster: write 4K to 1024K, a multiple of 4K",
+            ),
             (
                 "version = 15",
                 "version = 10",

@@ -1,0 +1,138 @@
+//! The sizes of the parts of an image, as a table next to the OVA: components, packages and our own files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use contract::payload::{IMAGE_NAME, Index, Manifest};
+
+use crate::component::build::Built;
+use crate::kernel::UnpackedKernel;
+use crate::own_programs::OwnPrograms;
+use crate::payload;
+use crate::root_image::RootImage;
+use crate::tree::{Content, Kind, Tree, matches};
+
+/// The sources of the files in an image's root.
+pub struct Sources<'s> {
+    /// The packages as a tar archive, with dpkg's lists of files.
+    pub debian: &'s Path,
+    pub kernel: &'s UnpackedKernel,
+    pub components: &'s [Built],
+    pub own: &'s OwnPrograms,
+}
+
+/// Bytes of a part: its files, and what they take on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sizes {
+    files: u64,
+    stored: u64,
+}
+
+/// Writes the table next to the OVA: a line for each part, the largest first.
+pub fn write_next_to(
+    ova: &Path,
+    tree: &Tree,
+    image: &RootImage,
+    kernel_image: &Path,
+    sources: &Sources<'_>,
+) -> Result<()> {
+    let stored = fs::read_to_string(&image.log).with_context(|| format!("reading {}", image.log.display()))?;
+    let mut parts = parts(tree, &stored_sizes(&stored), sources)?;
+    for (name, file) in [("kernel and initial root", kernel_image), ("hash tree of the root", image.verity.as_path())] {
+        let length = fs::metadata(file).with_context(|| format!("reading {}", file.display()))?.len();
+        parts.insert(name.to_owned(), Sizes { files: length, stored: length });
+    }
+    let place = ova.with_extension("contents.md");
+    fs::write(&place, table(parts)).with_context(|| format!("writing {}", place.display()))
+}
+
+/// The parts of a root by name. Files that `stored` does not have are not compressed.
+fn parts(tree: &Tree, stored: &BTreeMap<&Path, u64>, sources: &Sources<'_>) -> Result<BTreeMap<String, Sizes>> {
+    let packages = package_files(sources.debian)?;
+    let images = image_layers(tree)?;
+    let mut parts: BTreeMap<String, Sizes> = BTreeMap::new();
+    for (path, node) in tree.iter() {
+        let Kind::File(content) = &node.kind else { continue };
+        let part = sources.part(content).or_else(|| images.get(path).cloned());
+        let part = part.or_else(|| packages.get(path).map(|name| format!("package {name}")));
+        let sizes = parts.entry(part.unwrap_or_else(|| "other files".to_owned())).or_default();
+        let length = content.length().with_context(|| format!("reading {}", path.display()))?;
+        sizes.files += length;
+        sizes.stored += stored.get(path).copied().unwrap_or(length);
+    }
+    Ok(parts)
+}
+
+impl Sources<'_> {
+    /// The part that a file of the build host belongs to.
+    fn part(&self, content: &Content) -> Option<String> {
+        let Content::Host(file) = content else { return None };
+        if file.starts_with(&self.kernel.modules) {
+            return Some("modules of the kernel".to_owned());
+        }
+        let built = self.components.iter().find(|built| file.starts_with(&built.directory));
+        let own = || file.parent() == self.own.agent().parent();
+        let name = || file.file_name().map(|name| format!("program {}", name.to_string_lossy()));
+        built.map(|built| format!("component {}", built.component.name)).or_else(|| own().then(name).flatten())
+    }
+}
+
+/// The package of each file, from dpkg's lists.
+fn package_files(debian: &Path) -> Result<BTreeMap<PathBuf, String>> {
+    let lists = Tree::from_tar(debian, |path| matches("/var/lib/dpkg/info/*.list", path))?;
+    let mut files = BTreeMap::new();
+    for (path, _) in lists.iter() {
+        // `libc6:amd64.list`
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let package = name.split(':').next().unwrap_or_default();
+        let text = lists.read(path)?;
+        for file in String::from_utf8_lossy(&text).lines() {
+            files.insert(PathBuf::from(file.trim_start_matches('/')), package.to_owned());
+        }
+    }
+    Ok(files)
+}
+
+/// The container image of each layer that the payload has as a whole.
+fn image_layers(tree: &Tree) -> Result<BTreeMap<PathBuf, String>> {
+    let blob = |digest: &str| Path::new(payload::PLACE).join("blobs").join(digest.replace(':', "/"));
+    let index: Index = serde_json::from_slice(&tree.read(Path::new(payload::PLACE).join("index.json"))?)?;
+    let mut layers = BTreeMap::new();
+    for image in index.manifests {
+        let manifest: Manifest = serde_json::from_slice(&tree.read(blob(&image.digest))?)?;
+        // `kaas.local/coredns:v1.15.0`
+        let name = image.annotations.get(IMAGE_NAME).map(String::as_str).unwrap_or_default();
+        let name = name.rsplit('/').next().and_then(|name| name.split(':').next()).unwrap_or_default();
+        for layer in manifest.layers {
+            layers.insert(blob(&layer.digest), format!("container image {name}"));
+        }
+    }
+    Ok(layers)
+}
+
+/// The sizes of compressed files, from lines of mkfs.erofs such as `<I> erofs: compressed etc/services (12813 bytes)
+/// into 8192 bytes`.
+fn stored_sizes(log: &str) -> BTreeMap<&Path, u64> {
+    let sizes = log.lines().filter_map(|line| {
+        let (path, sizes) = line.strip_prefix("<I> erofs: compressed ")?.rsplit_once(" (")?;
+        let stored = sizes.split_once(" into ")?.1.strip_suffix(" bytes")?;
+        Some((Path::new(path), stored.parse().ok()?))
+    });
+    sizes.collect()
+}
+
+/// The parts in Markdown, with their sum.
+fn table(parts: BTreeMap<String, Sizes>) -> String {
+    let mut parts: Vec<_> = parts.into_iter().collect();
+    parts.sort_by_key(|(_, sizes)| std::cmp::Reverse(sizes.stored));
+    let sum = |size: fn(&Sizes) -> u64| parts.iter().map(|(_, sizes)| size(sizes)).sum();
+    parts.push(("sum".to_owned(), Sizes { files: sum(|sizes| sizes.files), stored: sum(|sizes| sizes.stored) }));
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let line = |(name, Sizes { files, stored }): &(String, Sizes)| {
+        format!("| {name} | {:.2} | {:.2} |\n", megabytes(*files), megabytes(*stored))
+    };
+    let lines: String = parts.iter().map(line).collect();
+    format!("| Part | MB of files | MB on the disk |\n|---|---|---|\n{lines}")
+}
