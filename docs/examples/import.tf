@@ -52,7 +52,7 @@ data "vsphere_ovf_vm_template" "image" {
   resource_pool_id = data.vsphere_compute_cluster.cluster.resource_pool_id
   datastore_id     = data.vsphere_datastore.disks.id
   host_system_id   = data.vsphere_host.first.id
-  local_ovf_path   = "kaas-control-plane-0.1.0.ova"
+  local_ovf_path   = "kaas-control-plane-0.2.0.ova"
   ovf_network_map = {
     "VM Network" = data.vsphere_network.management.id
   }

@@ -21,7 +21,7 @@ pub mod long {
     /// Each thing that keeps a worker out has its code, and is said on its console. While the API is away a worker says so,
     /// and joins once it is back.
     pub fn what_keeps_a_worker_out_is_named_and_an_api_that_is_away_is_waited_for() {
-        let older = OtherImage::of_tenants("0.1.9", "1.20.0");
+        let older = OtherImage::of_tenants("0.2.9", "1.20.0");
         // A tenant takes its host's network, and nothing else of it.
         let host = Scenario::prepare(&Setting::one("host-j"));
         let scenario = host.tenant("tj", "1", "1");

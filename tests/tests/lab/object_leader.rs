@@ -7,7 +7,7 @@ pub mod long {
     /// the end all is as declared, with one VM for each Machine and nothing left of what was deleted.
     pub fn whichever_moment_the_leader_is_cut_off_at_all_is_as_declared_at_last() {
         let directory = tempfile::tempdir().unwrap();
-        let newer = built_ova::build_tenant("0.1.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
+        let newer = built_ova::build_tenant("0.2.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let site = Site::up("leader");
         let control = FileCluster::three(&site, &find_ova(&named_ova()).unwrap());
         control.run(&["deploy"]);

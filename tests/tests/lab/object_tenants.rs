@@ -95,7 +95,7 @@ pub mod long {
     /// all the time.
     pub fn a_tenant_is_repaired_upgraded_and_rolled_back() {
         let directory = tempfile::tempdir().unwrap();
-        let newer = built_ova::build_tenant("0.1.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
+        let newer = built_ova::build_tenant("0.2.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let site = Site::up("objup");
         let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
         control.run(&["deploy"]);

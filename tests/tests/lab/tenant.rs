@@ -196,7 +196,7 @@ pub mod long {
     /// Planned work loses no request. Then a worker is cut off, and one is taken away with its VM: its pods run elsewhere.
     pub fn a_server_answers_while_its_workers_are_added_removed_replaced_and_lost() {
         let newer = tempfile::tempdir().unwrap();
-        let newer = built_ova::build_tenant("0.1.9", newer.path()).unwrap_or_else(|error| panic!("{error:#}"));
+        let newer = built_ova::build_tenant("0.2.9", newer.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let host = control(&Setting::one("host-l"));
         let scenario = host.tenant("tb", "1", "2");
         let tenant = Tenant::of(&scenario);

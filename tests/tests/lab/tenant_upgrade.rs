@@ -23,7 +23,7 @@ pub mod long {
     /// workers serve while the API is away.
     pub fn a_tenants_control_node_and_its_workers_go_to_a_newer_image() {
         let newer = tempfile::tempdir().unwrap();
-        let newer = built_ova::build_tenant("0.1.9", newer.path()).unwrap_or_else(|error| panic!("{error:#}"));
+        let newer = built_ova::build_tenant("0.2.9", newer.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let host = control(&Setting::one("host-i"));
         let scenario = host.tenant("swapped", "1", "2");
         let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());
