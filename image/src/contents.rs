@@ -136,3 +136,50 @@ fn table(parts: BTreeMap<String, Sizes>) -> String {
     let lines: String = parts.iter().map(line).collect();
     format!("| Part | MB of files | MB on the disk |\n|---|---|---|\n{lines}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressed_files_have_their_stored_size() {
+        let log = "mkfs.erofs 1.8.6\n<I> erofs: compressed etc/a (1) (12813 bytes) into 8192 bytes\n\
+                   <I> erofs: file etc dumped (mode 40755)\n";
+        assert_eq!(stored_sizes(log), BTreeMap::from([(Path::new("etc/a (1)"), 8192)]));
+    }
+
+    #[test]
+    fn each_file_belongs_to_a_part() {
+        let directory = tempfile::tempdir().unwrap();
+        let debian = directory.path().join("root.tar");
+        let mut lists = Tree::default();
+        lists.text("var/lib/dpkg/info/libc6:amd64.list", "/.\n/usr/lib/libc.so.6\n");
+        lists.write_tar(fs::File::create(&debian).unwrap(), 0).unwrap();
+        let files = package_files(&debian).unwrap();
+        assert_eq!(files.get(Path::new("usr/lib/libc.so.6")).map(String::as_str), Some("libc6"));
+
+        let mut tree = Tree::default();
+        let descriptor = |digest: &str| format!(r#""mediaType":"m","digest":"sha256:{digest}","size":1"#);
+        let image = format!(
+            r#"{{"schemaVersion":2,"manifests":[{{{},"annotations":{{"{IMAGE_NAME}":"kaas.local/pause:v1"}}}}]}}"#,
+            descriptor("aa")
+        );
+        let manifest =
+            format!(r#"{{"schemaVersion":2,"config":{{{}}},"layers":[{{{}}}]}}"#, descriptor("bb"), descriptor("cc"));
+        tree.text(&format!("{}/index.json", payload::PLACE), image);
+        tree.text(&format!("{}/blobs/sha256/aa", payload::PLACE), manifest);
+        let layer = Path::new(payload::PLACE).join("blobs/sha256/cc");
+        assert_eq!(image_layers(&tree).unwrap(), BTreeMap::from([(layer, "container image pause".to_owned())]));
+    }
+
+    #[test]
+    fn the_largest_part_is_first() {
+        let sizes = |files: u64, stored: u64| Sizes { files, stored };
+        let parts = BTreeMap::from([
+            ("a".to_owned(), sizes(9_000_000, 1_000_000)),
+            ("b".to_owned(), sizes(8_000_000, 2_000_000)),
+        ]);
+        let lines = "| b | 8.00 | 2.00 |\n| a | 9.00 | 1.00 |\n| sum | 17.00 | 3.00 |\n";
+        assert!(table(parts).ends_with(lines));
+    }
+}
