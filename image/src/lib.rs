@@ -15,7 +15,7 @@
 //! tools
 //! crates debian tree
 //! cache process renew
-//! caller document elf licences progress
+//! caller elf licences progress
 //! ```
 
 pub mod appliance;
@@ -27,7 +27,6 @@ mod contents;
 mod crates;
 pub mod debian;
 pub mod disk;
-pub mod document;
 pub mod elf;
 pub mod identifier;
 pub mod initial_root;
@@ -56,6 +55,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+// The modules name it as `crate::document`: the cache's keys contain the text of some of them.
+use ::document;
 use anyhow::{Context, Result};
 use contract::image::Compilers;
 use ova::signature::Signer;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use contract::properties::{self, ADDRESS, AddressSource, Value};
-use image::document::{Document, Located, Mistake};
+use document::{Document, Located, Mistake};
 
 use super::source::Source;
 

@@ -10,9 +10,9 @@ use contract::properties::{
     self, ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME, ROLE,
 };
 use contract::role::Role;
+use document::{Document, Located, Mistake, Mistakes, Table, any, beside};
 use fleet::hypervisor::Size;
 use fleet::lease::number_of;
-use image::document::{Document, Located, Mistake, Mistakes, Table, any, beside};
 
 use super::described::{FileContext, NodeTable, Text};
 use super::provider::DescribedProvider;

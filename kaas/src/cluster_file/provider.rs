@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::deployer::PrivateKey;
+use document::{Mistake, Table};
 use fleet::control_plane::DesiredState;
 use fleet::hypervisor::{Hypervisor, Placement};
 use fleet::lease::{Snapshots, Store, TakeOver};
 use fleet::nodes::Deployer;
 use fleet::vcenter::probe::Report;
-use image::document::{Mistake, Table};
 use tokio::runtime::Runtime;
 
 use super::described::{FileContext, NodeTable, Text};

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use image::document::{Table, beside};
+use document::{Table, beside};
 use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 

@@ -13,9 +13,9 @@ use ::lab::{
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use contract::properties::{API_VIP, DEPLOYMENT_SECRET};
+use document::{Located, Mistake, Table, any};
 use fleet::control_plane::{DesiredState, WantedNode};
 use fleet::lease::DirectoryStore;
-use image::document::{Located, Mistake, Table, any};
 use ipnet::Ipv4Net;
 use tokio::runtime::Runtime;
 

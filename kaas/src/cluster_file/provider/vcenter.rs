@@ -18,8 +18,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use ::vsphere::{DatastorePath, RestartPriority, Settings, Trust};
+use document::{Located, Mistake};
 use fleet::vcenter::{Clones, Site as Names};
-use image::document::{Located, Mistake};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 

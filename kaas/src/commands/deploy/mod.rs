@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
+use document::Mistakes;
 use fleet::Cancelled;
 use fleet::control_plane::{
     ByKey, Deploy as Deployment, DeployStatus, Goal, MadeOtherwise, Notice, RunOutcome, UnattachedDisk, begun,
@@ -24,7 +25,6 @@ use fleet::control_plane::{
 use fleet::hypervisor::Vm;
 use fleet::lease::{LeaseState, TakeOver, standing};
 use fleet::nodes::clean;
-use image::document::Mistakes;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use document::Mistakes;
 use fleet::hypervisor::Placement;
 use fleet::upgrade::{DescribedPublisher, Mode, OnFailure, Options};
-use image::document::Mistakes;
 
 use crate::cluster_file::ClusterFile;
 use crate::keys::publisher_fingerprint;

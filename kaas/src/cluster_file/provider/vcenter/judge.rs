@@ -2,9 +2,9 @@
 //! value.
 
 use ::vsphere::{Missing, On};
+use document::Located;
 use fleet::hypervisor::Size;
 use fleet::nodes::clean;
-use image::document::Located;
 
 use super::VcenterProvider;
 use super::inventory::{AtCompute, AtDatastore, DatacenterInventory, HostState, Object, VcenterInventory};

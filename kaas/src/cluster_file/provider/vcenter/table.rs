@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::vsphere::{DatastorePath, RestartPriority, Settings, Thumbprint, Trust};
+use document::{Located, Table, any, beside};
 use fleet::lease::number_of;
 use fleet::vcenter::Clones;
-use image::document::{Located, Table, any, beside};
 
 use super::VcenterProvider;
 use crate::cluster_file::source::{NO_PLACE, Source};
