@@ -10,13 +10,14 @@
 //! hypervisor
 //! journals nodes
 //! lease
-//! cancel files notice schema timestamp
+//! cancel files find_ova notice schema timestamp
 //! ```
 
 mod cancel;
 pub mod control_plane;
 pub mod engine;
 pub mod files;
+mod find_ova;
 pub mod hypervisor;
 pub mod journals;
 pub mod lease;
@@ -31,4 +32,5 @@ pub mod vcenter;
 pub mod workers;
 
 pub use cancel::Cancelled;
+pub use find_ova::{find_ova, find_ova_of};
 pub use notice::Notice;

@@ -88,7 +88,6 @@ pub use dhcp::check as check_dhcp;
 pub use directories::{cache_directory, state_directory};
 pub use empty_lab::EmptyLab;
 pub use engine_record::{EngineRecord, Hardware};
-pub use find_ova::{find_ova, find_ova_of};
 pub use hypervisor::LabHypervisor;
 pub use plan::{LabPlan, LabSpec, PlannedNode, TenantNetwork};
 pub use qemu::{Kvm, emulation_runs_guests};

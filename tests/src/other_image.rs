@@ -4,7 +4,8 @@
 use std::fs;
 
 use anyhow::Context;
-use lab::{Source, find_ova_of};
+use fleet::find_ova_of;
+use lab::Source;
 use serde_json::{Value, json};
 
 use crate::places::named_ova;

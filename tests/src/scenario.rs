@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use fleet::find_ova;
 use fleet::hypervisor::PowerState;
 use fleet::lease::TakeOver;
 use image::cache::Cache;
@@ -15,7 +16,7 @@ use image::progress::Progress;
 use image::tools::ToolsTree;
 use lab::{
     EngineRecord, Hardware, Kvm, Lab, LabSpec, LeaseRequest, NewVm, NodeSize, Source, Tools, UnpackedOva, Up,
-    cache_directory, find_ova, obtain, state_directory, until,
+    cache_directory, obtain, state_directory, until,
 };
 use nix::sys::statvfs::statvfs;
 use serde_json::Value;

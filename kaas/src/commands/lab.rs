@@ -204,7 +204,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     let source = match (&arguments.ova, &arguments.root_tree) {
         (_, Some(tree)) => Source::Tree { tree: tree.canonicalize().context("looking for the root tree")? },
         (Some(ova), None) => {
-            let ova = lab::find_ova(ova)?;
+            let ova = fleet::find_ova(ova)?;
             let say = |what: &str| say!("{what}");
             Source::Ova { unpacked: UnpackedOva::ensure(&ova, &cache_directory()?, &Tools::at(&tools), &say)? }
         }

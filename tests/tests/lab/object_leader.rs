@@ -82,7 +82,7 @@ pub mod long {
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lab::{find_ova, find_ova_of};
+use fleet::{find_ova, find_ova_of};
 use scenarios::built_ova;
 use scenarios::file_cluster::{CLUSTER, FileCluster};
 use scenarios::objects::{Objects, small_cluster};

@@ -195,7 +195,7 @@ pub mod long {
 use std::net::{Ipv4Addr, SocketAddr};
 
 use fleet::nodes::{Client, Method};
-use lab::{find_ova, find_ova_of};
+use fleet::{find_ova, find_ova_of};
 use scenarios::built_ova;
 use scenarios::earlier_ova;
 use scenarios::file_cluster::FileCluster;

@@ -9,8 +9,8 @@ pub mod long {
     use contract::deployer::{Fingerprints, PrivateKey};
     use contract::properties as keys;
     use contract::statement::{Phase, Statement};
+    use fleet::find_ova;
     use fleet::nodes::Deployer;
-    use lab::find_ova;
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
     use ova::archive::Archive;

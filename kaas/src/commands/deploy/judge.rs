@@ -97,7 +97,7 @@ pub(super) fn another_key(key: Option<Fingerprint>, kept: &DeploymentRecord) -> 
 
 /// Judges all of a description, and its OVA. All mistakes are one error, [`Mistakes`].
 pub fn judge(file: &ClusterFile, resolve: Resolve) -> anyhow::Result<ResolvedFile> {
-    let ova = lab::find_ova(&file.ova)?;
+    let ova = fleet::find_ova(&file.ova)?;
     let target = Target::read(&ova)?;
     let form = Archive::open(&ova)?.descriptor()?.product;
     judge_with(file, resolve, target, &form)

@@ -91,7 +91,7 @@ fn unpacked(ova: &Path, tools: &Tools, say: &dyn Fn(&str)) -> anyhow::Result<Sou
 /// Creates the missing parts: a run that was killed is continued.
 fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     let (at, say) = (&arguments.at, |what: &str| arguments.at.work.output.tell(what));
-    let ova = lab::find_ova_of(&arguments.ova, TENANT_OVA)?;
+    let ova = fleet::find_ova_of(&arguments.ova, TENANT_OVA)?;
     let target = Target::read(&ova)?;
     let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
     let asking = LeaseRequest { what: "lab tenant up", over: at.work.over.take(), say: &say };

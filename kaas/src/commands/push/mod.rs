@@ -60,7 +60,7 @@ pub struct Push {
 /// which the next run removes. Templates without a NodeImage may be left too. The next run uses them.
 pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     let Push { ova, provider, publisher, over, at, until, .. } = arguments;
-    let ova = lab::find_ova_of(ova, TENANT)?;
+    let ova = fleet::find_ova_of(ova, TENANT)?;
     let tell = |words: &str| until.output.tell(words);
     tell(&format!("verifying {}", ova.display()));
     let target = Target::read(&ova)?;

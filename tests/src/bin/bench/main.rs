@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use anyhow::bail;
 use clap::{Parser, Subcommand};
-use lab::{Tools, find_ova};
+use fleet::find_ova;
+use lab::Tools;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use scenarios::{places, scenario};

@@ -31,7 +31,7 @@ impl VcenterProvider {
         // One folder, and no settings of the cluster of hosts.
         let (templates, other_folders, clones) = (None, Vec::new(), Clones::Linked);
         let names = Names { templates, other_folders, clones, different_hosts: false, restart: None, ..self.names() };
-        let (directory, ova) = (self.journal_of(cluster).join("probe"), lab::find_ova(ova)?);
+        let (directory, ova) = (self.journal_of(cluster).join("probe"), fleet::find_ova(ova)?);
         // Longer than vCenter takes to hear from a host what a task has changed there.
         let setup = Setup { site: names, directory, ova, guest, rest: Duration::from_secs(3), over };
         let probe = async |cancelled| run(site.client(), &setup, cancelled, &say).await;

@@ -213,7 +213,7 @@ impl Site for VcenterSite {
     }
 
     fn ova(&self, path: &Path) -> anyhow::Result<PathBuf> {
-        lab::find_ova(path)
+        fleet::find_ova(path)
     }
 
     fn tenant(&self) -> anyhow::Result<Option<String>> {
