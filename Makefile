@@ -12,14 +12,16 @@ TEST := KAAS_TEST_VCENTER="$(CURDIR)/build/vcenter" KAAS_TEST_DESCRIPTORS="$(CUR
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" .ci/cargo test --locked --workspace
 # For two crates only, and optimised: for loops over thousands of points.
 THOROUGH := $(subst --workspace,--profile thorough -p fleet -p controller,$(TEST))
-# Builds a program and copies it into build/ at once: another clone may compile its own when Cargo ends.
-TAKE := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="install -m 755 -t build" .ci/cargo run --locked
+# Builds a program and copies it into build/ at once: another clone may compile its own when Cargo ends. No package is
+# named, so that all programs share their dependencies.
+TAKE := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="install -m 755 -t build" .ci/cargo run --locked --bin
 
 KAAS := build/kaas
+KAAS_DEV := build/kaas-dev
 # Go's compiled components take more space than all other caches. They are removed after the last image, because the
 # earlier image shares most of them.
-MAKE_ROOM = @$(AS_ROOT) $(KAAS) image clean --go-cache
-# OVAs and command for scenarios. The lab's vCenter and govc are in the command's directory.
+MAKE_ROOM = @$(AS_ROOT) $(KAAS_DEV) image clean --go-cache
+# OVAs and command for scenarios. `kaas-dev`, the lab's vCenter and govc are in the command's directory.
 LAB := KAAS_OVA="$(CURDIR)/build" KAAS_COMMAND="$(CURDIR)/$(KAAS)"
 SPEC := image/specs/control-plane.toml
 TENANT := image/specs/tenant.toml
@@ -35,15 +37,17 @@ help: ## Show this list
 
 # Both in one call: after the minutes of the first one, sudo would ask for the password again.
 ova: setup root ## Install what is missing on the build host and build the OVAs into build/
-	$(TAKE) -p kaas
-	$(AS_ROOT) sh -ec '$(foreach spec,$(SPEC) $(TENANT),$(KAAS) image build $(spec) --output build;)'
+	$(TAKE) kaas-dev
+	$(TAKE) kaas
+	$(AS_ROOT) sh -ec '$(foreach spec,$(SPEC) $(TENANT),$(KAAS_DEV) image build $(spec) --output build;)'
 
-install: setup root ## Install the command kaas into /usr/local/bin
-	$(TAKE) -p kaas
-	$(AS_ROOT) install -m 755 $(KAAS) /usr/local/bin/kaas
+install: setup root ## Install the commands kaas and kaas-dev into /usr/local/bin
+	$(TAKE) kaas-dev
+	$(TAKE) kaas
+	$(AS_ROOT) install -m 755 $(KAAS) $(KAAS_DEV) /usr/local/bin
 
 ova-earlier: earlier ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
-	.ci/earlier $(AS_ROOT) $(KAAS) image build $(SPEC) --output build/earlier
+	.ci/earlier $(AS_ROOT) $(KAAS_DEV) image build $(SPEC) --output build/earlier
 	$(MAKE_ROOM)
 
 # Fetches the sources of the earlier version as the owner of the clone. Fails at once if this is impossible.
@@ -62,18 +66,18 @@ test-fast: setup root earlier vcenter ## Pass the tests that need neither an ima
 	$(TEST) --no-fail-fast
 
 # With the Go version of components: the host's may be too old to know other versions.
-IN_GO = cd tests/vcenter && GOFLAGS="-mod=readonly -buildvcs=false" $(AS_ROOT) "$(CURDIR)/$(KAAS)" image go "$(CURDIR)/$(SPEC)" --
+IN_GO = cd tests/vcenter && GOFLAGS="-mod=readonly -buildvcs=false" $(AS_ROOT) "$(CURDIR)/$(KAAS_DEV)" image go "$(CURDIR)/$(SPEC)" --
 
 vcenter: setup root ## Build the vCenter for tests, and govc, into build/, and pass all tests in Go
-	$(TAKE) -p kaas
+	$(TAKE) kaas-dev
 	@$(IN_GO) sh -ec '\
 		unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; \
 		go build -trimpath -o ../../build/ . ./govc; go test ./...; \
 		ln -sfn "$$(go list -m -f "{{.Dir}}" github.com/vmware/govmomi)/ovf/fixtures" ../../build/descriptors; \
 		cd ../../image/components/local-path-helper; test -z "$$(gofmt -l .)"; go test ./...'
 
-vcenter-program: setup root ## Build the vCenter for tests and for `kaas lab vcenter`, and govc, into build/
-	$(TAKE) -p kaas
+vcenter-program: setup root ## Build the vCenter for tests and for `kaas-dev lab vcenter`, and govc, into build/
+	$(TAKE) kaas-dev
 	@$(IN_GO) go build -trimpath -o ../../build/ . ./govc
 
 # With an error at each call to a vCenter or an API server and at each journal entry, of which `test-fast` draws a part.
@@ -99,18 +103,18 @@ lint: setup root ## Check format, lints, and advisories against pinned data
 	.ci/cargo fmt --all --check
 	.ci/cargo clippy --locked --workspace --all-targets
 	.ci/cargo clippy --locked --workspace --test lab
-	$(TAKE) -p kaas
-	$(AS_ROOT) $(KAAS) image audit --pinned $(SPEC) $(TENANT)
+	$(TAKE) kaas-dev
+	$(AS_ROOT) $(KAAS_DEV) image audit --pinned $(SPEC) $(TENANT)
 
 audit: setup root ## Compare what images are made of with published advisories; build them first
-	$(TAKE) -p kaas
-	$(AS_ROOT) $(KAAS) image audit $(SPEC) $(TENANT)
+	$(TAKE) kaas-dev
+	$(AS_ROOT) $(KAAS_DEV) image audit $(SPEC) $(TENANT)
 
 lab: ova ## Start a three-node control cluster on this machine
-	$(AS_ROOT) $(KAAS) lab up --ova build --nodes 3
+	$(AS_ROOT) $(KAAS_DEV) lab up --ova build --nodes 3
 
 lab-down: ## End the lab
-	$(AS_ROOT) $(KAAS) lab down
+	$(AS_ROOT) $(KAAS_DEV) lab down
 
 scenario: named ova-earlier vcenter-program ## Run the scenarios whose names contain NAME
 	$(LAB) $(TEST) --test lab -- $(NAME)
@@ -124,12 +128,12 @@ named:
 SCALE := KAAS_TEST_VCENTER_SCALE=100 KAAS_TEST_CONTROLLER_SCALE=200x50 $(TEST) --lib -- --nocapture vcenter::tests::scale:: run::scale::
 
 bench: ova vcenter ## Measure speed and memory as ratios against other tools in the same run
-	$(TAKE) -p scenarios --bin bench
+	$(TAKE) bench
 	$(LAB) $(AS_ROOT) build/bench
 	$(SCALE)
 
 cold: setup root ## Make in a bare container, all caches empty: make cold SUITE=bookworm MAKE_THERE="setup ova"
-	$(TAKE) -p scenarios --bin cold
+	$(TAKE) cold
 	$(AS_ROOT) build/cold --suite $(or $(SUITE),trixie) $(if $(LEND_RUST),--lend-rust) $(if $(KEEP),--keep) $(MAKE_THERE)
 
 deny: setup ## Check licences, sources and known weaknesses of the dependencies
@@ -144,7 +148,7 @@ root:
 	@$(AS_ROOT) --check
 
 reference: ## Renew the files that are generated from the code's tables and types: parts of docs/, controller/definitions
-	.ci/cargo run --locked -p kaas -- image reference --write docs/reference.md
+	.ci/cargo run --locked --bin kaas-dev -- reference --write docs/reference.md
 	.ci/cargo run --locked -p controller -- reference --write docs/objects.md
 	.ci/cargo run --locked -p controller -- crds --write controller/definitions
 

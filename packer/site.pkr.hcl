@@ -1,5 +1,5 @@
 # Adds the parts of a site (packages, files, CAs, drivers) to the image of the control plane or of the tenants, and
-# writes an OVA. `kaas` does all the work; this template gives it a place in a Packer pipeline. From the top of a clone,
+# writes an OVA. `kaas-dev` does all the work; this template gives it a place in a Packer pipeline. From the top of a clone,
 # as root:
 #
 #   packer build packer/site.pkr.hcl
@@ -55,11 +55,11 @@ build {
     inline = [
       # The site's own packages are locked once, on top of the appliance's locked packages. Commit the lock file;
       # without it the next build takes newer packages.
-      "test -e \"$${SPEC%.toml}.lock\" || kaas image lock --keep-included \"$SPEC\"",
+      "test -e \"$${SPEC%.toml}.lock\" || kaas-dev image lock --keep-included \"$SPEC\"",
       "set -- image build \"$SPEC\" --output \"$OUTPUT\"",
       "test -z \"$IMAGE_VERSION\" || set -- \"$@\" --version \"$IMAGE_VERSION\"",
       "test -z \"$SIGN_KEY\" || set -- \"$@\" --sign-key \"$SIGN_KEY\" --sign-certificate \"$SIGN_CERTIFICATE\"",
-      "kaas \"$@\"",
+      "kaas-dev \"$@\"",
     ]
   }
 }

@@ -1,4 +1,4 @@
-// Pins the Go vulnerability database that `kaas image audit` reads. Renew it in this directory:
+// Pins the Go vulnerability database that `kaas-dev image audit` reads. Renew it in this directory:
 // go get golang.org/x/vulndb@latest
 module kaas/audit
 

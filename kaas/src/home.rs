@@ -85,8 +85,8 @@ mod tests {
             assert!(is_shell(called, shells), "{called}");
         }
         for called in [
-            "/usr/local/bin/kaas image clean",
-            "/bin/bash -c kaas image clean",
+            "/usr/local/bin/kaas-dev image clean",
+            "/bin/bash -c kaas-dev image clean",
             "/bin/bash -lc kaas",
             "/bin/bash -l script",
             "/bin/bash -c",

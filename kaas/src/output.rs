@@ -12,6 +12,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::Serialize;
 
 /// Writes progress to standard output, as `println!`. Errors of the write are ignored.
+#[macro_export]
 macro_rules! say {
     ($($text:tt)*) => { $crate::output::say(&format!($($text)*)) };
 }
@@ -93,7 +94,7 @@ impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // The records of other crates are for their developers.
         let room = metadata.target().split("::").next().unwrap_or_default();
-        ["fleet", "image", "kaas", "lab", "ova", "vsphere"].contains(&room)
+        ["fleet", "image", "kaas", "kaas_dev", "lab", "ova", "vsphere"].contains(&room)
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -146,8 +147,16 @@ mod tests {
     #[test]
     fn only_own_crates_log_records_are_shown() {
         let shown = |target| Logger.enabled(&Metadata::builder().level(Level::Warn).target(target).build());
-        for own in ["vsphere::import::lease", "vsphere", "fleet::vcenter::power", "image", "kaas::deploy", "lab", "ova"]
-        {
+        for own in [
+            "vsphere::import::lease",
+            "vsphere",
+            "fleet::vcenter::power",
+            "image",
+            "kaas::deploy",
+            "kaas_dev",
+            "lab",
+            "ova",
+        ] {
             assert!(shown(own), "{own}");
         }
         for others in ["vsphere_api", "hyper::client", "rustls", ""] {

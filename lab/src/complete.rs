@@ -139,7 +139,7 @@ impl Lab {
         let is_lost = |node: &&PlannedNode| were_on && self.made(node, &records) == NodeVmState::Nothing;
         Ok(self.plan().nodes.iter().find(is_lost).map(|node| {
             format!(
-                "{0} no longer has a VM: `kaas lab tenant replace-control-plane {0} --name {1}` gives it one",
+                "{0} no longer has a VM: `kaas-dev lab tenant replace-control-plane {0} --name {1}` gives it one",
                 node.name, self.name
             )
         }))
@@ -198,7 +198,7 @@ impl Lab {
                 |vm: &&VmRecord| vm.stamp.as_ref().is_some_and(|stamp| open.is_some_and(|open| open.made(stamp)));
             if open.is_some_and(|open| !open.upgraded) && vms.iter().any(is_new) {
                 say(&format!(
-                    "{} is left as it is: an upgrade is swapping it, `kaas upgrade resume --lab {}` goes on",
+                    "{} is left as it is: an upgrade is swapping it, `kaas-dev upgrade resume --lab {}` goes on",
                     node.name, self.name
                 ));
                 continue;
@@ -311,7 +311,7 @@ mod tests {
             assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none());
         }
         let why = lab.directory.is_free().unwrap_err().to_string();
-        assert!(why.contains("`kaas lab down --name x` removes the rest"), "{why}");
+        assert!(why.contains("`kaas-dev lab down --name x` removes the rest"), "{why}");
     }
 
     #[test]
@@ -323,12 +323,12 @@ mod tests {
             lab.directory.mark_power_on(node).unwrap();
         }
         let why = || lab.directory.is_free().unwrap_err().to_string();
-        assert!(why().contains("kaas lab on VM"), "{}", why());
+        assert!(why().contains("kaas-dev lab on VM"), "{}", why());
         // Removal is interrupted after the VM that was on first.
         let to_go = lab.begin_removal().unwrap();
         assert!(to_go.iter().any(|path| path.ends_with("vms")));
         std::fs::remove_dir_all(lab.directory.vm("cp1")).unwrap();
-        assert!(why().contains("`kaas lab down --name x` removes the rest"), "{}", why());
+        assert!(why().contains("`kaas-dev lab down --name x` removes the rest"), "{}", why());
         assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none());
     }
 
@@ -348,7 +348,7 @@ mod tests {
             lab.directory.mark_power_on(node).unwrap();
         }
         let why = || lab.directory.is_free().unwrap_err().to_string();
-        let is_to_go = || why().contains("`kaas lab down --name x` removes the rest");
+        let is_to_go = || why().contains("`kaas-dev lab down --name x` removes the rest");
         // Removal is interrupted before anything was removed.
         lab.begin_removal().unwrap();
         assert!(is_to_go(), "{}", why());
@@ -356,7 +356,7 @@ mod tests {
         lab.directory.mark_power_on("cp1").unwrap();
         assert!(is_to_go(), "{}", why());
         start(&lab, "cp1");
-        assert!(why().contains("kaas lab on VM") && !why().contains("kaas lab down"), "{}", why());
+        assert!(why().contains("kaas-dev lab on VM") && !why().contains("kaas-dev lab down"), "{}", why());
         assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none(), "nothing of it is made anew");
     }
 
@@ -373,7 +373,7 @@ mod tests {
         std::fs::remove_file(lab.directory.vm_record("cp2")).unwrap();
         start(&lab, "cp1");
         let why = lab.directory.is_free().unwrap_err().to_string();
-        assert!(why.contains("`kaas lab down --name x` removes the rest"), "{why}");
+        assert!(why.contains("`kaas-dev lab down --name x` removes the rest"), "{why}");
         assert!(Lab::open_incomplete(state.path(), "x").unwrap().is_none());
     }
 

@@ -194,7 +194,9 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let mut lab = noted(state.path());
         let beside = HostLab { lab: "lab".to_owned(), network: "lab".to_owned() };
-        for (beside, goes_on) in [(None, "kaas lab on VM --name x"), (Some(beside), "kaas lab tenant up --name x")] {
+        for (beside, goes_on) in
+            [(None, "kaas-dev lab on VM --name x"), (Some(beside), "kaas-dev lab tenant up --name x")]
+        {
             lab.record.beside = beside;
             records::save(&lab.directory.record(), &lab.record).unwrap();
             let why = refused(state.path(), TakeOver::FromTheDead);

@@ -26,7 +26,7 @@ impl Lab {
             if !others.is_empty() {
                 bail!(
                     "the lab {name} was begun otherwise ({begun}), and this command says otherwise: {}. Give the former one again, \
-                     or end the lab first: `kaas lab down --name {name}`",
+                     or end the lab first: `kaas-dev lab down --name {name}`",
                     others.join(", ")
                 );
             }
@@ -136,7 +136,7 @@ mod tests {
             let asking = LeaseRequest { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
             let again = Lab::open_incomplete(state.path(), "x").unwrap().unwrap();
             let why = again.resume(&other, &asking).err().unwrap().to_string();
-            assert!(why.contains(what) && why.contains("kaas lab down --name x"), "{why}");
+            assert!(why.contains(what) && why.contains("kaas-dev lab down --name x"), "{why}");
             assert!(why.contains("3 nodes") && !why.contains("192.168.77.9"), "{why}");
             assert_eq!(lab.vms().unwrap(), ["cp1"]);
         }

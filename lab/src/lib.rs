@@ -222,7 +222,7 @@ impl Lab {
     pub fn open(state: &Path, name: &str) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, name)?;
         if !directory.record().exists() {
-            bail!("there is no lab {name} in {}; `kaas lab up` makes one", state.display());
+            bail!("there is no lab {name} in {}; `kaas-dev lab up` makes one", state.display());
         }
         let record = records::load(&directory.record())?;
         Self::assemble(directory, record)

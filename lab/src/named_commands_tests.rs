@@ -25,14 +25,14 @@ fn commands(source: &str) -> Vec<String> {
     let code: Vec<&str> = source.lines().filter(|line| !is_comment(line)).collect();
     // A string continues in the next line.
     let joined = code.join("\n").split("\\\n").map(str::trim_start).collect::<String>();
-    let told = joined.split('`').skip(1).filter_map(|told| told.strip_prefix("kaas lab "));
+    let told = joined.split('`').skip(1).filter_map(|told| told.strip_prefix("kaas-dev lab "));
     told.map(str::to_owned).collect()
 }
 
 #[test]
 fn commands_in_messages_name_their_lab() {
     let mut all = Vec::new();
-    for crate_of in ["lab", "kaas", "fleet"] {
+    for crate_of in ["lab", "kaas", "kaas-dev", "fleet"] {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(crate_of).join("src"), &mut all);
     }
     let mut seen = 0;
@@ -48,6 +48,7 @@ fn commands_in_messages_name_their_lab() {
 
 #[test]
 fn commands_are_found_in_strings_only() {
-    let source = "// `kaas lab off x`\nfn f() { bail!(\"first `kaas lab \\\n    off {vm}`, then `kaas lab up`\") }";
+    let source =
+        "// `kaas-dev lab off x`\nfn f() { bail!(\"first `kaas-dev lab \\\n    off {vm}`, then `kaas-dev lab up`\") }";
     assert_eq!(commands(source), ["off {vm}", "up"]);
 }

@@ -81,7 +81,7 @@ impl Lab {
         for record in &lost {
             if self.is_not_off(record)? {
                 bail!(
-                    "{} is on; a node that runs is not replaced. `kaas lab cut {0} --name {1}` ends it",
+                    "{} is on; a node that runs is not replaced. `kaas-dev lab cut {0} --name {1}` ends it",
                     record.name,
                     self.name
                 );
@@ -91,7 +91,7 @@ impl Lab {
             && let Some(new) = lost.iter().find(|record| stamp_of(record).is_some_and(|of| open.made(of)))
         {
             bail!(
-                "{} takes {node}'s part in an upgrade that has not ended: `kaas upgrade resume`, `rollback` or `commit` goes \
+                "{} takes {node}'s part in an upgrade that has not ended: `kaas-dev upgrade resume`, `rollback` or `commit` goes \
                  on with it, `abandon` ends it in its present state",
                 new.name
             );

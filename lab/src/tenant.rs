@@ -41,7 +41,7 @@ impl Lab {
     pub fn open_tenant(state: &Path, name: &str) -> anyhow::Result<Self> {
         let lab = Self::open(state, name)?;
         if lab.record.beside.is_none() {
-            bail!("the lab {name} is no tenant; `kaas lab tenant up` makes one");
+            bail!("the lab {name} is no tenant; `kaas-dev lab tenant up` makes one");
         }
         Ok(lab)
     }

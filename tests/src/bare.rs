@@ -317,7 +317,7 @@ fn remove_left_cgroups() {
     }
 }
 
-/// Removes the machines of processes that were killed. `kaas image clean` does so, too.
+/// Removes the machines of processes that were killed. `kaas-dev image clean` does so, too.
 fn remove_abandoned(directory: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

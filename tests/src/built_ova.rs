@@ -7,9 +7,9 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::places::{kaas, workspace};
+use crate::places::{kaas_dev, workspace};
 
-/// `kaas image build` of a version into a directory, with further arguments. Returns the OVA.
+/// `kaas-dev image build` of a version into a directory, with further arguments. Returns the OVA.
 pub fn build<A: AsRef<OsStr>>(version: &str, output: &Path, arguments: &[A]) -> anyhow::Result<PathBuf> {
     of_spec("control-plane", version, output, arguments)
 }
@@ -20,14 +20,14 @@ pub fn build_tenant(version: &str, output: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn of_spec<A: AsRef<OsStr>>(spec: &str, version: &str, output: &Path, arguments: &[A]) -> anyhow::Result<PathBuf> {
-    let mut build = Command::new(kaas());
+    let mut build = Command::new(kaas_dev());
     run(build.args(["image", "build", "--version", version]).args(arguments), spec, output)
 }
 
 /// The image that upgrades are tried from, as [`build`] does. Fails without the sources of the earlier commit.
 pub fn build_earlier(output: &Path) -> anyhow::Result<PathBuf> {
     let mut build = Command::new(workspace().join(".ci/earlier"));
-    run(build.arg(kaas()).args(["image", "build"]), "control-plane", output)
+    run(build.arg(kaas_dev()).args(["image", "build"]), "control-plane", output)
 }
 
 fn run(build: &mut Command, spec: &str, output: &Path) -> anyhow::Result<PathBuf> {

@@ -205,7 +205,7 @@ fn sources() -> BTreeMap<String, String> {
         }
     }
     let mut found = BTreeMap::new();
-    for name in ["agent", "contract", "controller", "fleet", "image", "kaas", "lab"] {
+    for name in ["agent", "contract", "controller", "fleet", "image", "kaas", "kaas-dev", "lab"] {
         gather(&repository().join(name).join("src"), &mut found);
     }
     found
@@ -214,7 +214,7 @@ fn sources() -> BTreeMap<String, String> {
 #[test]
 fn each_command_that_somebody_is_told_to_give_is_in_the_reference() {
     let (pages, sources) = (pages(), sources());
-    for program in ["kaas", "kaas-agent"] {
+    for program in ["kaas", "kaas-dev", "kaas-agent"] {
         let known = listed(&pages["docs/reference.md"], program);
         assert!(known.len() > 10, "{program}: {known:?}");
         let texts = pages.iter().map(|page| (page, false)).chain(sources.iter().map(|source| (source, true)));
@@ -229,7 +229,7 @@ fn each_command_that_somebody_is_told_to_give_is_in_the_reference() {
 #[test]
 fn each_command_in_a_message_is_quoted() {
     let (pages, sources) = (pages(), sources());
-    for program in ["kaas", "kaas-agent"] {
+    for program in ["kaas", "kaas-dev", "kaas-agent"] {
         let known = listed(&pages["docs/reference.md"], program);
         for (name, text) in sources.iter().filter(|(name, _)| !name.ends_with("tests.rs") && !name.contains("/tests/"))
         {
@@ -242,8 +242,13 @@ fn each_command_in_a_message_is_quoted() {
 #[test]
 fn each_option_that_somebody_is_told_to_give_is_there() {
     let (pages, sources) = (pages(), sources());
-    for (program, directory) in [("kaas", "kaas"), ("kaas-agent", "agent")] {
-        let known = options(&sources, directory);
+    for (program, crates, added) in [
+        ("kaas", &["kaas"][..], None),
+        ("kaas-dev", &["kaas", "kaas-dev"][..], Some("lab")),
+        ("kaas-agent", &["agent"][..], None),
+    ] {
+        let known = crates.iter().flat_map(|name| options(&sources, name)).chain(added.map(str::to_owned));
+        let known: BTreeSet<String> = known.collect();
         assert!(known.len() > 10 && known.contains("output"), "{program}: {known:?}");
         let mut seen = 0;
         for (name, text) in pages.iter().chain(&sources) {
@@ -412,8 +417,10 @@ fn unlabelled(page: &str) -> Vec<String> {
         } else {
             said = prose(paragraph);
         }
-        let mut calls =
-            paragraph.split("kaas lab ").skip(1).map(|rest| rest.starts_with(|next: char| next.is_ascii_lowercase()));
+        let mut calls = paragraph
+            .split("kaas-dev lab ")
+            .skip(1)
+            .map(|rest| rest.starts_with(|next: char| next.is_ascii_lowercase()));
         if (calls.any(|call| call) || paragraph.contains("--lab ")) && !is_lab(&said) {
             found.push(paragraph.to_owned());
         }
@@ -440,8 +447,8 @@ fn commands_of_the_lab_are_labelled() {
         }
     }
     assert_eq!(
-        unlabelled("In the lab:\n\n    kaas lab up\n\nGive `kaas lab up`.\n\n    kaas lab up # in the lab"),
-        ["Give `kaas lab up`."]
+        unlabelled("In the lab:\n\n    kaas-dev lab up\n\nGive `kaas-dev lab up`.\n\n    kaas-dev lab up # in the lab"),
+        ["Give `kaas-dev lab up`."]
     );
 }
 

@@ -58,7 +58,7 @@ impl<'a> FileCluster<'a> {
 
     fn from_example(site: &'a Site, ova: &Path, change: impl FnOnce(String) -> String) -> Self {
         let described = Self { site, directory: tempfile::tempdir().expect("a temporary directory") };
-        let example = String::from_utf8(described.output(&["deploy", "--example", "vsphere"]).stdout);
+        let example = String::from_utf8(described.output(&["deploy", "--example"]).stdout);
         let example = change(example.expect("an example of text"));
         let opened = site.opened();
         let quoted = |path: &Path| format!("{:?}", path.to_str().expect("a path of text"));

@@ -37,7 +37,7 @@ fn gather(directory: &Path, root: &Path, found: &mut BTreeMap<String, String>) {
 /// What all tests say.
 fn all_tests() -> String {
     let (root, mut found) = (workspace(), BTreeMap::new());
-    for part in ["agent", "contract", "fleet", "kaas", "lab"] {
+    for part in ["agent", "contract", "fleet", "kaas", "kaas-dev", "lab"] {
         gather(&root.join(part).join("src"), &root, &mut found);
     }
     for part in ["agent/tests", "kaas/tests", "tests/tests"] {

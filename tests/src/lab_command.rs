@@ -1,4 +1,4 @@
-//! `kaas lab` as an operator runs it: in a separate process, on this machine's own network.
+//! `kaas-dev lab` as an operator runs it: in a separate process, on this machine's own network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lab::{Lab, state_directory};
 
-use crate::places::{kaas, named_ova};
+use crate::places::{kaas_dev, named_ova};
 
 pub struct LabCommand {
     lab: String,
@@ -22,7 +22,7 @@ impl LabCommand {
         let from = tree.as_deref().map_or(["--ova", &ova], |tree| ["--root-tree", tree]);
         let said = own.try_run("up", &[&["--nodes", "1"], &from[..]].concat())?;
         let path = said.lines().find_map(|line| line.strip_prefix("kubeconfig: ")).map(PathBuf::from);
-        Ok((own, path.ok_or_else(|| anyhow::anyhow!("`kaas lab up` names no kubeconfig: {said}"))?))
+        Ok((own, path.ok_or_else(|| anyhow::anyhow!("`kaas-dev lab up` names no kubeconfig: {said}"))?))
     }
 
     pub fn run(&self, verb: &str, arguments: &[&str]) -> String {
@@ -30,7 +30,7 @@ impl LabCommand {
     }
 
     fn try_run(&self, verb: &str, arguments: &[&str]) -> anyhow::Result<String> {
-        let mut command = Command::new(kaas());
+        let mut command = Command::new(kaas_dev());
         let output = command.args(["lab", verb, "--name", &self.lab]).args(arguments).output()?;
         let [said, why] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
         anyhow::ensure!(output.status.success(), "{command:?}: {}: {why}", output.status);

@@ -3,7 +3,8 @@
 //!
 //! `KAAS_OVA` names the OVA, or the directory with it (`build` without it).
 //! `KAAS_ROOT_TREE` names a root tree to run in containers in its place, for
-//! work on the agent. `KAAS_COMMAND` names the operator's command, otherwise the one that Cargo has built.
+//! work on the agent. `KAAS_COMMAND` names the operator's command, otherwise the one that Cargo has built. `kaas-dev` is in
+//! the same directory.
 //!
 //! Functions without a result for errors panic on them, as a scenario does.
 

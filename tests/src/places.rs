@@ -1,4 +1,4 @@
-//! Paths of the project, of its OVA and of its command.
+//! Paths of the project, of its OVA and of its commands.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,21 @@ pub fn named_ova() -> PathBuf {
 /// The operator's command. `KAAS_COMMAND` names it, as `make` does: another clone may replace the one that Cargo has
 /// built.
 pub fn kaas() -> String {
-    if let Ok(named) = std::env::var("KAAS_COMMAND") {
-        assert!(Path::new(&named).is_file(), "`make ova` builds kaas; there is no {named}");
-        return named;
-    }
-    let own = std::env::current_exe().expect("the scenario's own program");
-    let found = own.ancestors().map(|directory| directory.join("kaas")).find(|path| path.is_file());
-    let found = found.unwrap_or_else(|| panic!("`cargo build -p kaas` builds kaas; none is above {}", own.display()));
-    found.display().to_string()
+    program("kaas")
+}
+
+/// The command of labs and of the build host, in the directory of the operator's command.
+pub fn kaas_dev() -> String {
+    program("kaas-dev")
+}
+
+fn program(name: &str) -> String {
+    let found = match std::env::var_os("KAAS_COMMAND") {
+        Some(named) => Some(PathBuf::from(named).with_file_name(name)).filter(|path| path.is_file()),
+        None => {
+            let own = std::env::current_exe().expect("the scenario's own program");
+            own.ancestors().map(|directory| directory.join(name)).find(|path| path.is_file())
+        }
+    };
+    found.unwrap_or_else(|| panic!("there is no {name}: `make ova` or `cargo build` builds it")).display().to_string()
 }

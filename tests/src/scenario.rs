@@ -125,7 +125,7 @@ impl Scenario {
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
     }
 
-    /// One control node on the container engine that `kaas lab up` has made and waited for, with the kubeconfig that the
+    /// One control node on the container engine that `kaas-dev lab up` has made and waited for, with the kubeconfig that the
     /// command names and the lab's other commands.
     pub fn by_command(name: &'static str) -> (Self, PathBuf, LabCommand) {
         let started = Instant::now();
@@ -134,11 +134,11 @@ impl Scenario {
         // Also where that failed: what there is of the lab is looked at, and removed.
         let scenario = Self { name, lab: state_directory().and_then(|state| Lab::open(&state, &lab)).ok(), started };
         let (commands, kubeconfig) = up.unwrap_or_else(|error| panic!("{error:#}"));
-        scenario.reached("`kaas lab up` has ended");
+        scenario.reached("`kaas-dev lab up` has ended");
         (scenario, kubeconfig, commands)
     }
 
-    /// A tenant beside this scenario's control cluster, made by `kaas lab tenant up` with so many control nodes and
+    /// A tenant beside this scenario's control cluster, made by `kaas-dev lab tenant up` with so many control nodes and
     /// workers, all from the tenants' OVA. It must end before this one.
     pub fn tenant(&self, name: &'static str, control_planes: &str, workers: &str) -> Self {
         self.tenant_with(name, control_planes, workers, &[])
@@ -154,14 +154,14 @@ impl Scenario {
         let scenario = Self { name, lab: state_directory().and_then(|state| Lab::open(&state, &lab)).ok(), started };
         let (_, status) = made.unwrap_or_else(|error| panic!("{error:#}"));
         assert_eq!(status["arrived"], "done", "{status}");
-        scenario.reached(&format!("`kaas lab tenant up` has ended: {control_planes} and {workers} nodes"));
+        scenario.reached(&format!("`kaas-dev lab tenant up` has ended: {control_planes} and {workers} nodes"));
         scenario
     }
 
-    /// Ends its lab by `kaas lab down`.
+    /// Ends its lab by `kaas-dev lab down`.
     pub fn end_by_command(mut self, commands: LabCommand) {
         commands.down(self.lab.take().expect("a scenario has its lab until it ends"));
-        self.reached("`kaas lab down` leaves nothing behind");
+        self.reached("`kaas-dev lab down` leaves nothing behind");
     }
 
     /// Three control nodes on the container engine that have formed their cluster.

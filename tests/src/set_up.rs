@@ -222,7 +222,7 @@ fn what_go_compiled_goes_when_the_earlier_version_is_built_and_not_before() {
 #[test]
 fn the_vcenter_is_tested_by_the_go_of_components_which_is_held_meanwhile() {
     let said = recipe("vcenter");
-    let (_, command) = said.split_once("/build/kaas\" image go ").unwrap();
+    let (_, command) = said.split_once("/build/kaas-dev\" image go ").unwrap();
     let (spec, command) = command.split_once(" -- ").unwrap();
     assert!(spec.ends_with("/image/specs/control-plane.toml\""), "{said}");
     assert!(command.contains("gofmt ") && command.contains(" go test ./..."), "{said}");

@@ -35,7 +35,7 @@ impl<'a> Tenant<'a> {
         Self { scenario }
     }
 
-    /// Runs `kaas lab tenant VERB` and returns its output, one JSON object. Its exit status must be `expected`.
+    /// Runs `kaas-dev lab tenant VERB` and returns its output, one JSON object. Its exit status must be `expected`.
     pub fn gives(&self, arguments: &[&str], expected: i32) -> Value {
         let started = Instant::now();
         let output = command(arguments, self.scenario.lab().name());
@@ -45,7 +45,7 @@ impl<'a> Tenant<'a> {
             return said;
         }
         self.scenario.reached(&format!(
-            "kaas lab tenant {} took {} s",
+            "kaas-dev lab tenant {} took {} s",
             arguments.join(" "),
             started.elapsed().as_secs()
         ));
@@ -83,7 +83,7 @@ impl<'a> Tenant<'a> {
     pub fn refuses(&self, arguments: &[&str]) -> String {
         let output = command(arguments, self.scenario.lab().name());
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "kaas lab tenant {}: {why}", arguments.join(" "));
+        assert_eq!(output.status.code(), Some(1), "kaas-dev lab tenant {}: {why}", arguments.join(" "));
         why
     }
 
@@ -241,13 +241,13 @@ impl TenantCommand<'_> {
     pub fn ends(self) -> Value {
         let (output, took) = self.running.ends();
         let said = told(&self.arguments, &output, 0);
-        self.scenario.reached(&format!("kaas lab tenant {} took {} s", self.arguments.join(" "), took.as_secs()));
+        self.scenario.reached(&format!("kaas-dev lab tenant {} took {} s", self.arguments.join(" "), took.as_secs()));
         said
     }
 }
 
 fn told(arguments: &[&str], output: &Output, expected: i32) -> Value {
     let failed = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(expected), "kaas lab tenant {}: {failed}", arguments.join(" "));
+    assert_eq!(output.status.code(), Some(expected), "kaas-dev lab tenant {}: {failed}", arguments.join(" "));
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{}: {error}", arguments.join(" ")))
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use lab::until;
 use serde_json::Value;
 
-use crate::places::{kaas, named_ova};
+use crate::places::{kaas_dev, named_ova};
 use crate::scenario::{MOMENT, Scenario};
 
 /// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
@@ -53,9 +53,9 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// `kaas upgrade VERB`. Plan and apply get the OVA.
+    /// `kaas-dev upgrade VERB`. Plan and apply get the OVA.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(kaas());
+        let mut command = Command::new(kaas_dev());
         command.arg("upgrade").args(arguments).args(["--lab", self.scenario.lab().name()]);
         if ["plan", "apply"].contains(&arguments[0]) {
             command.arg("--ova").arg(&self.ova);
@@ -69,22 +69,26 @@ impl<'a> Upgrade<'a> {
     pub fn run(&self, arguments: &[&str]) -> String {
         let started = Instant::now();
         let (said, failed, success) = self.ended(arguments);
-        assert!(success, "kaas upgrade {}: {failed}\n{said}", arguments.join(" "));
-        self.scenario.reached(&format!("kaas upgrade {} took {} s", arguments.join(" "), started.elapsed().as_secs()));
+        assert!(success, "kaas-dev upgrade {}: {failed}\n{said}", arguments.join(" "));
+        self.scenario.reached(&format!(
+            "kaas-dev upgrade {} took {} s",
+            arguments.join(" "),
+            started.elapsed().as_secs()
+        ));
         said
     }
 
     /// How it is refused, or what it says of its failure.
     pub fn fails(&self, arguments: &[&str]) -> String {
         let (said, failed, success) = self.ended(arguments);
-        assert!(!success, "kaas upgrade {} did not fail: {said}", arguments.join(" "));
+        assert!(!success, "kaas-dev upgrade {} did not fail: {said}", arguments.join(" "));
         failed
     }
 
     /// For what it waits.
     pub fn pauses(&self, arguments: &[&str]) -> String {
         let (said, why, status) = self.ended_with(arguments);
-        assert_eq!(status, Some(PAUSED), "kaas upgrade {}: {why}\n{said}", arguments.join(" "));
+        assert_eq!(status, Some(PAUSED), "kaas-dev upgrade {}: {why}\n{said}", arguments.join(" "));
         why
     }
 
@@ -123,10 +127,14 @@ impl<'a> Upgrade<'a> {
         let output = child.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
         if ended {
             let failed = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "kaas upgrade {}: {failed}", arguments.join(" "));
+            assert!(output.status.success(), "kaas-dev upgrade {}: {failed}", arguments.join(" "));
             return false;
         }
-        self.scenario.reached(&format!("kaas upgrade {} is killed after {} entries", arguments[0], entries(&journal)));
+        self.scenario.reached(&format!(
+            "kaas-dev upgrade {} is killed after {} entries",
+            arguments[0],
+            entries(&journal)
+        ));
         true
     }
 
@@ -149,13 +157,13 @@ impl<'a> Upgrade<'a> {
         nodes.iter().map(|node| node["name"].as_str().expect("a name").to_owned()).collect()
     }
 
-    /// `kaas adopt`, confirmed.
+    /// `kaas-dev adopt`, confirmed.
     pub fn adopt(&self) {
-        let mut adopt = Command::new(kaas());
+        let mut adopt = Command::new(kaas_dev());
         adopt.args(["adopt", "--yes", "--lab", self.scenario.lab().name()]);
         let ended = adopt.output().unwrap_or_else(|error| panic!("starting kaas: {error}"));
         let (said, failed) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-        assert!(ended.status.success(), "kaas adopt: {said}\n{failed}");
+        assert!(ended.status.success(), "kaas-dev adopt: {said}\n{failed}");
         self.scenario.reached(said.trim());
     }
 

@@ -1,4 +1,4 @@
-//! A vCenter for scenarios, whose machines have bodies: `kaas lab vcenter`, and govc.
+//! A vCenter for scenarios, whose machines have bodies: `kaas-dev lab vcenter`, and govc.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use walkdir::WalkDir;
 
 use crate::lab_command::is_argument;
 use crate::lab_names;
-use crate::places::{kaas, workspace};
+use crate::places::{kaas_dev, workspace};
 
 /// A scenario's vCenter: made at its beginning, gone at its end.
 pub struct Site {
@@ -28,7 +28,7 @@ impl Site {
         let vcenter = lab_names::begin_vcenter(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
         let site = Self { name, vcenter, started: Instant::now() };
         site.kaas("up", &[]);
-        site.reached("`kaas lab vcenter up` has ended");
+        site.reached("`kaas-dev lab vcenter up` has ended");
         site
     }
 
@@ -42,13 +42,13 @@ impl Site {
         println!("{} {:>4} s  {what}", self.name, self.started.elapsed().as_secs());
     }
 
-    /// Runs `kaas lab vcenter VERB` and returns its output.
+    /// Runs `kaas-dev lab vcenter VERB` and returns its output.
     pub fn kaas(&self, verb: &str, arguments: &[&str]) -> String {
         self.try_kaas(verb, arguments).unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     fn try_kaas(&self, verb: &str, arguments: &[&str]) -> anyhow::Result<String> {
-        let mut command = Command::new(kaas());
+        let mut command = Command::new(kaas_dev());
         said(command.args(["lab", "vcenter", verb, "--name", &self.vcenter]).args(arguments))
     }
 
@@ -124,7 +124,7 @@ impl Site {
         let opened = self.opened();
         let running = opened.running().ok().flatten().expect("the vCenter runs");
         let password = fs::read_to_string(opened.password_file()).expect("the vCenter's password");
-        let mut govc = Command::new(Path::new(&kaas()).with_file_name("govc"));
+        let mut govc = Command::new(Path::new(&kaas_dev()).with_file_name("govc"));
         govc.env("GOVC_URL", running.url).env("GOVC_USERNAME", VCENTER_USER).env("GOVC_PASSWORD", password.trim());
         govc.env("GOVC_TLS_CA_CERTS", opened.certificate_file()).env("GOVC_PERSIST_SESSION", "false");
         said(govc.args(arguments)).unwrap_or_else(|error| panic!("{error:#}"))
@@ -196,7 +196,7 @@ impl Site {
         });
     }
 
-    /// Ends it by `kaas lab vcenter down` while a machine runs there, of which nothing is left then.
+    /// Ends it by `kaas-dev lab vcenter down` while a machine runs there, of which nothing is left then.
     pub fn down(self) {
         assert!(!loop_devices_below(self.opened().directory()).is_empty(), "no machine is there that could be left");
         self.down_empty();
@@ -214,7 +214,7 @@ impl Site {
         for mark in marks {
             assert!(!is_argument(&mark), "the process {mark} is left");
         }
-        self.reached("`kaas lab vcenter down` leaves nothing behind");
+        self.reached("`kaas-dev lab vcenter down` leaves nothing behind");
     }
 
     fn keep_evidence(&self) {

@@ -49,7 +49,7 @@ pub fn check(
         };
         if is_older(&package.version, &own.version)? {
             let id = format!("{}-{name}-{}", own.pocket.suite(&first.suite), own.version);
-            report.rows.push(row(source, package, id, "run `kaas image lock`", own));
+            report.rows.push(row(source, package, id, "run `kaas-dev image lock`", own));
         }
         by_source.entry(source).or_default().push(package);
     }
@@ -60,7 +60,7 @@ pub fn check(
         packages.sort_by_key(|package| package.size);
         for package in packages {
             let lock = Lock { suite: suite.to_owned(), packages: vec![package.clone()], kernel: None, ..first.clone() };
-            fetch::fetch(&lock, settings, cache, progress, "run `kaas image lock`")?;
+            fetch::fetch(&lock, settings, cache, progress, "run `kaas-dev image lock`")?;
             if let Some(named) = named_by_changelog(package, cache, progress)? {
                 return Ok(Some(named));
             }
@@ -92,7 +92,7 @@ pub fn check(
 
 fn newer_kernel(locked: &Package, newest: &Package) -> Result<Option<Row>> {
     let id = format!("linux-{}", newest.version);
-    let row = || row("linux", locked, id, "run `kaas image lock`", newest);
+    let row = || row("linux", locked, id, "run `kaas-dev image lock`", newest);
     Ok(is_older(&locked.version, &newest.version)?.then(row))
 }
 

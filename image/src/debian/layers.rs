@@ -117,7 +117,7 @@ mod tests {
         let error = read_locks(&layers, &spec).unwrap_err().to_string();
         let (lock, spec) = (layers[1].lock_path(), spec.display());
         let expected =
-            format!("{} was made for another list of packages: run `kaas image lock {spec}`", lock.display());
+            format!("{} was made for another list of packages: run `kaas-dev image lock {spec}`", lock.display());
         assert!(error.starts_with(&expected), "{error}");
     }
 }

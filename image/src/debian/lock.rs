@@ -76,7 +76,7 @@ impl Lock {
         spec.with_extension("lock")
     }
 
-    /// Reads the lock of a package set. An error, also for another `request`, names `kaas image lock` as the remedy.
+    /// Reads the lock of a package set. An error, also for another `request`, names `kaas-dev image lock` as the remedy.
     pub fn read(path: &Path, request: &str, spec: &Path) -> Result<Self> {
         let text = fs::read_to_string(path);
         let text = text.with_context(|| format!("reading {}: {}", path.display(), advice(spec)))?;
@@ -131,7 +131,7 @@ impl Lock {
     /// The text of the file, with one line for each package, for readable diffs.
     pub fn text(&self) -> String {
         let mut text = String::from(
-            "# Written by `kaas image lock`. The build takes exactly these packages; run the command again for newer ones.\n",
+            "# Written by `kaas-dev image lock`. The build takes exactly these packages; run the command again for newer ones.\n",
         );
         let _ = writeln!(text, "suite = {:?}\nrequest = {:?}\n\nindexes = [", self.suite, self.request);
         for index in &self.indexes {
@@ -179,7 +179,7 @@ fn pocket_name(pocket: Pocket) -> &'static str {
 }
 
 pub fn advice(spec: &Path) -> String {
-    format!("run `kaas image lock {}`, with sudo if builds run with it", spec.display())
+    format!("run `kaas-dev image lock {}`, with sudo if builds run with it", spec.display())
 }
 
 #[cfg(test)]
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_lock_for_another_list_names_the_remedy() {
         let error = Lock::parse(&lock().text(), Path::new("s.lock"), "r2", Path::new("s.toml")).unwrap_err();
-        let expected = "s.lock was made for another list of packages: run `kaas image lock s.toml`, with sudo if builds run with it";
+        let expected = "s.lock was made for another list of packages: run `kaas-dev image lock s.toml`, with sudo if builds run with it";
         assert_eq!(error.to_string(), expected);
     }
 }

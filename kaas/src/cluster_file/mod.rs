@@ -16,9 +16,9 @@ mod site_session;
 mod source;
 
 pub use credentials::{client_by_key, node_credentials, within};
-pub use described::NodeTable;
+pub use described::{FileContext, NodeTable, Text};
 pub use file::ClusterFile;
-pub use provider::{CheckReport, ClusterBackend, LabSite, Site};
+pub use provider::{AddedProvider, CheckReport, ClusterBackend, Provider, Site, add_provider, added_provider};
 pub use schema::schema;
 pub use site_session::SiteSession;
 pub use source::Source;

@@ -1,11 +1,10 @@
 //! The provider of a cluster's VMs, as the file names it: one table of `[provider]`. Knows nothing of commands.
 
-mod lab;
 mod vcenter;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use contract::deployer::PrivateKey;
@@ -15,12 +14,11 @@ use fleet::hypervisor::{Hypervisor, Placement};
 use fleet::lease::{Snapshots, Store, TakeOver};
 use fleet::nodes::Deployer;
 use fleet::vcenter::probe::Report;
+use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::described::{FileContext, NodeTable, Text};
 
-use self::lab::LabProvider;
-pub use self::lab::LabSite;
 use self::vcenter::VcenterProvider;
 
 /// A provider as it is described. No method but `open` contacts it.
@@ -121,27 +119,57 @@ impl ClusterBackend {
     }
 }
 
+/// A provider that a program adds to `[provider.vsphere]`. `kaas-dev` adds labs.
+pub struct AddedProvider {
+    /// The name of its table in `[provider]`. Commands on a deployment have an option of this name, for one of its places.
+    pub name: &'static str,
+    /// The help of that option.
+    pub about: &'static str,
+    /// Reads its table.
+    pub read: fn(&Table<'_, '_>) -> Option<Box<dyn Provider>>,
+    /// The JSON Schema of its table.
+    pub schema: fn() -> Value,
+    /// One of its places, by its name.
+    pub site: fn(&str) -> Box<dyn Site>,
+}
+
+static ADDED: OnceLock<AddedProvider> = OnceLock::new();
+
+/// Adds a provider. A program calls this once, before it parses its command line.
+pub fn add_provider(provider: AddedProvider) {
+    let _ = ADDED.set(provider);
+}
+
+/// The provider that this program has added.
+pub fn added_provider() -> Option<&'static AddedProvider> {
+    ADDED.get()
+}
+
 /// The provider of the VMs, as the file describes it.
-#[derive(Clone, Debug)]
 pub enum DescribedProvider {
-    Lab(LabProvider),
+    Added(Box<dyn Provider>),
     Vcenter(Box<VcenterProvider>),
 }
 
 impl DescribedProvider {
     /// Reads `[provider]` of the document `path`: exactly one table, with the provider's name.
     pub(super) fn read(path: &Path, table: &Table<'_, '_>) -> Option<Self> {
-        match (table.at("lab"), table.at("vsphere")) {
-            (Some(_), None) => table.table("lab", |lab| LabProvider::read(lab)).map(Self::Lab),
-            (None, Some(_)) => {
-                table.table("vsphere", |vsphere| VcenterProvider::read(path, vsphere)).map(Box::new).map(Self::Vcenter)
-            }
-            (None, None) => {
-                table.mistake_here("names nothing that runs VMs: give a table [provider.vsphere] or [provider.lab]");
+        let added = added_provider().map(|added| (added, table.at(added.name).is_some()));
+        match (added, table.at("vsphere")) {
+            (Some((added, true)), None) => table.table(added.name, added.read).map(Self::Added),
+            (Some((added, true)), Some(_)) => {
+                let name = added.name;
+                table.mistake_here(format!(
+                    "names two that run VMs: give one of [provider.vsphere] and [provider.{name}]"
+                ));
                 None
             }
-            (Some(_), Some(_)) => {
-                table.mistake_here("names two that run VMs: give one of [provider.vsphere] and [provider.lab]");
+            (_, Some(_)) => {
+                table.table("vsphere", |vsphere| VcenterProvider::read(path, vsphere)).map(Box::new).map(Self::Vcenter)
+            }
+            (added, None) => {
+                let or = added.map(|(added, _)| format!(" or [provider.{}]", added.name)).unwrap_or_default();
+                table.mistake_here(format!("names nothing that runs VMs: give a table [provider.vsphere]{or}"));
                 None
             }
         }
@@ -150,14 +178,14 @@ impl DescribedProvider {
     /// Runs the probe of the vCenter's folder. Fails if the file names no vCenter.
     pub fn probe(&self, cluster: &str, ova: &Path, guest: Duration, over: TakeOver) -> anyhow::Result<Report> {
         match self {
-            Self::Lab(_) => anyhow::bail!("the file names no vCenter: give one with [provider.vsphere]"),
+            Self::Added(_) => anyhow::bail!("the file names no vCenter: give one with [provider.vsphere]"),
             Self::Vcenter(vcenter) => vcenter.probe(cluster, ova, guest, over),
         }
     }
 
     fn provider(&self) -> &(dyn Provider + 'static) {
         match self {
-            Self::Lab(lab) => lab,
+            Self::Added(added) => &**added,
             Self::Vcenter(vcenter) => &**vcenter,
         }
     }

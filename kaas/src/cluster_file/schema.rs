@@ -8,6 +8,7 @@ use contract::role::Role;
 use serde_json::{Map, Value, json};
 
 use super::file::is_filled_in;
+use super::provider::added_provider;
 
 /// A key of a table, and whether it is required.
 struct Key {
@@ -170,17 +171,6 @@ fn vsphere() -> Value {
     )
 }
 
-fn lab() -> Value {
-    table(
-        "A lab of this machine.",
-        vec![
-            key("name", text("The lab's name.")),
-            may("engine", one_of("The engine that runs its nodes. Default: container.", &["container", "qemu"])),
-            may("tools", text("A directory with programs of the lab, in place of the default ones.")),
-        ],
-    )
-}
-
 pub fn schema() -> Value {
     let of = |name: &str, what: &str| json!({ "type": "object", "properties": { name: text(what) }, "required": [name], "additionalProperties": false });
     let sources = [
@@ -188,8 +178,9 @@ pub fn schema() -> Value {
         of("environment", "An environment variable that has the value."),
         of("prompt", "The text of the question for the operator, who types the value."),
     ];
-    let mut provider =
-        table("The provider that runs the VMs: one of them.", vec![may("vsphere", vsphere()), may("lab", lab())]);
+    let mut providers = vec![may("vsphere", vsphere())];
+    providers.extend(added_provider().map(|added| may(added.name, (added.schema)())));
+    let mut provider = table("The provider that runs the VMs: one of them.", providers);
     (provider["minProperties"], provider["maxProperties"]) = (json!(1), json!(1));
     let nodes = json!({ "type": "array", "items": node(), "minItems": 1, "maxItems": 3, "description": "The control-plane nodes, one or three." });
     let mut top = table(

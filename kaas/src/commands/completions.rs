@@ -1,4 +1,4 @@
-//! `kaas completions`: the completion scripts of shells.
+//! `kaas completions`: the completion scripts of shells. `kaas-dev` has the same command.
 
 use anyhow::Context;
 use clap::{Args, Command};
@@ -13,8 +13,8 @@ pub struct Completions {
 }
 
 pub fn run(arguments: &Completions, program: &mut Command) -> anyhow::Result<()> {
-    let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, program, "kaas", &mut script);
+    let (name, mut script) = (program.get_name().to_owned(), Vec::new());
+    clap_complete::generate(arguments.shell, program, name, &mut script);
     crate::output::result(&String::from_utf8(script).context("the script is no text")?)
 }
 

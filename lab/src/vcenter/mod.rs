@@ -113,7 +113,7 @@ impl VCenter {
     pub fn open(state: &Path, name: &str) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, name)?;
         if !directory.vcenter().exists() {
-            bail!("there is no vCenter {name} in {}; `kaas lab vcenter up` makes one", state.display());
+            bail!("there is no vCenter {name} in {}; `kaas-dev lab vcenter up` makes one", state.display());
         }
         let record = records::load(&directory.vcenter())?;
         Ok(Self::assemble(directory, record))
@@ -302,7 +302,7 @@ mod tests {
         let password = fs::read_to_string(made.password_file()).unwrap();
         assert!(password.len() == 32 && fs::read_to_string(made.users()).unwrap().contains(&password));
         let again = VCenter::create(state.path(), "x", program, &[], Path::new("/tools")).err().unwrap().to_string();
-        assert!(again.contains("`kaas lab vcenter status --name x`") && !again.contains(" down "), "{again}");
+        assert!(again.contains("`kaas-dev lab vcenter status --name x`") && !again.contains(" down "), "{again}");
         let wishes = crate::LabSpec { name: "x".to_owned(), nodes: 1, ..crate::LabSpec::default() };
         let source = fixture::source(&state.path().join("tree"));
         let record = fixture::record(state.path(), &wishes, source);

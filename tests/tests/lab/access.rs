@@ -5,7 +5,7 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use scenarios::endpoint;
-use scenarios::places::kaas;
+use scenarios::places::kaas_dev;
 use scenarios::scenario::{ALL, MOMENT, Scenario};
 use scenarios::upgrade::Upgrade;
 use scenarios::writer::Writer;
@@ -101,7 +101,8 @@ pub mod long {
         let before = ALL.map(listed);
         let writer = Writer::start(scenario);
         let lab = scenario.lab().name();
-        let renewed = Command::new(kaas()).args(["certificate", "renew", "--lab", lab, "--output", "json"]).output();
+        let renewed =
+            Command::new(kaas_dev()).args(["certificate", "renew", "--lab", lab, "--output", "json"]).output();
         let renewed = renewed.unwrap_or_else(|error| panic!("starting kaas: {error}"));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(renewed.status.success(), "{}", text(&renewed.stderr));

@@ -102,7 +102,7 @@ pub mod short {
         scenario.inside(vm, &["sha256sum", "/etc/kubernetes/pki/encryption.json"])
     }
 
-    /// The door to the API is a process of its own, which has outlived `kaas lab up`.
+    /// The door to the API is a process of its own, which has outlived `kaas-dev lab up`.
     fn the_kubeconfig_opens_the_api_from_this_machine(scenario: &Scenario, kubeconfig: &Path) {
         let mut kubectl = Command::new(scenario.lab().kubectl_program().unwrap());
         kubectl.arg(format!("--kubeconfig={}", kubeconfig.display())).args(["get", "nodes", "--output=name"]);
@@ -122,7 +122,7 @@ pub mod short {
             line.unwrap_or_else(|| panic!("no {vm} in {status}"))[1].to_owned()
         };
         assert_eq!((state_of("cp1"), state_of("cp1-b")), ("on".to_owned(), "off".to_owned()));
-        scenario.wait("`kaas lab status` to call the node Ready", MOMENT, || {
+        scenario.wait("`kaas-dev lab status` to call the node Ready", MOMENT, || {
             Ok(commands.run("status", &[]).contains("Ready: cp1"))
         });
         assert_eq!(commands.run("exec", &["cp1", "--", "hostname"]).trim(), "cp1");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::output::Output;
 use crate::work::Work;
@@ -24,9 +24,9 @@ pub struct Deploy {
     /// File that describes the cluster. `kaas deploy --example` prints one
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["example", "schema"])]
     pub(super) file: Option<PathBuf>,
-    /// Print an example of a description, and do nothing else
-    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "three", exclusive = true)]
-    pub(super) example: Option<Example>,
+    /// Print an example of a description for a vCenter, and do nothing else
+    #[arg(long, exclusive = true)]
+    pub(super) example: bool,
     /// Print the JSON Schema of descriptions, with which editors complete and check them, and do nothing else
     #[arg(long, exclusive = true)]
     pub(super) schema: bool,
@@ -35,19 +35,6 @@ pub struct Deploy {
     pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) work: Work,
-}
-
-/// The examples of a description.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Example {
-    /// One control-plane node in a lab of this machine
-    #[value(alias = "1")]
-    One,
-    /// Three control-plane nodes, for high availability, in a lab
-    #[value(alias = "3")]
-    Three,
-    /// Three control-plane nodes on a vCenter
-    Vsphere,
 }
 
 /// The options of `destroy`.

@@ -28,7 +28,6 @@ use fleet::nodes::clean;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use self::arguments::Example;
 pub use self::arguments::{ClusterFileArgs, Deploy, Destroy};
 use self::confirm::DestroyConfirmation;
 use self::judge::{Resolve, ResolvedFile, another_key, begun_with, judge};
@@ -39,20 +38,15 @@ use crate::output::{Output, PAUSED, STOPPED, ended, json, result, warn};
 use crate::signals::SignalPolicy;
 use crate::work::{Work, advised, told};
 
-const ONE: &str = include_str!("examples/one.toml");
-const THREE: &str = include_str!("examples/three.toml");
-const VSPHERE: &str = include_str!("examples/vsphere.toml");
+const EXAMPLE: &str = include_str!("examples/vsphere.toml");
 
 /// `kaas deploy`. Exit statuses: 0 if the cluster runs, 3 if it waits for something, 4 if the operator must act.
 pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
-    match arguments.example {
-        Some(Example::One) => return result(ONE).map(|()| ExitCode::SUCCESS),
-        Some(Example::Three) => return result(THREE).map(|()| ExitCode::SUCCESS),
-        Some(Example::Vsphere) => return result(VSPHERE).map(|()| ExitCode::SUCCESS),
-        None if arguments.schema => {
-            return json(&schema()).map(|()| ExitCode::SUCCESS);
-        }
-        None => {}
+    if arguments.example {
+        return result(EXAMPLE).map(|()| ExitCode::SUCCESS);
+    }
+    if arguments.schema {
+        return json(&schema()).map(|()| ExitCode::SUCCESS);
     }
     let file = ClusterFile::read(arguments.file.as_deref().context("give a description with --file")?)?;
     // Judges the existing parts, before a key is drawn, the operator is asked or the site is reached.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use contract::deployer::{Fingerprint, PrivateKey};
 use contract::role::Role;
@@ -14,10 +15,21 @@ use zeroize::Zeroizing;
 
 use super::judge::{Resolve, ResolvedFile, another_key, begun_with, judge_with};
 use super::words::{Outcome, Plan, arrived, copy_stays, status, templates_stay};
-use super::{ONE, THREE, exit_status, handed_over, renewed_all_the_same};
+use super::{EXAMPLE, exit_status, handed_over, renewed_all_the_same};
 use crate::cluster_file::{CheckReport, ClusterFile};
 
 const KEY: &str = include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub");
+
+/// The example with one control-plane node, and without a virtual IP.
+static ONE: LazyLock<String> = LazyLock::new(|| {
+    let without = |text: &str, begin: &str, end: &str| {
+        let (before, rest) = text.split_once(begin).expect(begin);
+        let (_, after) = rest.split_once(end).expect(end);
+        format!("{before}{end}{after}")
+    };
+    let one = without(EXAMPLE, "[[node]]\nname = \"cp2\"", "# Properties of all nodes");
+    without(&one, "# An unused address", "# The keys that may log in")
+});
 
 /// The image of an OVA, and its form.
 fn package() -> (Target, Product) {
@@ -73,7 +85,7 @@ fn cluster_name_must_not_lead_to_other_files() {
         ("1000000", "so are the directories named"),
     ] {
         let text = ONE.replacen("name = \"control\"", &format!("name = \"{name}\""), 1);
-        assert_ne!(text, ONE);
+        assert_ne!(text, *ONE);
         let (_directory, path) = directory(&text);
         let told = ClusterFile::read(&path).err().unwrap_or_else(|| panic!("{name} is taken")).to_string();
         assert!(told.contains(why) && told.contains("cluster.name"), "{name}: {told}");
@@ -84,24 +96,24 @@ fn cluster_name_must_not_lead_to_other_files() {
 }
 
 #[test]
-fn examples_are_valid_and_resolve_to_vms() {
-    for (example, nodes) in [(ONE, 1), (THREE, 3)] {
+fn example_is_valid_and_resolves_to_vms() {
+    for (example, nodes) in [(ONE.as_str(), 1), (EXAMPLE, 3)] {
         assert_eq!(mistakes(example), [""; 0]);
         let ResolvedFile { wanted, key, warnings } = judged(example, Resolve::All).unwrap();
         assert!(key.is_some() && warnings.is_empty(), "{warnings:?}");
-        assert_eq!((wanted.cluster.as_str(), wanted.nodes.len(), wanted.size.memory), ("control", nodes, 2048));
-        assert_eq!(wanted.size.data_disk, Some(8 << 30));
-        assert_eq!(wanted.networks, ["control"]);
+        assert_eq!((wanted.cluster.as_str(), wanted.nodes.len(), wanted.size.memory), ("control", nodes, 4096));
+        assert_eq!(wanted.size.data_disk, Some(32 << 30));
+        assert_eq!(wanted.networks, ["VM Network"]);
         let told: Vec<_> = wanted.nodes.iter().map(|node| &node.properties).collect();
         assert!(told.iter().all(|other| other["deployment-secret"] == told[0]["deployment-secret"]));
-        assert!(told[0]["control-nodes"].starts_with("cp1=192.168.77.11") && told[0]["address"] == "192.168.77.11/24");
+        assert!(told[0]["control-nodes"].starts_with("cp1=10.20.30.11") && told[0]["address"] == "10.20.30.11/24");
         assert_eq!(told[0].contains_key("api-vip"), nodes == 3);
     }
 }
 
 #[test]
 fn keys_and_secrets_are_drawn_only_once() {
-    let (directory, path) = directory(ONE);
+    let (directory, path) = directory(&ONE);
     let file = ClusterFile::read(&path).unwrap();
     let made = |name: &str| directory.path().join(name).exists();
     let (target, form) = package();
@@ -120,7 +132,7 @@ fn keys_and_secrets_are_drawn_only_once() {
 
 #[test]
 fn begun_cluster_gets_no_new_key_or_secret() {
-    let (directory, path) = directory(ONE);
+    let (directory, path) = directory(&ONE);
     let file = ClusterFile::read(&path).unwrap();
     let kept = |goal: &str, formed: bool, vm: Option<uuid::Uuid>| -> DeploymentRecord {
         let kept = serde_json::json!({
@@ -162,7 +174,7 @@ fn unneeded_deployment_secret_is_not_read() {
     for secret in
         ["{ prompt = \"the secret\" }", "{ environment = \"KAAS_TEST_THAT_NOBODY_SETS\" }", "{ file = \"none\" }"]
     {
-        let (directory, path) = directory(&with(ONE, &[("{ file = \"control.secret\" }", secret)]));
+        let (directory, path) = directory(&with(&ONE, &[("{ file = \"control.secret\" }", secret)]));
         let file = ClusterFile::read(&path).unwrap();
         let (target, form) = package();
         std::fs::write(directory.path().join("control.key"), PrivateKey::draw().unwrap().pem().expose()).unwrap();
@@ -199,7 +211,7 @@ fn another_deployer_key_gives_a_warning() {
 /// docs/install.md lists the sizes.
 #[test]
 fn vcenter_example_has_the_smallest_size() {
-    let (example, spec) = (super::VSPHERE, include_str!("../../../../image/specs/control-plane.toml"));
+    let (example, spec) = (EXAMPLE, include_str!("../../../../image/specs/control-plane.toml"));
     let (example, spec): (toml::Table, toml::Table) = (example.parse().unwrap(), spec.parse().unwrap());
     let (vm, size) = (&example["vm"], &spec["hardware"]["profiles"][0]);
     let mib = |text: &toml::Value| text.as_str().unwrap().strip_suffix('G').unwrap().parse::<i64>().unwrap() * 1024;
@@ -211,15 +223,15 @@ fn vcenter_example_has_the_smallest_size() {
 #[test]
 fn all_mistakes_of_a_file_are_reported() {
     let text = with(
-        ONE,
+        &ONE,
         &[
             ("name = \"control\"\n# The OVA", "nam = \"control\"\n# The OVA"),
             ("processors = 2", "processors = \"two\""),
-            ("data-disk-gib = 8", "data-disk-gib = 2"),
+            ("data-disk-gib = 32", "data-disk-gib = 2"),
             ("{ file = \"control.secret\" }", "\"5ec4e7\""),
             ("gateway = ", "control-nodes = \"x\"\njoin-token = \"x\"\ngatewy = "),
             ("{ file = \"admin.pub\" }", "{ file = \"admin.pub\", environment = \"X\" }"),
-            ("engine = \"container\"", "engine = \"docker\""),
+            ("clones = \"linked\"", "clones = \"instant\""),
         ],
     );
     let told = mistakes(&text);
@@ -233,7 +245,7 @@ fn all_mistakes_of_a_file_are_reported() {
         "properties.join-token: is not used by control-plane nodes",
         "properties.gatewy: is no property",
         "properties.ssh-authorized-keys: says where a value comes from: give one of file, environment and prompt",
-        "provider.lab.engine: is \"docker\": give container or qemu",
+        "provider.vsphere.clones: is \"instant\": give linked or full",
     ] {
         assert!(told.iter().any(|line| line.contains(part)), "{part} is not in {told:#?}");
     }
@@ -247,24 +259,21 @@ fn all_mistakes_of_a_file_are_reported() {
 #[test]
 fn conflicting_values_are_reported_once_at_their_line() {
     let text = with(
-        THREE,
+        EXAMPLE,
         &[
-            ("192.168.77.12/24", "192.168.77.11/24"),
-            ("api-vip = \"192.168.77.10\"", "api-vip = \"192.168.78.10\"\nkubernetes-version = \"1.20\""),
+            ("10.20.30.12/24", "10.20.30.11/24"),
+            ("api-vip = \"10.20.30.10\"", "api-vip = \"10.20.31.10\"\nkubernetes-version = \"1.20\""),
             ("name = \"cp3\"", "name = \"Cp3\""),
-            ("gateway = \"192.168.77.1\"", "gateway = \"192.168.77.13\"\npod-cidr = \"192.168.0.0/16\""),
+            ("gateway = \"10.20.30.1\"", "gateway = \"10.20.30.13\"\npod-cidr = \"10.20.0.0/16\""),
         ],
     );
     let told = mistakes(&text);
     let line_of = |text_of: &str| 1 + text.lines().position(|line| line.contains(text_of)).unwrap();
     for (at, part) in [
-        (
-            "192.168.78.10",
-            "properties.api-vip: the virtual IP 192.168.78.10 is not in the node's subnet 192.168.77.0/24",
-        ),
+        ("10.20.31.10", "properties.api-vip: the virtual IP 10.20.31.10 is not in the node's subnet 10.20.30.0/24"),
         ("1.20", "properties.kubernetes-version: this image does not carry Kubernetes 1.20, but 1.35 and 1.36"),
-        ("pod-cidr", "properties.pod-cidr: the pod CIDR 192.168.0.0/16 overlaps the node subnet 192.168.77.0/24"),
-        ("192.168.77.13\"", "properties.gateway: the gateway 192.168.77.13 is the address of"),
+        ("pod-cidr", "properties.pod-cidr: the pod CIDR 10.20.0.0/16 overlaps the node subnet 10.20.30.0/24"),
+        ("10.20.30.13\"", "properties.gateway: the gateway 10.20.30.13 is the address of"),
         ("\"Cp3\"", "the node's name is \"Cp3\"; use 1 to 24 lower-case letters"),
     ] {
         let found: Vec<&String> = told.iter().filter(|line| line.contains(part)).collect();
@@ -276,7 +285,7 @@ fn conflicting_values_are_reported_once_at_their_line() {
 
 #[test]
 fn ova_of_another_publisher_is_refused() {
-    let text = with(ONE, &[("ova = \"build\"", "ova = \"build\"\npublisher = \"publisher.pem\"")]);
+    let text = with(&ONE, &[("ova = \"build\"", "ova = \"build\"\npublisher = \"publisher.pem\"")]);
     let (directory, path) = directory(&text);
     let (unsigned, form) = package();
     let key = directory.path().join("publisher.pem");
@@ -296,7 +305,7 @@ fn ova_of_another_publisher_is_refused() {
 #[test]
 fn secrets_and_missing_files_are_reported() {
     let text = with(
-        ONE,
+        &ONE,
         &[
             ("gateway = ", "http-proxy = \"http://me:pass@proxy.example.com:3128\"\ngateway = "),
             ("{ file = \"admin.pub\" }", "{ file = \"none.pub\" }"),
@@ -304,10 +313,10 @@ fn secrets_and_missing_files_are_reported() {
     );
     let told = mistakes(&text);
     assert!(told[0].contains("properties.http-proxy: is, or may hold, a secret") && told.len() == 1, "{told:#?}");
-    let text = with(ONE, &[("{ file = \"admin.pub\" }", "{ file = \"none.pub\" }")]);
+    let text = with(&ONE, &[("{ file = \"admin.pub\" }", "{ file = \"none.pub\" }")]);
     let told = mistakes(&text);
     assert!(told.iter().any(|line| line.contains("properties.ssh-authorized-keys: reading ")), "{told:#?}");
-    let named = with(ONE, &[("ova = \"build\"", "ova = \"images/one.ova\"")]);
+    let named = with(&ONE, &[("ova = \"build\"", "ova = \"images/one.ova\"")]);
     let file = ClusterFile::parse(Path::new("/etc/clusters/one.toml"), named).unwrap();
     assert_eq!(file.ova, Path::new("/etc/clusters/images/one.ova"));
     assert_eq!(file.kubeconfig, Path::new("/etc/clusters/control.kubeconfig"));

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use document::Mistakes;
 use fleet::hypervisor::Placement;
 use fleet::upgrade::{DescribedPublisher, Mode, OnFailure, Options};
 
-use crate::cluster_file::ClusterFile;
+use crate::cluster_file::{ClusterFile, added_provider};
 use crate::keys::publisher_fingerprint;
 use crate::output::Output;
 use crate::work::{PauseLimitArgs, TakeOverArgs};
@@ -113,19 +113,47 @@ pub enum Upgrade {
 /// The cluster, and the provider of its VMs.
 #[derive(Args)]
 pub struct DeploymentArgs {
-    /// Lab that the VMs run in
-    #[arg(long, value_name = "NAME", required_unless_present = "file", conflicts_with = "file")]
-    pub(super) lab: Option<String>,
-    /// File that describes the cluster, as for `kaas deploy`: its `[provider]` names the provider of the VMs
-    #[arg(short, long, value_name = "FILE")]
-    pub(super) file: Option<PathBuf>,
-    /// Kubeconfig of a cluster administrator. Default: that of the lab, or one that a node issues for the file's deployer key,
-    /// or the kubeconfig that the file names
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+    /// Kubeconfig of a cluster administrator. Default: one that a node issues for the file's deployer key, or the kubeconfig
+    /// that the file names
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// The format of progress. With JSON it goes to standard error.
     #[arg(skip = Output::Text)]
     pub(super) output: Output,
+}
+
+/// The cluster, by the file that describes it. If the program has added a provider, also by the name of a place there.
+pub struct ClusterArgs {
+    pub(super) file: Option<PathBuf>,
+    pub(super) place: Option<String>,
+}
+
+impl FromArgMatches for ClusterArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let place = added_provider().and_then(|added| matches.get_one::<String>(added.name));
+        Ok(Self { file: matches.get_one::<PathBuf>("file").cloned(), place: place.cloned() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for ClusterArgs {
+    fn augment_args(command: Command) -> Command {
+        let file = Arg::new("file").short('f').long("file").value_name("FILE").value_parser(value_parser!(PathBuf));
+        let file = file.help("File that describes the cluster, as for `kaas deploy`: its `[provider]` runs the VMs");
+        let Some(added) = added_provider() else { return command.arg(file.required(true)) };
+        let place = Arg::new(added.name).long(added.name).value_name("NAME").help(added.about);
+        command.arg(place.required_unless_present("file").conflicts_with("file")).arg(file)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
 }
 
 /// The deployment to change.
@@ -290,36 +318,36 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_of_lab_and_file_is_required() {
+    fn file_is_required() {
         let parsed = |at: &[&str]| Line::try_parse_from(["upgrade", "status"].iter().chain(at)).is_ok();
-        assert!(parsed(&["--lab", "l"]) && parsed(&["--file", "cluster.toml"]) && parsed(&["-f", "cluster.toml"]));
-        assert!(!parsed(&[]) && !parsed(&["--lab", "l", "--file", "cluster.toml"]));
+        assert!(parsed(&["--file", "cluster.toml"]) && parsed(&["-f", "cluster.toml"]));
+        assert!(!parsed(&[]) && !parsed(&["--lab", "l"]));
     }
 
     #[test]
     fn described_publisher_is_required_but_not_pinned() {
-        const ONE: &str = include_str!("../deploy/examples/one.toml");
+        const EXAMPLE: &str = include_str!("../deploy/examples/vsphere.toml");
         let directory = tempfile::tempdir().unwrap();
         let [described, other] = ["publisher.pem", "other.pem"].map(|name| directory.path().join(name));
         for path in [&described, &other] {
             std::fs::write(path, rcgen::KeyPair::generate().unwrap().public_key_pem()).unwrap();
         }
         let file = directory.path().join("cluster.toml");
-        let written = ONE.replace("# publisher = ", "publisher = ");
-        assert_ne!(written, ONE);
+        let written = EXAMPLE.replace("# publisher = ", "publisher = ");
+        assert_ne!(written, EXAMPLE);
         let options = |text: &str, more: &[&str]| {
             std::fs::write(&file, text).unwrap();
             let line = ["upgrade", "plan", "--ova", "a.ova", "--file", file.to_str().unwrap()];
             let line = line.iter().chain(more);
             let Upgrade::Plan { wanted, at, .. } = Line::try_parse_from(line).unwrap().upgrade else { unreachable!() };
-            wanted.options(at.file.as_deref())
+            wanted.options(at.cluster.file.as_deref())
         };
         let told = options(&written, &[]).unwrap();
         let named = told.described_publisher.unwrap();
         assert_eq!(named.key, publisher_fingerprint(&described).unwrap());
         assert!(named.by.ends_with("cluster.toml"), "{}", named.by);
         assert_eq!(told.publisher, None, "what the file names is not pinned for that");
-        assert_eq!(options(ONE, &[]).unwrap().described_publisher, None);
+        assert_eq!(options(EXAMPLE, &[]).unwrap().described_publisher, None);
         let given = options(&written, &["--publisher", other.to_str().unwrap()]).unwrap();
         assert_eq!(given.described_publisher, None);
         assert_eq!(given.publisher, Some(publisher_fingerprint(&other).unwrap()));
@@ -331,7 +359,7 @@ mod tests {
     #[test]
     fn copy_disks_option_enables_copies() {
         for verb in ["plan", "apply"] {
-            for (line, copied) in [("--lab l --ova a.ova", false), ("--lab l --ova a.ova --copy-disks", true)] {
+            for (line, copied) in [("-f c.toml --ova a.ova", false), ("-f c.toml --ova a.ova --copy-disks", true)] {
                 let words = ["upgrade", verb].into_iter().chain(line.split(' '));
                 let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
                 let (Upgrade::Plan { wanted, .. } | Upgrade::Apply { wanted, .. }) = upgrade else { panic!("{verb}") };
@@ -363,7 +391,8 @@ mod tests {
             "kubernetes",
         ] {
             let name = line.split(' ').next().unwrap_or_default();
-            let words = ["upgrade"].into_iter().chain(line.split(' ')).chain(["--lab", "l", "--other-cluster", &id]);
+            let words =
+                ["upgrade"].into_iter().chain(line.split(' ')).chain(["--file", "c.toml", "--other-cluster", &id]);
             let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
             assert_eq!(upgrade.what(), format!("upgrade {name}"));
             let whose = match upgrade {

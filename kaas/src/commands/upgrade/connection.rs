@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::arguments::{DeploymentArgs, OtherClusterArgs, ResumeArgs};
 use super::words;
-use crate::cluster_file::{ClusterBackend, ClusterFile, LabSite, Site, SiteSession, node_credentials};
+use crate::cluster_file::{ClusterBackend, ClusterFile, Site, SiteSession, added_provider, node_credentials};
 use crate::output::{Output, PAUSED, warn};
 use crate::signals::SignalPolicy;
 use crate::work::advised;
@@ -62,18 +62,14 @@ struct SelectedSite {
 
 impl DeploymentArgs {
     fn open(&self) -> anyhow::Result<SelectedSite> {
-        match (&self.lab, &self.file) {
-            (Some(lab), _) => {
-                let site = SiteSession::with(|_| Ok(Box::new(LabSite::named(lab))))?;
-                Ok(SelectedSite { site, file: None })
-            }
-            (None, Some(path)) => {
-                let file = ClusterFile::read(path)?;
-                let site = SiteSession::of(&file)?;
-                Ok(SelectedSite { site, file: Some(file) })
-            }
-            (None, None) => anyhow::bail!("say with --file or --lab where the VMs run"),
+        if let (Some(place), Some(added)) = (&self.cluster.place, added_provider()) {
+            let site = SiteSession::with(|_| Ok((added.site)(place)))?;
+            return Ok(SelectedSite { site, file: None });
         }
+        let path = self.cluster.file.as_deref().context("give the file that describes the cluster with --file")?;
+        let file = ClusterFile::read(path)?;
+        let site = SiteSession::of(&file)?;
+        Ok(SelectedSite { site, file: Some(file) })
     }
 
     /// Runs an action that changes nothing, or nothing that must be continued.

@@ -25,7 +25,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     let what = command.what();
     match command {
         Upgrade::Plan { wanted, at, whose, output } => at.looking(what, Some(&whose), async |deployment, site| {
-            let plan = deployment.plan(&site.ova(&wanted.ova)?, &wanted.options(at.file.as_deref())?).await?;
+            let plan = deployment.plan(&site.ova(&wanted.ova)?, &wanted.options(at.cluster.file.as_deref())?).await?;
             match output {
                 Output::Json => json(&plan)?,
                 Output::Text => result(&describe::text(&plan))?,
@@ -33,7 +33,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }),
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
-            let options = wanted.options(on.change.at.file.as_deref())?;
+            let options = wanted.options(on.change.at.cluster.file.as_deref())?;
             let went = deployment.apply(&site.ova(&wanted.ova)?, &options, on.change.over.take()).await?;
             Ok(arrived(&went, Some(Outcome::Upgraded)))
         }),
@@ -125,7 +125,7 @@ fn all_run(minor: &str, tenant: Option<&str>) -> String {
     let done = format!("all control-plane nodes run Kubernetes {minor}");
     let Some(name) = tenant else { return done };
     format!(
-        "{done}; the workers go on as they are. `kaas lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
+        "{done}; the workers go on as they are. `kaas-dev lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
          them there as well"
     )
 }
@@ -151,7 +151,7 @@ mod tests {
     fn tenant_upgrade_names_the_command_for_its_workers() {
         assert_eq!(all_run("1.36", None), "all control-plane nodes run Kubernetes 1.36");
         let told = all_run("1.36", Some("blue"));
-        assert!(told.contains("`kaas lab tenant replace-workers --name blue --kubernetes 1.36`"), "{told}");
+        assert!(told.contains("`kaas-dev lab tenant replace-workers --name blue --kubernetes 1.36`"), "{told}");
     }
 
     #[test]

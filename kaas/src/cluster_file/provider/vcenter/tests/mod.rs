@@ -25,7 +25,7 @@ fn file(text: &str) -> ClusterFile {
 fn vcenter(file: &ClusterFile) -> &super::VcenterProvider {
     match &file.provider {
         DescribedProvider::Vcenter(vcenter) => vcenter,
-        other => panic!("{other:?}"),
+        DescribedProvider::Added(_) => panic!("no vCenter"),
     }
 }
 

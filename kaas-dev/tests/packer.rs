@@ -1,4 +1,4 @@
-//! The Packer template: it is valid HCL, and its commands are calls of `kaas`.
+//! The Packer template: it is valid HCL, and its commands are calls of `kaas-dev`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,16 +32,16 @@ fn list(template: &Body, key: &str, values: &Map<String, Value>) -> Vec<String> 
     items.iter().map(|item| item.as_str().expect("a string").to_owned()).collect()
 }
 
-/// The arguments of each call of `kaas` in the template. `values` differ from the defaults.
+/// The arguments of each call of `kaas-dev` in the template. `values` differ from the defaults.
 fn runs(directory: &Path, values: &[(&str, &str)]) -> Vec<Vec<String>> {
     let template: Body = hcl::parse(TEMPLATE).expect("a template in HCL");
     let mut all = defaults(&template);
     for (name, value) in values {
         assert!(all.insert((*name).to_owned(), Value::from(*value)).is_some(), "there is no variable {name}");
     }
-    let (kaas, said) = (directory.join("kaas"), directory.join("said"));
-    fs::write(&kaas, "#!/bin/sh\nprintf '%s\\t' \"$@\" >>said\necho >>said\n").unwrap();
-    fs::set_permissions(&kaas, fs::Permissions::from_mode(0o755)).unwrap();
+    let (program, said) = (directory.join("kaas-dev"), directory.join("said"));
+    fs::write(&program, "#!/bin/sh\nprintf '%s\\t' \"$@\" >>said\necho >>said\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(&said, "").unwrap();
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("/bin/sh");
@@ -86,7 +86,7 @@ fn commands_in_the_templates_header_are_valid() {
 }
 
 #[test]
-fn kaas_accepts_all_arguments_of_the_template() {
+fn command_accepts_all_arguments_of_the_template() {
     let directory = tempfile::tempdir().unwrap();
     let values = [
         ("spec", "my site.toml"),
@@ -101,7 +101,7 @@ fn kaas_accepts_all_arguments_of_the_template() {
     assert_eq!(calls.last().unwrap().join(" "), expected);
     for call in calls {
         // It reports wrong arguments before it prints its help.
-        let known = Command::new(env!("CARGO_BIN_EXE_kaas")).args(&call).arg("--help").output().unwrap();
+        let known = Command::new(env!("CARGO_BIN_EXE_kaas-dev")).args(&call).arg("--help").output().unwrap();
         assert!(known.status.success(), "{call:?}: {}", String::from_utf8_lossy(&known.stderr));
     }
 }

@@ -13,7 +13,7 @@ fn home_of(sudo: Option<&str>, called: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let (pipe, absent) = (directory.path().join("key.pem"), directory.path().join("absent"));
     mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kaas-dev"));
     command.args(["image", "build"]).arg(&absent).arg("--sign-key").arg(&pipe).arg("--sign-certificate").arg(&absent);
     command.env("HOME", User::from_uid(Uid::from_raw(0)).unwrap().unwrap().dir);
     command.env_remove("SUDO_UID").envs(sudo.map(|user| ("SUDO_UID", user))).env("SUDO_COMMAND", called);
@@ -41,7 +41,7 @@ fn command_after_sudo_uses_the_callers_home_directory() {
     }
     let of = |user: u32| User::from_uid(Uid::from_raw(user)).unwrap().unwrap().dir.display().to_string();
     // Debian's user 2, bin.
-    let command = "/usr/local/bin/kaas image build spec.toml";
+    let command = "/usr/local/bin/kaas-dev image build spec.toml";
     assert_eq!(home_of(Some("2"), command), of(2));
     assert_eq!(home_of(None, command), of(0));
     // The command that `sudo -i` leaves in its shell.

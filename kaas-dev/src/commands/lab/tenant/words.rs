@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use fleet::workers::{Action, Discards, Notice, RunOutcome, State, Wait, WorkerStatus, WorkersStatus};
+use kaas::work::told;
 use serde::Serialize;
 use uuid::Uuid;
-
-use crate::work::told;
 
 /// The result of a run, as JSON.
 #[derive(Serialize)]
@@ -63,7 +62,7 @@ pub fn reasons(waits: &[Wait], stopped: &[Wait], tenant: &str) -> String {
 
 /// A command of a tenant, ready to copy: without the name it would change another tenant's workers.
 fn command(words: &str, tenant: &str) -> String {
-    format!("`kaas lab tenant {words} --name {tenant}`")
+    format!("`kaas-dev lab tenant {words} --name {tenant}`")
 }
 
 fn goes_on(tenant: &str) -> String {
@@ -298,7 +297,7 @@ pub mod tests {
         assert!(told.contains("\nlab tenant add-worker (process 7) is at work on them\n"), "{told}");
         assert!(
             told.ends_with(
-                "waiting: t-w1: a new token mends it [join.certificate-expired]; `kaas lab tenant rejoin-worker t-w1 --name t` \
+                "waiting: t-w1: a new token mends it [join.certificate-expired]; `kaas-dev lab tenant rejoin-worker t-w1 --name t` \
                  gives it one"
             ),
             "{told}"
@@ -335,7 +334,7 @@ pub mod tests {
             other_number(&status, 5, "blue").unwrap(),
         ];
         for told in &told {
-            let commands: Vec<&str> = told.split('`').filter(|part| part.starts_with("kaas ")).collect();
+            let commands: Vec<&str> = told.split('`').filter(|part| part.starts_with("kaas-dev ")).collect();
             assert!(!commands.is_empty() && commands.iter().all(|one| one.ends_with(" --name blue")), "{told}");
         }
     }

@@ -1,4 +1,4 @@
-//! `kaas lab`: translates the command line into calls of the lab.
+//! `kaas-dev lab`: translates the command line into calls of the lab.
 
 mod tenant;
 mod vcenter;
@@ -10,15 +10,16 @@ use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use fleet::hypervisor::{PowerState, SHUTTING_DOWN};
+use kaas::work::{TakeOverArgs, advised};
+use kaas::{output, say};
 use lab::{
     Hardware, Lab as OpenLab, LabSpec, LeaseRequest, NewVm, NodeSize, Source, Tools, UnpackedOva, Up, cache_directory,
     state_directory,
 };
 
 use crate::labs::{Engine, open_port_forward, tools};
-use crate::work::{TakeOverArgs, advised};
 
 /// Commands on labs
 #[derive(Subcommand)]
@@ -37,6 +38,12 @@ pub enum Lab {
         vm: String,
         #[command(flatten)]
         inside: Inside,
+    },
+    /// Print an example of a file that describes a control cluster in a lab, for `kaas-dev deploy`
+    Example {
+        /// Control-plane nodes of the cluster
+        #[arg(value_enum, default_value = "three")]
+        nodes: ExampleNodes,
     },
     /// Power a VM on
     On(OneVm),
@@ -76,6 +83,26 @@ pub enum Lab {
         /// Mark by which the process is found
         mark: PathBuf,
     },
+}
+
+/// The control-plane nodes of an example.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum ExampleNodes {
+    /// One, for tests
+    #[value(alias = "1")]
+    One,
+    /// Three, for high availability
+    #[value(alias = "3")]
+    Three,
+}
+
+impl ExampleNodes {
+    fn file(self) -> &'static str {
+        match self {
+            Self::One => include_str!("lab/examples/one.toml"),
+            Self::Three => include_str!("lab/examples/three.toml"),
+        }
+    }
 }
 
 #[derive(Args)]
@@ -176,6 +203,7 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
             // Output, errors and exit status are those of the program.
             become_program(open(&inside.lab)?.command_inside(&vm, &arguments)?.stdin(Stdio::null()))
         }
+        Lab::Example { nodes } => output::result(nodes.file()),
         Lab::On(one) => open(&one.lab)?.power_on(&one.vm),
         Lab::Off(one) => open(&one.lab)?.shut_down(&one.vm, SHUTTING_DOWN),
         Lab::Cut(one) => open(&one.lab)?.cut_power(&one.vm),
@@ -249,7 +277,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     }
     say!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
     say!("kubeconfig: {}", open_port_forward(&lab)?.display());
-    say!("without a kubectl of your own: `kaas lab kubectl --name {} -- get nodes`", lab.name());
+    say!("without a kubectl of your own: `kaas-dev lab kubectl --name {} -- get nodes`", lab.name());
     Ok(())
 }
 
@@ -284,7 +312,7 @@ fn properties_of(lab: &OpenLab, node: &str) -> anyhow::Result<BTreeMap<String, S
 fn move_disks(lab: &OpenLab, from: &str, to: &str) -> anyhow::Result<()> {
     for vm in [from, to] {
         if lab.power_state(vm)? == PowerState::On {
-            bail!("{vm} is on; shut it down first: `kaas lab off {vm} --name {}`", lab.name());
+            bail!("{vm} is on; shut it down first: `kaas-dev lab off {vm} --name {}`", lab.name());
         }
     }
     for disk in lab.disks(from)? {

@@ -1,10 +1,11 @@
-//! `kaas lab vcenter …`: a vCenter for tests, whose machines are system containers.
+//! `kaas-dev lab vcenter …`: a vCenter for tests, whose machines are system containers.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use kaas::say;
 use lab::{RunningVCenter, VCENTER_USER, VCenter as OpenVCenter};
 
 use super::become_program;
@@ -160,7 +161,7 @@ fn show(vcenter: &OpenVCenter, running: &RunningVCenter) {
     say!("log: {}", vcenter.log().display());
     let name = vcenter.name();
     say!("from the machines: {}, by the thumbprint", running.url_for_machines());
-    say!("from the machines' network, with the same address: `kaas lab vcenter run --name {name} -- COMMAND`");
+    say!("from the machines' network, with the same address: `kaas-dev lab vcenter run --name {name} -- COMMAND`");
 }
 
 fn status(vcenter: &OpenVCenter) -> anyhow::Result<()> {
@@ -175,7 +176,7 @@ fn status(vcenter: &OpenVCenter) -> anyhow::Result<()> {
     match running {
         Some(_) => Ok(()),
         None => bail!(
-            "it no longer runs, and its inventory is gone; see {}, and end it with `kaas lab vcenter down --name {}`",
+            "it no longer runs, and its inventory is gone; see {}, and end it with `kaas-dev lab vcenter down --name {}`",
             vcenter.log().display(),
             vcenter.name()
         ),

@@ -1,14 +1,39 @@
-//! Generates the tables of the documentation from the code, and writes them into the blocks of a document.
+//! `kaas-dev reference`: generates the tables of the documentation from the code, and writes them into the blocks of a document.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
-use clap::Command;
+use anyhow::Context;
+use clap::{Args, Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
 use fleet::{control_plane, engine, upgrade, workers};
+use kaas::commands::Arguments;
+use kaas::say;
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 
+/// The options of `kaas-dev reference`.
+#[derive(Args)]
+pub struct Reference {
+    /// Instead, renew the tables in this document, between its `<!-- NAME:begin -->` and `<!-- NAME:end -->`
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
+/// Prints the tables, or renews them in a document.
+pub fn run(arguments: &Reference) -> anyhow::Result<()> {
+    let Some(path) = &arguments.write else {
+        for (_, part) in parts() {
+            say!("{part}");
+        }
+        return Ok(());
+    };
+    let document = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let renewed = renew(&document).map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
+    image::renew::write(path, &renewed)
+}
+
 /// The generated tables, each with the name of its block.
-pub fn parts(program: &Command) -> [(&'static str, String); 10] {
+fn parts() -> [(&'static str, String); 11] {
     [
         ("properties", properties::reference_markdown()),
         ("findings", codes::codes_markdown()),
@@ -19,14 +44,15 @@ pub fn parts(program: &Command) -> [(&'static str, String); 10] {
         ("paths", paths::markdown()),
         ("ports", ports::markdown()),
         ("privileges", privileges()),
-        ("commands", commands(program)),
+        ("commands", commands(&Arguments::command())),
+        ("development-commands", commands(&super::Arguments::command())),
     ]
 }
 
 /// Returns `document` with each table in its block, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`. The error
 /// names a table that has no block.
-pub fn renew(document: &str, program: &Command) -> Result<String, &'static str> {
-    parts(program).into_iter().try_fold(document.to_owned(), |document, (name, part)| {
+fn renew(document: &str) -> Result<String, &'static str> {
+    parts().into_iter().try_fold(document.to_owned(), |document, (name, part)| {
         let (before, rest) = document.split_once(&format!("<!-- {name}:begin -->")).ok_or(name)?;
         let (_, after) = rest.split_once(&format!("<!-- {name}:end -->")).ok_or(name)?;
         let part = part.trim();
@@ -82,27 +108,24 @@ fn list(command: &Command, name: &str, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::commands::{Arguments, program};
 
     #[test]
     fn reference_page_equals_the_generated_tables() {
         let reference = include_str!("../../../docs/reference.md");
-        let renewed = renew(reference, &Arguments::command()).expect("a block for each part");
+        let renewed = renew(reference).expect("a block for each part");
         assert!(renewed == reference, "docs/reference.md is behind the code: `make reference` renews it");
     }
 
-    /// The options in calls of `kaas` that the called command does not have.
-    fn unknown_options(text: &str) -> Vec<String> {
-        let program = program();
+    /// The options in calls of a program that the called command does not have.
+    fn unknown_options(program: &Command, text: &str) -> Vec<String> {
+        let begin = format!("{} ", program.get_name());
         let begins =
             |at: &usize| !text[..*at].ends_with(|letter: char| letter.is_alphanumeric() || "-/_.".contains(letter));
-        let starts = text.match_indices("kaas ").map(|(at, _)| at).filter(begins);
+        let starts = text.match_indices(&begin).map(|(at, _)| at).filter(begins);
         let calls = starts.flat_map(|at| {
             let call = text[at..].split(['\n', '`', '#', '|', ';', '>', ',']).next().unwrap_or_default();
-            let (mut command, mut path, mut wrong) = (&program, String::from("kaas"), Vec::new());
+            let (mut command, mut path, mut wrong) = (program, program.get_name().to_owned(), Vec::new());
             for word in call.split_whitespace().skip(1).take_while(|word| *word != "--") {
                 let option = word
                     .trim_start_matches('[')
@@ -127,20 +150,24 @@ mod tests {
 
     #[test]
     fn pages_use_only_options_that_commands_have() {
+        let programs = [kaas::commands::program(), super::super::program()];
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
         for page in pages.chain([root.join("README.md")]).filter(|page| page.extension().is_some_and(|end| end == "md"))
         {
-            let unknown = unknown_options(&std::fs::read_to_string(&page).unwrap());
+            let text = std::fs::read_to_string(&page).unwrap();
+            let unknown: Vec<String> = programs.iter().flat_map(|program| unknown_options(program, &text)).collect();
             assert!(unknown.is_empty(), "{} gives options that the commands have not: {unknown:?}", page.display());
         }
-        let text = "`kaas upgrade commit --downgrade`\n    kaas lab up --nodes 3 # --not\nkaas backup --nodes, --more";
-        assert_eq!(unknown_options(text), ["kaas upgrade commit --downgrade", "kaas backup --nodes"]);
+        let text =
+            "`kaas upgrade commit --downgrade`\n    kaas-dev lab up --nodes 3 # --not\nkaas backup --wait, --more";
+        assert_eq!(unknown_options(&programs[0], text), ["kaas upgrade commit --downgrade", "kaas backup --wait"]);
+        assert_eq!(unknown_options(&programs[1], "kaas-dev lab up --nodes 3 --days"), ["kaas-dev lab up --days"]);
     }
 
     #[test]
     fn document_without_a_block_is_rejected() {
-        assert_eq!(renew("nothing here", &Arguments::command()), Err("properties"));
+        assert_eq!(renew("nothing here"), Err("properties"));
     }
 
     #[test]
@@ -148,8 +175,8 @@ mod tests {
         let hidden = Command::new("door").hide(true);
         let lab = Command::new("lab").subcommands([Command::new("up").about("Starts a lab"), hidden]);
         assert_eq!(
-            commands(&Command::new("kaas").subcommand(lab)),
-            "| Command | What it does |\n| --- | --- |\n| `kaas lab up` | Starts a lab |\n"
+            commands(&Command::new("kaas-dev").subcommand(lab)),
+            "| Command | What it does |\n| --- | --- |\n| `kaas-dev lab up` | Starts a lab |\n"
         );
     }
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use contract::minor::Minor;
+use kaas::work::Work;
 
 use super::super::key_value;
 use super::worker_arguments::{DiscardArgs, WorkerArgs, WorkerChangeArgs};
 use crate::labs::Engine;
-use crate::work::Work;
 
 /// The name of the tenant appliance.
 pub const TENANT_OVA: &str = "kaas-tenant";
@@ -19,7 +19,7 @@ pub enum Tenant {
     /// Start a tenant cluster on the network of a control cluster, and join its workers
     ///
     /// If the command was ended, or after a power cut, run it again to continue. A pause is kept, and failed workers remain
-    /// failed, until `kaas lab tenant resume`. The tenant is a lab too: `kaas lab` and `kaas upgrade` accept its name.
+    /// failed, until `kaas-dev lab tenant resume`. The tenant is a lab too: `kaas-dev lab` and `kaas-dev upgrade` accept its name.
     Up(UpArguments),
     /// Create more workers
     AddWorker {
@@ -66,13 +66,13 @@ pub enum Tenant {
     ///
     /// A new worker joins, then an old one leaves. Options that are not given keep their values. The Kubernetes version has no
     /// such value: workers run the newest minor version that both their image and the control-plane nodes permit. Workers with
-    /// an older one are replaced. A pause is kept, until `kaas lab tenant resume`.
+    /// an older one are replaced. A pause is kept, until `kaas-dev lab tenant resume`.
     ReplaceWorkers {
         /// Tenant OVA, or a directory with one. Default: the current image
         #[arg(long, value_name = "FILE")]
         ova: Option<PathBuf>,
         /// Minor version of Kubernetes that the workers must run, such as 1.36. If they would run another one, the command is
-        /// refused before it creates a worker. `kaas upgrade kubernetes` upgrades the control-plane nodes first
+        /// refused before it creates a worker. `kaas-dev upgrade kubernetes` upgrades the control-plane nodes first
         #[arg(long, value_name = "MINOR")]
         kubernetes: Option<Minor>,
         #[command(flatten)]

@@ -16,13 +16,13 @@ use fleet::workers::{
     Cluster, Goal, Image, Notice, OvaImage, Placed, Pool, Rollout, RunOutcome, Site, Template, UnreachableCluster,
     Workers, WorkersStatus, cluster_minor, worker_minor,
 };
+use kaas::output::{Output, PAUSED, STOPPED, ended, json, result, warn};
+use kaas::signals::{SignalPolicy, until_ended};
+use kaas::work::advised;
 use lab::{Lab as OpenLab, LabHypervisor};
 
 use super::arguments::{TenantArgs, UpArguments};
 use super::words;
-use crate::output::{Output, PAUSED, STOPPED, ended, json, result, warn};
-use crate::signals::{SignalPolicy, until_ended};
-use crate::work::advised;
 
 /// The default number of workers of a new tenant.
 const FIRST: usize = 2;

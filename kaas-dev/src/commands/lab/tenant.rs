@@ -1,4 +1,4 @@
-//! `kaas lab tenant …`: tenant clusters in labs, and their workers.
+//! `kaas-dev lab tenant …`: tenant clusters in labs, and their workers.
 
 mod arguments;
 mod words;
@@ -12,6 +12,8 @@ use std::time::Duration;
 use anyhow::bail;
 use fleet::upgrade::Target;
 use fleet::workers::Goal;
+use kaas::output::{Output, json, result};
+use kaas::work::advised;
 use lab::{
     BlankVm, EngineRecord, Lab as OpenLab, LabSpec, LeaseRequest, NodeSize, Source, Tools, UnpackedOva, Up,
     cache_directory,
@@ -21,8 +23,6 @@ pub use self::arguments::Tenant;
 use self::arguments::{TENANT_OVA, TenantArgs, UpArguments, WorkerAddresses};
 use self::worker_pool::{WorkerPool, ova_image};
 use crate::labs::{Engine, open_port_forward, tools};
-use crate::output::{Output, json, result};
-use crate::work::advised;
 
 /// Runs one of the commands. Exit statuses: 0 if it is done, 3 if it waits for something or for the operator, 4 if workers did
 /// not join.
@@ -120,7 +120,7 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     if let Some(lost) = lab.lost_node()? {
         let name = &at.name;
         bail!(
-            "{lost}, once the other control-plane nodes, which are on, are Ready: `kaas lab status --name {name}` says when"
+            "{lost}, once the other control-plane nodes, which are on, are Ready: `kaas-dev lab status --name {name}` says when"
         );
     }
     if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {

@@ -1,4 +1,4 @@
-//! `kaas image audit`: compares the parts of images with published advisories.
+//! `kaas-dev image audit`: compares the parts of images with published advisories.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,18 +9,18 @@ use clap::Args;
 use image::audit::{self, Report, Row, Status};
 use image::cache::Cache;
 use image::progress::Progress;
+use kaas::output::{self, Output};
 
 use crate::builder::Sources;
-use crate::output::{self, Output};
 
 /// The exit status with an open advisory.
 const OPEN: u8 = 3;
 /// The exit status without an open advisory, if a part could not be checked.
 const UNCHECKED: u8 = 4;
 
-/// `kaas image audit`
+/// `kaas-dev image audit`
 #[derive(Args)]
-#[command(after_help = "Example: `kaas image audit image/specs/control-plane.toml image/specs/tenant.toml`")]
+#[command(after_help = "Example: `kaas-dev image audit image/specs/control-plane.toml image/specs/tenant.toml`")]
 pub struct Audit {
     /// Specs of the images. Parts that several images share are checked once
     #[arg(required = true)]

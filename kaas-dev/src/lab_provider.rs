@@ -6,10 +6,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::lab::{
-    EmptyLab as LabPlace, Hardware, Lab, LabHypervisor, PlannedNode, Source, Tools, UnpackedOva, cache_directory,
-    state_directory,
-};
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use contract::properties::{API_VIP, DEPLOYMENT_SECRET};
@@ -17,21 +13,54 @@ use document::{Located, Mistake, Table, any};
 use fleet::control_plane::{DesiredState, WantedNode};
 use fleet::lease::DirectoryStore;
 use ipnet::Ipv4Net;
+use kaas::cluster_file::{AddedProvider, CheckReport, ClusterBackend, FileContext, NodeTable, Provider, Site, Text};
+use lab::{
+    EmptyLab as LabPlace, Hardware, Lab, LabHypervisor, PlannedNode, Source, Tools, UnpackedOva, cache_directory,
+    state_directory,
+};
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::super::described::{FileContext, NodeTable, Text};
-use super::{CheckReport, ClusterBackend, Provider, Site};
 use crate::labs::{Engine, open_port_forward, tools};
 
+/// `[provider.lab]`, and the option `--lab` for a lab without a file.
+pub const LABS: AddedProvider =
+    AddedProvider { name: "lab", about: "Lab that the VMs run in", read: described, schema, site };
+
+fn described(table: &Table<'_, '_>) -> Option<Box<dyn Provider>> {
+    Some(Box::new(LabProvider::read(table)?))
+}
+
+fn site(name: &str) -> Box<dyn Site> {
+    Box::new(LabSite::named(name))
+}
+
+fn schema() -> Value {
+    let text = |what: &str| json!({ "type": "string", "minLength": 1, "description": what });
+    json!({
+        "type": "object",
+        "description": "A lab of this machine.",
+        "properties": {
+            "name": text("The lab's name."),
+            "engine": {
+                "type": "string", "enum": ["container", "qemu"],
+                "description": "The engine that runs its nodes. Default: container.",
+            },
+            "tools": text("A directory with programs of the lab, in place of the default ones."),
+        },
+        "required": ["name"],
+        "additionalProperties": false,
+    })
+}
+
 /// `[provider.lab]`.
-#[derive(Clone, Debug)]
-pub struct LabProvider {
+struct LabProvider {
     name: Located<String>,
     site: LabSite,
 }
 
 impl LabProvider {
-    pub(super) fn read(table: &Table<'_, '_>) -> Option<Self> {
+    fn read(table: &Table<'_, '_>) -> Option<Self> {
         let name = table.located("name", "the lab's name", any);
         let engine = table.optional("engine", |text| match text {
             "container" => Ok(Engine::Container),
@@ -73,8 +102,8 @@ impl Provider for LabProvider {
 }
 
 /// A lab of this machine. It may not exist yet.
-#[derive(Clone, Debug)]
-pub struct LabSite {
+#[derive(Clone)]
+struct LabSite {
     /// The name of the lab and of its network.
     name: String,
     engine: Engine,
@@ -84,7 +113,7 @@ pub struct LabSite {
 
 impl LabSite {
     /// A lab of this name. If it is created, it runs containers.
-    pub fn named(name: &str) -> Self {
+    fn named(name: &str) -> Self {
         Self { name: name.to_owned(), engine: Engine::Container, tools: None }
     }
 
@@ -158,8 +187,8 @@ impl Site for LabSite {
             let is_noted = lab.upgrades().try_exists().context("looking for the deployment's journal")?;
             if is_noted && lab.vms()?.is_empty() && lab.plan().nodes != nodes {
                 bail!(
-                    "{} was made for control-plane nodes with other properties; `kaas destroy --data-disks` removes what is \
-                     left of them, and `kaas lab down --name {}` all of it",
+                    "{} was made for control-plane nodes with other properties; `kaas-dev destroy --data-disks` removes what is \
+                     left of them, and `kaas-dev lab down --name {}` all of it",
                     self.words(),
                     self.name
                 );
@@ -195,7 +224,11 @@ impl Site for LabSite {
         if tenants.is_empty() {
             return Ok(());
         }
-        bail!("{} has the tenants {}: `kaas lab down --name TENANT` ends one of them", self.words(), tenants.join(", "))
+        bail!(
+            "{} has the tenants {}: `kaas-dev lab down --name TENANT` ends one of them",
+            self.words(),
+            tenants.join(", ")
+        )
     }
 
     fn journal(&self) -> String {
@@ -206,7 +239,7 @@ impl Site for LabSite {
         let Some(lab) = self.open()? else { return Ok(Vec::new()) };
         Ok(vec![
             format!("through a door on this machine's loopback: {}", open_port_forward(&lab)?.display()),
-            format!("without a kubectl of your own: `kaas lab kubectl --name {} -- get nodes`", self.name),
+            format!("without a kubectl of your own: `kaas-dev lab kubectl --name {} -- get nodes`", self.name),
         ])
     }
 
@@ -232,4 +265,52 @@ impl Site for LabSite {
     }
 
     fn close(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use kaas::cluster_file::{ClusterFile, add_provider};
+
+    use super::*;
+
+    const ONE: &str = include_str!("commands/lab/examples/one.toml");
+    const THREE: &str = include_str!("commands/lab/examples/three.toml");
+
+    fn parsed(text: &str) -> Result<ClusterFile, String> {
+        add_provider(LABS);
+        ClusterFile::parse(Path::new("cluster.toml"), text.to_owned()).map_err(|mistakes| mistakes.to_string())
+    }
+
+    #[test]
+    fn examples_describe_clusters_in_a_lab() {
+        for (example, nodes) in [(ONE, 1), (THREE, 3)] {
+            let file = parsed(example).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+            assert!(file.mistakes_of_provider().is_empty());
+            assert_eq!((file.nodes.len(), file.provider.networks()), (nodes, vec!["control".to_owned()]));
+        }
+    }
+
+    #[test]
+    fn mistakes_of_the_lab_are_reported() {
+        let told = parsed(&ONE.replace("engine = \"container\"", "engine = \"docker\"")).err().unwrap();
+        assert!(told.contains("provider.lab.engine: is \"docker\": give container or qemu"), "{told}");
+        let named = ONE.replace("[node]]\nname = \"cp1\"", "[node]]\nname = \"Cp1\"");
+        let mistakes = parsed(&named).unwrap_or_else(|mistakes| panic!("{mistakes}")).mistakes_of_provider();
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        let both = format!("{ONE}[provider.vsphere]\n");
+        let told = parsed(&both).err().unwrap();
+        assert!(told.contains("give one of [provider.vsphere] and [provider.lab]"), "{told}");
+    }
+
+    #[test]
+    fn schema_has_exactly_the_keys_of_the_parser() {
+        let schema = schema();
+        let known: BTreeSet<&str> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let told = parsed("[provider.lab]\nno-such-key = 1\n").err().unwrap();
+        let line = told.lines().find_map(|line| line.split_once(": known are ")).unwrap_or_else(|| panic!("{told}"));
+        assert_eq!(line.1.split(", ").collect::<BTreeSet<_>>(), known);
+        assert!(kaas::cluster_file::schema()["properties"]["provider"]["properties"]["lab"].is_object());
+    }
 }

@@ -1,0 +1,77 @@
+//! The commands, one module each. A command may use another one, but no circle.
+
+mod audit;
+mod image;
+mod lab;
+mod reference;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use kaas::cluster_file::add_provider;
+use kaas::commands::{completions, control, with_names};
+
+use crate::lab_provider::LABS;
+
+/// Build appliance images, and run them on this machine
+#[derive(Parser)]
+#[command(name = "kaas-dev", version)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+    /// Also show debug messages, on standard error
+    #[arg(long, global = true)]
+    pub verbose: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    #[command(flatten)]
+    Control(control::Control),
+    /// Print the completion script of a shell
+    Completions(completions::Completions),
+    /// Build appliance images from their specs
+    #[command(subcommand)]
+    Image(image::Image),
+    /// Run appliances on this machine, without a vCenter
+    #[command(subcommand)]
+    Lab(lab::Lab),
+    /// Print the tables of the documentation that are generated from the code
+    Reference(reference::Reference),
+}
+
+/// The command line, with labs as a provider.
+pub fn program() -> clap::Command {
+    add_provider(LABS);
+    with_names(Arguments::command())
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// As the command.
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let done = |()| ExitCode::SUCCESS;
+    match command {
+        Command::Control(command) => control::run(command),
+        Command::Completions(arguments) => completions::run(&arguments, &mut program()).map(done),
+        Command::Image(command) => image::run(command),
+        Command::Lab(command) => lab::run(command),
+        Command::Reference(arguments) => reference::run(&arguments).map(done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+
+    #[test]
+    fn deployment_is_named_by_lab_or_file() {
+        let parsed = |at: &[&str]| {
+            let line = ["kaas-dev", "upgrade", "status"].iter().chain(at);
+            program().try_get_matches_from(line).is_ok()
+        };
+        assert!(parsed(&["--lab", "l"]) && parsed(&["--file", "cluster.toml"]) && parsed(&["-f", "cluster.toml"]));
+        assert!(!parsed(&[]) && !parsed(&["--lab", "l", "--file", "cluster.toml"]));
+    }
+}

@@ -1,0 +1,26 @@
+//! `kaas-dev`: the command of the build host and of labs. It also has the commands of `kaas` on control clusters, for labs.
+//!
+//! Rooms, from the top down. A room uses rooms of its line and below, never one above:
+//!
+//! ```text
+//! commands      the command line, one module for each command
+//! lab_provider  labs as a provider of clusters
+//! labs          the parts of labs that commands and the provider use
+//! builder       the parts of the image builder that several commands use
+//! ```
+
+mod builder;
+mod commands;
+mod lab_provider;
+mod labs;
+
+use std::process::ExitCode;
+
+use clap::FromArgMatches;
+
+use commands::{Arguments, program};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_arg_matches(&program().get_matches()).unwrap_or_else(|error| error.exit());
+    kaas::run(arguments.verbose, || commands::run(arguments.command))
+}
