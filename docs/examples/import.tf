@@ -1,5 +1,5 @@
 # Control nodes by Terraform. VSPHERE_SERVER, VSPHERE_USER and VSPHERE_PASSWORD say where and as whom; the deployment secret
-# comes from TF_VAR_deployment_secret. Before the first `kaas upgrade` the resource goes, as docs/import.md says.
+# comes from TF_VAR_deployment_secret. Before the first `kaas control upgrade` the resource goes, as docs/import.md says.
 terraform {
   required_providers {
     vsphere = {

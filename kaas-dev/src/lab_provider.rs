@@ -187,7 +187,7 @@ impl Site for LabSite {
             let is_noted = lab.upgrades().try_exists().context("looking for the deployment's journal")?;
             if is_noted && lab.vms()?.is_empty() && lab.plan().nodes != nodes {
                 bail!(
-                    "{} was made for control-plane nodes with other properties; `kaas-dev destroy --data-disks` removes what is \
+                    "{} was made for control-plane nodes with other properties; `kaas-dev control delete --data-disks` removes what is \
                      left of them, and `kaas-dev lab down --name {}` all of it",
                     self.words(),
                     self.name

@@ -68,7 +68,7 @@ pub fn advised(error: anyhow::Error) -> anyhow::Error {
     if let Some(Damaged { plan, hold, .. }) = error.downcast_ref() {
         let confirm = plan.as_ref().map_or_else(|| hold.to_string(), |plan| plan.id.to_string());
         return anyhow::anyhow!(
-            "{error:#}. If no version of this program can go on with that upgrade, `kaas upgrade abandon --confirm \
+            "{error:#}. If no version of this program can go on with that upgrade, `kaas control upgrade abandon --confirm \
              {confirm}` ends it where it is"
         );
     }
@@ -91,10 +91,10 @@ fn advice(code: &str) -> Option<&'static str> {
     debug_assert!(CODES.iter().any(|(known, _)| *known == code), "{code}");
     Some(match code {
         "upgrade.uncommitted" => {
-            "`kaas upgrade commit` makes the last upgrade final, `kaas upgrade rollback` takes it back."
+            "`kaas control upgrade commit` makes the last upgrade final, `kaas control upgrade rollback` takes it back."
         }
         "upgrade.unfinished" => {
-            "`kaas upgrade resume` goes on with the last upgrade, `kaas upgrade status` says how far it is."
+            "`kaas control upgrade resume` goes on with the last upgrade, `kaas control upgrade status` says how far it is."
         }
         "upgrade.swap-open" => {
             "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final; where one was only \
@@ -107,7 +107,7 @@ fn advice(code: &str) -> Option<&'static str> {
         "upgrade.other-cluster" => {
             "If it is the deployment's cluster all the same, say so with --other-cluster and what it calls itself now."
         }
-        "upgrade.vm-not-ours" => "`kaas adopt` takes VMs that were imported by hand into the deployment.",
+        "upgrade.vm-not-ours" => "`kaas control adopt` takes VMs that were imported by hand into the deployment.",
         "upgrade.node-not-ready" => "`kaas-agent status` on the node says what it lacks.",
         "upgrade.downgrade" => "If an older image is meant, give --downgrade, and swap the nodes one by one.",
         "upgrade.publisher" => "If the publisher has changed, give the new one's key with --publisher.",

@@ -198,7 +198,7 @@ impl Lab {
                 |vm: &&VmRecord| vm.stamp.as_ref().is_some_and(|stamp| open.is_some_and(|open| open.made(stamp)));
             if open.is_some_and(|open| !open.upgraded) && vms.iter().any(is_new) {
                 say(&format!(
-                    "{} is left as it is: an upgrade is swapping it, `kaas-dev upgrade resume --lab {}` goes on",
+                    "{} is left as it is: an upgrade is swapping it, `kaas-dev control upgrade resume --lab {}` goes on",
                     node.name, self.name
                 ));
                 continue;

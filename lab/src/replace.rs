@@ -91,7 +91,7 @@ impl Lab {
             && let Some(new) = lost.iter().find(|record| stamp_of(record).is_some_and(|of| open.made(of)))
         {
             bail!(
-                "{} takes {node}'s part in an upgrade that has not ended: `kaas-dev upgrade resume`, `rollback` or `commit` goes \
+                "{} takes {node}'s part in an upgrade that has not ended: `kaas-dev control upgrade resume`, `rollback` or `commit` goes \
                  on with it, `abandon` ends it in its present state",
                 new.name
             );

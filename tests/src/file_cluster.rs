@@ -58,7 +58,7 @@ impl<'a> FileCluster<'a> {
 
     fn from_example(site: &'a Site, ova: &Path, change: impl FnOnce(String) -> String) -> Self {
         let described = Self { site, directory: tempfile::tempdir().expect("a temporary directory") };
-        let example = String::from_utf8(described.output(&["deploy", "--example"]).stdout);
+        let example = String::from_utf8(described.output(&["control", "create", "--example"]).stdout);
         let example = change(example.expect("an example of text"));
         let opened = site.opened();
         let quoted = |path: &Path| format!("{:?}", path.to_str().expect("a path of text"));
@@ -272,9 +272,9 @@ impl<'a> FileCluster<'a> {
         }
     }
 
-    /// `kaas destroy`, confirmed: the data disks that it says it has left, by their datastore paths.
+    /// `kaas control delete`, confirmed: the data disks that it says it has left, by their datastore paths.
     pub fn destroy(&self, further: &[&str]) -> Vec<String> {
-        let words = [&["destroy", "--confirm", CLUSTER, "--output", "json"], further].concat();
+        let words = [&["control", "delete", "--confirm", CLUSTER, "--output", "json"], further].concat();
         let said: Value = serde_json::from_str(&self.run(&words).0).expect("an outcome");
         assert_eq!(said["arrived"], "gone", "{said}");
         let left = said["left"].as_array().cloned().unwrap_or_default();

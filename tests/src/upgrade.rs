@@ -53,10 +53,10 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    /// `kaas-dev upgrade VERB`. Plan and apply get the OVA.
+    /// `kaas-dev control upgrade VERB`. Plan and apply get the OVA.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(kaas_dev());
-        command.arg("upgrade").args(arguments).args(["--lab", self.scenario.lab().name()]);
+        command.args(["control", "upgrade"]).args(arguments).args(["--lab", self.scenario.lab().name()]);
         if ["plan", "apply"].contains(&arguments[0]) {
             command.arg("--ova").arg(&self.ova);
             if self.scenario.lab().replacements().is_emulated() {
@@ -69,9 +69,9 @@ impl<'a> Upgrade<'a> {
     pub fn run(&self, arguments: &[&str]) -> String {
         let started = Instant::now();
         let (said, failed, success) = self.ended(arguments);
-        assert!(success, "kaas-dev upgrade {}: {failed}\n{said}", arguments.join(" "));
+        assert!(success, "kaas-dev control upgrade {}: {failed}\n{said}", arguments.join(" "));
         self.scenario.reached(&format!(
-            "kaas-dev upgrade {} took {} s",
+            "kaas-dev control upgrade {} took {} s",
             arguments.join(" "),
             started.elapsed().as_secs()
         ));
@@ -81,14 +81,14 @@ impl<'a> Upgrade<'a> {
     /// How it is refused, or what it says of its failure.
     pub fn fails(&self, arguments: &[&str]) -> String {
         let (said, failed, success) = self.ended(arguments);
-        assert!(!success, "kaas-dev upgrade {} did not fail: {said}", arguments.join(" "));
+        assert!(!success, "kaas-dev control upgrade {} did not fail: {said}", arguments.join(" "));
         failed
     }
 
     /// For what it waits.
     pub fn pauses(&self, arguments: &[&str]) -> String {
         let (said, why, status) = self.ended_with(arguments);
-        assert_eq!(status, Some(PAUSED), "kaas-dev upgrade {}: {why}\n{said}", arguments.join(" "));
+        assert_eq!(status, Some(PAUSED), "kaas-dev control upgrade {}: {why}\n{said}", arguments.join(" "));
         why
     }
 
@@ -127,11 +127,11 @@ impl<'a> Upgrade<'a> {
         let output = child.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
         if ended {
             let failed = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "kaas-dev upgrade {}: {failed}", arguments.join(" "));
+            assert!(output.status.success(), "kaas-dev control upgrade {}: {failed}", arguments.join(" "));
             return false;
         }
         self.scenario.reached(&format!(
-            "kaas-dev upgrade {} is killed after {} entries",
+            "kaas-dev control upgrade {} is killed after {} entries",
             arguments[0],
             entries(&journal)
         ));
@@ -157,10 +157,10 @@ impl<'a> Upgrade<'a> {
         nodes.iter().map(|node| node["name"].as_str().expect("a name").to_owned()).collect()
     }
 
-    /// `kaas-dev adopt`, confirmed.
+    /// `kaas-dev control adopt`, confirmed.
     pub fn adopt(&self) {
         let mut adopt = Command::new(kaas_dev());
-        adopt.args(["adopt", "--yes", "--lab", self.scenario.lab().name()]);
+        adopt.args(["control", "adopt", "--yes", "--lab", self.scenario.lab().name()]);
         let ended = adopt.output().unwrap_or_else(|error| panic!("starting kaas: {error}"));
         let (said, failed) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
         assert!(ended.status.success(), "kaas-dev adopt: {said}\n{failed}");

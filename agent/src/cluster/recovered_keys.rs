@@ -24,7 +24,7 @@ impl Entry for RecoveredKeys {
     const WHAT: &'static str = "the recovered encryption keys";
 }
 
-/// Reads the file of `kaas recovery open`. Refuses keys that no API server accepts.
+/// Reads the file of `kaas recovery-key open`. Refuses keys that no API server accepts.
 pub fn read(file: &Path) -> anyhow::Result<RecoveredKeys> {
     let keys: Keys = files::read_record(file)?.with_context(|| format!("there is no file {}", file.display()))?;
     let fits = |key: &Key| {

@@ -205,7 +205,7 @@ impl Kind {
             Self::KubernetesMinor => "a Kubernetes minor of the image".into(),
             Self::Role => "a role of the image".into(),
             Self::RecoveryKey => {
-                "X25519 public key: base64 in one line as `kaas recovery new` prints it, or PEM with line ends as `\\n`"
+                "X25519 public key: base64 in one line as `kaas recovery-key new` prints it, or PEM with line ends as `\\n`"
                     .into()
             }
             Self::DeployerKey => {

@@ -321,7 +321,7 @@ properties! {
         .label("Networks of administrators")
         .description(
             "Networks from which SSH and the node's endpoint (port 9441) are reached: those of administrators, of \
-             \"kaas upgrade\", of monitoring and of load balancers that ask for the node's health. Nodes and pods of the \
+             \"kaas control upgrade\", of monitoring and of load balancers that ask for the node's health. Nodes and pods of the \
              cluster reach the endpoint anyway; the Kubernetes API stays open to all. When empty, both are open to all.",
         )
         .example("192.168.10.0/24,10.8.0.0/16");

@@ -93,7 +93,7 @@ pub struct OperationSpec {
     #[schemars(length(min = 1, max = 256))]
     pub steps: Vec<PlannedStep>,
     /// The same plan as the program stores it, with the inventory that it is based on. It has the format of `plan` in the journal
-    /// of `kaas upgrade`.
+    /// of `kaas control upgrade`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::kept")]
     pub plan: Option<Value>,
@@ -141,7 +141,7 @@ pub enum OperationKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedStep {
-    /// The action: a word of `kaas upgrade`'s plans.
+    /// The action: a word of `kaas control upgrade`'s plans.
     #[schemars(length(min = 1, max = 64), example = &"power-on")]
     pub action: String,
     /// The node of the step. Unset for steps of the whole cluster.
@@ -210,7 +210,7 @@ fn journal_rules() -> Vec<Value> {
     )]
 }
 
-/// An entry of the journal: the same JSON as a line of `kaas upgrade`'s journal. Its further members are stored unchanged.
+/// An entry of the journal: the same JSON as a line of `kaas control upgrade`'s journal. Its further members are stored unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JournalEntry {

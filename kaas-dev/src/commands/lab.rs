@@ -39,7 +39,7 @@ pub enum Lab {
         #[command(flatten)]
         inside: Inside,
     },
-    /// Print an example of a file that describes a control cluster in a lab, for `kaas-dev deploy`
+    /// Print an example of a file that describes a control cluster in a lab, for `kaas-dev control create`
     Example {
         /// Control-plane nodes of the cluster
         #[arg(value_enum, default_value = "three")]

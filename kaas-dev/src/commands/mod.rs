@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use kaas::cluster_file::add_provider;
-use kaas::commands::{completions, control, with_names};
+use kaas::commands::{completion, control, with_names};
 
 use crate::lab_provider::LABS;
 
@@ -26,10 +26,9 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 pub enum Command {
-    #[command(flatten)]
+    /// Manage control clusters, also in labs
+    #[command(subcommand)]
     Control(control::Control),
-    /// Print the completion script of a shell
-    Completions(completions::Completions),
     /// Build appliance images from their specs
     #[command(subcommand)]
     Image(image::Image),
@@ -38,6 +37,8 @@ pub enum Command {
     Lab(lab::Lab),
     /// Print the tables of the documentation that are generated from the code
     Reference(reference::Reference),
+    /// Print the completion script of a shell
+    Completion(completion::Completion),
 }
 
 /// The command line, with labs as a provider.
@@ -54,10 +55,10 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {
         Command::Control(command) => control::run(command),
-        Command::Completions(arguments) => completions::run(&arguments, &mut program()).map(done),
         Command::Image(command) => image::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Reference(arguments) => reference::run(&arguments).map(done),
+        Command::Completion(arguments) => completion::run(&arguments, &mut program()).map(done),
     }
 }
 
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn deployment_is_named_by_lab_or_file() {
         let parsed = |at: &[&str]| {
-            let line = ["kaas-dev", "upgrade", "status"].iter().chain(at);
+            let line = ["kaas-dev", "control", "upgrade", "status"].iter().chain(at);
             program().try_get_matches_from(line).is_ok()
         };
         assert!(parsed(&["--lab", "l"]) && parsed(&["--file", "cluster.toml"]) && parsed(&["-f", "cluster.toml"]));

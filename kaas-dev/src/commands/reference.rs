@@ -159,9 +159,11 @@ mod tests {
             let unknown: Vec<String> = programs.iter().flat_map(|program| unknown_options(program, &text)).collect();
             assert!(unknown.is_empty(), "{} gives options that the commands have not: {unknown:?}", page.display());
         }
-        let text =
-            "`kaas upgrade commit --downgrade`\n    kaas-dev lab up --nodes 3 # --not\nkaas backup --wait, --more";
-        assert_eq!(unknown_options(&programs[0], text), ["kaas upgrade commit --downgrade", "kaas backup --wait"]);
+        let text = "`kaas control upgrade commit --downgrade`\n    kaas-dev lab up --nodes 3 # --not\nkaas control backup --wait, --more";
+        assert_eq!(
+            unknown_options(&programs[0], text),
+            ["kaas control upgrade commit --downgrade", "kaas control backup --wait"]
+        );
         assert_eq!(unknown_options(&programs[1], "kaas-dev lab up --nodes 3 --days"), ["kaas-dev lab up --days"]);
     }
 

@@ -184,7 +184,7 @@ pub fn schema() -> Value {
     (provider["minProperties"], provider["maxProperties"]) = (json!(1), json!(1));
     let nodes = json!({ "type": "array", "items": node(), "minItems": 1, "maxItems": 3, "description": "The control-plane nodes, one or three." });
     let mut top = table(
-        "A control cluster, as `kaas deploy` makes it.",
+        "A control cluster, as `kaas control create` makes it.",
         vec![
             key("cluster", cluster()),
             key("vm", size()),

@@ -1,4 +1,4 @@
-//! `kaas backup`: pulls a fresh snapshot of a cluster's store from one of its control-plane nodes, over TLS, with the
+//! `kaas control backup`: pulls a fresh snapshot of a cluster's store from one of its control-plane nodes, over TLS, with the
 //! administrator's kubeconfig.
 
 use std::collections::BTreeSet;
@@ -11,9 +11,9 @@ use contract::ports;
 use fleet::lease::SpaceQuota;
 use fleet::nodes::Client;
 
-use super::recovery;
+use super::recovery_key;
 
-/// The options of `kaas backup`.
+/// The options of `kaas control backup`.
 #[derive(Args)]
 pub struct Backup {
     /// Address of a control-plane node. Not the virtual IP: the node behind it may change
@@ -40,7 +40,7 @@ pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let room = SpaceQuota::unbounded();
     let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, &room, limit))?;
     crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", arguments.output.display()));
-    let kept = recovery::kept_in(&arguments.output)?;
+    let kept = recovery_key::kept_in(&arguments.output)?;
     let to: BTreeSet<&str> = kept.copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str())).collect();
     if to.is_empty() {
         crate::output::warn(

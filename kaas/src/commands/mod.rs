@@ -2,14 +2,14 @@
 
 mod backup;
 mod cluster;
-pub mod completions;
+pub mod completion;
 pub mod control;
 mod deploy;
 mod image;
 mod ova;
 mod provider;
 mod push;
-mod recovery;
+mod recovery_key;
 mod upgrade;
 
 use std::process::ExitCode;
@@ -29,27 +29,26 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 pub enum Command {
-    #[command(flatten)]
+    /// Manage control clusters
+    #[command(subcommand)]
     Control(control::Control),
-    /// Pull a fresh snapshot of a cluster's store from a control-plane node
-    Backup(backup::Backup),
     /// Manage tenant clusters, which are objects of a control cluster
     #[command(subcommand)]
     Cluster(cluster::Cluster),
-    /// Print the completion script of a shell
-    Completions(completions::Completions),
+    /// Manage the vCenters that tenant clusters run on
+    #[command(subcommand)]
+    Provider(provider::Provider),
     /// Manage the images of tenant nodes
     #[command(subcommand)]
     Image(image::Image),
     /// Show and check OVAs, and convert disks to VMDKs and back
     #[command(subcommand)]
     Ova(ova::Ova),
-    /// Manage the vCenters that tenant clusters run on
-    #[command(subcommand)]
-    Provider(provider::Provider),
     /// Manage the keys that restore a cluster after all its control-plane nodes were lost
     #[command(subcommand)]
-    Recovery(recovery::Recovery),
+    RecoveryKey(recovery_key::RecoveryKey),
+    /// Print the completion script of a shell
+    Completion(completion::Completion),
 }
 
 /// The command line.
@@ -60,6 +59,7 @@ pub fn program() -> clap::Command {
 /// The help line of each group ends with the names of its commands.
 pub fn with_names(program: clap::Command) -> clap::Command {
     program.mut_subcommands(|group| {
+        let group = with_names(group);
         let shown = group.get_subcommands().filter(|command| !command.is_hide_set());
         let names = shown.map(clap::Command::get_name).collect::<Vec<_>>().join(", ");
         match group.get_about() {
@@ -80,13 +80,12 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {
         Command::Control(command) => control::run(command),
-        Command::Backup(arguments) => backup::run(&arguments).map(done),
         Command::Cluster(command) => cluster::run(command),
-        Command::Completions(arguments) => completions::run(&arguments, &mut program()).map(done),
+        Command::Provider(command) => provider::run(&command),
         Command::Image(command) => image::run(&command),
         Command::Ova(command) => ova::run(command).map(done),
-        Command::Provider(command) => provider::run(&command),
-        Command::Recovery(command) => recovery::run(&command).map(done),
+        Command::RecoveryKey(command) => recovery_key::run(&command).map(done),
+        Command::Completion(arguments) => completion::run(&arguments, &mut program()).map(done),
     }
 }
 
@@ -103,8 +102,12 @@ mod tests {
             assert_eq!(listed, shown.map(|command| command.get_name()).collect::<Vec<_>>(), "{line}");
         }
         assert!(
-            help.contains("scale, upgrade, kubeconfig, adopt, delete") && help.contains("abandon, kubernetes, status"),
+            help.contains("scale, upgrade, kubeconfig, adopt, delete")
+                && help.contains("create, status, upgrade, backup"),
             "{help}"
         );
+        let program = super::program();
+        let control = program.find_subcommand("control").unwrap().clone().term_width(1000).render_help().to_string();
+        assert!(control.contains("abandon, kubernetes, status"), "{control}");
     }
 }

@@ -1,4 +1,4 @@
-//! `kaas deploy`, `status`, `upgrade`, `adopt` and `destroy`, and `kaas image push`, against a vCenter that refuses the same
+//! `kaas control create`, `status`, `upgrade`, `adopt` and `delete`, and `kaas image push`, against a vCenter that refuses the same
 //! calls as a real one. It has no bodies: VMs are created and powered on, but nothing runs in them.
 
 mod bed;
@@ -75,7 +75,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let file = bed.described(&[]);
-    let plan = says(0, &["deploy", "--dry-run"], &file);
+    let plan = says(0, &["control", "create", "--dry-run"], &file);
     for part in [
         "the cluster control, in the folder control of DC0 on 127.0.0.1",
         "VM cp3: 2 processors, 1024 MiB, data disk of 4 GiB, on VM Network",
@@ -89,10 +89,10 @@ fn cluster_is_created_and_destroyed_by_its_file() {
         assert!(plan.contains(part), "{part} is not in {plan}");
     }
     assert_eq!((bed.machines("cp"), bed.path("control.key").exists()), (Vec::new(), false), "a dry run makes nothing");
-    assert!(says(1, &["status"], &file).contains("nothing was begun for the cluster control"));
+    assert!(says(1, &["control", "status"], &file).contains("nothing was begun for the cluster control"));
 
     // Nothing runs in the VMs, so the command reports that it waits for the cluster to form.
-    let paused = says(3, &["deploy", "--pause-limit", "1"], &file);
+    let paused = says(3, &["control", "create", "--pause-limit", "1"], &file);
     assert!(paused.contains("paused: give the command again to go on"), "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
     assert_eq!(bed.machines("kaas-image-").len(), 1);
@@ -113,39 +113,43 @@ fn cluster_is_created_and_destroyed_by_its_file() {
         let spec = vsphere::ConfigSpec::new().extra(contract::statement::Statement::GUESTINFO, &refused.to_string());
         client.changes(&vsphere::Unguarded).reconfigure(&vm, &spec).await.unwrap();
     });
-    let paused = says(3, &["deploy", "--pause-limit", "1"], &file);
+    let paused = says(3, &["control", "create", "--pause-limit", "1"], &file);
     assert!(paused.contains("cp2 says: somebody has 10.20.30.12 [address.duplicate]"), "{paused}");
     assert_eq!(paused.matches(" says: ").count(), 1, "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
-    let plan = says(0, &["deploy", "--dry-run"], &file);
+    let plan = says(0, &["control", "create", "--dry-run"], &file);
     assert!(plan.contains("exists already") && !plan.contains("besides: a template"), "{plan}");
     assert!(!plan.contains("for the journal"), "{plan}");
-    let status = says(3, &["status"], &file);
+    let status = says(3, &["control", "status"], &file);
     assert!(status.contains("has not formed yet") && status.contains("cp2 at 10.20.30.12: VM cp2 is on"), "{status}");
     // An upgrade uses the same file. There is no upgrade, and no node can be asked.
-    assert!(says(1, &["upgrade", "status"], &file).contains("there is no upgrade of this deployment"));
-    for command in [&["upgrade", "plan", "--ova", "x.ova"][..], &["upgrade", "commit"], &["adopt", "--yes"]] {
+    assert!(says(1, &["control", "upgrade", "status"], &file).contains("there is no upgrade of this deployment"));
+    for command in [
+        &["control", "upgrade", "plan", "--ova", "x.ova"][..],
+        &["control", "upgrade", "commit"],
+        &["control", "adopt", "--yes"],
+    ] {
         let told = says(1, command, &file);
         assert!(told.contains("no node gives its deployer credentials: give a --kubeconfig"), "{told}");
     }
 
     // Resume and rollback need no node.
-    for command in [&["upgrade", "resume"][..], &["upgrade", "rollback"]] {
+    for command in [&["control", "upgrade", "resume"][..], &["control", "upgrade", "rollback"]] {
         let told = says(1, command, &file);
         assert!(told.contains("warning: no node can be asked now: no node gives its deployer credentials"), "{told}");
         assert!(told.contains("error: there is no upgrade of this deployment"), "{told}");
     }
 
-    assert!(says(1, &["destroy", "--confirm", "other"], &file).contains("not confirmed"));
-    let told = says(1, &["destroy"], &file);
+    assert!(says(1, &["control", "delete", "--confirm", "other"], &file).contains("not confirmed"));
+    let told = says(1, &["control", "delete"], &file);
     assert!(told.contains("standard input is closed: give the cluster's name with --confirm"), "{told}");
     assert!(told.contains("Its journal goes as well: what is numbered in [LocalDS_0] kaas/control"), "{told}");
     let nobody = "00000000-0000-0000-0000-000000000001";
-    let told = says(1, &["destroy", "--confirm", "control", "--also-vm", nobody], &file);
+    let told = says(1, &["control", "delete", "--confirm", "control", "--also-vm", nobody], &file);
     assert!(told.contains(&format!("no VM with the stamp of this deployment has the BIOS UUID {nobody}")), "{told}");
     assert_eq!(bed.machines("cp").len(), 3);
     let mut gone = String::new();
-    let asked = bed.asked(|| gone = says(0, &["destroy", "--confirm", "control"], &file));
+    let asked = bed.asked(|| gone = says(0, &["control", "delete", "--confirm", "control"], &file));
     assert!(gone.contains("was destroyed"), "{gone}");
     // After the last change, no lookup follows: the result must not depend on its answer.
     let last = |is: &dyn Fn(&str) -> bool| asked.iter().rposition(|asked| is(asked)).expect("a call");
@@ -166,7 +170,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     let journal = bed.datastores().join("LocalDS_0/kaas/control");
     let foreign = journal.join("foreign");
     fs::create_dir(&foreign).unwrap();
-    let all = says(0, &["destroy", "--confirm", "control", "--data-disks"], &file);
+    let all = says(0, &["control", "delete", "--confirm", "control", "--data-disks"], &file);
     assert!(!all.contains("left: the data disk") && !all.contains("tenant clusters"), "{all}");
     assert_eq!(
         all.matches(", which goes as well\n  no VM of the cluster holds it").count(),
@@ -177,7 +181,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     let left = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let (numbered, others): (Vec<String>, Vec<String>) = left.partition(|name| name.parse::<u64>().is_ok());
     assert_eq!((numbered.len(), others.contains(&"foreign".to_owned())), (1, true), "{numbered:?} {others:?}");
-    assert!(says(0, &["status"], &file).contains("was destroyed"));
+    assert!(says(0, &["control", "status"], &file).contains("was destroyed"));
     // Each command has ended its session.
     assert_eq!(bed.sessions(), 0);
 }
@@ -187,21 +191,22 @@ fn destroy_that_ends_during_its_looks_removes_nothing() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let file = bed.described(&[]);
-    says(3, &["deploy", "--pause-limit", "1"], &file);
+    says(3, &["control", "create", "--pause-limit", "1"], &file);
     let uuid = bed.vsphere(async |client| {
         let vm = client.find("DC0/vm/control/cp1").await.unwrap();
         client.look(&vm, &["config.uuid"]).await.unwrap().text("config.uuid").to_owned()
     });
     let uuid = uuid.as_str();
     for more in [&["--data-disks"][..], &["--also-vm", uuid], &["--data-disks", "--also-vm", uuid], &[]] {
-        let ended = ended_in_its_looks(&bed, &[&["destroy", "--confirm", "control"][..], more].concat(), &file);
+        let ended =
+            ended_in_its_looks(&bed, &[&["control", "delete", "--confirm", "control"][..], more].concat(), &file);
         let text = String::from_utf8_lossy(&ended.stderr);
-        // Without options, `destroy` looks for tenant clusters before the confirmation.
+        // Without options, `delete` looks for tenant clusters before the confirmation.
         assert_eq!(ended.status.code(), Some(143), "{more:?}: {text}");
         assert_eq!(named(&bed.machines("cp")), ON, "{more:?}: {text}");
         assert_eq!(bed.sessions(), 0, "{more:?}");
     }
-    assert!(says(3, &["status"], &file).contains("has not formed yet"), "nothing was noted");
+    assert!(says(3, &["control", "status"], &file).contains("has not formed yet"), "nothing was noted");
 }
 
 #[test]
@@ -209,9 +214,9 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let file = bed.described(&[]);
-    says(3, &["deploy", "--pause-limit", "1"], &file);
+    says(3, &["control", "create", "--pause-limit", "1"], &file);
     let refused = |file: &Path, words: &str| {
-        for command in [&["deploy", "--dry-run"][..], &["deploy", "--pause-limit", "1"]] {
+        for command in [&["control", "create", "--dry-run"][..], &["control", "create", "--pause-limit", "1"]] {
             let told = says(1, command, file);
             assert!(told.contains(words), "{command:?}: {words} is not in {told}");
         }
@@ -226,8 +231,8 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
     fs::rename(&aside, bed.path("control.key")).unwrap();
     // All VMs exist: no new one needs the secret.
     fs::rename(bed.path("control.secret"), &aside).unwrap();
-    assert!(says(0, &["deploy", "--dry-run"], &file).contains("exists already"));
-    says(3, &["deploy", "--pause-limit", "1"], &file);
+    assert!(says(0, &["control", "create", "--dry-run"], &file).contains("exists already"));
+    says(3, &["control", "create", "--pause-limit", "1"], &file);
     assert!(!bed.path("control.secret").exists(), "it was drawn anew");
     fs::rename(&aside, bed.path("control.secret")).unwrap();
     let other = bed.described(&[("processors = 2", "processors = 4")]);
@@ -235,13 +240,13 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
     let other = bed.described(&[("address = \"10.20.30.13/24\"", "address = \"10.20.30.14/24\"")]);
     refused(&other, "was begun with the control-plane nodes cp1=10.20.30.11");
     let file = bed.described(&[]);
-    assert!(says(0, &["deploy", "--dry-run"], &file).contains("exists already"));
+    assert!(says(0, &["control", "create", "--dry-run"], &file).contains("exists already"));
     // The removal waits while another client has a snapshot of one of its VMs.
     bed.vsphere(async |client| {
         let vm = client.find("DC0/vm/control/cp1").await.unwrap();
         client.changes(&vsphere::Unguarded).create_snapshot(&vm, "backup", "").await.unwrap();
     });
-    says(3, &["destroy", "--confirm", "control", "--pause-limit", "1"], &file);
+    says(3, &["control", "delete", "--confirm", "control", "--pause-limit", "1"], &file);
     refused(&file, "the cluster control is being destroyed: go on with that");
     assert_eq!((named(&bed.machines("cp")), bed.sessions()), (ON.to_vec(), 0));
 }
@@ -255,7 +260,7 @@ fn missing_objects_are_reported_together_with_their_lines() {
         ("# resource-pool = \"kaas\"", "resource-pool = \"kaas\""),
         ("datastore = \"LocalDS_0\"", "datastore = \"LocalDS_7\""),
     ]);
-    let told = says(1, &["deploy"], &file);
+    let told = says(1, &["control", "create"], &file);
     let text = fs::read_to_string(&file).unwrap();
     let line = |part: &str| 1 + text.lines().position(|line| line.starts_with(part)).unwrap();
     for (at, part) in [
@@ -269,13 +274,13 @@ fn missing_objects_are_reported_together_with_their_lines() {
         assert!(found.contains(&format!("cluster.toml:{}: ", line(at))), "{found}");
     }
     bed.make_folder("control");
-    let told = says(1, &["deploy"], &bed.described(&[]));
+    let told = says(1, &["control", "create"], &bed.described(&[]));
     assert!(
         told.contains("2 of the 2 hosts of DC0_C0 take VMs of this cluster now, and 3 nodes cannot be kept apart"),
         "{told}"
     );
     bed.make_folder_in("DC0/vm/control", "cp2");
-    let told = says(1, &["deploy"], &bed.described(&[("anti-affinity = true", "anti-affinity = false")]));
+    let told = says(1, &["control", "create"], &bed.described(&[("anti-affinity = true", "anti-affinity = false")]));
     assert!(
         told.contains("node[1].name: the folder control has something called cp2, which is not this cluster's"),
         "{told}"
@@ -290,7 +295,7 @@ fn missing_privileges_and_a_wrong_password_are_reported() {
     bed.make_folder("control");
     let user = format!("user = \"{ADMINISTRATOR}\"");
     let looker = format!("user = \"{LOOKER}\"");
-    let told = says(1, &["deploy", "--dry-run"], &bed.described(&[(&user, &looker)]));
+    let told = says(1, &["control", "create", "--dry-run"], &bed.described(&[(&user, &looker)]));
     for part in [
         "provider.vsphere.folder: looker@vsphere.local lacks privileges on the folder control: ",
         "VirtualMachine.Interact.PowerOn (powering VMs on)",
@@ -303,12 +308,12 @@ fn missing_privileges_and_a_wrong_password_are_reported() {
         assert!(told.contains(part), "{part} is not in {told}");
     }
     fs::write(bed.path("password"), "wrong\n").unwrap();
-    let told = says(1, &["deploy", "--dry-run"], &bed.described(&[]));
+    let told = says(1, &["control", "create", "--dry-run"], &bed.described(&[]));
     assert!(told.contains("logging in as administrator@vsphere.local") && told.contains("InvalidLogin"), "{told}");
     assert!(!told.contains("wrong"), "{told}");
     // The certificate is self-signed: without the thumbprint it is not trusted.
     let thumbprint = format!("thumbprint = \"{}\"", bed.thumbprint());
-    let told = says(1, &["deploy", "--dry-run"], &bed.described(&[(&thumbprint, "")]));
+    let told = says(1, &["control", "create", "--dry-run"], &bed.described(&[(&thumbprint, "")]));
     assert!(told.contains("certificate"), "{told}");
     assert!(told.contains("name its CA with ca-file, or itself with thumbprint"), "{told}");
     assert_eq!(bed.machines("cp"), []);
@@ -322,11 +327,11 @@ fn unreadable_cluster_settings_or_hosts_are_a_mistake() {
         let bed = Bed::start(&["-api", version]);
         bed.make_folder("control");
         let file = bed.described(&[]);
-        let asked = bed.asked(|| drop(says(0, &["deploy", "--dry-run"], &file)));
+        let asked = bed.asked(|| drop(says(0, &["control", "create", "--dry-run"], &file)));
         let looks = asked.iter().filter(|asked| *asked == "RetrievePropertiesEx").count();
         let is_mistake = |skip: usize| {
             bed.denies("RetrievePropertiesEx", skip);
-            let output = kaas(&["deploy", "--dry-run"], &file);
+            let output = kaas(&["control", "create", "--dry-run"], &file);
             bed.goes_on();
             String::from_utf8_lossy(&output.stderr).contains("cannot tell whether hosts of DC0_C0 take VMs: ")
         };
@@ -341,20 +346,20 @@ fn vcenter_9_needs_drs_only_for_an_import() {
     bed.make_folder("control");
     let file = bed.described(&[]);
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
-    let told = says(1, &["deploy", "--dry-run"], &file);
+    let told = says(1, &["control", "create", "--dry-run"], &file);
     assert!(told.contains("the cluster DC0_C0 has DRS turned off"), "{told}");
     bed.govc(&["cluster.change", "-drs-enabled=true", "DC0_C0"]);
-    says(3, &["deploy", "--pause-limit", "1"], &file);
-    says(0, &["destroy", "--confirm", "control", "--data-disks"], &file);
+    says(3, &["control", "create", "--pause-limit", "1"], &file);
+    says(0, &["control", "delete", "--confirm", "control", "--data-disks"], &file);
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
-    let plan = says(0, &["deploy", "--dry-run"], &file);
+    let plan = says(0, &["control", "create", "--dry-run"], &file);
     assert!(plan.contains("VM cp3: ") && !plan.contains("a template of the image"), "{plan}");
 }
 
 #[test]
 fn bare_host_is_refused_with_the_reason() {
     let bed = Bed::start(&["-esx"]);
-    let told = says(1, &["deploy", "--dry-run"], &bed.described(&[]));
+    let told = says(1, &["control", "create", "--dry-run"], &bed.described(&[]));
     assert!(told.contains("and not a vCenter: a host by itself has no store of OVF properties"), "{told}");
 }
 

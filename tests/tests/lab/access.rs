@@ -101,8 +101,9 @@ pub mod long {
         let before = ALL.map(listed);
         let writer = Writer::start(scenario);
         let lab = scenario.lab().name();
-        let renewed =
-            Command::new(kaas_dev()).args(["certificate", "renew", "--lab", lab, "--output", "json"]).output();
+        let renewed = Command::new(kaas_dev())
+            .args(["control", "certificate", "renew", "--lab", lab, "--output", "json"])
+            .output();
         let renewed = renewed.unwrap_or_else(|error| panic!("starting kaas: {error}"));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(renewed.status.success(), "{}", text(&renewed.stderr));

@@ -185,7 +185,7 @@ pub mod long {
         let kubeconfig = lab.kubeconfig().unwrap();
         let pull = |node: &str, kubeconfig: &Path| {
             let address = endpoint::address(&scenario, node).to_string();
-            let mut command = lab.outside(&places::kaas(), ["backup", "--node", &address, "--output"]);
+            let mut command = lab.outside(&places::kaas(), ["control", "backup", "--node", &address, "--output"]);
             command.arg(&backup).arg("--kubeconfig").arg(kubeconfig).output().unwrap()
         };
         // Another cluster's administrator gets nothing.
@@ -275,8 +275,16 @@ pub mod long {
         let kaas = |arguments: &[&str]| lab.outside(&places::kaas(), arguments).output().unwrap();
         let kubeconfig = lab.kubeconfig().unwrap().display().to_string();
         let address = endpoint::address(&scenario, "cp1").to_string();
-        let pulled =
-            kaas(&["backup", "--node", &address, "--output", &path("control.db"), "--kubeconfig", &kubeconfig]);
+        let pulled = kaas(&[
+            "control",
+            "backup",
+            "--node",
+            &address,
+            "--output",
+            &path("control.db"),
+            "--kubeconfig",
+            &kubeconfig,
+        ]);
         let said = String::from_utf8_lossy(&pulled.stdout).into_owned();
         assert!(pulled.status.success() && said.contains("sealed to "), "{pulled:?}");
 
@@ -293,8 +301,15 @@ pub mod long {
         scenario.soon_says("cp1", "kaas: error encryption.key-missing: ");
 
         fs::write(path("operator.pem"), OPERATORS_PRIVATE).unwrap();
-        let opened =
-            kaas(&["recovery", "open", "--key", &path("operator.pem"), "--output", &path("keys"), &path("control.db")]);
+        let opened = kaas(&[
+            "recovery-key",
+            "open",
+            "--key",
+            &path("operator.pem"),
+            "--output",
+            &path("keys"),
+            &path("control.db"),
+        ]);
         assert!(opened.status.success(), "{opened:?}");
         copy_into(&scenario, "cp1", Path::new(&path("keys")), "/var/tmp/keys");
         agent(&scenario, "cp1", &[&restore[..], &["--recovered-keys", "/var/tmp/keys"]].concat());

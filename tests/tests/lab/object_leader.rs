@@ -10,7 +10,7 @@ pub mod long {
         let newer = built_ova::build_tenant("0.2.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let site = Site::up("leader");
         let control = FileCluster::three(&site, &find_ova(&named_ova()).unwrap());
-        control.run(&["deploy"]);
+        control.run(&["control", "create"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
         let [former, newer] = [find_ova_of(&named_ova(), "kaas-tenant").unwrap(), newer].map(|ova| objects.push(&ova));

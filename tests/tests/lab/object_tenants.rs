@@ -7,7 +7,7 @@ pub mod short {
     pub fn a_tenant_is_declared_serves_and_is_deleted() {
         let site = Site::up("declared");
         let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
-        control.run(&["deploy"]);
+        control.run(&["control", "create"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
         let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
@@ -36,7 +36,7 @@ pub mod long {
     pub fn objects_create_scale_and_delete_a_tenant() {
         let site = Site::up("objects");
         let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
-        control.run(&["deploy"]);
+        control.run(&["control", "create"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
         let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
@@ -98,7 +98,7 @@ pub mod long {
         let newer = built_ova::build_tenant("0.2.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let site = Site::up("objup");
         let control = FileCluster::one(&site, &find_ova(&named_ova()).unwrap());
-        control.run(&["deploy"]);
+        control.run(&["control", "create"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
         let [former, newer] = [find_ova_of(&named_ova(), "kaas-tenant").unwrap(), newer].map(|ova| objects.push(&ova));
@@ -154,7 +154,7 @@ pub mod long {
         let newer = find_ova(&named_ova()).unwrap();
         let site = Site::up("ctlup");
         let control = FileCluster::one(&site, earlier_ova::path());
-        control.run(&["deploy"]);
+        control.run(&["control", "create"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
         let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
@@ -170,7 +170,7 @@ pub mod long {
         let upgraded = |what: &str, arguments: &[&str], workers: &str| {
             requested(what, &|| {
                 control.wait_until_healthy();
-                control.run(&[&["upgrade"], arguments].concat());
+                control.run(&[&["control", "upgrade"], arguments].concat());
             });
             requested(&format!("{what}: {workers} workers"), &|| {
                 Objects::of(&site, &control).run(&["cluster", "scale", "shop", workers]);
@@ -182,7 +182,7 @@ pub mod long {
         upgraded("upgraded", &apply, "2");
         upgraded("rolled back", &["rollback"], "1");
         upgraded("upgraded again", &apply, "2");
-        control.run(&["upgrade", "commit"]);
+        control.run(&["control", "upgrade", "commit"]);
         let objects = Objects::of(&site, &control);
         objects.run(&["cluster", "delete", "shop", "--confirm", "shop"]);
         assert_eq!((objects.vms(), objects.parts()), (Vec::new(), Vec::new()));

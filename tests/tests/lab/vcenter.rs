@@ -135,17 +135,17 @@ pub mod long {
     }
 
     /// One file deploys a cluster. While a client writes through the virtual IP, its image is swapped, rolled back, swapped again and
-    /// committed. `kaas destroy` deletes everything but the data disks that it lists.
+    /// committed. `kaas control delete` deletes everything but the data disks that it lists.
     pub fn one_file_deploys_upgrades_and_destroys_three_nodes() {
         let newer = find_ova(&named_ova()).unwrap();
         let newer = newer.to_str().unwrap();
         let site = Site::up("onefile");
         let cluster = FileCluster::three(&site, earlier_ova::path());
-        let planned = cluster.run(&["deploy", "--dry-run"]).0;
+        let planned = cluster.run(&["control", "create", "--dry-run"]).0;
         assert!(planned.contains("VM cp3: 2 processors, 2048 MiB, data disk of 4 GiB"), "{planned}");
         assert_eq!(cluster.vms(), [], "a dry run makes nothing");
 
-        let (_, took) = cluster.run(&["deploy"]);
+        let (_, took) = cluster.run(&["control", "create"]);
         let before = cluster.ready();
         assert!(before.keys().eq(ALL), "{before:?}");
         site.reached(&format!("three nodes are Ready {} s after the command", took.as_secs()));
@@ -159,13 +159,13 @@ pub mod long {
             assert_eq!(cluster.kept(), kept);
             assert_eq!(cluster.identity(), formed);
         };
-        let plan = cluster.run(&["upgrade", "plan", "--ova", newer]).0;
+        let plan = cluster.run(&["control", "upgrade", "plan", "--ova", newer]).0;
         assert!(plan.contains("rollback: ") && plan.contains("one node after the other"), "{plan}");
 
         // Swap, rollback and second swap, each while a client writes.
         let swapped = |what: &str, arguments: &[&str]| {
             let writer = Writer::through(cluster.client());
-            let (_, took) = cluster.run(&[&["upgrade"], arguments].concat());
+            let (_, took) = cluster.run(&[&["control", "upgrade"], arguments].concat());
             site.reached(&format!("{what} in {} s: {}", took.as_secs(), writer.end()));
             as_before();
             cluster.wait_until_healthy();
@@ -176,20 +176,20 @@ pub mod long {
         let both = cluster.vms();
         assert!(both.len() == 2 * ALL.len(), "{both:?}");
         assert!(ALL.iter().all(|node| both.contains(&((*node).to_owned(), false))), "{both:?}");
-        let why = cluster.fails(&["upgrade", "plan", "--ova", newer]);
+        let why = cluster.fails(&["control", "upgrade", "plan", "--ova", newer]);
         assert!(why.contains("upgrade.uncommitted"), "{why}");
 
         assert_eq!(swapped("back", &["rollback"]), before);
         assert_eq!(cluster.vms(), first);
         assert_eq!(swapped("there again", &["apply", "--ova", newer]), there);
-        cluster.run(&["upgrade", "commit"]);
+        cluster.run(&["control", "upgrade", "commit"]);
         as_before();
         let last = cluster.vms();
         assert!(last.len() == ALL.len() && ALL.iter().all(|node| cluster.vm_of(node) != *node), "{last:?}");
-        let why = cluster.fails(&["upgrade", "rollback"]);
+        let why = cluster.fails(&["control", "upgrade", "rollback"]);
         assert!(why.contains("no rollback is possible"), "{why}");
-        // A second `deploy` changes nothing but renews the kubeconfig.
-        cluster.run(&["deploy"]);
+        // A second `create` changes nothing but renews the kubeconfig.
+        cluster.run(&["control", "create"]);
         assert_eq!(cluster.vms(), last);
         assert_eq!(cluster.ready(), there);
 
@@ -204,7 +204,7 @@ pub mod long {
         assert_eq!(cluster.files(), files);
         assert_eq!(cluster.destroy(&["--data-disks"]), [""; 0]);
         assert_eq!(cluster.files(), [""; 0]);
-        let status = cluster.run(&["status"]).0;
+        let status = cluster.run(&["control", "status"]).0;
         assert!(status.contains(&format!("the cluster {CLUSTER} was destroyed")), "{status}");
         site.down_empty();
     }
@@ -215,12 +215,12 @@ pub mod long {
         let newer = find_ova(&named_ova()).unwrap();
         let site = Site::up("disturb");
         let cluster = FileCluster::three(&site, earlier_ova::path());
-        cluster.run(&["deploy"]);
+        cluster.run(&["control", "create"]);
         cluster.wait_until_healthy();
         let (before, kept) = (cluster.ready(), cluster.kept());
 
         let writer = Writer::through(cluster.client());
-        let first = cluster.begin(&["upgrade", "apply", "--ova", newer.to_str().unwrap()]);
+        let first = cluster.begin(&["control", "upgrade", "apply", "--ova", newer.to_str().unwrap()]);
         cluster.has_written(6);
         site.control("end", &json!({}));
         cluster.has_written(12);
@@ -231,9 +231,9 @@ pub mod long {
         let process = Pid::from_raw(i32::try_from(first.id()).unwrap());
         kill(process, Signal::SIGSTOP).unwrap();
         site.reached("the first operator is frozen");
-        let why = cluster.fails(&["upgrade", "resume"]);
+        let why = cluster.fails(&["control", "upgrade", "resume"]);
         assert!(why.contains("is at work on this deployment") && why.contains("--take-over"), "{why}");
-        let second = cluster.begin(&["upgrade", "resume", "--take-over"]);
+        let second = cluster.begin(&["control", "upgrade", "resume", "--take-over"]);
         site.wait("the second operator's journal", MOMENT, || Ok(cluster.journals().len() == 2));
         cluster.has_written(28);
         let frozen = cluster.journals().into_values().next().unwrap();

@@ -58,7 +58,7 @@ enum Action {
     /// Renew all certificates of this control-plane node now
     ///
     /// The virtual IP moves to another node, and control plane, kubelet and pod network of this node start again. The command ends
-    /// when they run with the new certificates. `kaas certificate renew` renews one node of a cluster after the other.
+    /// when they run with the new certificates. `kaas control certificate renew` renews one node of a cluster after the other.
     ///
     /// For example: `kaas-agent certificate renew`
     Renew {

@@ -59,7 +59,7 @@ pub fn name(text: &str) -> anyhow::Result<String> {
     ensure!(
         text != issue::ADMINISTRATOR,
         "{text} is the user of each node's admin.conf: note the serial number of the certificate in it, \
-         run `kaas certificate renew`, then revoke that number"
+         run `kaas control certificate renew`, then revoke that number"
     );
     ensure!(
         issue::is_usable(text),

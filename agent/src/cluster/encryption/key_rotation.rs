@@ -150,7 +150,7 @@ impl EncryptingNode<'_> {
                 property,
                 "it is not set: if all control-plane nodes are lost, no snapshot gives a Secret back",
                 format!(
-                    "Make a key pair on your own machine (`kaas recovery new`), and set the public key on each control-plane \
+                    "Make a key pair on your own machine (`kaas recovery-key new`), and set the public key on each control-plane \
                      node: `kaas-agent configure {property}=KEY`"
                 ),
             )
@@ -174,7 +174,7 @@ fn unreadable(ids: &[String]) -> Finding {
     codes::ENCRYPTION_KEY_MISSING.finding(
         "encryption of Secrets",
         format!("the store is another cluster's, which encrypted its Secrets with {}", ids.join(" and ")),
-        "Open the keys that the snapshot carries with your private key (`kaas recovery open`), and restore again with them: \
+        "Open the keys that the snapshot carries with your private key (`kaas recovery-key open`), and restore again with them: \
          `kaas-agent restore FILE --recovered-keys KEYS`",
     )
 }

@@ -69,7 +69,7 @@ pub struct Options {
     /// The code that the first node printed after it restored this snapshot
     #[arg(long = "as", value_name = "CODE")]
     code: Option<String>,
-    /// The encryption keys of the snapshot's Secrets, in a file from `kaas recovery open`. Needed if all control-plane
+    /// The encryption keys of the snapshot's Secrets, in a file from `kaas recovery-key open`. Needed if all control-plane
     /// nodes of the snapshot's cluster were lost
     #[arg(long, value_name = "FILE")]
     recovered_keys: Option<PathBuf>,

@@ -16,7 +16,7 @@ pub fn recovery(text: &str) -> Result<String, Problem> {
         other => Problem::new(
             &codes::PROPERTY_MALFORMED,
             other.to_string(),
-            "Give the line that `kaas recovery new` prints",
+            "Give the line that `kaas recovery-key new` prints",
         ),
     })
 }

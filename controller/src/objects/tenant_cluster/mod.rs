@@ -232,7 +232,7 @@ pub struct Backup {
     /// The Secret of the cluster's namespace with `username` and `password` for the target. Unset if the target needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_ref: Option<Reference>,
-    /// The public key, as `kaas recovery new` prints it. Each snapshot contains the keys that encrypt the cluster's Secrets,
+    /// The public key, as `kaas recovery-key new` prints it. Each snapshot contains the keys that encrypt the cluster's Secrets,
     /// sealed to this key. Without it, no snapshot can be restored after the loss of all control-plane nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::recovery_key")]
@@ -280,7 +280,7 @@ impl Default for Upgrade {
             commit: Commit::default(),
             mode: UpgradeMode::default(),
             on_failure: OnFailure::default(),
-            // As `kaas upgrade`.
+            // As `kaas control upgrade`.
             gate_seconds: 900,
             drain_seconds: 300,
         }

@@ -13,7 +13,7 @@ use crate::upgrade::{Action, ClusterSeen, KubernetesOptions, LastUpgrade, Mode, 
 
 const OTHER: Uuid = Uuid::from_u128(0xbad);
 
-/// The note of `kaas deploy` and `kaas destroy`, in the last lease.
+/// The note of `kaas control create` and `kaas control delete`, in the last lease.
 fn note(world: &World, deployment: Uuid, goal: &str) {
     note_with(world, deployment, goal, None);
 }
@@ -35,7 +35,7 @@ fn put(world: &World, noted: &serde_json::Value) {
     files.insert("deploy-000001.json".to_owned(), crate::journals::record_text(noted).unwrap());
 }
 
-/// The note of `kaas deploy` once it has created a node's VM, in the last lease.
+/// The note of `kaas control create` once it has created a node's VM, in the last lease.
 fn note_begun(world: &World, formed: bool) {
     let node = serde_json::json!({"name": "cp1", "address": "10.0.0.11", "settingsHash": "", "biosUUID": old_vm("cp1"), "everPoweredOn": true});
     let noted = serde_json::json!({
@@ -49,7 +49,7 @@ fn kubernetes() -> KubernetesOptions {
     KubernetesOptions { to: None, drain_seconds: 1, limit: Duration::from_secs(30) }
 }
 
-/// Its `kaas deploy` was killed when all nodes were Ready, and before that was noted.
+/// Its `kaas control create` was killed when all nodes were Ready, and before that was noted.
 #[tokio::test(start_paused = true)]
 async fn unformed_cluster_only_continues_a_begun_upgrade() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
@@ -69,7 +69,7 @@ async fn unformed_cluster_only_continues_a_begun_upgrade() {
     note_begun(&world, false);
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     assert_eq!(end(&world, Request::Rollback).await, Outcome::RolledBack);
-    // Once it is committed, `kaas deploy` cannot continue, and the next upgrade does not make that worse.
+    // Once it is committed, `kaas control create` cannot continue, and the next upgrade does not make that worse.
     let world = before(1, Step::of(Action::Attach, 0)).await;
     note_begun(&world, false);
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);

@@ -10,7 +10,7 @@ use crate::work::Work;
 /// A cluster, by its file.
 #[derive(Args)]
 pub struct ClusterFileArgs {
-    /// File that describes the cluster. `kaas deploy --example` prints one
+    /// File that describes the cluster. `kaas control create --example` prints one
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: PathBuf,
     /// Output format. With JSON, progress goes to standard error
@@ -18,10 +18,10 @@ pub struct ClusterFileArgs {
     pub(super) output: Output,
 }
 
-/// The options of `deploy`.
+/// The options of `create`.
 #[derive(Args)]
 pub struct Deploy {
-    /// File that describes the cluster. `kaas deploy --example` prints one
+    /// File that describes the cluster. `kaas control create --example` prints one
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["example", "schema"])]
     pub(super) file: Option<PathBuf>,
     /// Print an example of a description for a vCenter, and do nothing else
@@ -37,7 +37,7 @@ pub struct Deploy {
     pub(super) work: Work,
 }
 
-/// The options of `destroy`.
+/// The options of `delete`.
 #[derive(Args)]
 pub struct Destroy {
     /// File that describes the cluster

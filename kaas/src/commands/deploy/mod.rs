@@ -1,4 +1,4 @@
-//! `kaas deploy`, `kaas destroy` and `kaas status`: a cluster from one file.
+//! `kaas control create`, `kaas control delete` and `kaas control status`: a cluster from one file.
 
 mod arguments;
 mod confirm;
@@ -40,7 +40,7 @@ use crate::work::{Work, advised, told};
 
 const EXAMPLE: &str = include_str!("examples/vsphere.toml");
 
-/// `kaas deploy`. Exit statuses: 0 if the cluster runs, 3 if it waits for something, 4 if the operator must act.
+/// `kaas control create`. Exit statuses: 0 if the cluster runs, 3 if it waits for something, 4 if the operator must act.
 pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     if arguments.example {
         return result(EXAMPLE).map(|()| ExitCode::SUCCESS);
@@ -58,7 +58,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
         mistakes.sort_by_key(|mistake| mistake.line);
         return Err(Mistakes(mistakes).into());
     }
-    let run = Run::working(&file, &site, "deploy", &arguments.work);
+    let run = Run::working(&file, &site, "control create", &arguments.work);
     let FormerRun { resolve, another_key, untold } = run.begun(&judged, arguments.work.over.take())?;
     checked.warnings.extend(another_key);
     if arguments.dry_run {
@@ -80,7 +80,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     run.go(&place, Some(key), Goal::Deploy(&wanted), arguments.work.over.take())
 }
 
-/// `kaas destroy`. Exit statuses as of `deploy`.
+/// `kaas control delete`. Exit statuses as of `create`.
 pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let site = SiteSession::of(&file)?;
@@ -89,7 +89,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     };
     site.may_destroy()?;
     let (name, over) = (&file.name.value, arguments.work.over.take());
-    let run = Run::working(&file, &site, "destroy", &arguments.work);
+    let run = Run::working(&file, &site, "control delete", &arguments.work);
     // Until the name is confirmed, the command only looks. A signal then ends it at once, before anything is removed.
     let looks = Run { ending: SignalPolicy::AtOnce, ..run };
     let also = looks.named(&place, &arguments.also_vm)?;
@@ -137,18 +137,25 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// `kaas status`. Exit statuses: 0 if the cluster has its wanted state, 3 if not.
+/// `kaas control status`. Exit statuses: 0 if the cluster has its wanted state, 3 if not.
 pub fn status(arguments: &ClusterFileArgs) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let name = &file.name.value;
     let site = SiteSession::of(&file)?;
-    let Some(place) = site.find()? else { bail!("{} does not exist: `kaas deploy` creates it", site.words()) };
+    let Some(place) = site.find()? else { bail!("{} does not exist: `kaas control create` creates it", site.words()) };
     let ending = SignalPolicy::AtOnce;
-    let run =
-        Run { file: &file, site: &site, what: "status", output: arguments.output, pause_limit: Duration::ZERO, ending };
+    let run = Run {
+        file: &file,
+        site: &site,
+        what: "control status",
+        output: arguments.output,
+        pause_limit: Duration::ZERO,
+        ending,
+    };
     let key = existing_deployer_key(&file.deployer_key)?;
     let status = run.with(&place, key, async |deploy| deploy.status().await)?;
-    let status = status.with_context(|| format!("nothing was begun for the cluster {name} by `kaas deploy`"))?;
+    let status =
+        status.with_context(|| format!("nothing was begun for the cluster {name} by `kaas control create`"))?;
     match arguments.output {
         Output::Json => json(&status)?,
         Output::Text => result(&words::status(&status))?,

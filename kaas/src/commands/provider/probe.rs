@@ -17,7 +17,7 @@ use crate::work::{TakeOverArgs, advised};
 /// The arguments of `probe`.
 #[derive(Args)]
 pub struct Probe {
-    /// Use the vCenter, the name and the OVA of this file, which is as for `kaas deploy`
+    /// Use the vCenter, the name and the OVA of this file, which is as for `kaas control create`
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Also write the answers to this file, as JSON without names and addresses

@@ -1,4 +1,4 @@
-//! `kaas adopt`: shows the VMs of the hypervisor with the nodes that report to run there, and asks for a confirmation. Changes
+//! `kaas control adopt`: shows the VMs of the hypervisor with the nodes that report to run there, and asks for a confirmation. Changes
 //! nothing.
 
 use std::io::Write;

@@ -66,7 +66,7 @@ pub enum Upgrade {
     /// The command works whatever the hypervisor, the nodes and the journal report. It names everything that is unknown. With
     /// --other-cluster no node is asked.
     Abandon {
-        /// Identifier of the upgrade, as `kaas upgrade status` shows it: the confirmation. If nothing of the journal can be
+        /// Identifier of the upgrade, as `kaas control upgrade status` shows it: the confirmation. If nothing of the journal can be
         /// read, the number of the damaged lease, which every command shows
         #[arg(long, value_name = "UUID|NUMBER")]
         confirm: AbandonTarget,
@@ -145,7 +145,8 @@ impl FromArgMatches for ClusterArgs {
 impl Args for ClusterArgs {
     fn augment_args(command: Command) -> Command {
         let file = Arg::new("file").short('f').long("file").value_name("FILE").value_parser(value_parser!(PathBuf));
-        let file = file.help("File that describes the cluster, as for `kaas deploy`: its `[provider]` runs the VMs");
+        let file =
+            file.help("File that describes the cluster, as for `kaas control create`: its `[provider]` runs the VMs");
         let Some(added) = added_provider() else { return command.arg(file.required(true)) };
         let place = Arg::new(added.name).long(added.name).value_name("NAME").help(added.about);
         command.arg(place.required_unless_present("file").conflicts_with("file")).arg(file)
@@ -258,14 +259,14 @@ impl Upgrade {
     /// The command's name. Other commands show it as the holder of the lease.
     pub(super) fn what(&self) -> &'static str {
         match self {
-            Self::Plan { .. } => "upgrade plan",
-            Self::Apply { .. } => "upgrade apply",
-            Self::Resume { .. } => "upgrade resume",
-            Self::Rollback { .. } => "upgrade rollback",
-            Self::Commit(_) => "upgrade commit",
-            Self::Abandon { .. } => "upgrade abandon",
-            Self::Kubernetes { .. } => "upgrade kubernetes",
-            Self::Status { .. } => "upgrade status",
+            Self::Plan { .. } => "control upgrade plan",
+            Self::Apply { .. } => "control upgrade apply",
+            Self::Resume { .. } => "control upgrade resume",
+            Self::Rollback { .. } => "control upgrade rollback",
+            Self::Commit(_) => "control upgrade commit",
+            Self::Abandon { .. } => "control upgrade abandon",
+            Self::Kubernetes { .. } => "control upgrade kubernetes",
+            Self::Status { .. } => "control upgrade status",
         }
     }
 }
@@ -394,7 +395,7 @@ mod tests {
             let words =
                 ["upgrade"].into_iter().chain(line.split(' ')).chain(["--file", "c.toml", "--other-cluster", &id]);
             let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
-            assert_eq!(upgrade.what(), format!("upgrade {name}"));
+            assert_eq!(upgrade.what(), format!("control upgrade {name}"));
             let whose = match upgrade {
                 Upgrade::Plan { whose, .. } | Upgrade::Abandon { whose, .. } | Upgrade::Kubernetes { whose, .. } => {
                     whose

@@ -1,4 +1,4 @@
-//! `kaas certificate`: renews the certificates of a cluster's control-plane nodes, one node after the other.
+//! `kaas control certificate`: renews the certificates of a cluster's control-plane nodes, one node after the other.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub enum Certificate {
     /// the command was asked to end. 1: it failed. The message names the nodes that have new certificates. Given again, the
     /// command renews all nodes.
     ///
-    /// For example: kaas certificate renew --file cluster.toml
+    /// For example: kaas control certificate renew --file cluster.toml
     Renew {
         #[command(flatten)]
         change: ChangeArgs,
@@ -37,7 +37,7 @@ pub enum Certificate {
 pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
     let Certificate::Renew { change: ChangeArgs { at, over }, limit, output } = command;
     let at = DeploymentArgs { output, ..at };
-    at.changing("certificate renew", None, Duration::ZERO, async |deployment, _| {
+    at.changing("control certificate renew", None, Duration::ZERO, async |deployment, _| {
         match deployment.renew_certificates(Duration::from_secs(limit), over.take()).await {
             Ok(nodes) => {
                 match output {

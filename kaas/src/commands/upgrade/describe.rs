@@ -78,8 +78,8 @@ pub fn text(plan: &Plan) -> String {
     };
     line(format_args!(
         "\nA node that is not healthy on the new image {back}. A step that\n\
-         cannot be done now is tried again. A command that is killed is continued by `kaas upgrade resume` or rolled\n\
-         back by `kaas upgrade rollback`. Until `kaas upgrade commit`, which is not part of this plan, the old VMs stay,\n\
+         cannot be done now is tried again. A command that is killed is continued by `kaas control upgrade resume` or rolled\n\
+         back by `kaas control upgrade rollback`. Until `kaas control upgrade commit`, which is not part of this plan, the old VMs stay,\n\
          off, and each can have its node's disk back."
     ));
     text

@@ -1,4 +1,4 @@
-//! `kaas upgrade …` and `kaas adopt`: runs each command on a deployment, and chooses its exit status.
+//! `kaas control upgrade …` and `kaas control adopt`: runs each command on a deployment, and chooses its exit status.
 
 mod adopt;
 mod arguments;
@@ -107,11 +107,11 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// `kaas adopt`: adopts VMs that were imported by hand.
+/// `kaas control adopt`: adopts VMs that were imported by hand.
 pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     let over = arguments.change.over.take();
     arguments.change.at.confirming(
-        "adopt",
+        "control adopt",
         async |deployment| adopt::confirm(deployment, arguments.yes).await,
         async |deployment, adoptions: Vec<Adoption>| {
             deployment.adopt(&adoptions, over).await?;

@@ -67,7 +67,7 @@ pub fn status(status: &UpgradeStatus) -> String {
     let reason = status.reason.as_ref().map_or_else(|| "no reason was noted".to_owned(), ToString::to_string);
     let mut text = match status.outcome {
         Some(Outcome::Upgraded) => format!(
-            "upgrade {id}: all nodes run the new image; `kaas upgrade commit` makes it final, `rollback` takes it back"
+            "upgrade {id}: all nodes run the new image; `kaas control upgrade commit` makes it final, `rollback` takes it back"
         ),
         Some(Outcome::RolledBack) if status.left_out.is_empty() => {
             format!("upgrade {id}: all nodes run what they ran before ({reason})")
@@ -80,7 +80,7 @@ pub fn status(status: &UpgradeStatus) -> String {
         Some(Outcome::Abandoned) => format!("upgrade {id}: abandoned; its VMs stay as they are"),
         None if status.waits_for_a_person => format!(
             "upgrade {id}: {} went back alone, for it was not healthy on the new image ({reason}); the other nodes \
-             stay where they are. `kaas upgrade resume` tries it again, `rollback` takes all nodes back",
+             stay where they are. `kaas control upgrade resume` tries it again, `rollback` takes all nodes back",
             status.only.as_deref().unwrap_or("a node"),
         ),
         None => {
@@ -92,7 +92,7 @@ pub fn status(status: &UpgradeStatus) -> String {
             };
             let next = status.next.map(|step| describe::title(&status.plan, step));
             format!(
-                "upgrade {id}: {} of {} steps {direction}{} are done; next: {}; `kaas upgrade resume` goes on{}",
+                "upgrade {id}: {} of {} steps {direction}{} are done; next: {}; `kaas control upgrade resume` goes on{}",
                 status.done,
                 status.total,
                 who_goes_back(status),
@@ -112,7 +112,7 @@ pub fn status(status: &UpgradeStatus) -> String {
         let needs_others = ["upgrade.member-unhealthy", "upgrade.unreachable"].contains(&&*paused.code);
         let one_by_one = status.plan.options.mode == Mode::Rolling && !is_at_once(&status.order);
         if status.direction == Direction::Back && one_by_one && status.plan.members.len() > 1 && needs_others {
-            text += "\nIf it stays so, `kaas upgrade rollback --all-at-once` takes all nodes back that are not back yet, all \
+            text += "\nIf it stays so, `kaas control upgrade rollback --all-at-once` takes all nodes back that are not back yet, all \
                      off and all on, whatever the others say; the API is away meanwhile";
         }
     }
@@ -202,7 +202,7 @@ mod tests {
         for (plan, confirm) in [(Some(plan.clone()), plan.id.to_string()), (None, "7".to_owned())] {
             let damaged = Damaged { words: "hold 7 is damaged".to_owned(), hold: 7, plan };
             let error = advised(damaged.into()).to_string();
-            assert!(error.contains(&format!("`kaas upgrade abandon --confirm {confirm}`")), "{error}");
+            assert!(error.contains(&format!("`kaas control upgrade abandon --confirm {confirm}`")), "{error}");
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn paused_rollback_names_the_all_at_once_option() {
-        let way_out = "`kaas upgrade rollback --all-at-once`";
+        let way_out = "`kaas control upgrade rollback --all-at-once`";
         for code in ["upgrade.member-unhealthy", "upgrade.unreachable"] {
             assert!(paused("rolling", Direction::Back, code).contains(way_out));
             assert!(!paused("rolling", Direction::Forward, code).contains(way_out));

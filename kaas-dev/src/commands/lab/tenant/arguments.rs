@@ -19,7 +19,7 @@ pub enum Tenant {
     /// Start a tenant cluster on the network of a control cluster, and join its workers
     ///
     /// If the command was ended, or after a power cut, run it again to continue. A pause is kept, and failed workers remain
-    /// failed, until `kaas-dev lab tenant resume`. The tenant is a lab too: `kaas-dev lab` and `kaas-dev upgrade` accept its name.
+    /// failed, until `kaas-dev lab tenant resume`. The tenant is a lab too: `kaas-dev lab` and `kaas-dev control upgrade` accept its name.
     Up(UpArguments),
     /// Create more workers
     AddWorker {
@@ -72,7 +72,7 @@ pub enum Tenant {
         #[arg(long, value_name = "FILE")]
         ova: Option<PathBuf>,
         /// Minor version of Kubernetes that the workers must run, such as 1.36. If they would run another one, the command is
-        /// refused before it creates a worker. `kaas-dev upgrade kubernetes` upgrades the control-plane nodes first
+        /// refused before it creates a worker. `kaas-dev control upgrade kubernetes` upgrades the control-plane nodes first
         #[arg(long, value_name = "MINOR")]
         kubernetes: Option<Minor>,
         #[command(flatten)]

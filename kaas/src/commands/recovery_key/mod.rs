@@ -1,4 +1,4 @@
-//! `kaas recovery`: the operator's key pair for recovery. Clusters seal the encryption keys of their Secrets to the public key.
+//! `kaas recovery-key`: the operator's key pair for recovery. Clusters seal the encryption keys of their Secrets to the public key.
 //! The private key opens the sealed copies in a snapshot.
 
 mod snapshot;
@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 /// Commands for the recovery of clusters.
 #[derive(Subcommand)]
-pub enum Recovery {
+pub enum RecoveryKey {
     /// Create a key pair: write the private key to a file and print the public one
     New {
         /// File for the private key. An existing file is never replaced
@@ -39,14 +39,14 @@ pub enum Recovery {
 }
 
 /// Creates a key pair, or opens the sealed keys of a snapshot. Fails if the key opens none of them.
-pub fn run(command: &Recovery) -> anyhow::Result<()> {
+pub fn run(command: &RecoveryKey) -> anyhow::Result<()> {
     match command {
-        Recovery::New { output } => {
+        RecoveryKey::New { output } => {
             let key = PrivateKey::draw()?;
             files::write_new(output, key.pem().expose().as_bytes())?;
             crate::output::result(&format!("{RECOVERY_PUBLIC_KEY}={}", key.public()?))
         }
-        Recovery::Open { key, output, snapshot } => {
+        RecoveryKey::Open { key, output, snapshot } => {
             let text = fs::read_to_string(key).map(Zeroizing::new);
             let text = text.with_context(|| format!("reading {}", key.display()))?;
             let key = PrivateKey::of_pem(&text).with_context(|| key.display().to_string())?;

@@ -1,18 +1,18 @@
-//! `kaas completions`: the completion scripts of shells. `kaas-dev` has the same command.
+//! `kaas completion`: the completion scripts of shells. `kaas-dev` has the same command.
 
 use anyhow::Context;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-/// The options of `kaas completions`.
+/// The options of `kaas completion`.
 #[derive(Args)]
-pub struct Completions {
-    /// Shell. For bash: `kaas completions bash >/etc/bash_completion.d/kaas`
+pub struct Completion {
+    /// Shell. For bash: `kaas completion bash >/etc/bash_completion.d/kaas`
     #[arg(value_enum)]
     shell: Shell,
 }
 
-pub fn run(arguments: &Completions, program: &mut Command) -> anyhow::Result<()> {
+pub fn run(arguments: &Completion, program: &mut Command) -> anyhow::Result<()> {
     let (name, mut script) = (program.get_name().to_owned(), Vec::new());
     clap_complete::generate(arguments.shell, program, name, &mut script);
     crate::output::result(&String::from_utf8(script).context("the script is no text")?)
