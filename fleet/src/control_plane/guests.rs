@@ -12,7 +12,7 @@ use crate::nodes::{Credentials, Deployer};
 use crate::workers::Cluster;
 
 /// The user in a deployer's kubeconfig. The API server uses the certificate.
-const USER: &str = "deployer";
+pub const USER: &str = "deployer";
 
 /// Access to the new nodes.
 #[async_trait]

@@ -41,7 +41,7 @@ pub use deployment_record::{AdoptedVm, DeploymentRecord, Lifecycle, Node, OtherD
 pub use desired_state::{DesiredState, WantedNode};
 pub use go::{Deploy, HeldDisk, Notice, RunOutcome, UnattachedDisk};
 pub use goal::{Goal, MadeOtherwise};
-pub use guests::{ByKey, Guests};
+pub use guests::{ByKey, Guests, USER};
 pub use inventory::{Inventory, NodeReport};
 pub use moved::moved;
 pub use next::{Next, next};

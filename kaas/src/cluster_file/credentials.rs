@@ -135,9 +135,8 @@ impl KnownCas {
     }
 }
 
-/// A client with credentials that a node issues for the deployer's key, valid for a day. `limit` is shared: each node may take
-/// an equal part, and one part is left for the caller. The cluster's CA is the recorded one, or that of the kubeconfig at the
-/// path that the description names.
+/// A client with credentials that a node issues for the deployer's key, as [`credentials_by_key`]. `limit` is shared: each node
+/// may take an equal part, and one part is left for the caller.
 pub async fn client_by_key(
     deployer: &Deployer,
     place: &ClusterBackend,
@@ -145,9 +144,21 @@ pub async fn client_by_key(
     kubeconfig: &Path,
     limit: Duration,
 ) -> anyhow::Result<Client> {
+    let each = share(limit, nodes.len());
+    deployer.client(&credentials_by_key(deployer, place, nodes, kubeconfig, Some(each)).await?)
+}
+
+/// The credentials that a node issues for the deployer's key, valid for a day. `each` limits the wait for one node. The cluster's
+/// CA is the recorded one, or that of the kubeconfig at the path that the description names.
+pub async fn credentials_by_key(
+    deployer: &Deployer,
+    place: &ClusterBackend,
+    nodes: &[(String, Ipv4Addr)],
+    kubeconfig: &Path,
+    each: Option<Duration>,
+) -> anyhow::Result<Credentials> {
     let known = KnownCas::kept_at(kubeconfig);
-    let (credentials, ..) = first_given(deployer, place, nodes, &known, Some(share(limit, nodes.len()))).await?;
-    deployer.client(&credentials)
+    Ok(first_given(deployer, place, nodes, &known, each).await?.0)
 }
 
 /// The part of `limit` for each node that is asked in turn. One more part is left for later requests.

@@ -15,7 +15,7 @@ mod schema;
 mod site_session;
 mod source;
 
-pub use credentials::{client_by_key, node_credentials, within};
+pub use credentials::{client_by_key, credentials_by_key, node_credentials, within};
 pub use described::{FileContext, NodeTable, Text};
 pub use file::ClusterFile;
 pub use provider::{AddedProvider, CheckReport, ClusterBackend, Provider, Site, add_provider, added_provider};

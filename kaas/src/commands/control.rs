@@ -16,6 +16,8 @@ pub enum Control {
     /// Upgrade a control cluster
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),
+    /// Write a new kubeconfig, which a node issues for the deployer's key. It is valid for a day
+    Kubeconfig(deploy::Kubeconfig),
     /// Pull a fresh snapshot of a cluster's store from a control-plane node
     Backup(backup::Backup),
     /// Renew the certificates of a control cluster's nodes
@@ -36,6 +38,7 @@ pub fn run(command: Control) -> anyhow::Result<ExitCode> {
         Control::Create(arguments) => deploy::deploy(&arguments),
         Control::Status(arguments) => deploy::status(&arguments),
         Control::Upgrade(command) => upgrade::run(command),
+        Control::Kubeconfig(arguments) => deploy::kubeconfig(&arguments),
         Control::Backup(arguments) => backup::run(&arguments).map(|()| ExitCode::SUCCESS),
         Control::Certificate(command) => upgrade::certificate::run(command),
         Control::Adopt(arguments) => upgrade::adopt(&arguments),

@@ -103,7 +103,7 @@ mod tests {
         }
         assert!(
             help.contains("scale, upgrade, kubeconfig, adopt, delete")
-                && help.contains("create, status, upgrade, backup"),
+                && help.contains("create, status, upgrade, kubeconfig, backup"),
             "{help}"
         );
         let program = super::program();

@@ -96,6 +96,9 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     assert!(paused.contains("paused: give the command again to go on"), "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
     assert_eq!(bed.machines("kaas-image-").len(), 1);
+    // No node issues a kubeconfig yet.
+    assert!(says(1, &["control", "kubeconfig"], &file).contains("the cluster's CA is unknown"));
+    assert!(!bed.path("control.kubeconfig").exists());
     let rules = bed.vsphere(async |client| {
         let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
         client.anti_affinity_rules(&cluster).await.unwrap()

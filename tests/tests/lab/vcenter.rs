@@ -190,6 +190,8 @@ pub mod long {
         assert!(why.contains("no rollback is possible"), "{why}");
         // A second `create` changes nothing but renews the kubeconfig.
         cluster.run(&["control", "create"]);
+        fs::remove_file(cluster.kubeconfig()).unwrap();
+        cluster.run(&["control", "kubeconfig"]);
         assert_eq!(cluster.vms(), last);
         assert_eq!(cluster.ready(), there);
 

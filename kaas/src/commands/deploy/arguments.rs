@@ -37,6 +37,17 @@ pub struct Deploy {
     pub(super) work: Work,
 }
 
+/// The options of `kubeconfig`.
+#[derive(Args)]
+pub struct Kubeconfig {
+    /// File that describes the cluster
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) file: PathBuf,
+    /// File for the kubeconfig. Default: the one that the description names
+    #[arg(long, value_name = "FILE")]
+    pub(super) to_file: Option<PathBuf>,
+}
+
 /// The options of `delete`.
 #[derive(Args)]
 pub struct Destroy {

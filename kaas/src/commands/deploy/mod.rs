@@ -1,8 +1,9 @@
-//! `kaas control create`, `kaas control delete` and `kaas control status`: a cluster from one file.
+//! `kaas control create`, `status`, `kubeconfig` and `delete`: a cluster from one file.
 
 mod arguments;
 mod confirm;
 mod judge;
+mod kubeconfig;
 mod tenants;
 mod words;
 
@@ -28,9 +29,10 @@ use fleet::nodes::clean;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-pub use self::arguments::{ClusterFileArgs, Deploy, Destroy};
+pub use self::arguments::{ClusterFileArgs, Deploy, Destroy, Kubeconfig};
 use self::confirm::DestroyConfirmation;
 use self::judge::{Resolve, ResolvedFile, another_key, begun_with, judge};
+pub use self::kubeconfig::kubeconfig;
 use self::words::{Outcome, Plan};
 use crate::cluster_file::{ClusterBackend, ClusterFile, SiteSession, schema};
 use crate::keys::existing_deployer_key;
