@@ -35,11 +35,17 @@ fn seen_on(is_error_terminal: bool, is_output_terminal: bool) -> Seen {
     if !is_error_terminal && is_output_terminal { Seen::OnStandardOutput } else { Seen::OnStandardError }
 }
 
-/// Confirms the cluster by its name. Asks for the name if it was not given. Fails if it is another one.
-pub fn by_name(cluster: &str, given: Option<&str>, ask: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
+/// Confirms a cluster, or something else of this kind, by its name. Asks for the name if it was not given. Fails if it is
+/// another one.
+pub fn by_name(
+    kind: &str,
+    name: &str,
+    given: Option<&str>,
+    ask: impl FnOnce() -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
     let confirmed = given.map_or_else(ask, |given| Ok(given.to_owned()))?;
-    if confirmed != cluster {
-        bail!("not confirmed: the cluster is {cluster}; nothing was changed");
+    if confirmed != name {
+        bail!("not confirmed: the {kind} is {name}; nothing was changed");
     }
     Ok(())
 }

@@ -1,20 +1,134 @@
-//! `kaas image …`: the images of tenant nodes.
+//! `kaas image …`: the images of tenant nodes, as NodeImages of a control cluster.
 
 use std::process::ExitCode;
+use std::time::SystemTime;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
-use super::push;
+use super::push::{self, NODE_IMAGES};
+use crate::confirm::{ask, by_name};
+use crate::control::{
+    CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, name,
+    status, table, text,
+};
+use crate::output::{Output, json, result};
 
 /// Commands on images of tenant nodes.
 #[derive(Subcommand)]
 pub enum Image {
     /// Verify an OVA of tenant nodes and import it to the vCenter of a Provider, as a NodeImage for clusters
     Push(push::Push),
+    /// List the NodeImages of a control cluster
+    List(List),
+    /// Delete a NodeImage once no cluster uses it. Its templates stay in the vCenter
+    Delete(Delete),
 }
 
+/// The options of `list`.
+#[derive(Args)]
+pub struct List {
+    /// Output format. With JSON, the objects are printed unchanged
+    #[arg(long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    at: ControlClusterArgs,
+}
+
+/// The options of `delete`.
+#[derive(Args)]
+pub struct Delete {
+    /// Name of the NodeImage
+    #[arg(value_parser = name)]
+    name: String,
+    /// Name of the NodeImage, as the confirmation. Without it, the command asks for the name
+    #[arg(long, value_name = "IMAGE")]
+    confirm: Option<String>,
+    #[command(flatten)]
+    at: ControlClusterArgs,
+    #[command(flatten)]
+    until: WaitArgs,
+}
+
+/// Runs one of the commands. Exit statuses: 0 if it is done, 3 if nothing has changed within the wait limit, 4 if the operator
+/// must act.
 pub fn run(command: &Image) -> anyhow::Result<ExitCode> {
     match command {
         Image::Push(arguments) => push::push(arguments),
+        Image::List(arguments) => list(arguments).map(|()| ExitCode::SUCCESS),
+        Image::Delete(arguments) => delete(arguments),
     }
+}
+
+fn list(arguments: &List) -> anyhow::Result<()> {
+    let images = Control::of(&arguments.at.kubeconfig)?.list(NODE_IMAGES)?;
+    match arguments.output {
+        Output::Json => json(&json!({"images": images})),
+        Output::Text => result(&table(&rows(&images, SystemTime::now()))),
+    }
+}
+
+/// Images, one a line, with the columns that kubectl shows.
+fn rows(images: &[Value], now: SystemTime) -> Vec<Vec<String>> {
+    let head = ["NAME", "VERSION", "KUBERNETES", "LIFECYCLE", "READY", "COMPATIBLE", "AGE"];
+    let cell = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(images.iter().map(|image| {
+        let minors = image["status"]["kubernetes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        vec![
+            text(image, "/metadata/name").to_owned(),
+            cell(text(image, "/status/version")),
+            cell(&minors.collect::<Vec<_>>().join(",")),
+            cell(text(image, "/status/phase")),
+            status(image, "Ready").to_owned(),
+            status(image, "Compatible").to_owned(),
+            age(image, now),
+        ]
+    }));
+    rows
+}
+
+/// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
+fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
+    let Delete { name, confirm, at, until } = arguments;
+    let control = Control::of(&at.kubeconfig)?;
+    let missing = || Rejected::because(format!("there is no NodeImage {name}"));
+    let image = control.get(NODE_IMAGES, name)?.ok_or_else(missing)?;
+    let uid = text(&image, "/metadata/uid");
+    let question =
+        format!("The NodeImage {name} is deleted. Its templates stay in the vCenter.\nType its name to confirm");
+    by_name("NodeImage", name, confirm.as_deref(), || ask(&question, "give the image's name with --confirm"))?;
+    control.delete(NODE_IMAGES, name, uid)?;
+    let taken = format!("the NodeImage {name} is being deleted");
+    let waiter = Waiter::new(until.output, &until.waiting);
+    if !until.wait {
+        return waiter.report((CommandOutcome::Accepted(taken), Value::Null));
+    }
+    until.output.tell(&taken);
+    let look = || -> anyhow::Result<Look> {
+        match control.get(NODE_IMAGES, name)?.filter(|image| text(image, "/metadata/uid") == uid) {
+            None => {
+                let progress = WaitResult::Ready(format!("the NodeImage {name} is gone"));
+                Ok(Look { lines: Vec::new(), progress, object: Value::Null })
+            }
+            Some(image) => {
+                let lines = users(&control, name)?;
+                Ok(Look { lines, progress: WaitResult::Pending, object: json!({"image": image}) })
+            }
+        }
+    };
+    waiter.report(waiter.until(look)?)
+}
+
+/// The clusters that use an image, each with its line for the operator.
+fn users(control: &Control, name: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let clusters = control.list(ResourcePath::anywhere("tenantclusters"))?;
+    let uses =
+        |cluster: &&Value| [text(cluster, "/spec/image"), text(cluster, "/status/resolved/image")].contains(&name);
+    let line = |cluster: &Value| {
+        let of = format!("{}/{}", text(cluster, "/metadata/namespace"), text(cluster, "/metadata/name"));
+        let line = format!("waiting: the cluster {of} uses {name}");
+        (of, line)
+    };
+    Ok(clusters.iter().filter(uses).map(line).collect())
 }

@@ -222,7 +222,7 @@ impl Kept {
         if options["preconditions"]["uid"] != object["metadata"]["uid"] {
             return refused(409, "Precondition failed: UID in precondition");
         }
-        if object["metadata"]["annotations"][CONFIRM_DELETE] != key.2 {
+        if key.0 == "tenantclusters" && object["metadata"]["annotations"][CONFIRM_DELETE] != key.2 {
             return refused(422, "a cluster is deleted with its VMs and their disks: confirm it");
         }
         let generation = object["metadata"]["generation"].as_i64().unwrap();

@@ -1,4 +1,4 @@
-//! `kaas image push`: from an OVA to templates that the clusters of a Provider share, and a NodeImage.
+//! `kaas image`: from an OVA to templates that the clusters of a Provider share, and a NodeImage. Its list and its deletion.
 
 use std::fs;
 
@@ -127,4 +127,31 @@ fn refusal_of_vcenter_is_reported_without_an_object() {
     *cluster.kept().object("secrets", "dc1-account") = secret;
     cluster.says(0, "image push appliance.ova --provider dc1 --development --wait=false");
     assert_eq!(vcenter.machines("kaas-image-").len(), 2);
+}
+
+#[test]
+fn image_is_listed_and_deleted_after_use() {
+    let cluster = control::Bed::start();
+    assert_eq!(cluster.says(0, "image list").0, "NAME  VERSION  KUBERNETES  LIFECYCLE  READY  COMPATIBLE  AGE\n");
+    let image = json!({
+        "spec": {"digest": format!("sha256:{}", "0".repeat(64))},
+        "status": {"version": "0.2.0", "kubernetes": ["1.36", "1.37"], "phase": "Supported"},
+    });
+    cluster.kept().put("nodeimages", "", "mine", image);
+    cluster.kept().says("nodeimages", "mine", "Ready", "True", "TemplatesReady");
+    let (listed, _) = cluster.says(0, "image list");
+    assert!(listed.contains("mine  0.2.0    1.36,1.37   Supported  True   -"), "{listed}");
+    assert_eq!(cluster.json(0, "image list")["images"][0]["metadata"]["name"], "mine");
+
+    let (_, told) = cluster.says(1, "image delete other --confirm other");
+    assert!(told.contains("there is no NodeImage other"), "{told}");
+    let (_, told) = cluster.says(1, "image delete mine --confirm other");
+    assert!(told.contains("not confirmed: the NodeImage is mine; nothing was changed"), "{told}");
+    assert!(cluster.kept().written().is_empty());
+    cluster.kept().put("tenantclusters", "blue", "shop", json!({"spec": {"image": "mine"}}));
+    let (told, _) = cluster.says(3, "image delete mine --confirm mine --pause-limit 0");
+    assert!(told.contains("waiting: the cluster blue/shop uses mine"), "{told}");
+    cluster.acts(|kept, look| kept.objects.retain(|(plural, ..), _| plural != "nodeimages" || look < 2));
+    let (told, _) = cluster.says(0, "image delete mine --confirm mine");
+    assert!(told.contains("the NodeImage mine is gone"), "{told}");
 }

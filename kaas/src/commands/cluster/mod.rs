@@ -279,7 +279,9 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let namespace = within.namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let uid = text(&known.cluster, "/metadata/uid");
-    by_name(name, confirm.as_deref(), || ask(&going(&known, namespace), "give the cluster's name with --confirm"))?;
+    by_name("cluster", name, confirm.as_deref(), || {
+        ask(&going(&known, namespace), "give the cluster's name with --confirm")
+    })?;
     let clusters = ResourcePath::within("tenantclusters", namespace);
     let note = |value: Value| {
         let part = json!({"metadata": {"uid": uid, "annotations": {CONFIRM_DELETE: value}}});

@@ -57,7 +57,7 @@ impl DestroyConfirmation {
         given: Option<&str>,
         ask: impl FnOnce(&str) -> anyhow::Result<String>,
     ) -> anyhow::Result<()> {
-        by_name(&self.cluster, given, || ask(&self.question()))
+        by_name("cluster", &self.cluster, given, || ask(&self.question()))
     }
 
     /// The text lists everything that is removed in addition. No other output does, so the operator cannot miss it.

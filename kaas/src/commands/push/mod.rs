@@ -28,7 +28,7 @@ use crate::work::TakeOverArgs;
 /// The name of the tenant nodes' appliance, as in its image.
 const TENANT: &str = "kaas-tenant";
 
-const NODE_IMAGES: ResourcePath<'static> = ResourcePath { plural: "nodeimages", namespace: None };
+pub(super) const NODE_IMAGES: ResourcePath<'static> = ResourcePath { plural: "nodeimages", namespace: None };
 const PROVIDERS: ResourcePath<'static> = ResourcePath { plural: "providers", namespace: None };
 
 /// The options of `kaas image push`.
