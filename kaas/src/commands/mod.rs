@@ -11,6 +11,7 @@ mod provider;
 mod push;
 mod recovery_key;
 mod upgrade;
+mod version;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,8 @@ pub enum Command {
     /// Manage the keys that restore a cluster after all its control-plane nodes were lost
     #[command(subcommand)]
     RecoveryKey(recovery_key::RecoveryKey),
+    /// Print the versions of this program and of the objects that it writes
+    Version(version::Version),
     /// Print the completion script of a shell
     Completion(completion::Completion),
 }
@@ -85,6 +88,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Image(command) => image::run(&command),
         Command::Ova(command) => ova::run(command).map(done),
         Command::RecoveryKey(command) => recovery_key::run(&command).map(done),
+        Command::Version(arguments) => version::run(&arguments).map(done),
         Command::Completion(arguments) => completion::run(&arguments, &mut program()).map(done),
     }
 }

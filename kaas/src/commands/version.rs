@@ -1,0 +1,43 @@
+//! `kaas version`: the versions of this program and of the objects that it writes.
+
+use clap::Args;
+use controller::objects::{GROUP, VERSION};
+use serde_json::{Value, json};
+
+use crate::output::{self, Output};
+
+/// The options of `kaas version`.
+#[derive(Args)]
+pub struct Version {
+    /// Output format
+    #[arg(long, default_value = "text")]
+    output: Output,
+}
+
+pub fn run(arguments: &Version) -> anyhow::Result<()> {
+    let versions = versions();
+    match arguments.output {
+        Output::Text => output::result(&text(&versions)),
+        Output::Json => output::json(&versions),
+    }
+}
+
+fn versions() -> Value {
+    json!({"version": env!("CARGO_PKG_VERSION"), "objects": format!("{GROUP}/{VERSION}")})
+}
+
+fn text(versions: &Value) -> String {
+    let of = |key: &str| versions[key].as_str().unwrap_or_default().to_owned();
+    format!("kaas {}\nobjects {}", of("version"), of("objects"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_names_program_and_objects() {
+        let expected = format!("kaas {}\nobjects kaas.local/v1alpha1", env!("CARGO_PKG_VERSION"));
+        assert_eq!(text(&versions()), expected);
+    }
+}
