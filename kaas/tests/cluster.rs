@@ -110,14 +110,14 @@ fn where_one_object_is_refused_none_is_made() {
 #[test]
 fn a_create_that_is_given_again_goes_on_and_undoes_nothing_that_other_commands_have_set_since() {
     let bed = with_shop();
-    bed.says(0, "cluster scale shop 1 -n team-blue --wait=false");
+    bed.says(0, "pool scale shop-workers 1 -n team-blue --wait=false");
     let (out, _) = bed.says(0, &format!("{CREATE} --dry-run"));
     assert_eq!(out.matches("shop-workers: .spec.replicas from 1 to 2\n").count(), 1, "{out}");
     let (out, _) = bed.says(0, &format!("{CREATE} --wait=false"));
     assert_eq!(out.matches("shop-workers: .spec.replicas from 1 to 2\n").count(), 1, "more take nothing away: {out}");
     assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 2);
     // What another person has set since stays: it would go without a question.
-    bed.says(0, "cluster scale shop 10 -n team-blue --wait=false");
+    bed.says(0, "pool scale shop-workers 10 -n team-blue --wait=false");
     bed.says(0, "cluster upgrade shop -n team-blue --kubernetes 1.37 --image kaas-tenant-0.3.0 --wait=false");
     bed.kept().asked.clear();
     let upgraded = CREATE.replace("1.36", "1.37");
@@ -187,17 +187,41 @@ fn a_pool_is_scaled_by_its_subresource_and_waited_for() {
             kept.says("nodepools", "shop-workers", "Ready", "True", "AllReady");
         }
     });
-    let (out, _) = bed.says(0, "cluster scale shop 3 -n team-blue");
+    let (out, _) = bed.says(0, "pool scale shop-workers 3 -n team-blue");
     assert!(out.ends_with("the pool shop-workers has 3 workers, and all are Ready\n"), "{out}");
     assert_eq!(bed.kept().written(), [format!("PATCH {POOL}/scale")]);
     assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 3);
-    bed.kept().put("nodepools", "team-blue", "shop-two", json!({"spec": {"clusterRef": {"name": "shop"}}}));
-    bed.kept().put("nodepools", "team-blue", "other-one", json!({"spec": {"clusterRef": {"name": "other"}}}));
-    let (_, err) = bed.says(1, "cluster scale shop 3 -n team-blue");
-    assert!(err.contains("shop-two, shop-workers: say with --pool"), "{err}");
-    let (_, err) = bed.says(1, "cluster scale shop 3 -n team-blue --pool other-one");
-    assert!(err.contains("has no pool other-one"), "{err}");
+    let (_, err) = bed.says(1, "pool scale shop-two 3 -n team-blue");
+    assert!(err.contains("there is no pool shop-two in the namespace team-blue"), "{err}");
     assert_eq!(bed.kept().written().len(), 1);
+
+    let two = "pool create shop-two --cluster shop --worker-class large --workers 2 -n team-blue --wait=false";
+    for _ in 0..2 {
+        let (out, _) = bed.says(0, two);
+        assert!(out.contains("the pool shop-two of 2 workers is requested"), "{out}");
+    }
+    assert_eq!(bed.kept().written().len(), 2);
+    let (_, err) = bed.says(1, &two.replace("large", "small"));
+    assert!(err.contains("the pool shop-two exists, and its vmClass is \"large\", not \"small\""), "{err}");
+    let (_, err) = bed.says(1, &two.replace("--cluster shop", "--cluster other"));
+    assert!(err.contains("there is no cluster other in the namespace team-blue"), "{err}");
+
+    bed.kept().put("nodepools", "team-blue", "other-one", json!({"spec": {"clusterRef": {"name": "other"}}}));
+    let names = |arguments: &str| {
+        let listed = bed.json(0, arguments);
+        let pools = listed["pools"].as_array().unwrap().iter();
+        pools.map(|pool| pool["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("pool list -A"), ["other-one", "shop-two", "shop-workers"]);
+    assert_eq!(names("pool list -n team-blue --cluster shop"), ["shop-two", "shop-workers"]);
+    let (out, _) = bed.says(0, "pool list -n team-blue --cluster shop");
+    assert!(out.contains("team-blue  shop-two      shop     2         -      -        large   "), "{out}");
+
+    let (_, err) = bed.says(1, "pool delete shop-two -n team-blue --confirm shop");
+    assert!(err.contains("not confirmed: the pool is shop-two; nothing was changed"), "{err}");
+    let (out, _) = bed.says(0, "pool delete shop-two -n team-blue --confirm shop-two --wait=false");
+    assert!(out.contains("the pool shop-two is being deleted"), "{out}");
+    assert!(bed.kept().object("nodepools", "shop-two")["metadata"]["deletionTimestamp"].is_string());
 }
 
 #[test]
@@ -557,7 +581,7 @@ fn an_api_server_that_is_away_for_a_while_ends_no_wait() {
             kept.breaks = true;
         }
     });
-    let (out, _) = bed.says(0, "cluster scale shop 2 -n team-blue");
+    let (out, _) = bed.says(0, "pool scale shop-workers 2 -n team-blue");
     assert!(out.contains("waiting: asking for shop of tenantclusters in the namespace team-blue"), "{out}");
     assert!(out.ends_with("the pool shop-workers has 2 workers, and all are Ready\n"), "{out}");
 }

@@ -7,6 +7,7 @@ pub mod control;
 mod deploy;
 mod image;
 mod ova;
+mod pool;
 mod provider;
 mod push;
 mod recovery_key;
@@ -36,6 +37,9 @@ pub enum Command {
     /// Manage tenant clusters, which are objects of a control cluster
     #[command(subcommand)]
     Cluster(cluster::Cluster),
+    /// Manage the pools of workers of tenant clusters
+    #[command(subcommand)]
+    Pool(pool::Pool),
     /// Manage the vCenters that tenant clusters run on
     #[command(subcommand)]
     Provider(provider::Provider),
@@ -84,6 +88,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Control(command) => control::run(command),
         Command::Cluster(command) => cluster::run(command),
+        Command::Pool(command) => pool::run(&command),
         Command::Provider(command) => provider::run(&command),
         Command::Image(command) => image::run(&command),
         Command::Ova(command) => ova::run(command).map(done),
@@ -106,7 +111,7 @@ mod tests {
             assert_eq!(listed, shown.map(|command| command.get_name()).collect::<Vec<_>>(), "{line}");
         }
         assert!(
-            help.contains("scale, upgrade, kubeconfig, adopt, delete")
+            help.contains("get, upgrade, kubeconfig, adopt, delete")
                 && help.contains("create, status, upgrade, kubeconfig, backup"),
             "{help}"
         );

@@ -54,7 +54,7 @@ pub mod long {
         let requested = |what: &str, act: &dyn Fn()| while_requested(&site, page, what, act);
         for workers in ["3", "2"] {
             let figures = requested(&format!("{workers} workers"), &|| {
-                objects.run(&["cluster", "scale", "shop", workers]);
+                objects.run(&["pool", "scale", "shop-general", workers]);
             });
             assert_eq!(figures.failed, 0, "{figures}");
         }

@@ -1,5 +1,5 @@
-//! `kaas cluster …`: tenant clusters as objects of the control cluster. Each command writes what is wanted, which kubectl could
-//! write as well, and waits until the controller has made it so; it makes nothing itself, and may be interrupted at any time.
+//! `kaas cluster …`: tenant clusters as objects of the control cluster. Each command writes objects that kubectl could write as
+//! well, and waits for the controller. It can be interrupted at any time.
 
 mod arguments;
 mod cluster_objects;
@@ -19,7 +19,7 @@ use clap::Subcommand;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
 use serde_json::{Value, json};
 
-use self::arguments::{Adopt, Create, Delete, Get, Kubeconfig, OperationRequest, Scale, Upgrade};
+use self::arguments::{Adopt, Create, Delete, Get, Kubeconfig, OperationRequest, Upgrade};
 use self::cluster_objects::{ClusterObjects, keys};
 use self::cluster_state::{ClusterState, may_be_tried_again};
 use self::reapply::check_reapply;
@@ -32,34 +32,33 @@ use crate::output::{Output, json, result};
 /// Commands on tenant clusters.
 #[derive(Subcommand)]
 pub enum Cluster {
-    /// Makes a cluster from a few words or a file, or goes on with one, and waits until it is Ready.
+    /// Create a cluster from options or a file, or continue its creation, and wait until it is Ready
     Create(Box<Create>),
-    /// Lists clusters, or says where one stands.
+    /// List clusters, or show the state of one
     Get(Get),
-    /// Changes the number of a pool's workers.
-    Scale(Scale),
-    /// Takes a cluster to another image or to the next minor of Kubernetes, or says what becomes of an upgrade that is under way. Waits for
-    /// the control nodes, and once that is final for the workers, which follow.
+    /// Upgrade a cluster to another image or to the next minor version of Kubernetes, or control the current upgrade
+    ///
+    /// The command waits for the control-plane nodes. After the commit it also waits for the workers, which follow.
     Upgrade(Upgrade),
-    /// Writes the kubeconfig of a cluster's administrator into a file.
+    /// Write the kubeconfig of a cluster's administrator to a file
     Kubeconfig(Kubeconfig),
-    /// Takes VMs of a cluster as they are that are newer than the control cluster's database, which was restored: until then the cluster or a
-    /// pool of it is `AdoptionRequired`, and nothing is done.
+    /// Adopt VMs of a cluster that are newer than the restored database of the control cluster
+    ///
+    /// Until then the cluster or a pool is `AdoptionRequired`, and the controller changes nothing.
     Adopt(Adopt),
-    /// Deletes a cluster with its VMs and their disks, once its name is typed.
+    /// Delete a cluster with its VMs and their disks, after a confirmation
     Delete(Delete),
 }
 
-/// Runs one of the commands. Exit statuses: 0 when it is so, 3 when nothing has changed for as long as is waited, 4 when a person
-/// has to see to something.
+/// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
+/// if the operator must act.
 ///
 /// # Errors
-/// It was refused, or the control cluster does not answer.
+/// The request was refused, or the control cluster does not answer.
 pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
     match command {
         Cluster::Create(arguments) => create(&arguments),
         Cluster::Get(arguments) => get(&arguments).map(|()| ExitCode::SUCCESS),
-        Cluster::Scale(arguments) => scale(&arguments),
         Cluster::Upgrade(arguments) => upgrade(&arguments),
         Cluster::Kubeconfig(arguments) => kubeconfig::write(&arguments).map(|()| ExitCode::SUCCESS),
         Cluster::Adopt(arguments) => adopt(&arguments),
@@ -67,19 +66,19 @@ pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What is waited for of a cluster.
-struct Wait<'a> {
-    control: &'a Control,
-    namespace: &'a str,
-    name: &'a str,
-    until: &'a WaitArgs,
-    /// Whether workers may follow what is waited for.
-    follows: bool,
+/// A wait for a state of a cluster.
+pub(super) struct Wait<'a> {
+    pub(super) control: &'a Control,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) until: &'a WaitArgs,
+    /// Whether the wait includes workers that follow.
+    pub(super) follows: bool,
 }
 
 impl Wait<'_> {
-    /// Waits, if the command is to, and says what came of it.
-    fn until(&self, taken: &str, come: impl Fn(&ClusterState) -> WaitResult) -> anyhow::Result<ExitCode> {
+    /// Waits, unless the command line excludes it, and reports the result.
+    pub(super) fn until(&self, taken: &str, come: impl Fn(&ClusterState) -> WaitResult) -> anyhow::Result<ExitCode> {
         let Self { control, namespace, name, until, follows } = self;
         let waiter = Waiter::new(until.output, &until.waiting);
         if !until.wait {
@@ -98,8 +97,8 @@ impl Wait<'_> {
     }
 }
 
-/// A cluster that has to be there.
-fn require_cluster(control: &Control, namespace: &str, name: &str) -> anyhow::Result<ClusterState> {
+/// An existing cluster. Fails if it is missing.
+pub(super) fn require_cluster(control: &Control, namespace: &str, name: &str) -> anyhow::Result<ClusterState> {
     Ok(ClusterState::look(control, namespace, name)?.ok_or_else(|| not_found(namespace, name))?)
 }
 
@@ -107,7 +106,7 @@ fn not_found(namespace: &str, name: &str) -> Rejected {
     Rejected::because(format!("there is no cluster {name} in the namespace {namespace}"))
 }
 
-/// The public keys of a file; none if there is no file.
+/// The public keys of a file. Empty without a file.
 fn ssh_keys(file: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let Some(file) = file else { return Ok(Vec::new()) };
     let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
@@ -136,7 +135,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     if control.get(clusters, name)?.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null()) {
         bail!("the cluster {name} is being deleted: wait until it is gone");
     }
-    // All are judged before any is made. What is set anew is told once: where it is only judged, or where it is done.
+    // All objects are checked before the first one is written. Each replaced field is reported once.
     let apply = |of: ResourcePath<'_>, object: &Value, dry_run: bool| {
         let is_told = dry_run == arguments.dry_run;
         let tell = |words: &str| {
@@ -192,34 +191,6 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     }
 }
 
-fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
-    let Scale { name, workers, pool, within, until } = arguments;
-    let control = Control::of(&within.at.kubeconfig)?;
-    let namespace = within.namespace.as_str();
-    let known = require_cluster(&control, namespace, name)?;
-    let pools: Vec<&str> = known.pools.iter().map(|pool| text(pool, "/metadata/name")).collect();
-    let pool = match (pool, pools.as_slice()) {
-        (Some(pool), there) if there.contains(&pool.as_str()) => pool.as_str(),
-        (Some(pool), there) => bail!("the cluster {name} has no pool {pool}; it has {}", listed(there)),
-        (None, [pool]) => pool,
-        (None, []) => bail!("the cluster {name} has no pool: apply a NodePool"),
-        (None, several) => bail!("the cluster {name} has {}: say with --pool which one is meant", listed(several)),
-    };
-    control.patch(
-        ResourcePath::within("nodepools", namespace),
-        pool,
-        "/scale",
-        &json!({"spec": {"replicas": workers}}),
-    )?;
-    let taken = format!("the pool {pool} is to have {workers} workers");
-    Wait { control: &control, namespace, name, until, follows: false }
-        .until(&taken, |known| known.is_scaled(pool, *workers))
-}
-
-fn listed(names: &[&str]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
-
 fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
     let Upgrade { name, image, kubernetes, asks, within, until } = arguments;
     let control = Control::of(&within.at.kubeconfig)?;
@@ -242,7 +213,7 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
     wait.until(&format!("the cluster {name} is to run {}", to.join(" and ")), ClusterState::is_changed)
 }
 
-/// Asks something of the Operation that is under way; or for the last one again, which has gone back or was abandoned.
+/// Sends a request to the current Operation. `resume` also repeats the last one, if it was rolled back or abandoned.
 fn ask_of_operation(wait: &Wait<'_>, known: &ClusterState, asks: OperationRequest) -> anyhow::Result<ExitCode> {
     let operation = known.operation.as_ref().with_context(|| format!("nothing is under way for {}", wait.name))?;
     let name = text(operation, "/metadata/name");
@@ -259,7 +230,7 @@ fn ask_of_operation(wait: &Wait<'_>, known: &ClusterState, asks: OperationReques
     wait.until(&taken, |known| if is_again { known.is_done_again(name, DO) } else { known.has_done(name, DO) })
 }
 
-/// It says nothing of whether it can be: what is in the way is in the conditions, which are told while it is waited for.
+/// The conditions, which are reported during the wait, have the reasons that block the adoption.
 fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     let Adopt { name, within, until } = arguments;
     let control = Control::of(&within.at.kubeconfig)?;
@@ -271,8 +242,7 @@ fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     Wait { control: &control, namespace, name, until, follows: false }.until(&taken, |known| known.is_adopted(ADOPT))
 }
 
-/// What it leaves when it fails half-way: a cluster that is as it was; or one that is confirmed and not deleted, where nobody
-/// knows whether the API server has deleted it. Given again, it goes on.
+/// After a failure the cluster is unchanged, or it is confirmed and the deletion is unknown. The same command continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let Delete { name, confirm, within, until } = arguments;
     let control = Control::of(&within.at.kubeconfig)?;
@@ -289,7 +259,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     };
     note(name.as_str().into())?;
     if let Err(error) = control.delete(clusters, name, uid) {
-        // Otherwise the next one to delete it, by mistake perhaps, would be asked nothing.
+        // Otherwise a later deletion by mistake would need no confirmation.
         if error.is::<Rejected>() {
             note(Value::Null).context("taking the confirmation back")?;
         }
@@ -315,14 +285,13 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     waiter.report(waiter.until(look)?)
 }
 
-/// What goes, as a question.
+/// The question that names what is deleted.
 fn going(known: &ClusterState, namespace: &str) -> String {
     let name = known.name();
     let workers: u64 = known.pools.iter().filter_map(|pool| pool["status"]["replicas"].as_u64()).sum();
     let nodes = known.cluster["status"]["controlPlane"]["replicas"].as_u64().unwrap_or_default();
     format!(
-        "The cluster {name} in the namespace {namespace} is deleted: {nodes} control nodes and {workers} workers with their VMs, their \
-         disks and all that is kept on these, and its addresses and kubeconfig. There is no way back.\nType the cluster's name to \
-         confirm it"
+        "The cluster {name} in the namespace {namespace} is deleted: {nodes} control-plane nodes and {workers} workers with their VMs \
+         and all data on their disks, and its addresses and kubeconfig. This cannot be undone.\nType the cluster's name to confirm it"
     )
 }

@@ -14,7 +14,7 @@ pub fn check_reapply(name: &str, changes: &[Change<'_>], tell: impl Fn(&str)) ->
     if !undone.is_empty() {
         return Err(Rejected::because(format!(
             "it would undo what was set of {name} since: {}. Nothing was changed of it: say in the file or in the command what is set now, \
-             or change that with `kaas cluster scale` or `kaas cluster upgrade`",
+             or change that with `kaas pool scale` or `kaas cluster upgrade`",
             undone.join(", ")
         ))
         .into());
@@ -58,7 +58,7 @@ mod tests {
             fewer.starts_with("it would undo what was set of shop since: .spec.replicas from 10 to 3. "),
             "{fewer}"
         );
-        assert!(fewer.contains("say in the file") && fewer.contains("`kaas cluster scale`"), "{fewer}");
+        assert!(fewer.contains("say in the file") && fewer.contains("`kaas pool scale`"), "{fewer}");
         for (field, wanted) in [
             (".spec.image", json!({"spec": {"image": "a"}})),
             (".spec.version", json!({"spec": {"version": "1.36"}})),

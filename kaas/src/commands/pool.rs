@@ -1,0 +1,233 @@
+//! `kaas pool …`: the workers of tenant clusters, as NodePools of the control cluster. Each command writes objects that kubectl
+//! could write as well, and waits for the controller. It can be interrupted at any time.
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::ensure;
+use clap::{Args, Subcommand};
+use controller::objects::{GROUP, VERSION};
+use serde_json::{Value, json};
+
+use super::cluster::{Wait, require_cluster};
+use crate::confirm::{ask, by_name};
+use crate::control::{
+    CommandOutcome, Control, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, lines,
+    name, table, text,
+};
+use crate::output::{Output, json, result};
+
+/// Commands on pools of workers.
+#[derive(Subcommand)]
+pub enum Pool {
+    /// Add a pool of workers to a cluster, and wait until they are Ready
+    Create(Create),
+    /// List the pools of workers
+    List(List),
+    /// Change the number of a pool's workers
+    Scale(Scale),
+    /// Delete a pool with the VMs and disks of its workers, after a confirmation
+    Delete(Delete),
+}
+
+/// The options of `create`.
+#[derive(Args)]
+pub struct Create {
+    /// Name of the pool. It begins with the name of the cluster and a dash
+    #[arg(value_parser = name)]
+    name: String,
+    /// Cluster of the workers
+    #[arg(long, value_parser = name)]
+    cluster: String,
+    /// VMClass of the workers
+    #[arg(long, value_name = "CLASS", value_parser = name)]
+    worker_class: String,
+    /// Number of workers
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    workers: u32,
+    /// Zone for workers. Give the option once for each zone. Default: all zones of the Provider
+    #[arg(long, value_parser = name)]
+    zone: Vec<String>,
+    #[command(flatten)]
+    within: NamespaceArgs,
+    #[command(flatten)]
+    until: WaitArgs,
+}
+
+/// The options of `list`.
+#[derive(Args)]
+pub struct List {
+    /// Only list the pools of this cluster
+    #[arg(long, value_parser = name)]
+    cluster: Option<String>,
+    /// List the pools of all namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// Output format. With JSON, the objects are printed unchanged
+    #[arg(long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    within: NamespaceArgs,
+}
+
+/// The options of `scale`.
+#[derive(Args)]
+pub struct Scale {
+    /// Name of the pool
+    #[arg(value_parser = name)]
+    name: String,
+    /// Wanted number of workers
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
+    workers: u32,
+    #[command(flatten)]
+    within: NamespaceArgs,
+    #[command(flatten)]
+    until: WaitArgs,
+}
+
+/// The options of `delete`.
+#[derive(Args)]
+pub struct Delete {
+    /// Name of the pool
+    #[arg(value_parser = name)]
+    name: String,
+    /// Name of the pool, as the confirmation. Without it, the command asks for the name
+    #[arg(long, value_name = "POOL")]
+    confirm: Option<String>,
+    #[command(flatten)]
+    within: NamespaceArgs,
+    #[command(flatten)]
+    until: WaitArgs,
+}
+
+/// Runs one of the commands. Exit statuses: 0 if the wanted state is reached, 3 if nothing has changed within the wait limit, 4
+/// if the operator must act.
+pub fn run(command: &Pool) -> anyhow::Result<ExitCode> {
+    match command {
+        Pool::Create(arguments) => create(arguments),
+        Pool::List(arguments) => list(arguments).map(|()| ExitCode::SUCCESS),
+        Pool::Scale(arguments) => scale(arguments),
+        Pool::Delete(arguments) => delete(arguments),
+    }
+}
+
+fn pools(namespace: &str) -> ResourcePath<'_> {
+    ResourcePath::within("nodepools", namespace)
+}
+
+/// An existing pool. Fails if it is missing.
+fn require_pool(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Value> {
+    let missing = || Rejected::because(format!("there is no pool {name} in the namespace {namespace}"));
+    Ok(control.get(pools(namespace), name)?.ok_or_else(missing)?)
+}
+
+/// Creates the pool, or continues to wait for one with the same values.
+fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
+    let Create { name, cluster, worker_class, workers, zone, within, until } = arguments;
+    let control = Control::of(&within.at.kubeconfig)?;
+    let namespace = within.namespace.as_str();
+    require_cluster(&control, namespace, cluster)?;
+    let mut spec = json!({"clusterRef": {"name": cluster}, "replicas": workers, "vmClass": worker_class});
+    if !zone.is_empty() {
+        spec["zones"] = zone.clone().into();
+    }
+    match control.get(pools(namespace), name)? {
+        Some(there) => {
+            for (field, value) in spec.as_object().into_iter().flatten() {
+                let is = &there["spec"][field.as_str()];
+                ensure!(is == value, "the pool {name} exists, and its {field} is {is}, not {value}");
+            }
+        }
+        None => {
+            let object = json!({
+                "apiVersion": format!("{GROUP}/{VERSION}"),
+                "kind": "NodePool",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": spec,
+            });
+            control.apply(pools(namespace), &object, false)?;
+        }
+    }
+    let taken = format!("the pool {name} of {workers} workers is requested");
+    Wait { control: &control, namespace, name: cluster, until, follows: false }
+        .until(&taken, |known| known.is_made(&[name.as_str()]))
+}
+
+fn list(arguments: &List) -> anyhow::Result<()> {
+    let List { cluster, all_namespaces, output, within } = arguments;
+    let namespace = (!all_namespaces).then_some(within.namespace.as_str());
+    let mut pools = Control::of(&within.at.kubeconfig)?.list(ResourcePath { plural: "nodepools", namespace })?;
+    pools.retain(|pool| cluster.as_deref().is_none_or(|cluster| text(pool, "/spec/clusterRef/name") == cluster));
+    match output {
+        Output::Json => json(&json!({"pools": pools})),
+        Output::Text => result(&table(&rows(&pools, SystemTime::now()))),
+    }
+}
+
+/// Pools, one a line, with the columns that kubectl shows.
+fn rows(pools: &[Value], now: SystemTime) -> Vec<Vec<String>> {
+    let head = ["NAMESPACE", "NAME", "CLUSTER", "REPLICAS", "READY", "UPDATED", "CLASS", "AGE"];
+    let number = |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(pools.iter().map(|pool| {
+        let cell = |pointer: &str| text(pool, pointer).to_owned();
+        vec![
+            cell("/metadata/namespace"),
+            cell("/metadata/name"),
+            cell("/spec/clusterRef/name"),
+            number(&pool["spec"]["replicas"]),
+            number(&pool["status"]["readyReplicas"]),
+            number(&pool["status"]["updatedReplicas"]),
+            cell("/spec/vmClass"),
+            age(pool, now),
+        ]
+    }));
+    rows
+}
+
+fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
+    let Scale { name, workers, within, until } = arguments;
+    let control = Control::of(&within.at.kubeconfig)?;
+    let namespace = within.namespace.as_str();
+    let pool = require_pool(&control, namespace, name)?;
+    let cluster = text(&pool, "/spec/clusterRef/name");
+    require_cluster(&control, namespace, cluster)?;
+    control.patch(pools(namespace), name, "/scale", &json!({"spec": {"replicas": workers}}))?;
+    let taken = format!("the pool {name} is to have {workers} workers");
+    Wait { control: &control, namespace, name: cluster, until, follows: false }
+        .until(&taken, |known| known.is_scaled(name, *workers))
+}
+
+/// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
+fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
+    let Delete { name, confirm, within, until } = arguments;
+    let control = Control::of(&within.at.kubeconfig)?;
+    let namespace = within.namespace.as_str();
+    let pool = require_pool(&control, namespace, name)?;
+    let uid = text(&pool, "/metadata/uid");
+    let question = format!(
+        "The pool {name} of the cluster {} is deleted: its workers with their VMs and all data on their disks. This cannot be \
+         undone.\nType the pool's name to confirm it",
+        text(&pool, "/spec/clusterRef/name")
+    );
+    by_name("pool", name, confirm.as_deref(), || ask(&question, "give the pool's name with --confirm"))?;
+    control.delete(pools(namespace), name, uid)?;
+    let taken = format!("the pool {name} is being deleted");
+    let waiter = Waiter::new(until.output, &until.waiting);
+    if !until.wait {
+        return waiter.report((CommandOutcome::Accepted(taken), Value::Null));
+    }
+    until.output.tell(&taken);
+    let look = || -> anyhow::Result<Look> {
+        match control.get(pools(namespace), name)?.filter(|pool| text(pool, "/metadata/uid") == uid) {
+            None => {
+                let progress = WaitResult::Ready(format!("the pool {name} is gone"));
+                Ok(Look { lines: Vec::new(), progress, object: Value::Null })
+            }
+            Some(pool) => {
+                Ok(Look { lines: lines(&pool), progress: WaitResult::Pending, object: json!({"pool": pool}) })
+            }
+        }
+    };
+    waiter.report(waiter.until(look)?)
+}
