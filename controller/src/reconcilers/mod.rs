@@ -20,7 +20,7 @@ use kube::ResourceExt;
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{is_begun, permission};
 use crate::objects::{Provider, TenantCluster};
-use crate::reach::kinds::{Kind, Others};
+use crate::reach::kinds::{Kind, Tolerant};
 use crate::reach::{Objects, kinds};
 
 /// The finalizer of objects that others use.
@@ -32,13 +32,13 @@ async fn all<K: Kind>(objects: &dyn Objects) -> Result<Vec<K>, ReconcileError> {
 }
 
 /// As [`all`]. An object whose status cannot be read does not stop the caller.
-async fn others<K: Kind>(objects: &dyn Objects) -> Result<Others<K>, ReconcileError> {
-    kinds::list_others(objects, None, None).await.attempting(&format!("listing {}s", K::kind(&())))
+async fn tolerant<K: Kind>(objects: &dyn Objects) -> Result<Tolerant<K>, ReconcileError> {
+    kinds::list_tolerant(objects, None, None).await.attempting(&format!("listing {}s", K::kind(&())))
 }
 
 /// The clusters that keep the Providers that they name. A cluster whose status cannot be read may be begun, so it does.
 async fn users(objects: &dyn Objects, providers: &[Provider]) -> Result<Vec<TenantCluster>, ReconcileError> {
-    let Others { whole, unread } = others::<TenantCluster>(objects).await?;
+    let Tolerant { whole, unread } = tolerant::<TenantCluster>(objects).await?;
     let keeping = whole.into_iter().filter(|cluster| keeps(cluster, providers));
     Ok(keeping.chain(unread.into_iter().map(|(cluster, _)| cluster)).collect())
 }

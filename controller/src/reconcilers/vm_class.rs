@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps, others};
+use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
 use crate::reach::kinds;
@@ -21,8 +21,8 @@ pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Act
         return Ok(Action::await_change());
     }
     let clusters = all::<TenantCluster>(objects).await?;
-    let pools = others::<NodePool>(objects).await?.specs();
-    let providers = others::<Provider>(objects).await?.specs();
+    let pools = tolerant::<NodePool>(objects).await?.all();
+    let providers = tolerant::<Provider>(objects).await?.all();
     let clusters: Vec<_> = clusters.into_iter().filter(|cluster| keeps(cluster, &providers)).collect();
     let cluster = clusters.iter().find(|cluster| cluster.spec.control_plane.vm_class == name);
     let user = cluster.map(|cluster| format!("TenantCluster {}", full_name(cluster)));

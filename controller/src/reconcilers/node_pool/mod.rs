@@ -117,8 +117,8 @@ impl PoolReconciler<'_> {
     /// Whether a cluster has so many older pools that this one gets no workers.
     async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, ReconcileError> {
         let of_cluster = Some((CLUSTER_REF, pool.spec.cluster_ref.name.as_str()));
-        let all = kinds::list_others::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
-        Ok(is_one_too_many(pool, &all.attempting("looking for the cluster's NodePools")?.specs()))
+        let all = kinds::list_tolerant::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
+        Ok(is_one_too_many(pool, &all.attempting("looking for the cluster's NodePools")?.all()))
     }
 
     async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, ReconcileError> {
