@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub use super::kind::Kind;
+pub use super::kind::{Kind, full_name};
 
 use super::failure::Failure;
 use super::kind::read;

@@ -20,7 +20,7 @@ use kube::ResourceExt;
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{is_begun, permission};
 use crate::objects::{Provider, TenantCluster};
-use crate::reach::kinds::{Kind, Tolerant};
+use crate::reach::kinds::{Kind, Tolerant, full_name};
 use crate::reach::{Objects, kinds};
 
 /// The finalizer of objects that others use.
@@ -51,8 +51,11 @@ fn keeps(cluster: &TenantCluster, providers: &[Provider]) -> bool {
     is_begun(cluster) || provider.is_none_or(|provider| permission(provider, &namespace).is_none())
 }
 
-fn full_name(cluster: &TenantCluster) -> String {
-    format!("{}/{}", cluster.namespace().unwrap_or_default(), cluster.name_any())
+/// Logs a failed write of a status. The caller returns the error that the status should show.
+fn log_unwritten<K: Kind, T>(object: &K, written: Result<T, ReconcileError>) {
+    if let Err(error) = written {
+        log::warn!("{}: {error}", full_name(object));
+    }
 }
 
 /// The interval of reconciles without a change: a watch may have missed one.

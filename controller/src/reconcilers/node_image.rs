@@ -8,11 +8,11 @@ use fleet::hypervisor::Placement;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps, tolerant};
+use super::{IN_USE, NOW_AND_THEN, all, keeps, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{TemplateInventory, image_conditions, next_phase, phase};
 use crate::objects::{NodeImage, NodeImageStatus, Provider, Template, TenantCluster, set};
-use crate::reach::kinds::{self, Tolerant};
+use crate::reach::kinds::{self, Tolerant, full_name};
 use crate::reach::providers::Providers;
 
 /// Adds the finalizer, looks for templates on each Provider, and writes the status. Returns when the next phase begins.

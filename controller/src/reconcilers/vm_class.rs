@@ -5,10 +5,10 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps, tolerant};
+use super::{IN_USE, NOW_AND_THEN, all, keeps, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
-use crate::reach::kinds;
+use crate::reach::kinds::{self, full_name};
 
 /// Adds the finalizer, and removes it once neither a cluster nor a pool names the class.
 ///
@@ -33,7 +33,7 @@ pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Act
         pool.spec.vm_class == name && clusters.iter().any(of)
     };
     let pool = pools.iter().find(is_theirs);
-    let pool = pool.map(|pool| format!("NodePool {}/{}", pool.namespace().unwrap_or_default(), pool.name_any()));
+    let pool = pool.map(|pool| format!("NodePool {}", full_name(pool)));
     if let Some(user) = user.or(pool) {
         log::info!("the VMClass {name} is to go, and stays for now: the {user} names it");
         return Ok(Action::requeue(NOW_AND_THEN));

@@ -34,8 +34,8 @@ use crate::decisions::{
 use crate::objects::{Machine, NodePool, NodePoolReason, Phase, Provider, TenantCluster};
 use crate::reach::providers::{ClusterPlacement, placement};
 use crate::reach::{Failure, PoolStore, kinds};
-use crate::reconcilers::NOW_AND_THEN;
 use crate::reconcilers::tenant_cluster::{POLL_INTERVAL, Reconciler, deployment};
+use crate::reconcilers::{NOW_AND_THEN, log_unwritten};
 
 /// The label of nodes with their zone (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -69,10 +69,8 @@ impl PoolReconciler<'_> {
     async fn reconcile(&self, known: &NodePool) -> Result<Action, ReconcileError> {
         let done = self.advance(known).await;
         let unreadable = done.as_ref().err().and_then(|trouble| trouble.unreadable(known.namespace().as_deref()));
-        if let Some(words) = unreadable
-            && let Err(error) = self.write_reason(known, NodePoolReason::Unfit, &words).await
-        {
-            log::warn!("{}/{}: {error}", known.namespace().unwrap_or_default(), known.name_any());
+        if let Some(words) = unreadable {
+            log_unwritten(known, self.write_reason(known, NodePoolReason::Unfit, &words).await);
         }
         done
     }
