@@ -1,4 +1,5 @@
-//! OVAs that differ from the one under test, built from the same specs with what the build cache has.
+//! OVAs that differ from the one under test, built from the same specs with what the build cache has. Their root is
+//! uncompressed, because compression takes minutes.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub fn build_tenant(version: &str, output: &Path) -> anyhow::Result<PathBuf> {
 
 fn of_spec<A: AsRef<OsStr>>(spec: &str, version: &str, output: &Path, arguments: &[A]) -> anyhow::Result<PathBuf> {
     let mut build = Command::new(kaas_dev());
-    run(build.args(["image", "build", "--version", version]).args(arguments), spec, output)
+    run(build.args(["image", "build", "--uncompressed", "--version", version]).args(arguments), spec, output)
 }
 
 /// The image that upgrades are tried from, as [`build`] does. Fails without the sources of the earlier commit.

@@ -74,6 +74,9 @@ pub struct Build {
     /// earlier one, to test upgrades from
     #[arg(long, value_name = "DIRECTORY")]
     agent_source: Option<PathBuf>,
+    /// Leave the root uncompressed, for tests and development: the OVA is larger, and the root is packed in seconds
+    #[arg(long)]
+    uncompressed: bool,
     /// Private key to sign with, in PEM. Without it, the image is marked as a development image
     #[arg(long, requires = "sign_certificate", value_name = "FILE")]
     sign_key: Option<PathBuf>,
@@ -158,6 +161,7 @@ fn build(arguments: Build) -> Result<()> {
             version: arguments.version,
             kubernetes: arguments.kubernetes,
             agent_source: arguments.agent_source,
+            uncompressed: arguments.uncompressed,
         },
         output: &arguments.output,
         signer: signer.as_ref(),

@@ -112,10 +112,11 @@ async fn vm_removed_during_search_hides_no_other() {
 async fn foreign_objects_are_refused_despite_their_looks() {
     let (bed, hypervisor, ova) = with_ova().await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
-    let strange = other.added("cp1", &other.lay(&ova).await).await;
+    let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", Some(7)) };
+    let strange = other.added_as("cp1", stamp_of_other.clone(), &other.lay(&ova).await).await;
     assert_eq!(hypervisor.vms().await.unwrap(), []);
     let strange = hypervisor.only(strange.uuid()).await;
-    assert_eq!(strange.stamp, Some(Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", None) }));
+    assert_eq!(strange.stamp, Some(stamp_of_other));
     let before = bed.machine("cp1").await;
     let disk = strange.data_disks().next().unwrap().reference.clone();
     let refusals = [
@@ -261,7 +262,8 @@ async fn vm_made_by_hand_is_stamped_once() {
 async fn held_disk_is_not_deleted() {
     let (bed, hypervisor, ova) = with_ova().await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
-    let strange = other.added("payroll", &other.lay(&ova).await).await;
+    let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", None) };
+    let strange = other.added_as("payroll", stamp_of_other, &other.lay(&ova).await).await;
     let disk = strange.data_disks().next().unwrap().reference.clone();
     // It is off and has no lock.
     let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
