@@ -163,7 +163,7 @@ impl<'a> Upgrade<'a> {
         adopt.args(["control", "adopt", "--yes", "--lab", self.scenario.lab().name()]);
         let ended = adopt.output().unwrap_or_else(|error| panic!("starting kaas: {error}"));
         let (said, failed) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-        assert!(ended.status.success(), "kaas-dev adopt: {said}\n{failed}");
+        assert!(ended.status.success(), "kaas-dev control adopt: {said}\n{failed}");
         self.scenario.reached(said.trim());
     }
 
