@@ -1,7 +1,8 @@
-//! The options of each command that waits for a state of machines: output, limit and takeover. Also the text of an engine's
+//! The options of each command that waits for a state of machines: output, timeout and takeover. Also the text of an engine's
 //! notices and refusals. Pure.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use clap::Args;
 use fleet::Notice;
@@ -13,22 +14,27 @@ use crate::output::Output;
 /// The options of a command that waits for a state.
 #[derive(Args)]
 pub struct Work {
-    /// Output format. With JSON, progress goes to standard error
-    #[arg(long, default_value = "text")]
+    /// Output format. With json and yaml, progress goes to standard error
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub output: Output,
     #[command(flatten)]
-    pub waiting: PauseLimitArgs,
+    pub waiting: TimeoutArgs,
     #[command(flatten)]
     pub over: TakeOverArgs,
 }
 
 /// The limit of a wait.
 #[derive(Args)]
-pub struct PauseLimitArgs {
-    /// Seconds to wait while nothing can be done, such as for a drain that a PodDisruptionBudget blocks or a cluster that does
-    /// not form. Then the command ends with status 3, and can be continued
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-    pub pause_limit: u64,
+pub struct TimeoutArgs {
+    /// How long to wait while nothing changes, for example for a drain that a PodDisruptionBudget blocks. After that, the command
+    /// ends with status 3. Run it again to continue
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration)]
+    pub timeout: Duration,
+}
+
+/// Reads a duration such as `30m` or `1h 30m`.
+pub fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
+    humantime::parse_duration(text)
 }
 
 /// Whose lease may be taken over.

@@ -32,7 +32,8 @@ pub fn build_earlier(output: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn run(build: &mut Command, spec: &str, output: &Path) -> anyhow::Result<PathBuf> {
-    build.args(["--report", "json", "--output"]).arg(output).arg(workspace().join(format!("image/specs/{spec}.toml")));
+    build.args(["--output", "json", "--to-directory"]).arg(output);
+    build.arg(workspace().join(format!("image/specs/{spec}.toml")));
     let built = build.output().context("starting the build")?;
     ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let report: Value = serde_json::from_slice(&built.stdout).context("reading the build's report")?;

@@ -225,8 +225,8 @@ spec: {{processors: 2, memoryMiB: 2048}}
     pub fn client(&self, cluster: &str) -> Client {
         let file = self.directory.path().join(format!("{cluster}.kubeconfig"));
         if !file.exists() {
-            let output = file.to_str().expect("a path of text");
-            self.run(&["cluster", "kubeconfig", cluster, "--output", output]);
+            let path = file.to_str().expect("a path of text");
+            self.run(&["cluster", "kubeconfig", cluster, "--to-file", path]);
         }
         let client = Client::from_inside(&file, self.site.opened().network_namespace());
         client.unwrap_or_else(|error| panic!("{error:#}"))

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use image::Request;
 use image::progress::Progress;
 use image::spec::Variant;
-use kaas::{output, say};
+use kaas::output::{self, Output};
+use kaas::say;
 use ova::signature::Signer;
 use serde_json::json;
 
@@ -62,8 +63,8 @@ pub struct Build {
     /// Spec
     spec: PathBuf,
     /// Directory to write the OVA to
-    #[arg(long, short, default_value = "build", value_name = "DIRECTORY")]
-    output: PathBuf,
+    #[arg(long, default_value = "build", value_name = "DIRECTORY")]
+    to_directory: PathBuf,
     /// Version of the image, in place of the spec's
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
@@ -83,9 +84,9 @@ pub struct Build {
     /// Certificate of the key, followed by those that issued it, in PEM
     #[arg(long, requires = "sign_key", value_name = "FILE")]
     sign_certificate: Option<PathBuf>,
-    /// Format of the final report
-    #[arg(long, default_value = "text")]
-    report: Report,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Output,
     #[command(flatten)]
     sources: Sources,
 }
@@ -99,9 +100,9 @@ pub struct Lock {
     /// Do not change the lock files of included specs, and lock only the packages that these specs add
     #[arg(long)]
     keep_included: bool,
-    /// Format of the final report
-    #[arg(long, default_value = "text")]
-    report: Report,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Output,
     #[command(flatten)]
     sources: Sources,
 }
@@ -131,14 +132,6 @@ pub struct Clean {
     go_cache: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Report {
-    /// Lines of text
-    Text,
-    /// One JSON object
-    Json,
-}
-
 pub fn run(command: Image) -> Result<ExitCode> {
     share();
     let done = |()| ExitCode::SUCCESS;
@@ -163,26 +156,20 @@ fn build(arguments: Build) -> Result<()> {
             agent_source: arguments.agent_source,
             uncompressed: arguments.uncompressed,
         },
-        output: &arguments.output,
+        output: &arguments.to_directory,
         signer: signer.as_ref(),
         sources: arguments.sources.into(),
         used: lab::tools_in_use,
     };
     let made = image::build(&request, &progress)?;
     progress.finish();
-    match arguments.report {
-        Report::Text => say!("{} ({} MiB)", made.ova.display(), made.size >> 20),
-        Report::Json => {
-            let stages: Vec<_> = progress
-                .times()
-                .into_iter()
-                .map(|(stage, time, cached)| json!({ "stage": stage, "seconds": time.as_secs_f64(), "cached": cached }))
-                .collect();
-            let report = json!({ "ova": made.ova, "size": made.size, "disk": made.disk, "stages": stages });
-            output::json(&report)?;
-        }
-    }
-    Ok(())
+    let stages: Vec<_> = progress
+        .times()
+        .into_iter()
+        .map(|(stage, time, cached)| json!({ "stage": stage, "seconds": time.as_secs_f64(), "cached": cached }))
+        .collect();
+    let report = json!({ "ova": made.ova, "size": made.size, "disk": made.disk, "stages": stages });
+    arguments.output.result(&report, || format!("{} ({} MiB)", made.ova.display(), made.size >> 20))
 }
 
 fn signer(arguments: &Build) -> Result<Option<Signer>> {
@@ -196,19 +183,14 @@ fn lock(arguments: Lock) -> Result<()> {
     let progress = Progress::on_stderr();
     let sources = arguments.sources.into();
     let cache = cache()?;
-    let mut locks = Vec::new();
+    let (mut locks, mut lines) = (Vec::new(), Vec::new());
     let renewed = image::renew_locks(&arguments.specs, arguments.keep_included, &sources, &cache, &progress)?;
     for image::RenewedLock { path, packages, changes } in renewed {
-        match arguments.report {
-            Report::Text => say!("{}: {packages} packages; {changes}", path.display()),
-            Report::Json => locks.push(json!({ "lock": path, "packages": packages, "changes": changes })),
-        }
+        lines.push(format!("{}: {packages} packages; {changes}", path.display()));
+        locks.push(json!({ "lock": path, "packages": packages, "changes": changes }));
     }
     progress.finish();
-    if let Report::Json = arguments.report {
-        output::json(&json!({ "locks": locks }))?;
-    }
-    Ok(())
+    arguments.output.result(&json!({ "locks": locks }), || lines.join("\n"))
 }
 
 fn tools(sources: Sources) -> Result<()> {

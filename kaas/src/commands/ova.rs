@@ -20,8 +20,8 @@ pub enum Ova {
     Inspect {
         /// OVA
         ova: PathBuf,
-        /// Format of the result
-        #[arg(long, default_value = "text")]
+        /// Output format
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: Output,
     },
     /// Read all of an OVA of any vendor and check it: files against the manifest, disks against the descriptor, the manifest against a publisher
@@ -37,8 +37,8 @@ pub enum Ova {
         /// Publisher's certificate or public key in PEM: the OVA must be signed with it
         #[arg(long, value_name = "FILE")]
         publisher: Option<PathBuf>,
-        /// Format of the result
-        #[arg(long, default_value = "text")]
+        /// Output format
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: Output,
     },
     /// Compress a raw disk into a streamOptimized VMDK
@@ -69,11 +69,7 @@ pub fn run(command: Ova) -> Result<()> {
 fn inspect(path: &Path, output: Output) -> Result<()> {
     let archive = LenientArchive::open(path)?;
     let facts = facts(&archive, &archive.inspect()?);
-    match output {
-        Output::Json => output::json(&facts)?,
-        Output::Text => output::result(&text(&facts))?,
-    }
-    Ok(())
+    output.result(&facts, || text(&facts))
 }
 
 fn warnings(warnings: &[Warning]) -> Value {
@@ -177,13 +173,14 @@ fn verify(path: &Path, publisher: Option<&Path>, output: Output) -> Result<()> {
             verify_sbom(path, key)?
         }
     };
-    if let Output::Json = output {
-        return output::json(&json!({
-            "ova": path.to_string_lossy(),
-            "signed_by": trusted.map(|key| key.fingerprint().to_string()),
-            "signed_sbom": sbom.as_deref().map(Path::to_string_lossy),
-            "warnings": warnings(&report.warnings),
-        }));
+    let verified = json!({
+        "ova": path.to_string_lossy(),
+        "signed_by": trusted.as_ref().map(|key| key.fingerprint().to_string()),
+        "signed_sbom": sbom.as_deref().map(Path::to_string_lossy),
+        "warnings": warnings(&report.warnings),
+    });
+    if output.value(&verified)? {
+        return Ok(());
     }
     for warning in &report.warnings {
         output::warn(&format!("warning: {}", clean(&warning.message)));

@@ -1,7 +1,6 @@
 //! The API server itself.
 
 use std::fmt;
-use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use controller::objects::{GROUP, VERSION};
@@ -71,16 +70,13 @@ impl Rejected {
     }
 }
 
-/// A control cluster that is asked with somebody's kubeconfig.
+/// A control cluster.
 pub struct Control(Client);
 
 impl Control {
-    /// The one that a kubeconfig leads to.
-    ///
-    /// # Errors
-    /// It cannot be read, or has no certificate inside.
-    pub fn of(kubeconfig: &Path) -> anyhow::Result<Self> {
-        Client::of_kubeconfig(kubeconfig).map(Self)
+    /// The control cluster of a client.
+    pub fn of(client: Client) -> Self {
+        Self(client)
     }
 
     /// An object; none if it is not there.

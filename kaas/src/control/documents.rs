@@ -1,4 +1,4 @@
-//! Objects as a person writes them: a file of YAML or JSON, with one document for each.
+//! The objects of a file: one document of YAML or JSON for each, or a list of them.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub fn read(path: &Path, kinds: &[&str], instead: &str) -> anyhow::Result<Vec<Va
 
 fn of(text: &str, kinds: &[&str], instead: &str) -> anyhow::Result<Vec<Value>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
-    let objects: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
+    let objects: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).flat_map(members).collect();
     ensure!(!objects.is_empty(), "it has no object");
     let version = format!("{GROUP}/{VERSION}");
     for object in &objects {
@@ -41,6 +41,17 @@ fn of(text: &str, kinds: &[&str], instead: &str) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
+/// The objects of a list, or the one object of another document.
+fn members(mut document: Value) -> Vec<Value> {
+    if super::text(&document, "/kind") != "List" {
+        return vec![document];
+    }
+    match document["items"].take() {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +64,8 @@ mod tests {
         let read = of(&format!("---\n{POOL}---\n---\n{class}"), &["IPPool", "VMClass"], "no").unwrap();
         let kinds: Vec<&str> = read.iter().map(|object| super::super::text(object, "/kind")).collect();
         assert_eq!(kinds, ["IPPool", "VMClass"]);
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": read}).to_string();
+        assert_eq!(of(&list, &["IPPool", "VMClass"], "no").unwrap(), read);
     }
 
     #[test]

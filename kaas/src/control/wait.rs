@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::api::Rejected;
-use crate::output::{Output, PAUSED, STOPPED, json, say, warn};
-use crate::work::PauseLimitArgs;
+use crate::output::{Output, PAUSED, STOPPED, say, warn};
+use crate::work::TimeoutArgs;
 
 /// How far something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +50,8 @@ pub struct Waiter {
 
 impl Waiter {
     /// As a command is told. What is waited for is looked at every other second.
-    pub fn new(output: Output, waiting: &PauseLimitArgs) -> Self {
-        Self { output, limit: Duration::from_secs(waiting.pause_limit), pace: Duration::from_secs(2) }
+    pub fn new(output: Output, waiting: &TimeoutArgs) -> Self {
+        Self { output, limit: waiting.timeout, pace: Duration::from_secs(2) }
     }
 
     /// Looks until it is so, a person has to see to something, or nothing has changed for as long as is waited. A look that has
@@ -106,22 +106,20 @@ impl Waiter {
             CommandOutcome::Paused(last) => last.clone(),
             CommandOutcome::Stopped(why) => vec![why.clone()],
         };
-        if let Output::Json = self.output {
-            let mut said = json!({"arrived": word, "reasons": reasons});
-            if let (Value::Object(said), Value::Object(objects)) = (&mut said, object.take()) {
-                said.extend(objects);
-            }
-            json(&said)?;
+        let mut said = json!({"arrived": word, "reasons": reasons});
+        if let (Value::Object(said), Value::Object(objects)) = (&mut said, object.take()) {
+            said.extend(objects);
+        }
+        if self.output.value(&said)? {
             return Ok(exit);
         }
         match arrived {
             CommandOutcome::Done(words) | CommandOutcome::Accepted(words) => say(&words),
             CommandOutcome::Stopped(why) => warn(&format!("error: {why}")),
             CommandOutcome::Paused(_) => {
-                let seconds = self.limit.as_secs();
                 warn(&format!(
-                    "paused: nothing has changed for {seconds} s. What was asked for stands, and whoever gives the command again waits \
-                     on{}",
+                    "paused: nothing has changed for {}. The request stays. Run the command again to continue to wait{}",
+                    humantime::format_duration(self.limit),
                     reasons.iter().map(|reason| format!("\n  {reason}")).collect::<String>()
                 ));
             }

@@ -19,7 +19,9 @@ pub struct Create {
     pub(super) file: Option<PathBuf>,
     #[command(flatten)]
     pub(super) said: ClusterArgs,
-    /// Only let the API server check the objects. Checks that need other objects or the vCenter are left out
+    /// Only let the API server check the objects. With `--output yaml`, print them as `--file` reads them
+    ///
+    /// Checks that need other objects or the vCenter are left out.
     #[arg(long)]
     pub(super) dry_run: bool,
     #[command(flatten)]
@@ -92,8 +94,8 @@ pub struct Get {
     /// List the clusters of all namespaces
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     pub(super) all_namespaces: bool,
-    /// Output format. With JSON, the objects are printed unchanged
-    #[arg(long, default_value = "text")]
+    /// Output format. With json and yaml, the objects are printed unchanged
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Output,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
@@ -154,7 +156,7 @@ pub struct Kubeconfig {
     /// File for the kubeconfig, which contains an administrator's key. Default: NAME.kubeconfig in the current directory. An
     /// existing file is replaced only if this command wrote it for this cluster, or if its certificate has expired
     #[arg(long, value_name = "FILE")]
-    pub(super) output: Option<PathBuf>,
+    pub(super) to_file: Option<PathBuf>,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
 }

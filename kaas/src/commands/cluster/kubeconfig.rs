@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use super::arguments::Kubeconfig;
 use super::not_found;
-use crate::control::{Control, ResourcePath, text};
+use crate::control::{ResourcePath, text};
 use crate::output::say;
 
 /// The type of a cluster's kubeconfig Secret, and the label with the cluster's name, as Cluster API has them.
@@ -37,9 +37,9 @@ const LARGEST: u64 = 64 << 10;
 /// # Errors
 /// There is no kubeconfig yet, or it is not the cluster's; or the file is something else than an earlier one of the same cluster.
 pub fn write(arguments: &Kubeconfig) -> anyhow::Result<()> {
-    let Kubeconfig { name, output, within } = arguments;
-    let path = output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
-    let control = Control::of(&within.at.kubeconfig)?;
+    let Kubeconfig { name, to_file, within } = arguments;
+    let path = to_file.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
+    let control = within.at.open()?;
     let place_of = ResourcePath::within("tenantclusters", &within.namespace);
     let cluster = control.get(place_of, name)?.ok_or_else(|| not_found(&within.namespace, name))?;
     let secret = format!("{name}-kubeconfig");
@@ -102,7 +102,7 @@ fn place(path: &Path, name: &str, credentials: &Credentials) -> anyhow::Result<(
     ensure!(
         std::str::from_utf8(&there).is_ok_and(|there| is_replaceable(there, name, credentials, SystemTime::now())),
         "{} exists, and is no kubeconfig of the cluster {name} that this command has written: move it away, or name another file with \
-         --output",
+         --to-file",
         path.display()
     );
     fleet::files::write(path, &content)
@@ -118,7 +118,7 @@ fn earlier(path: &Path) -> anyhow::Result<Option<Zeroizing<Vec<u8>>>> {
     };
     ensure!(
         there.is_file(),
-        "{} is no regular file but a link, a directory, a pipe or a device: name another file with --output",
+        "{} is no regular file but a link, a directory, a pipe or a device: name another file with --to-file",
         path.display()
     );
     let mut content = Zeroizing::new(Vec::new());

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use document::Mistakes;
@@ -11,7 +12,7 @@ use fleet::upgrade::{DescribedPublisher, Mode, OnFailure, Options};
 use crate::cluster_file::{ClusterFile, added_provider};
 use crate::keys::publisher_fingerprint;
 use crate::output::Output;
-use crate::work::{PauseLimitArgs, TakeOverArgs};
+use crate::work::{TakeOverArgs, TimeoutArgs, duration};
 
 /// Upgrade a control cluster by replacing its VMs. The data disks move to the new VMs
 #[derive(Subcommand)]
@@ -25,7 +26,7 @@ pub enum Upgrade {
         #[command(flatten)]
         whose: OtherClusterArgs,
         /// Output format
-        #[arg(long, default_value = "text")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: Output,
     },
     /// Plan an upgrade and run it. A node that is unhealthy on the new image returns to its old VM
@@ -85,19 +86,19 @@ pub enum Upgrade {
         to: Option<String>,
         /// Only show what would be done, or why it is refused
         #[arg(long)]
-        check: bool,
-        /// Seconds that pods may take to move away from a node
-        #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-        drain: u64,
-        /// Seconds that one node may take in total
-        #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-        limit: u64,
+        dry_run: bool,
+        /// How long pods may take to move away from a node
+        #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+        drain_timeout: Duration,
+        /// How long one node may take in total
+        #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration)]
+        timeout: Duration,
         #[command(flatten)]
         change: ChangeArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
         /// Output format
-        #[arg(long, default_value = "text", requires = "check")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", requires = "dry_run")]
         output: Output,
     },
     /// Show the progress of an upgrade. Changes nothing
@@ -105,7 +106,7 @@ pub enum Upgrade {
         #[command(flatten)]
         at: DeploymentArgs,
         /// Output format
-        #[arg(long, default_value = "text")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: Output,
     },
 }
@@ -119,8 +120,8 @@ pub struct DeploymentArgs {
     /// that the file names
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// The format of progress. With JSON it goes to standard error.
-    #[arg(skip = Output::Text)]
+    /// The format of the result. With JSON and YAML, progress goes to standard error.
+    #[arg(skip = Output::Table)]
     pub(super) output: Output,
 }
 
@@ -201,7 +202,7 @@ pub struct ResumeArgs {
     #[command(flatten)]
     pub(super) whose: OtherClusterArgs,
     #[command(flatten)]
-    pub(super) waiting: PauseLimitArgs,
+    pub(super) waiting: TimeoutArgs,
 }
 
 /// The options of the target image.
@@ -217,15 +218,15 @@ pub struct TargetArgs {
     /// Swap all nodes at once. The Kubernetes API is unavailable meanwhile
     #[arg(long)]
     pub(super) all_at_once: bool,
-    /// Seconds that a swapped node may take to become healthy. After that, it is rolled back
-    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
-    pub(super) gate_limit: u64,
+    /// How long a swapped node may take to become healthy. After that, it is rolled back
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+    pub(super) gate_timeout: Duration,
     /// If a node does not become healthy, roll back all nodes, not only that one
     #[arg(long)]
     pub(super) all_back: bool,
-    /// Seconds that pods may take to move away from a node
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-    pub(super) drain: u64,
+    /// How long pods may take to move away from a node
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub(super) drain_timeout: Duration,
     /// Allow an older image
     #[arg(long)]
     pub(super) downgrade: bool,
@@ -279,7 +280,7 @@ impl TargetArgs {
         let named = description.filter(|_| publisher.is_none());
         Ok(Options {
             mode: if self.all_at_once { Mode::AllAtOnce } else { Mode::Rolling },
-            gate_seconds: self.gate_limit,
+            gate_seconds: self.gate_timeout.as_secs(),
             on_failure: if self.all_back { OnFailure::All } else { OnFailure::Node },
             size: None,
             copy_disks: self.copy_disks,
@@ -288,7 +289,7 @@ impl TargetArgs {
                 resource_pool: self.resource_pool.clone(),
                 folder: self.folder.clone(),
             },
-            drain_seconds: self.drain,
+            drain_seconds: self.drain_timeout.as_secs(),
             downgrade: self.downgrade,
             publisher,
             described_publisher: named.map(described_publisher).transpose()?.flatten(),

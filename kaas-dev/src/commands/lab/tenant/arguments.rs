@@ -1,10 +1,11 @@
 //! The command line of tenants. Pure.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use contract::minor::Minor;
-use kaas::work::Work;
+use kaas::work::{Work, duration};
 
 use super::super::key_value;
 use super::worker_arguments::{DiscardArgs, WorkerArgs, WorkerChangeArgs};
@@ -105,9 +106,9 @@ pub enum Tenant {
         /// Size of its data disk in MiB. Default: that of the other control-plane nodes
         #[arg(long, value_name = "MIB")]
         data_disk: Option<u64>,
-        /// Minutes to wait for the node
-        #[arg(long, default_value_t = 15)]
-        limit: u64,
+        /// How long to wait for the node
+        #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+        ready_timeout: Duration,
         #[command(flatten)]
         at: TenantArgs,
     },
@@ -182,9 +183,9 @@ pub struct UpArguments {
     pub(super) data_disk: u64,
     #[command(flatten)]
     pub(super) made: WorkerArgs,
-    /// Minutes to wait for the control-plane nodes
-    #[arg(long, default_value_t = 15)]
-    pub(super) limit: u64,
+    /// How long to wait for the control-plane nodes
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+    pub(super) ready_timeout: Duration,
 }
 
 /// The source of the workers' addresses.
