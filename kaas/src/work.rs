@@ -63,7 +63,7 @@ pub fn told<Action, Wait: Display>(notice: &Notice<'_, Action, Wait>, begun: imp
     }
 }
 
-/// Adds the `kaas` command or option that resolves a refusal.
+/// Adds the remedy of a refusal, such as a command or an option.
 pub fn advised(error: anyhow::Error) -> anyhow::Error {
     if let Some(OtherCluster { here, .. }) = error.downcast_ref() {
         return anyhow::anyhow!(
@@ -85,41 +85,10 @@ pub fn advised(error: anyhow::Error) -> anyhow::Error {
         );
     }
     let Some(refusals) = error.downcast_ref::<Refusals>() else { return error };
-    let mut advice: Vec<&str> = refusals.0.iter().filter_map(|refusal| advice(refusal.code)).collect();
-    advice.dedup();
-    if advice.is_empty() {
-        return error;
-    }
-    anyhow::anyhow!("{error}\n{}", advice.join("\n"))
-}
-
-fn advice(code: &str) -> Option<&'static str> {
-    debug_assert!(CODES.iter().any(|(known, _)| *known == code), "{code}");
-    Some(match code {
-        "upgrade.uncommitted" => {
-            "`kaas control upgrade commit` makes the last upgrade final, `kaas control upgrade rollback` takes it back."
-        }
-        "upgrade.unfinished" => {
-            "`kaas control upgrade resume` goes on with the last upgrade, `kaas control upgrade status` says how far it is."
-        }
-        "upgrade.swap-open" => {
-            "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final; where one was only \
-             prepared, or has failed, `kaas-agent prepare-swap --cancel` withdraws it."
-        }
-        "upgrade.placement" => {
-            "Give --datastore, --resource-pool and --folder as the hypervisor names them, or leave them out: a new VM is \
-             put where the one is whose place it takes."
-        }
-        "upgrade.other-cluster" => {
-            "If it is the deployment's cluster all the same, say so with --other-cluster and what it calls itself now."
-        }
-        "upgrade.vm-not-ours" => "`kaas control adopt` takes VMs that were imported by hand into the deployment.",
-        "upgrade.node-not-ready" => "`kaas-agent status` on the node says what it lacks.",
-        "upgrade.downgrade" => "If an older image is meant, give --downgrade, and swap the nodes one by one.",
-        "upgrade.publisher" => "If the publisher has changed, give the new one's key with --publisher.",
-        "upgrade.pins-differ" => "Say with --publisher whose key is the one.",
-        _ => return None,
-    })
+    let action = |code: &str| CODES.iter().find(|known| known.code == code).map(|known| known.action);
+    let mut actions: Vec<&str> = refusals.0.iter().filter_map(|refusal| action(refusal.code)).collect();
+    actions.dedup();
+    anyhow::anyhow!("{error}\nhelp: {}", actions.join("\nhelp: "))
 }
 
 #[cfg(test)]
@@ -134,12 +103,12 @@ mod tests {
             let refusal = Refusal { code, subject: "the OVA".to_owned(), reason: "a reason".to_owned() };
             advised(Refusals(vec![refusal]).into()).to_string()
         };
-        assert!(refused("upgrade.downgrade").ends_with("give --downgrade, and swap the nodes one by one."));
+        assert!(refused("upgrade.downgrade").ends_with("give `--downgrade`, and swap the nodes one by one."));
         assert!(refused("upgrade.publisher").contains("--publisher"));
         assert!(refused("upgrade.node-not-ready").contains("`kaas-agent status`"));
         assert!(refused("upgrade.other-cluster").contains("--other-cluster"));
         let (of, here) = (uuid::Uuid::from_u128(1), uuid::Uuid::from_u128(2));
         assert!(advised(OtherCluster { of, here }.into()).to_string().contains(&format!("--other-cluster {here}")));
-        assert!(refused("upgrade.etcd").ends_with("a reason"));
+        assert!(refused("upgrade.etcd").contains("a reason\nhelp: Give an image"));
     }
 }

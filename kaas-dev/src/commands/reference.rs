@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
+use fleet::engine::Code;
 use fleet::{control_plane, engine, upgrade, workers};
 use kaas::commands::Arguments;
 use kaas::say;
@@ -60,11 +61,11 @@ fn renew(document: &str) -> Result<String, &'static str> {
     })
 }
 
-/// A table of codes with their meaning.
-fn table(codes: &[(&str, &str)]) -> String {
-    let mut text = String::from("| Code | When |\n| --- | --- |\n");
-    for (code, meaning) in codes {
-        let _ = writeln!(text, "| `{code}` | {meaning} |");
+/// A table of codes with their meanings and remedies.
+fn table(codes: &[Code]) -> String {
+    let mut text = String::from("| Code | When | What to do |\n| --- | --- | --- |\n");
+    for Code { code, meaning, action } in codes {
+        let _ = writeln!(text, "| `{code}` | {meaning} | {action} |");
     }
     text
 }

@@ -5,6 +5,7 @@ mod cluster;
 pub mod completion;
 pub mod control;
 mod deploy;
+mod explain;
 mod image;
 mod ova;
 mod pool;
@@ -52,6 +53,8 @@ pub enum Command {
     /// Manage the keys that restore a cluster after all its control-plane nodes were lost
     #[command(subcommand)]
     RecoveryKey(recovery_key::RecoveryKey),
+    /// Explain a code of a finding, a refusal or a reason, and what to do
+    Explain(explain::Explain),
     /// Print the versions of this program and of the objects that it writes
     Version(version::Version),
     /// Print the completion script of a shell
@@ -93,6 +96,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Image(command) => image::run(&command),
         Command::Ova(command) => ova::run(command).map(done),
         Command::RecoveryKey(command) => recovery_key::run(&command).map(done),
+        Command::Explain(arguments) => explain::run(&arguments).map(done),
         Command::Version(arguments) => version::run(&arguments).map(done),
         Command::Completion(arguments) => completion::run(&arguments, &mut program()).map(done),
     }
