@@ -101,7 +101,6 @@ fn where_one_object_is_refused_none_is_made() {
     assert!(err.contains("the API server refuses it") && bed.kept().objects.is_empty(), "{err}");
     let (out, _) = bed.says(0, &format!("{CREATE} --dry-run"));
     assert_eq!(out, "the API server accepts the cluster shop with one pool\n");
-    // The printed objects are a file for the same command.
     for format in ["yaml", "json"] {
         let (objects, _) = bed.says(0, &format!("{CREATE} --dry-run -o {format}"));
         let file = bed.file("printed", &objects);
@@ -396,11 +395,11 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
         (with(r#""proxy-url": "http://10.9.9.9""#, r#""server""#), "such as exec, token or proxy-url"),
         (leads("https://10.9.9.9:6443"), "it leads to 10.9.9.9:6443, which is neither the cluster's endpoint"),
         (leads("https://192.168.10.10:443"), "it leads to 192.168.10.10:443"),
-        (leads("https://evil\u{1b}[2J.example.com:6443"), "it leads to no address of the cluster's"),
-        (certified(&other, &other), "it trusts another authority"),
+        (leads("https://evil\u{1b}[2J.example.com:6443"), "it leads to no address of the cluster:"),
+        (certified(&other, &other), "it trusts another CA"),
         (certified(&own.authority, &other), "its certificate was not signed by its CA"),
-        (certified(&own.authority, &good_until(&own_key, now - day)), "it has ended at "),
-        (certified(&own.authority, &good_until(&own_key, now + 3 * day)), "which is longer than any that is handed on"),
+        (certified(&own.authority, &good_until(&own_key, now - day)), "it expired at "),
+        (certified(&own.authority, &good_until(&own_key, now + 3 * day)), "longer than the controller issues"),
     ];
     for (secret, words) in wrong {
         bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);
@@ -412,7 +411,7 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     let authority = bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["caFingerprint"].take();
     bed.kept().asked.clear();
     let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
-    assert!(err.contains("does not say yet with which authority") && !err.contains("somebody"), "{err}");
+    assert!(err.contains("does not name its CA yet") && !err.contains("another client"), "{err}");
     assert_eq!(bed.kept().asked.len(), 2, "the cluster, and the Secret");
     bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["caFingerprint"] = authority;
     // One of its control nodes does as well as the endpoint.
@@ -428,7 +427,8 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", handed(&more));
     let (out, _) = bed.says(0, "cluster kubeconfig shop -n team-blue");
     let ends = humantime::format_rfc3339_seconds(own.valid_until().unwrap());
-    let expected = format!("shop.kubeconfig: leads to https://192.168.10.10:6443, good until {ends}; given again");
+    let expected =
+        format!("shop.kubeconfig: leads to https://192.168.10.10:6443, valid until {ends}; run the command again");
     assert!(out.starts_with(&expected), "{out}");
     let written = bed.path("shop.kubeconfig");
     assert_eq!(fs::read_to_string(&written).unwrap(), *own.render_named("shop"));

@@ -91,7 +91,7 @@ fn explanations() -> Vec<Explanation> {
 impl Explanation {
     fn text(&self) -> String {
         let Self { code, of, meaning, action } = self;
-        let action = action.map(|action| format!("\n\nWhat to do: {action}")).unwrap_or_default();
+        let action = action.map(|action| format!("\n\nRemedy: {action}")).unwrap_or_default();
         format!("{code} ({of})\n\n{meaning}{action}")
     }
 }
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(
             text("disk.too-small"),
             "disk.too-small (finding of a node, error)\n\nThe data disk is smaller than 4 GiB.\n\n\
-             What to do: Enlarge the data disk to at least 4 GiB."
+             Remedy: Enlarge the data disk to at least 4 GiB."
         );
         assert!(
             text("upgrade.downgrade").contains("refusal of an upgrade") && text("upgrade.ova").contains("Give the OVA")
@@ -126,7 +126,7 @@ mod tests {
         assert!(text("deploy.forming").contains("reason of a control cluster"));
         let refused = text("LoginRefused");
         assert!(refused.starts_with("LoginRefused (reason of a Provider, Authenticated is False)"), "{refused}");
-        assert!(!refused.contains("What to do"), "{refused}");
+        assert!(!refused.contains("Remedy"), "{refused}");
     }
 
     #[test]

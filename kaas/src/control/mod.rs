@@ -68,7 +68,7 @@ pub fn name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_leads_elsewhere_is_no_name() {
+    fn other_paths_are_no_names() {
         for text in ["shop", "kaas-tenant-0.2.0", "a"] {
             assert_eq!(super::name(text).as_deref(), Ok(text));
         }
