@@ -15,7 +15,7 @@ use crate::output::Output;
 #[derive(Args)]
 pub struct Work {
     /// Output format. With json and yaml, progress goes to standard error
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub output: Output,
     #[command(flatten)]
     pub waiting: TimeoutArgs,
@@ -28,7 +28,7 @@ pub struct Work {
 pub struct TimeoutArgs {
     /// How long to wait while nothing changes, for example for a drain that a PodDisruptionBudget blocks. After that, the command
     /// ends with status 3. Run it again to continue
-    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration, help_heading = "Waiting")]
     pub timeout: Duration,
 }
 
@@ -42,7 +42,7 @@ pub fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
 pub struct TakeOverArgs {
     /// Take over from a command that has not released its lease, because it runs on another machine or hangs. That command
     /// starts nothing more. This one begins after the requests of that command have ended
-    #[arg(long)]
+    #[arg(long, help_heading = "Waiting")]
     pub take_over: bool,
 }
 

@@ -29,7 +29,7 @@ pub struct Audit {
     #[arg(long)]
     pinned: bool,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     sources: Sources,

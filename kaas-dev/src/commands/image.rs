@@ -25,19 +25,23 @@ pub enum Image {
     ///
     /// Results are kept in the user's cache, so that a second build makes only the changed parts. An OVA of the same name is
     /// replaced once the new one is complete.
+    #[command(after_help = "Example: `kaas-dev image build image/specs/control-plane.toml`")]
     Build(Build),
     /// Renew the lock files of specs: the newest packages that the archive has
     ///
     /// The packages of an included file are locked next to that file. The spec's own lock has only the packages that the spec
     /// adds. Give specs that share a file together. The changes are printed. An archive index that is older than the one of a
     /// lock is refused.
+    #[command(after_help = "Example: `kaas-dev image lock image/specs/control-plane.toml image/specs/tenant.toml`")]
     Lock(Lock),
     /// Create the tools tree, in which builds and the lab run their programs, and print its directory
+    #[command(after_help = "Example: `kaas-dev image tools`")]
     Tools(Sources),
     /// Fetch the Go toolchain of a spec's components, and print its directory or run a command with it
     ///
     /// The command runs as the user who called sudo, and `go` is that Go toolchain. The toolchain is kept until the command
     /// ends. Later, `kaas-dev image clean` may remove it.
+    #[command(after_help = "Example: `kaas-dev image go image/specs/control-plane.toml -- go version`")]
     Go(Go),
     /// Compare what images are made of with published advisories
     ///
@@ -54,6 +58,7 @@ pub enum Image {
     /// Removed are results of build stages, packages, sources of earlier versions, tools that check dependencies, and trees of
     /// bare machines. Files that a running command or a lab uses are kept, and the lab's unpacked OVAs. Without `--all`,
     /// results of Cargo and recent results of Go are kept too.
+    #[command(after_help = "Example: `kaas-dev image clean`")]
     Clean(Clean),
 }
 
@@ -85,7 +90,7 @@ pub struct Build {
     #[arg(long, requires = "sign_key", value_name = "FILE")]
     sign_certificate: Option<PathBuf>,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     sources: Sources,
@@ -101,7 +106,7 @@ pub struct Lock {
     #[arg(long)]
     keep_included: bool,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     sources: Sources,

@@ -26,10 +26,13 @@ use crate::labs::{Engine, open_port_forward, tools};
 #[derive(Subcommand)]
 pub enum Lab {
     /// Start a control cluster and wait until its nodes are Ready
+    #[command(after_help = "Example: `kaas-dev lab up --ova build --nodes 3 --name lab`")]
     Up(UpArguments),
     /// Show which VMs run and which nodes are Ready
+    #[command(after_help = "Example: `kaas-dev lab status --name lab`")]
     Status(LabArgs),
     /// End a lab and remove all of it, disks included, after a confirmation
+    #[command(after_help = "Example: `kaas-dev lab down --name lab`")]
     Down {
         /// Name of the lab, as the confirmation. Without it, the command asks for the name
         #[arg(long, value_name = "LAB")]
@@ -38,8 +41,10 @@ pub enum Lab {
         lab: LabArgs,
     },
     /// Run kubectl as the cluster's administrator, on the lab's network
+    #[command(after_help = "Example: `kaas-dev lab kubectl --name lab -- get nodes`")]
     Kubectl(Inside),
     /// Run a program inside a VM as root
+    #[command(after_help = "Example: `kaas-dev lab exec cp1 --name lab -- hostname`")]
     Exec {
         /// Name of the VM
         vm: String,
@@ -47,25 +52,32 @@ pub enum Lab {
         inside: Inside,
     },
     /// Print an example of a file that describes a control cluster in a lab, for `kaas-dev control create`
+    #[command(after_help = "Example: `kaas-dev lab example three`")]
     Example {
         /// Control-plane nodes of the cluster
         #[arg(value_enum, default_value = "three")]
         nodes: ExampleNodes,
     },
     /// Power a VM on
+    #[command(after_help = "Example: `kaas-dev lab on cp1 --name lab`")]
     On(OneVm),
     /// Shut a VM down
+    #[command(after_help = "Example: `kaas-dev lab off cp1 --name lab`")]
     Off(OneVm),
     /// Cut a VM's power
+    #[command(after_help = "Example: `kaas-dev lab cut cp1 --name lab`")]
     Cut(OneVm),
     /// Print a VM's console log
+    #[command(after_help = "Example: `kaas-dev lab console cp1 --name lab`")]
     Console(OneVm),
     /// Create a VM from an OVA in a lab, powered off and without a data disk
     ///
     /// With `--like` it gets the properties of another VM's node, to replace that VM. Once that VM is off, `move-disk` moves
     /// its data disk to the new one.
+    #[command(after_help = "Example: `kaas-dev lab import cp1-b --ova build --like cp1 --name lab`")]
     Import(ImportArguments),
     /// Move the data disks of a VM that is off to another VM that is off
+    #[command(after_help = "Example: `kaas-dev lab move-disk cp1 cp1-b --name lab`")]
     MoveDisk {
         /// VM that has the disks
         from: String,
@@ -75,6 +87,7 @@ pub enum Lab {
         lab: LabArgs,
     },
     /// Remove a VM that is off and has no data disk
+    #[command(after_help = "Example: `kaas-dev lab destroy cp1 --name lab`")]
     Destroy(OneVm),
     /// Run tenant clusters on the network of a lab's control cluster
     #[command(subcommand)]

@@ -8,7 +8,7 @@ use clap::{Args, Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
 use fleet::engine::Code;
 use fleet::{control_plane, engine, upgrade, workers};
-use kaas::commands::Arguments;
+use kaas::commands::{Arguments, leaves};
 use kaas::say;
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 
@@ -91,20 +91,11 @@ fn privileges() -> String {
 /// Each visible command that is not a group, with the first line of its help.
 fn commands(program: &Command) -> String {
     let mut text = String::from("| Command | What it does |\n| --- | --- |\n");
-    list(program, program.get_name(), &mut text);
-    text
-}
-
-fn list(command: &Command, name: &str, text: &mut String) {
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        let name = format!("{name} {}", below.get_name());
-        if below.has_subcommands() {
-            list(below, &name, text);
-        } else {
-            let about = below.get_about().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(text, "| `{name}` | {about} |");
-        }
+    for (words, command) in leaves(program) {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "| `{words}` | {about} |");
     }
+    text
 }
 
 #[cfg(test)]

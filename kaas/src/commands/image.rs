@@ -18,10 +18,13 @@ use crate::output::Output;
 #[derive(Subcommand)]
 pub enum Image {
     /// Verify an OVA of tenant nodes and import it to the vCenter of a Provider, as a NodeImage for clusters
+    #[command(after_help = "Example: `kaas image push kaas-tenant-0.2.0.ova --provider dc1 --publisher publisher.pem`")]
     Push(push::Push),
     /// List the NodeImages of a control cluster
+    #[command(after_help = "Example: `kaas image list`")]
     List(List),
     /// Delete a NodeImage once no cluster uses it. Its templates stay in the vCenter
+    #[command(after_help = "Example: `kaas image delete kaas-tenant-0.1.0`")]
     Delete(Delete),
 }
 
@@ -29,7 +32,7 @@ pub enum Image {
 #[derive(Args)]
 pub struct List {
     /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,

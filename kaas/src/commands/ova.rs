@@ -17,11 +17,12 @@ use crate::output::{self, Output};
 #[derive(Subcommand)]
 pub enum Ova {
     /// Show what an OVA of any vendor is: product, hardware, disks, properties, publisher. Verifies nothing
+    #[command(after_help = "Example: `kaas ova inspect kaas-tenant-0.2.0.ova`")]
     Inspect {
         /// OVA
         ova: PathBuf,
         /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
     /// Read all of an OVA of any vendor and check it: files against the manifest, disks against the descriptor, the manifest against a publisher
@@ -31,6 +32,7 @@ pub enum Ova {
     ///
     /// If the list of parts NAME.spdx.json is next to the OVA, its signature NAME.spdx.cert is checked too. With
     /// `--publisher` a list without a signature is refused.
+    #[command(after_help = "Example: `kaas ova verify kaas-tenant-0.2.0.ova --publisher publisher.pem`")]
     Verify {
         /// OVA
         ova: PathBuf,
@@ -38,10 +40,11 @@ pub enum Ova {
         #[arg(long, value_name = "FILE")]
         publisher: Option<PathBuf>,
         /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
     /// Compress a raw disk into a streamOptimized VMDK
+    #[command(after_help = "Example: `kaas ova pack disk.raw disk.vmdk`")]
     Pack {
         /// Raw disk: a file whose size is a multiple of 64 KiB
         raw: PathBuf,
@@ -49,6 +52,7 @@ pub enum Ova {
         vmdk: PathBuf,
     },
     /// Convert a streamOptimized VMDK back into a raw disk
+    #[command(after_help = "Example: `kaas ova unpack disk.vmdk disk.raw`")]
     Unpack {
         /// VMDK
         vmdk: PathBuf,

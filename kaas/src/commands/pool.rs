@@ -21,12 +21,16 @@ use crate::output::Output;
 #[derive(Subcommand)]
 pub enum Pool {
     /// Add a pool of workers to a cluster, and wait until they are Ready
+    #[command(after_help = "Example: `kaas pool create shop-build --cluster shop --worker-class large --workers 2`")]
     Create(Create),
     /// List the pools of workers
+    #[command(after_help = "Example: `kaas pool list --cluster shop`")]
     List(List),
     /// Change the number of a pool's workers
+    #[command(after_help = "Example: `kaas pool scale shop-build 5`")]
     Scale(Scale),
     /// Delete a pool with the VMs and disks of its workers, after a confirmation
+    #[command(after_help = "Example: `kaas pool delete shop-build`")]
     Delete(Delete),
 }
 
@@ -67,7 +71,7 @@ pub struct List {
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
     /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     within: NamespaceArgs,

@@ -10,7 +10,7 @@ use crate::output::Output;
 #[derive(Args)]
 pub struct Version {
     /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
 }
 

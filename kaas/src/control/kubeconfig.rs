@@ -13,10 +13,10 @@ use super::Control;
 #[derive(Args)]
 pub struct ControlClusterArgs {
     /// Kubeconfig of the control cluster. Default: the files that the variable KUBECONFIG lists, otherwise ~/.kube/config
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Control cluster")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig. Default: the current context
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Control cluster")]
     context: Option<String>,
 }
 

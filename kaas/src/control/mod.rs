@@ -26,7 +26,7 @@ use crate::work::TimeoutArgs;
 #[derive(Args)]
 pub struct NamespaceArgs {
     /// Namespace of the tenant cluster
-    #[arg(long, short, default_value = "default", value_parser = name)]
+    #[arg(long, short, default_value = "default", value_parser = name, help_heading = "Control cluster")]
     pub namespace: String,
     #[command(flatten)]
     pub at: ControlClusterArgs,
@@ -36,7 +36,7 @@ pub struct NamespaceArgs {
 #[derive(Args)]
 pub struct WaitArgs {
     /// Output format. With json and yaml, progress goes to standard error
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub output: Output,
     /// Wait until the wanted state is reached. With false, the command ends once the API server has accepted the request
     #[arg(
@@ -46,7 +46,8 @@ pub struct WaitArgs {
         action = clap::ArgAction::Set,
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "true"
+        default_missing_value = "true",
+        help_heading = "Waiting"
     )]
     pub wait: bool,
     #[command(flatten)]

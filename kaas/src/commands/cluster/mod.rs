@@ -32,20 +32,28 @@ use crate::control::{
 #[derive(Subcommand)]
 pub enum Cluster {
     /// Create a cluster from options or a file, or continue its creation, and wait until it is Ready
+    #[command(
+        after_help = "Example: `kaas cluster create shop --provider dc1 --kubernetes 1.37 --network tenants --endpoint 192.168.10.10`"
+    )]
     Create(Box<Create>),
     /// List clusters, or show the state of one
+    #[command(after_help = "Example: `kaas cluster get shop --namespace team-blue`")]
     Get(Get),
     /// Upgrade a cluster to another image or to the next minor version of Kubernetes, or control the current upgrade
     ///
     /// The command waits for the control-plane nodes. After the commit it also waits for the workers, which follow.
+    #[command(after_help = "Example: `kaas cluster upgrade shop --image kaas-tenant-0.2.0`")]
     Upgrade(Upgrade),
     /// Write the kubeconfig of a cluster's administrator to a file
+    #[command(after_help = "Example: `kaas cluster kubeconfig shop --to-file shop.kubeconfig`")]
     Kubeconfig(Kubeconfig),
     /// Adopt VMs of a cluster that are newer than the restored database of the control cluster
     ///
     /// Until then the cluster or a pool is `AdoptionRequired`, and the controller changes nothing.
+    #[command(after_help = "Example: `kaas cluster adopt shop`")]
     Adopt(Adopt),
     /// Delete a cluster with its VMs and their disks, after a confirmation
+    #[command(after_help = "Example: `kaas cluster delete shop`")]
     Delete(Delete),
 }
 

@@ -14,7 +14,7 @@ pub struct ClusterFileArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: PathBuf,
     /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(super) output: Output,
 }
 

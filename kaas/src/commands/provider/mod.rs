@@ -24,20 +24,23 @@ use crate::output::{Output, result};
 #[derive(Subcommand)]
 pub enum Provider {
     /// Create or change a Provider with the Secret of its account, and wait until clusters can be created there
+    #[command(after_help = "Example: `kaas provider create --file provider.yaml --user kaas@vsphere.local`")]
     Create(Create),
     /// List Providers, or show the state of one
+    #[command(after_help = "Example: `kaas provider get dc1`")]
     Get(Get),
     /// Try in one folder of a vCenter what deployments assume of it, and remove what was made
     ///
-    /// Example: `kaas provider probe --file cluster.toml --to-file probe.json`. It needs no more than the role that `kaas provider role`
-    /// prints. The file has no names and no addresses. Exit statuses: 0 when no row differs, 4 when one does, 3 when it was ended
-    /// before the last row, 1 when it failed.
+    /// The account needs only the role that `kaas provider role` prints. The written file has no names and no addresses. Exit
+    /// status 0: no row differs. 4: a row differs. 3: the probe was ended before the last row. 1: it failed.
+    #[command(after_help = "Example: `kaas provider probe --file cluster.toml --to-file probe.json`")]
     Probe(Box<Probe>),
     /// Print the privileges that the account of `[provider.vsphere]` or of a Provider needs, one a line: a role to import
     ///
     /// With govc: `govc role.create kaas $(kaas provider role)`. With PowerCLI: `New-VIRole -Name kaas -Privilege
     /// (Get-VIPrivilege -Id (Get-Content FILE))`. docs/reference.md has the purpose of each privilege, and the object that it
     /// is needed on.
+    #[command(after_help = "Example: `kaas provider role`")]
     Role,
 }
 
@@ -72,7 +75,7 @@ pub struct Get {
     #[arg(value_parser = name)]
     name: Option<String>,
     /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,

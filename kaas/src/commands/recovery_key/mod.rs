@@ -20,12 +20,14 @@ use zeroize::Zeroizing;
 #[derive(Subcommand)]
 pub enum RecoveryKey {
     /// Create a key pair: write the private key to a file and print the public one
+    #[command(after_help = "Example: `kaas recovery-key new --to-file recovery.pem`")]
     New {
         /// File for the private key. An existing file is never replaced
         #[arg(long, value_name = "FILE")]
         to_file: PathBuf,
     },
     /// Open the encryption keys that a snapshot carries, for `kaas-agent restore --recovered-keys`
+    #[command(after_help = "Example: `kaas recovery-key open --key recovery.pem --to-file keys.json control.db`")]
     Open {
         /// Private key, in PEM
         #[arg(long, value_name = "FILE")]

@@ -18,6 +18,9 @@ use crate::work::{TakeOverArgs, TimeoutArgs, duration};
 #[derive(Subcommand)]
 pub enum Upgrade {
     /// Show each step of an upgrade, or why it is refused. Changes nothing
+    #[command(
+        after_help = "Example: `kaas control upgrade plan --file cluster.toml --ova kaas-control-plane-0.2.0.ova`"
+    )]
     Plan {
         #[command(flatten)]
         wanted: TargetArgs,
@@ -26,10 +29,13 @@ pub enum Upgrade {
         #[command(flatten)]
         whose: OtherClusterArgs,
         /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
     /// Plan an upgrade and run it. A node that is unhealthy on the new image returns to its old VM
+    #[command(
+        after_help = "Example: `kaas control upgrade apply --file cluster.toml --ova kaas-control-plane-0.2.0.ova`"
+    )]
     Apply {
         #[command(flatten)]
         wanted: TargetArgs,
@@ -37,6 +43,7 @@ pub enum Upgrade {
         on: ResumeArgs,
     },
     /// Continue an upgrade that was interrupted or is paused. A node that was rolled back alone is tried again
+    #[command(after_help = "Example: `kaas control upgrade resume --file cluster.toml`")]
     Resume {
         /// OVA, if its path differs from that in the plan. The content must be the same
         #[arg(long, value_name = "FILE")]
@@ -48,6 +55,7 @@ pub enum Upgrade {
     ///
     /// The nodes are rolled back one after the other. Unhealthy nodes come first, as each run of the command finds them. If a
     /// node reports that etcd has no quorum, all nodes are rolled back at once.
+    #[command(after_help = "Example: `kaas control upgrade rollback --file cluster.toml`")]
     Rollback {
         /// Stop all nodes, then start all, whatever the nodes report. Use it if no node can be reached, or if nodes wait for
         /// each other. The Kubernetes API is unavailable meanwhile
@@ -57,6 +65,7 @@ pub enum Upgrade {
         on: ResumeArgs,
     },
     /// Make an upgrade final: the old VMs are removed. After that, no rollback is possible
+    #[command(after_help = "Example: `kaas control upgrade commit --file cluster.toml`")]
     Commit(ResumeArgs),
     /// End an upgrade where it is, if a node was lost for good, so that it can neither continue nor be rolled back
     ///
@@ -66,6 +75,9 @@ pub enum Upgrade {
     ///
     /// The command works whatever the hypervisor, the nodes and the journal report. It names everything that is unknown. With
     /// --other-cluster no node is asked.
+    #[command(
+        after_help = "Example: `kaas control upgrade abandon --file cluster.toml --confirm 3f2504e0-4f89-41d3-9a0c-0305e82c3301`"
+    )]
     Abandon {
         /// Identifier of the upgrade, as `kaas control upgrade status` shows it: the confirmation. If nothing of the journal can be
         /// read, the number of the damaged lease, which every command shows
@@ -80,6 +92,7 @@ pub enum Upgrade {
     ///
     /// An image swap must be committed first. If the command was interrupted, run it again. No rollback is possible, except by
     /// restoring the etcd snapshot that the command takes first.
+    #[command(after_help = "Example: `kaas control upgrade kubernetes --file cluster.toml --to 1.37`")]
     Kubernetes {
         /// Minor version to upgrade to, such as 1.36. Default: the next one
         #[arg(long, value_name = "MINOR")]
@@ -98,15 +111,23 @@ pub enum Upgrade {
         #[command(flatten)]
         whose: OtherClusterArgs,
         /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", requires = "dry_run")]
+        #[arg(
+            short,
+            long,
+            value_name = "FORMAT",
+            default_value = "table",
+            help_heading = "Output",
+            requires = "dry_run"
+        )]
         output: Output,
     },
     /// Show the progress of an upgrade. Changes nothing
+    #[command(after_help = "Example: `kaas control upgrade status --file cluster.toml`")]
     Status {
         #[command(flatten)]
         at: DeploymentArgs,
         /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
 }
@@ -209,39 +230,39 @@ pub struct ResumeArgs {
 #[derive(Args)]
 pub struct TargetArgs {
     /// OVA with the new image, or a directory with one
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Image")]
     pub(super) ova: PathBuf,
     /// Publisher's certificate or public key in PEM: the OVA must be signed with it. It replaces the pinned key and the one
     /// that the cluster's file names. The commit pins this key
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Image")]
     pub(super) publisher: Option<PathBuf>,
     /// Swap all nodes at once. The Kubernetes API is unavailable meanwhile
-    #[arg(long)]
+    #[arg(long, help_heading = "Rollout")]
     pub(super) all_at_once: bool,
     /// How long a swapped node may take to become healthy. After that, it is rolled back
-    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration, help_heading = "Rollout")]
     pub(super) gate_timeout: Duration,
     /// If a node does not become healthy, roll back all nodes, not only that one
-    #[arg(long)]
+    #[arg(long, help_heading = "Rollout")]
     pub(super) all_back: bool,
     /// How long pods may take to move away from a node
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration, help_heading = "Rollout")]
     pub(super) drain_timeout: Duration,
     /// Allow an older image
-    #[arg(long)]
+    #[arg(long, help_heading = "Image")]
     pub(super) downgrade: bool,
     /// Copy each data disk, as the old image has left it, before the new VM gets it. The copy is next to the disk and needs its
     /// provisioned size. The node is off meanwhile. The commit removes the copies. No command restores one
-    #[arg(long)]
+    #[arg(long, help_heading = "Rollout")]
     pub(super) copy_disks: bool,
     /// Datastore of new VMs. Default: that of the VM which each replaces. Data disks are not moved
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(super) datastore: Option<String>,
     /// Resource pool of new VMs. Default: that of the VM which each replaces
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(super) resource_pool: Option<String>,
     /// Inventory folder of new VMs. Default: that of the VM which each replaces
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(super) folder: Option<String>,
 }
 

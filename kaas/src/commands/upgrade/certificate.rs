@@ -21,8 +21,7 @@ pub enum Certificate {
     /// expire without this command. Exit status 0: all nodes run with new certificates. 3: a node was not healthy in time, or
     /// the command was asked to end. 1: it failed. The message names the nodes that have new certificates. Given again, the
     /// command renews all nodes.
-    ///
-    /// For example: kaas control certificate renew --file cluster.toml
+    #[command(after_help = "Example: `kaas control certificate renew --file cluster.toml`")]
     Renew {
         #[command(flatten)]
         change: ChangeArgs,
@@ -30,7 +29,7 @@ pub enum Certificate {
         #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
         timeout: Duration,
         /// Output format. With json and yaml, progress goes to standard error
-        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
 }
