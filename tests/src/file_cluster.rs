@@ -253,7 +253,7 @@ impl<'a> FileCluster<'a> {
     }
 
     /// The nodes that the description names.
-    fn nodes(&self) -> impl Iterator<Item = &'static str> + use<> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &'static str> + use<> {
         let described = fs::read_to_string(self.file()).unwrap_or_else(|error| panic!("the description: {error}"));
         ALL.into_iter().filter(move |node| described.contains(&format!("name = \"{node}\"")))
     }
