@@ -1,5 +1,5 @@
-//! Checks of a complete tree's programs: only programs in the spec's list run with another user's rights, each script
-//! has its interpreter, and each program its libraries. Updates of packages cannot change that unnoticed.
+//! Checks of a complete tree's programs. Only programs in the spec's list run with another user's rights. Each script has
+//! its interpreter, and each program its libraries. Updates of packages cannot change that unnoticed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -80,8 +80,8 @@ fn orphans(tree: &Tree) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The programs and libraries that need a library which the tree does not have under any path: some find it in a
-/// directory of their package.
+/// The programs and libraries that need a library which the tree does not have under any path. Some find it in a directory
+/// of their package.
 fn incomplete(tree: &Tree) -> Result<Vec<String>> {
     let is_file = |path: &Path| matches!(target(tree, path), Some(Node { kind: Kind::File(_), .. }));
     let paths = tree.iter().map(|(path, _)| path).filter(|path| is_file(path));

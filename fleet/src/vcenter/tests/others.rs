@@ -428,8 +428,8 @@ async fn node_directory_is_known_by_vm_or_name() {
     assert!(!lies(&disk, "cp1").await);
     // In the directory of another VM's settings, no name helps.
     let settings = client.vm(&payroll).await.unwrap().vmx_path;
-    let beside = DiskRef { path: settings.replace(".vmx", "_2.vmdk"), ..disk };
-    assert!(!lies(&beside, "payroll").await);
+    let second = DiskRef { path: settings.replace(".vmx", "_2.vmdk"), ..disk };
+    assert!(!lies(&second, "payroll").await);
     hypervisor.left_by(&vm).await;
     assert!(lies(&own, "cp1").await && !lies(&own, "cp2").await, "its VM is gone");
 }
