@@ -61,11 +61,11 @@ mod tests {
         }
         let (home, given) = (directory.path().as_os_str(), at("given"));
         let variable = std::env::join_paths([at("a"), at("missing"), at("b")]).unwrap();
-        assert_eq!(files(Some(&given), Some(&variable), Some(home)), [given.clone()]);
+        assert_eq!(files(Some(&given), Some(&variable), Some(home)), std::slice::from_ref(&given));
         assert_eq!(files(None, Some(&variable), Some(home)), [at("a"), at("b")]);
         for variable in [None, Some(OsStr::new(""))] {
             assert_eq!(files(None, variable, Some(home)), [at(".kube/config")]);
         }
-        assert_eq!(files(None, None, Some(at("a").as_os_str())), [PathBuf::new(); 0]);
+        assert!(files(None, None, Some(at("a").as_os_str())).is_empty());
     }
 }
