@@ -222,7 +222,7 @@ fn sources() -> BTreeMap<String, String> {
 fn each_command_is_in_the_reference() {
     let (pages, sources) = (pages(), sources());
     for program in ["kaas", "kaas-dev", "kaas-agent"] {
-        let known = listed(&pages["docs/reference.md"], program);
+        let known = listed(&pages["docs/reference/commands.md"], program);
         assert!(known.len() > 10, "{program}: {known:?}");
         let texts = pages.iter().map(|page| (page, false)).chain(sources.iter().map(|source| (source, true)));
         for ((name, text), quoted) in texts {
@@ -237,7 +237,7 @@ fn each_command_is_in_the_reference() {
 fn each_command_in_a_message_is_quoted() {
     let (pages, sources) = (pages(), sources());
     for program in ["kaas", "kaas-dev", "kaas-agent"] {
-        let known = listed(&pages["docs/reference.md"], program);
+        let known = listed(&pages["docs/reference/commands.md"], program);
         for (name, text) in sources.iter().filter(|(name, _)| !name.ends_with("tests.rs") && !name.contains("/tests/"))
         {
             let bare = unquoted(text, program, &known);

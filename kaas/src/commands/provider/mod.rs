@@ -35,7 +35,7 @@ pub enum Provider {
     /// Print the privileges that the account of `[provider.vsphere]` or of a Provider needs, one a line: a role to import
     ///
     /// With govc: `govc role.create kaas $(kaas provider role)`. With PowerCLI: `New-VIRole -Name kaas -Privilege
-    /// (Get-VIPrivilege -Id (Get-Content FILE))`. docs/reference.md has the purpose of each privilege, and the object that it
+    /// (Get-VIPrivilege -Id (Get-Content FILE))`. docs/reference/privileges.md has the purpose of each privilege, and the object that it
     /// is needed on.
     Role,
 }
