@@ -365,7 +365,7 @@ fn command_links(page: &str) -> Vec<(String, String)> {
 }
 
 /// The pages of commands on control clusters.
-const COMMAND_PAGES: [(&str, &str); 2] = [("create", "docs/deploy.md"), ("upgrade", "docs/upgrade.md")];
+const COMMAND_PAGES: [(&str, &str); 2] = [("create", "docs/install/deploy.md"), ("upgrade", "docs/upgrade.md")];
 
 #[test]
 fn links_on_commands_lead_to_their_page() {
