@@ -365,7 +365,8 @@ fn command_links(page: &str) -> Vec<(String, String)> {
 }
 
 /// The pages of commands on control clusters.
-const COMMAND_PAGES: [(&str, &str); 2] = [("create", "docs/install/deploy.md"), ("upgrade", "docs/upgrade.md")];
+const COMMAND_PAGES: [(&str, &str); 2] =
+    [("create", "docs/install/deploy.md"), ("upgrade", "docs/operate/upgrade-images.md")];
 
 #[test]
 fn links_on_commands_lead_to_their_page() {
