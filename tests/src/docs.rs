@@ -466,7 +466,7 @@ fn commands_of_the_lab_are_labelled() {
 #[test]
 fn the_tutorial_creates_each_object_it_names() {
     let pages = pages();
-    let (tutorial, objects) = (&pages["docs/tutorial.md"], &pages["docs/objects.md"]);
+    let (tutorial, objects) = (&pages["docs/tutorial.md"], &pages["docs/reference/objects.md"]);
     for (option, kind, line) in [
         ("--provider ", "Provider", "\nkind: Provider\nmetadata:\n  name: "),
         ("--worker-class ", "VMClass", "\nkind: VMClass\nmetadata:\n  name: "),
@@ -478,7 +478,7 @@ fn the_tutorial_creates_each_object_it_names() {
             .and_then(|rest| rest.split_whitespace().next())
             .unwrap_or_else(|| panic!("{option}"));
         let is_there = objects.split(line).skip(1).any(|rest| rest.split([',', '\n']).next() == Some(name));
-        assert!(is_there, "docs/objects.md has no {kind} {name}");
+        assert!(is_there, "docs/reference/objects.md has no {kind} {name}");
         assert!(tutorial.contains(&format!("{kind} `{name}`")), "docs/tutorial.md does not name the {kind} `{name}`");
     }
 }

@@ -43,7 +43,7 @@ pub enum Provider {
 /// The options of `create`.
 #[derive(Args)]
 pub struct Create {
-    /// YAML file with one Provider. It may also have IPPools and VMClasses. docs/objects.md has the fields
+    /// YAML file with one Provider. It may also have IPPools and VMClasses. docs/reference/objects.md has the fields
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// User of the account, such as kaas@vsphere.local. Without it, the Secret that the Provider names is not changed
