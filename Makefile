@@ -39,7 +39,7 @@ help: ## Show this list
 ova: setup root ## Install what is missing on the build host and build the OVAs into build/
 	$(TAKE) kaas-dev
 	$(TAKE) kaas
-	$(AS_ROOT) sh -ec '$(foreach spec,$(SPEC) $(TENANT),$(KAAS_DEV) image build $(spec) --output build;)'
+	$(AS_ROOT) sh -ec '$(foreach spec,$(SPEC) $(TENANT),$(KAAS_DEV) image build $(spec) --to-directory build;)'
 
 install: setup root ## Install the commands kaas and kaas-dev into /usr/local/bin
 	$(TAKE) kaas-dev
@@ -47,7 +47,7 @@ install: setup root ## Install the commands kaas and kaas-dev into /usr/local/bi
 	$(AS_ROOT) install -m 755 $(KAAS) $(KAAS_DEV) /usr/local/bin
 
 ova-earlier: earlier ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
-	.ci/earlier $(AS_ROOT) $(KAAS_DEV) image build $(SPEC) --output build/earlier
+	.ci/earlier $(AS_ROOT) $(KAAS_DEV) image build $(SPEC) --to-directory build/earlier
 	$(MAKE_ROOM)
 
 # Fetches the sources of the earlier version as the owner of the clone. Fails at once if this is impossible.

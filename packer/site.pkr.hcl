@@ -56,7 +56,7 @@ build {
       # The site's own packages are locked once, on top of the appliance's locked packages. Commit the lock file;
       # without it the next build takes newer packages.
       "test -e \"$${SPEC%.toml}.lock\" || kaas-dev image lock --keep-included \"$SPEC\"",
-      "set -- image build \"$SPEC\" --output \"$OUTPUT\"",
+      "set -- image build \"$SPEC\" --to-directory \"$OUTPUT\"",
       "test -z \"$IMAGE_VERSION\" || set -- \"$@\" --version \"$IMAGE_VERSION\"",
       "test -z \"$SIGN_KEY\" || set -- \"$@\" --sign-key \"$SIGN_KEY\" --sign-certificate \"$SIGN_CERTIFICATE\"",
       "kaas-dev \"$@\"",

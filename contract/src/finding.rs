@@ -45,13 +45,18 @@ impl Finding {
     }
 }
 
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let severity = match self.severity {
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        };
-        write!(f, "{severity} {}: {}: {}. {}", self.code, self.subject, self.seen, self.action)
+        write!(f, "{} {}: {}: {}. {}", self.severity, self.code, self.subject, self.seen, self.action)
     }
 }
 

@@ -73,7 +73,20 @@ impl Kubeconfig {
     /// Reads the current context of a kubeconfig. Without contexts, reads its only cluster and its only user. All other entries
     /// are ignored.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let document = Document::parse(text)?;
+        Self::merged(&[text], None)
+    }
+
+    /// The same for several kubeconfigs, as kubectl reads them: the first entry with a name is used, and the first current context.
+    /// `context` names another context than that.
+    pub fn merged(texts: &[&str], context: Option<&str>) -> Result<Self, Error> {
+        let mut documents = texts.iter().map(|text| Document::parse(text));
+        let mut document = documents.next().ok_or(Error::Missing("clusters"))??;
+        for other in documents {
+            document.append(other?);
+        }
+        if let Some(context) = context {
+            document.current_context = Some(context.to_owned());
+        }
         let (cluster, user) = (document.cluster()?, document.user()?);
         Ok(Self {
             server: cluster.server()?.to_owned(),
@@ -333,6 +346,16 @@ impl<C: DeserializeOwned, U: DeserializeOwned> DocumentOf<C, U> {
             .map_err(|error| Error::Malformed(error.location().map_or(1, |location| location.line())))
     }
 
+    /// Adds the entries of a further kubeconfig.
+    fn append(&mut self, other: Self) {
+        self.clusters.get_or_insert_default().extend(other.clusters.into_iter().flatten());
+        self.contexts.get_or_insert_default().extend(other.contexts.into_iter().flatten());
+        self.users.get_or_insert_default().extend(other.users.into_iter().flatten());
+        if self.current_context.as_deref().unwrap_or_default().is_empty() {
+            self.current_context = other.current_context;
+        }
+    }
+
     fn context(&self) -> Result<Option<&Context>, Error> {
         let Some(current) = self.current_context.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
         let found = self.contexts.iter().flatten().find(|context| context.name == current);
@@ -497,6 +520,21 @@ users:
         assert_eq!(Kubeconfig::parse(&two), Err(Error::Ambiguous("clusters")));
         assert_eq!(mutated("    cluster: kubernetes\n", "    cluster: gone\n"), Err(Error::Missing("clusters")));
         assert_eq!(mutated("user: kubernetes-admin\n", "user: gone\n"), Err(Error::Missing("users")));
+    }
+
+    #[test]
+    fn first_entry_and_first_current_context_are_used() {
+        let other = YAML.replace("10.0.0.10", "10.0.0.20");
+        let renamed = other.replace("kubernetes", "other");
+        let server = |texts: &[&str], context| Kubeconfig::merged(texts, context).map(|read| read.server);
+        let [first, second] = ["https://10.0.0.10:6443", "https://10.0.0.20:6443"].map(|server| Ok(server.to_owned()));
+        assert_eq!(server(&[YAML, &other], None), first);
+        assert_eq!(server(&[YAML, &renamed], None), first);
+        assert_eq!(server(&[YAML, &renamed], Some("other-admin@other")), second);
+        let without = YAML.replace("current-context: kubernetes-admin@kubernetes\n", "");
+        assert_eq!(server(&[&without, &renamed], None), second);
+        assert_eq!(server(&[YAML], Some("gone")), Err(Error::Missing("the current context")));
+        assert_eq!(server(&[], None), Err(Error::Missing("clusters")));
     }
 
     #[test]

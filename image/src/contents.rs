@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use contract::payload::{IMAGE_NAME, Index, Manifest};
 
 use crate::component::build::Built;
 use crate::kernel::UnpackedKernel;
-use crate::own_programs::OwnPrograms;
 use crate::payload;
 use crate::root_image::RootImage;
 use crate::tree::{Content, Kind, Tree, matches};
@@ -20,7 +19,8 @@ pub struct Sources<'s> {
     pub debian: &'s Path,
     pub kernel: &'s UnpackedKernel,
     pub components: &'s [Built],
-    pub own: &'s OwnPrograms,
+    /// The directory of our own programs.
+    pub own: &'s Path,
 }
 
 /// Bytes of a part: its files, and what they take on the disk.
@@ -30,22 +30,34 @@ struct Sizes {
     stored: u64,
 }
 
-/// Writes the table next to the OVA: a line for each part, the largest first.
-pub fn write_next_to(
-    ova: &Path,
-    tree: &Tree,
-    image: &RootImage,
-    kernel_image: &Path,
-    sources: &Sources<'_>,
-) -> Result<()> {
+/// Writes the table to a file: a line for each part, the largest first.
+///
+/// # Errors
+/// When the log of mkfs.erofs has another format, or a file cannot be read or written.
+pub fn write(place: &Path, tree: &Tree, image: &RootImage, kernel_image: &Path, sources: &Sources<'_>) -> Result<()> {
+    let length = |file: &Path| {
+        let found = fs::metadata(file).with_context(|| format!("reading {}", file.display()));
+        found.map(|metadata| metadata.len())
+    };
     let stored = fs::read_to_string(&image.log).with_context(|| format!("reading {}", image.log.display()))?;
     let mut parts = parts(tree, &stored_sizes(&stored), sources)?;
+    check_sum(&parts, length(&image.erofs)?)?;
     for (name, file) in [("kernel and initial root", kernel_image), ("hash tree of the root", image.verity.as_path())] {
-        let length = fs::metadata(file).with_context(|| format!("reading {}", file.display()))?.len();
+        let length = length(file)?;
         parts.insert(name.to_owned(), Sizes { files: length, stored: length });
     }
-    let place = ova.with_extension("contents.md");
-    fs::write(&place, table(parts)).with_context(|| format!("writing {}", place.display()))
+    fs::write(place, table(parts)).with_context(|| format!("writing {}", place.display()))
+}
+
+/// Fails if the parts take more than the root: files whose line is missing in the log count as uncompressed.
+fn check_sum(parts: &BTreeMap<String, Sizes>, root: u64) -> Result<()> {
+    let sum: u64 = parts.values().map(|sizes| sizes.stored).sum();
+    ensure!(
+        sum <= root,
+        "the log of mkfs.erofs gives {sum} bytes for the files of a root of {root} bytes: its messages have another \
+         format, so change `stored_sizes` in image/src/contents.rs"
+    );
+    Ok(())
 }
 
 /// The parts of a root by name. Files that `stored` does not have are not compressed.
@@ -73,7 +85,7 @@ impl Sources<'_> {
             return Some("modules of the kernel".to_owned());
         }
         let built = self.components.iter().find(|built| file.starts_with(&built.directory));
-        let own = || file.parent() == self.own.agent().parent();
+        let own = || file.parent() == Some(self.own);
         let name = || file.file_name().map(|name| format!("program {}", name.to_string_lossy()));
         built.map(|built| format!("component {}", built.component.name)).or_else(|| own().then(name).flatten())
     }
@@ -140,6 +152,7 @@ fn table(parts: BTreeMap<String, Sizes>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::{Key, Stage};
 
     #[test]
     fn compressed_files_have_their_stored_size() {
@@ -151,14 +164,22 @@ mod tests {
     #[test]
     fn each_file_belongs_to_a_part() {
         let directory = tempfile::tempdir().unwrap();
-        let debian = directory.path().join("root.tar");
+        let at = |name: &str| directory.path().join(name);
         let mut lists = Tree::default();
         lists.text("var/lib/dpkg/info/libc6:amd64.list", "/.\n/usr/lib/libc.so.6\n");
-        lists.write_tar(fs::File::create(&debian).unwrap(), 0).unwrap();
-        let files = package_files(&debian).unwrap();
-        assert_eq!(files.get(Path::new("usr/lib/libc.so.6")).map(String::as_str), Some("libc6"));
+        lists.write_tar(fs::File::create(at("root.tar")).unwrap(), 0).unwrap();
 
         let mut tree = Tree::default();
+        tree.text("usr/lib/libc.so.6", vec![0_u8; 100]);
+        for (path, file) in [
+            ("usr/lib/modules/erofs.ko", "modules/erofs.ko"),
+            ("usr/bin/etcd", "etcd/etcd"),
+            ("usr/bin/kaas-agent", "own/kaas-agent"),
+        ] {
+            fs::create_dir(at(file).parent().unwrap()).unwrap();
+            fs::write(at(file), [0_u8; 20]).unwrap();
+            tree.file(path, Content::Host(at(file)), 0o755);
+        }
         let descriptor = |digest: &str| format!(r#""mediaType":"m","digest":"sha256:{digest}","size":1"#);
         let image = format!(
             r#"{{"schemaVersion":2,"manifests":[{{{},"annotations":{{"{IMAGE_NAME}":"kaas.local/pause:v1"}}}}]}}"#,
@@ -168,8 +189,41 @@ mod tests {
             format!(r#"{{"schemaVersion":2,"config":{{{}}},"layers":[{{{}}}]}}"#, descriptor("bb"), descriptor("cc"));
         tree.text(&format!("{}/index.json", payload::PLACE), image);
         tree.text(&format!("{}/blobs/sha256/aa", payload::PLACE), manifest);
-        let layer = Path::new(payload::PLACE).join("blobs/sha256/cc");
-        assert_eq!(image_layers(&tree).unwrap(), BTreeMap::from([(layer, "container image pause".to_owned())]));
+        tree.text(&format!("{}/blobs/sha256/cc", payload::PLACE), vec![0_u8; 1000]);
+
+        let spec = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
+        let (_, components) = crate::spec::read(&spec).unwrap();
+        let component = components.into_iter().find(|component| component.name == "etcd").unwrap();
+        let built = Built { component, directory: at("etcd"), key: Key::of(Stage::COMPONENTS).finish() };
+        let kernel = UnpackedKernel {
+            vmlinuz: PathBuf::new(),
+            release: String::new(),
+            modules: at("modules"),
+            copyright: PathBuf::new(),
+            initial_modules: PathBuf::new(),
+        };
+        let (debian, own) = (at("root.tar"), at("own"));
+        let sources = Sources { debian: &debian, kernel: &kernel, components: &[built], own: &own };
+        let stored = BTreeMap::from([(Path::new("usr/lib/libc.so.6"), 40)]);
+        let mut parts = parts(&tree, &stored, &sources).unwrap();
+        for (part, files, stored) in [
+            ("package libc6", 100, 40),
+            ("modules of the kernel", 20, 20),
+            ("component etcd", 20, 20),
+            ("program kaas-agent", 20, 20),
+            ("container image pause", 1000, 1000),
+        ] {
+            assert_eq!(parts.remove(part), Some(Sizes { files, stored }), "{part}");
+        }
+        assert_eq!(parts.into_keys().collect::<Vec<_>>(), ["other files"]);
+    }
+
+    #[test]
+    fn an_unknown_log_is_an_error() {
+        let parts = BTreeMap::from([("a".to_owned(), Sizes { files: 9000, stored: 9000 })]);
+        check_sum(&parts, 9000).unwrap();
+        let error = check_sum(&parts, 8192).unwrap_err().to_string();
+        assert!(error.contains("9000 bytes") && error.contains("its messages have another format"), "{error}");
     }
 
     #[test]

@@ -3,16 +3,34 @@
 
 use anyhow::{Context, Result};
 
+/// Magic, 64-bit class, little-endian data.
+const START: &[u8] = b"\x7fELF\x02\x01";
+const PROGRAM_DYNAMIC: u64 = 2;
 const SECTION_DYNAMIC: u32 = 6;
 const TAG_NEEDED: u64 = 1;
 
 /// The names of the libraries that a 64-bit ELF file needs. Empty for other files. Fails if an ELF file is damaged.
 pub fn needed(bytes: &[u8]) -> Result<Vec<String>> {
-    // Magic, 64-bit class, little-endian data.
-    if !bytes.starts_with(b"\x7fELF\x02\x01") {
+    if !bytes.starts_with(START) {
         return Ok(Vec::new());
     }
     read(bytes).context("a damaged ELF file")
+}
+
+/// Whether a file may need libraries, by its first bytes. They include the program headers, unless it is damaged.
+pub fn is_dynamic(start: &[u8]) -> bool {
+    start.starts_with(START) && has_dynamic_header(start).unwrap_or(true)
+}
+
+fn has_dynamic_header(start: &[u8]) -> Option<bool> {
+    let table = number(start, 0x20, 8)? as usize;
+    let entry = number(start, 0x36, 2)? as usize;
+    for index in 0..number(start, 0x38, 2)? as usize {
+        if number(start, table.checked_add(index * entry)?, 4)? == PROGRAM_DYNAMIC {
+            return Some(true);
+        }
+    }
+    Some(false)
 }
 
 fn read(bytes: &[u8]) -> Option<Vec<String>> {
@@ -57,6 +75,7 @@ mod tests {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let needed = needed(&own).unwrap();
         assert!(needed.iter().any(|name| name.starts_with("libc.so")), "{needed:?}");
+        assert!(is_dynamic(&own[..4096]));
     }
 
     #[test]
@@ -65,5 +84,11 @@ mod tests {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(needed(&own[..1000]).is_err());
         assert!(needed(&own[..7]).is_err());
+        assert!(is_dynamic(&own[..100]) && !is_dynamic(b"#!/bin/sh\n"));
+        // A static program has a loaded part (1) alone.
+        let mut header = [0; 120];
+        header[..6].copy_from_slice(START);
+        (header[0x20], header[0x36], header[0x38], header[64]) = (64, 56, 1, 1);
+        assert!(!is_dynamic(&header));
     }
 }

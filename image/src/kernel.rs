@@ -29,7 +29,8 @@ pub struct UnpackedKernel {
     pub initial_modules: PathBuf,
 }
 
-/// Unpacks the locked kernel, or finds it in the cache. Fails if it lacks a module of the initial root.
+/// Unpacks the locked kernel, or finds it in the cache. Fails if it lacks a module of the initial root, or if a module
+/// needs one that is left out.
 pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) -> Result<UnpackedKernel> {
     let &BuildContext { tools, cache, progress, .. } = context;
     let key = key(package, kernel, tools.key())?;
@@ -40,7 +41,7 @@ pub fn unpack(package: &Package, kernel: &Kernel, context: &BuildContext<'_>) ->
         let files =
             Tool::on_host("dpkg-deb").arg("--fsys-tarfile").arg(fetch::cached(cache, package)).output(progress)?;
         fs::write(&archive, files).context("writing the kernel package's files")?;
-        lay_out(&Tree::from_tar(&archive, |_| true)?, kernel, directory, tools, progress)
+        lay_out(&Tree::from_tar(&archive, |_| true)?, kernel, directory, work.path(), tools, progress)
     })?;
     let release = fs::read_to_string(place.join("release")).context("reading the kernel's release")?;
     Ok(UnpackedKernel {
@@ -62,7 +63,14 @@ fn key(package: &Package, kernel: &Kernel, tools: &Key) -> Result<Key> {
     Ok(kernel.modules.iter().try_fold(key, add)?.finish())
 }
 
-fn lay_out(package: &Tree, kernel: &Kernel, directory: &Path, tools: &ToolsTree, progress: &Progress) -> Result<()> {
+fn lay_out(
+    package: &Tree,
+    kernel: &Kernel,
+    directory: &Path,
+    work: &Path,
+    tools: &ToolsTree,
+    progress: &Progress,
+) -> Result<()> {
     let image = package.iter().find_map(|(path, _)| {
         let release = path.strip_prefix("boot").ok()?.to_str()?.strip_prefix("vmlinuz-")?;
         Some((path.to_owned(), release.to_owned()))
@@ -75,19 +83,23 @@ fn lay_out(package: &Tree, kernel: &Kernel, directory: &Path, tools: &ToolsTree,
     let copyright = package.read(copyright.context("the kernel's package has no copyright file")?)?;
     fs::write(directory.join("copyright"), copyright).context("writing the kernel's licence")?;
 
-    let mut modules = package.clone();
-    modules.retain(|path, _| {
-        let in_modules = path.starts_with("usr/lib/modules") || Path::new("usr/lib/modules").starts_with(path);
-        let name = path.strip_prefix(format!("usr/lib/modules/{release}")).unwrap_or(Path::new(""));
-        in_modules && !kernel.leave_out.iter().any(|pattern| matches(pattern, name))
-    });
+    let place = Path::new("usr/lib/modules").join(&release);
+    let mut all = package.clone();
+    all.retain(|path, _| path.starts_with("usr/lib/modules") || Path::new("usr/lib/modules").starts_with(path));
     for further in &kernel.modules {
         // depmod prefers modules there (depmod.d(5), "search").
-        modules.host_directory(further, &Path::new("usr/lib/modules").join(&release).join("updates"))?;
+        all.host_directory(further, &place.join("updates"))?;
     }
-    let whole = index(&modules, &directory.join("image"), &release, tools, progress)?;
+    let mut modules = all.clone();
+    modules.retain(|path, _| {
+        let name = path.strip_prefix(&place).unwrap_or(Path::new(""));
+        !kernel.leave_out.iter().any(|pattern| matches(pattern, name))
+    });
+    let complete = index(&all, &work.join("all"), &release, tools, progress)?;
+    let kept = index(&modules, &directory.join("image"), &release, tools, progress)?;
+    check_dependencies(&complete, &kept)?;
 
-    let wanted = with_dependencies(&kernel.initial_modules, &whole)?;
+    let wanted = with_dependencies(&kernel.initial_modules, &kept)?;
     let mut initial = modules;
     initial.retain(|path, _| module_name(path).is_none_or(|name| wanted.contains(&name)));
     index(&initial, &directory.join("initial"), &release, tools, progress)?;
@@ -107,23 +119,38 @@ fn index(modules: &Tree, directory: &Path, release: &str, tools: &ToolsTree, pro
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The names of these modules and of all their dependencies, from `modules.dep` (modules.dep(5)). Modules that are
-/// built into the kernel are not in it.
-fn with_dependencies(names: &[String], dep: &str) -> Result<BTreeSet<String>> {
+/// The modules of a `modules.dep` (modules.dep(5)), each with all its dependencies, also the indirect ones. Modules
+/// that are built into the kernel are not in it.
+fn dependencies(dep: &str) -> BTreeMap<String, Vec<String>> {
     let lines = dep.lines().filter_map(|line| line.split_once(':'));
-    let dependencies: BTreeMap<String, Vec<String>> = lines
-        .filter_map(|(module, needs)| {
-            let needs = needs.split_whitespace().filter_map(|path| module_name(Path::new(path)));
-            Some((module_name(Path::new(module))?, needs.collect()))
-        })
-        .collect();
+    let module = |(module, needs): (&str, &str)| {
+        let needs = needs.split_whitespace().filter_map(|path| module_name(Path::new(path)));
+        Some((module_name(Path::new(module))?, needs.collect::<Vec<_>>()))
+    };
+    lines.filter_map(module).collect()
+}
+
+/// Fails if a kept module needs one that only the `complete` list has: depmod drops such a dependency without an error.
+fn check_dependencies(complete: &str, kept: &str) -> Result<()> {
+    let kept = dependencies(kept);
+    let mut wrong = Vec::new();
+    for (module, needs) in dependencies(complete).iter().filter(|(module, _)| kept.contains_key(*module)) {
+        for need in needs.iter().filter(|need| !kept.contains_key(*need)) {
+            wrong.push(format!("kernel.leave-out: the module {module} needs {need}: keep it, or leave out both"));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
+}
+
+/// The names of these modules and of all their dependencies, from `modules.dep`.
+fn with_dependencies(names: &[String], dep: &str) -> Result<BTreeSet<String>> {
+    let dependencies = dependencies(dep);
     let mut wanted = BTreeSet::new();
     for name in names {
         let name = name.replace('-', "_");
         let Some(needs) = dependencies.get(&name) else {
             bail!("the kernel has no module {name} for the initial root: see kernel.initial-modules");
         };
-        // modules.dep also lists indirect dependencies.
         wanted.extend(needs.iter().cloned());
         wanted.insert(name);
     }
@@ -161,6 +188,18 @@ mod tests {
         assert_eq!(wanted.into_iter().collect::<Vec<_>>(), ["dm_bufio", "dm_mod", "dm_verity"]);
         let error = with_dependencies(&["nvme9".to_owned()], dep).unwrap_err().to_string();
         assert!(error.contains("no module nvme9"), "{error}");
+    }
+
+    #[test]
+    fn a_needed_module_must_not_be_left_out() {
+        let complete = "net/mlx5_core.ko.xz: pci/pci-hyperv-intf.ko.xz\npci/pci-hyperv-intf.ko.xz:\n\
+                        pci/pci-hyperv.ko.xz: pci/pci-hyperv-intf.ko.xz\n";
+        let error = check_dependencies(complete, "net/mlx5_core.ko.xz:\n").unwrap_err().to_string();
+        let expected = "kernel.leave-out: the module mlx5_core needs pci_hyperv_intf: keep it, or leave out both";
+        assert_eq!(error, expected);
+        let kept: Vec<&str> = complete.lines().take(2).collect();
+        check_dependencies(complete, &kept.join("\n")).unwrap();
+        check_dependencies(complete, "").unwrap();
     }
 
     #[test]

@@ -160,11 +160,13 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<BuiltImage> {
     let kernel_image = kernel_image::assemble(&spec, &root, &initial, &kernel, &image, &context)?;
     let disk = disk::make(&spec.disk, &kernel_image, &image, &context)?;
     let compressed = appliance::compress(&spec, &disk, &context)?;
+    // Before the OVA is replaced, so that an error leaves the existing one.
+    let sources = contents::Sources { debian: &debian, kernel: &kernel, components: &components, own: own.directory() };
+    let contents = request.output.join(format!("{}.contents.md", spec.full_name()));
+    contents::write(&contents, &root, &image, &kernel_image, &sources)?;
     let facts = &description.facts;
     let (ova, size) = appliance::pack(&spec, facts, &compressed, request.signer, request.output, &context)?;
     sbom::write_next_to(&ova, &sbom, request.signer)?;
-    let sources = contents::Sources { debian: &debian, kernel: &kernel, components: &components, own: &own };
-    contents::write_next_to(&ova, &root, &image, &kernel_image, &sources)?;
     Ok(BuiltImage { ova, size, disk })
 }
 

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::caller::Caller;
 use crate::progress::Progress;
 
-/// How many of a failed tool's last lines its error has.
+/// How many of the last lines of each stream a failed tool's error has.
 const TAIL_LINES: usize = 20;
 
 /// A tool of the build host.
@@ -139,12 +139,10 @@ impl Tool {
             return Ok(output);
         }
         let mut lines = tail.into_inner().unwrap_or_default();
-        if lines.is_empty() {
-            // The errors are in the kept stream. Some tools print them on standard output.
-            let text = String::from_utf8_lossy(&output).into_owned();
-            let said: Vec<_> = text.lines().map(str::to_owned).collect();
-            lines.extend(said.into_iter().rev().take(TAIL_LINES).rev());
-        }
+        // Errors may be in either stream.
+        let text = String::from_utf8_lossy(&output);
+        let said: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.extend(said.into_iter().rev().take(TAIL_LINES).rev());
         let said = lines.iter().fold(String::new(), |said, line| format!("{said}\n    {line}"));
         bail!("{} failed ({status}); its last lines:{said}", self.name)
     }
@@ -226,8 +224,8 @@ mod tests {
             Tool::prepared("sh", command).messages(&Progress::silent())
         };
         assert_eq!(messages("echo out; echo said >&2").unwrap(), b"said\n");
-        let error = messages("echo said >&2; exit 3").unwrap_err().to_string();
-        assert!(error.contains("exit status: 3") && error.contains("said"), "{error}");
+        let error = messages("echo banner; echo said >&2; exit 3").unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.ends_with("\n    banner\n    said"), "{error}");
     }
 
     #[test]

@@ -1,19 +1,25 @@
-//! Checks of a complete tree's programs: only programs in the spec's list run with another user's rights, and each
-//! script has its interpreter. So updates of packages cannot change that unnoticed.
+//! Checks of a complete tree's programs. Only programs in the spec's list run with another user's rights. Each script has
+//! its interpreter, and each program its libraries. Updates of packages cannot change that unnoticed.
 
-use std::io::Read;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::elf;
 use crate::spec::Files;
-use crate::tree::{Kind, Node, Tree};
+use crate::tree::{Content, Kind, Node, Tree};
 
 /// Set-user-ID and set-group-ID (chmod(2)). The latter is harmless on a directory.
 const SET_ID: u32 = 0o6000;
 
 /// Longest first line of a script, in bytes (execve(2), interpreter scripts).
 const FIRST_LINE: u64 = 256;
+
+/// Bytes at the start of an ELF file that have its program headers, which follow the file's header.
+const ELF_HEADERS: u64 = 4096;
 
 /// Longest chain of symbolic links (path_resolution(7)).
 const MOST_LINKS: usize = 40;
@@ -45,6 +51,7 @@ pub fn settle(tree: &mut Tree, files: &Files) -> Result<()> {
         ));
     }
     wrong.extend(orphans(tree)?);
+    wrong.extend(incomplete(tree)?);
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
@@ -60,9 +67,7 @@ fn orphans(tree: &Tree) -> Result<Vec<String>> {
         if node.mode & 0o111 == 0 {
             continue;
         }
-        let mut start = Vec::new();
-        let read = content.open().and_then(|stream| stream.take(FIRST_LINE).read_to_end(&mut start));
-        read.with_context(|| format!("reading {} of the tree", path.display()))?;
+        let start = start(content, FIRST_LINE).with_context(|| format!("reading {} of the tree", path.display()))?;
         let Some(interpreter) = interpreter(&start) else { continue };
         if !is_program(tree, &interpreter) {
             found.push(format!(
@@ -73,6 +78,39 @@ fn orphans(tree: &Tree) -> Result<Vec<String>> {
         }
     }
     Ok(found)
+}
+
+/// The programs and libraries that need a library which the tree does not have under any path. Some find it in a directory
+/// of their package.
+fn incomplete(tree: &Tree) -> Result<Vec<String>> {
+    let is_file = |path: &Path| matches!(target(tree, path), Some(Node { kind: Kind::File(_), .. }));
+    let paths = tree.iter().map(|(path, _)| path).filter(|path| is_file(path));
+    let names: BTreeSet<&OsStr> = paths.filter_map(Path::file_name).collect();
+    let mut found = Vec::new();
+    for (path, node) in tree.iter() {
+        let Kind::File(content) = &node.kind else { continue };
+        let reading = || format!("reading {} of the tree", path.display());
+        // The largest programs are static: they are not read.
+        if !elf::is_dynamic(&start(content, ELF_HEADERS).with_context(reading)?) {
+            continue;
+        }
+        let needed = elf::needed(&content.read().with_context(reading)?).with_context(reading)?;
+        for library in needed.iter().filter(|library| !names.contains(OsStr::new(library.as_str()))) {
+            found.push(format!(
+                "/{} needs the library {library}, which is not in the image: add it to files.leave-out, or bring the \
+                 library in",
+                path.display()
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// The first bytes of a file.
+fn start(content: &Content, length: u64) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    content.open()?.take(length).read_to_end(&mut start)?;
+    Ok(start)
 }
 
 /// The interpreter in a script's first line. With `env`, the program that it looks for.
@@ -87,8 +125,13 @@ fn interpreter(start: &[u8]) -> Option<PathBuf> {
     }
 }
 
-/// Whether a path leads to a file, also through links.
+/// Whether a path leads to a program, also through links.
 fn is_program(tree: &Tree, path: &Path) -> bool {
+    matches!(target(tree, path), Some(Node { kind: Kind::File(_), mode, .. }) if mode & 0o111 != 0)
+}
+
+/// The node that a path leads to, also through links.
+fn target<'t>(tree: &'t Tree, path: &Path) -> Option<&'t Node> {
     let mut place = path.to_owned();
     for _ in 0..MOST_LINKS {
         let link = place.ancestors().find_map(|above| match tree.get(above).map(|node| &node.kind) {
@@ -96,7 +139,7 @@ fn is_program(tree: &Tree, path: &Path) -> bool {
             _ => None,
         });
         let Some((link, target)) = link else {
-            return matches!(tree.get(&place), Some(Node { kind: Kind::File(_), mode, .. }) if mode & 0o111 != 0);
+            return tree.get(&place);
         };
         let rest = place.strip_prefix(&link).unwrap_or(Path::new("")).to_owned();
         place = link.parent().unwrap_or(Path::new("/")).join(target);
@@ -105,7 +148,7 @@ fn is_program(tree: &Tree, path: &Path) -> bool {
         }
         place = normal(&place);
     }
-    false
+    None
 }
 
 /// Resolves `.` and `..`, which paths of the tree do not have.
@@ -126,7 +169,6 @@ fn normal(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Content;
 
     fn program(tree: &mut Tree, path: &str, mode: u32, text: &str) {
         tree.file(path, Content::Bytes(text.into()), mode);
@@ -218,6 +260,22 @@ mod tests {
             program(&mut tree, "/usr/share/doc/example.pl", 0o644, line);
             assert_eq!(settle(&mut tree, &files(&["/usr/bin/sudo"], &[])).map_err(|error| error.to_string()), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_program_without_its_library_is_named() {
+        let mut tree = tree();
+        // This test is linked with the C library.
+        tree.file("/usr/bin/own", Content::Host(std::env::current_exe().unwrap()), 0o755);
+        for library in ["ld-linux-x86-64.so.2", "libgcc_s.so.1", "libm.so.6"] {
+            tree.text(&format!("/usr/lib/own/{library}"), "library");
+        }
+        tree.link("/usr/lib/libc.so.6", "libc-2.so");
+        let wrong = settled(&mut tree);
+        assert!(wrong.starts_with("/usr/bin/own needs the library libc.so.6, which is not in the image"), "{wrong}");
+        assert_eq!(wrong.lines().count(), 1, "{wrong}");
+        tree.text("/usr/lib/libc-2.so", "library");
+        settle(&mut tree, &files(&["/usr/bin/sudo"], &[])).unwrap();
     }
 
     #[test]

@@ -12,7 +12,6 @@ use crate::component::build::Built;
 use crate::component::minor;
 use crate::debian::lock::Lock;
 use crate::kernel::UnpackedKernel;
-use crate::linked::Selection;
 use crate::own_programs::{self, OwnPrograms};
 use crate::spec::{Files, Spec};
 use crate::tree::{Content, Kind, Node, Tree, matches};
@@ -58,21 +57,9 @@ pub fn base(spec: &Spec, debian: &Path, kernel: &UnpackedKernel, components: &[B
         for name in names {
             let built = find(components, name)?;
             tree.host_directory(&built.directory, directory)?;
-            let programs = built.component.programs().into_iter().map(|program| directory.join(&program.output));
-            find_libraries(&tree, programs)?;
         }
     }
     Ok(tree)
-}
-
-/// Checks that the tree has each library of these programs: packages may be left out, or change.
-fn find_libraries(tree: &Tree, programs: impl Iterator<Item = PathBuf>) -> Result<()> {
-    let mut selection = Selection::of(tree);
-    for program in programs {
-        let path = program.strip_prefix("/").unwrap_or(&program);
-        selection.add(path).with_context(|| format!("finding the libraries of {}", program.display()))?;
-    }
-    Ok(())
 }
 
 /// Adds our own files: units, settings, links, mount points.
@@ -351,22 +338,6 @@ mod tests {
         for wrong in [&list(&["Role"])[..], &list(&["CustomResourceDefinition"]), b"[]", b"{}", b""] {
             assert!(split(wrong).is_err());
         }
-    }
-
-    #[test]
-    fn a_program_without_its_library_is_named() {
-        let mut tree = Tree::default();
-        // This test is linked with the C library, as runc is.
-        let program = std::env::current_exe().unwrap();
-        tree.file("usr/bin/runc", Content::Host(program), 0o755);
-        let find = |tree: &Tree| find_libraries(tree, std::iter::once(PathBuf::from("/usr/bin/runc")));
-        let error = format!("{:#}", find(&tree).unwrap_err());
-        assert!(error.contains("the libraries of /usr/bin/runc") && error.contains("the image has no"), "{error}");
-        for library in ["libc.so.6", "libgcc_s.so.1", "libm.so.6"] {
-            tree.text(&format!("usr/lib/x86_64-linux-gnu/{library}"), "library");
-        }
-        tree.text("usr/lib64/ld-linux-x86-64.so.2", "linker");
-        find(&tree).unwrap();
     }
 
     #[test]

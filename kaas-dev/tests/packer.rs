@@ -61,7 +61,7 @@ fn template_locks_the_sites_packages_once_and_builds() {
     let directory = tempfile::tempdir().unwrap();
     let spec = "packer/site/control-plane.toml";
     let lock = ["image", "lock", "--keep-included", spec].map(str::to_owned).to_vec();
-    let build = ["image", "build", spec, "--output", "build"].map(str::to_owned).to_vec();
+    let build = ["image", "build", spec, "--to-directory", "build"].map(str::to_owned).to_vec();
     assert_eq!(runs(directory.path(), &[]), [lock, build.clone()]);
     fs::create_dir_all(directory.path().join("packer/site")).unwrap();
     fs::write(directory.path().join("packer/site/control-plane.lock"), "").unwrap();
@@ -97,7 +97,7 @@ fn command_accepts_all_arguments_of_the_template() {
     ];
     let calls = runs(directory.path(), &values);
     let expected =
-        "image build my site.toml --output out --version 1.2.3 --sign-key key.pem --sign-certificate our.pem";
+        "image build my site.toml --to-directory out --version 1.2.3 --sign-key key.pem --sign-certificate our.pem";
     assert_eq!(calls.last().unwrap().join(" "), expected);
     for call in calls {
         // It reports wrong arguments before it prints its help.

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use controller::documents::yaml;
 use fleet::nodes::is_plain;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// Writes progress to standard output, as `println!`. Errors of the write are ignored.
 #[macro_export]
@@ -18,20 +20,45 @@ macro_rules! say {
 }
 
 /// The format of a command's output
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Lines of text
-    Text,
+    Table,
     /// One JSON object
     Json,
+    /// The same object in YAML
+    Yaml,
 }
 
 impl Output {
-    /// Writes progress. With a JSON result, progress goes to standard error.
+    /// Writes progress. If scripts read the result, progress goes to standard error.
     pub fn tell(self, what: &str) {
         match self {
-            Self::Text => say(what),
-            Self::Json => warn(what),
+            Self::Table => say(what),
+            Self::Json | Self::Yaml => warn(what),
+        }
+    }
+
+    /// Writes a result: `value` for scripts, `text` for people.
+    pub fn result(self, value: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+        if self.value(value)? { Ok(()) } else { result(&text()) }
+    }
+
+    /// Writes the result for scripts. Returns false, and writes nothing, if people read the output.
+    pub fn value(self, value: &impl Serialize) -> anyhow::Result<bool> {
+        match self {
+            Self::Table => return Ok(false),
+            Self::Json => json(value)?,
+            Self::Yaml => hand_over(&mut io::stdout().lock(), &yaml(&serde_json::to_value(value)?))?,
+        }
+        Ok(true)
+    }
+
+    /// Writes objects as `--file` reads them: a list in JSON, or one document of YAML for each. `text` is for people.
+    pub fn objects(self, objects: &[&Value], text: impl FnOnce() -> String) -> anyhow::Result<()> {
+        match self {
+            Self::Yaml => result(&objects.iter().copied().map(yaml).collect::<String>()),
+            _ => self.result(&json!({"apiVersion": "v1", "kind": "List", "items": objects}), text),
         }
     }
 }

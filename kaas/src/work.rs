@@ -1,7 +1,8 @@
-//! The options of each command that waits for a state of machines: output, limit and takeover. Also the text of an engine's
+//! The options of each command that waits for a state of machines: output, timeout and takeover. Also the text of an engine's
 //! notices and refusals. Pure.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use clap::Args;
 use fleet::Notice;
@@ -13,22 +14,27 @@ use crate::output::Output;
 /// The options of a command that waits for a state.
 #[derive(Args)]
 pub struct Work {
-    /// Output format. With JSON, progress goes to standard error
-    #[arg(long, default_value = "text")]
+    /// Output format. With json and yaml, progress goes to standard error
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub output: Output,
     #[command(flatten)]
-    pub waiting: PauseLimitArgs,
+    pub waiting: TimeoutArgs,
     #[command(flatten)]
     pub over: TakeOverArgs,
 }
 
 /// The limit of a wait.
 #[derive(Args)]
-pub struct PauseLimitArgs {
-    /// Seconds to wait while nothing can be done, such as for a drain that a PodDisruptionBudget blocks or a cluster that does
-    /// not form. Then the command ends with status 3, and can be continued
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-    pub pause_limit: u64,
+pub struct TimeoutArgs {
+    /// How long to wait while nothing changes, for example for a drain that a PodDisruptionBudget blocks. After that, the command
+    /// ends with status 3. Run it again to continue
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration, help_heading = "Waiting")]
+    pub timeout: Duration,
+}
+
+/// Reads a duration such as `30m` or `1h 30m`.
+pub fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
+    humantime::parse_duration(text)
 }
 
 /// Whose lease may be taken over.
@@ -36,7 +42,7 @@ pub struct PauseLimitArgs {
 pub struct TakeOverArgs {
     /// Take over from a command that has not released its lease, because it runs on another machine or hangs. That command
     /// starts nothing more. This one begins after the requests of that command have ended
-    #[arg(long)]
+    #[arg(long, help_heading = "Waiting")]
     pub take_over: bool,
 }
 
@@ -57,7 +63,7 @@ pub fn told<Action, Wait: Display>(notice: &Notice<'_, Action, Wait>, begun: imp
     }
 }
 
-/// Adds the `kaas` command or option that resolves a refusal.
+/// Adds the remedy of a refusal, such as a command or an option.
 pub fn advised(error: anyhow::Error) -> anyhow::Error {
     if let Some(OtherCluster { here, .. }) = error.downcast_ref() {
         return anyhow::anyhow!(
@@ -79,41 +85,10 @@ pub fn advised(error: anyhow::Error) -> anyhow::Error {
         );
     }
     let Some(refusals) = error.downcast_ref::<Refusals>() else { return error };
-    let mut advice: Vec<&str> = refusals.0.iter().filter_map(|refusal| advice(refusal.code)).collect();
-    advice.dedup();
-    if advice.is_empty() {
-        return error;
-    }
-    anyhow::anyhow!("{error}\n{}", advice.join("\n"))
-}
-
-fn advice(code: &str) -> Option<&'static str> {
-    debug_assert!(CODES.iter().any(|(known, _)| *known == code), "{code}");
-    Some(match code {
-        "upgrade.uncommitted" => {
-            "`kaas control upgrade commit` makes the last upgrade final, `kaas control upgrade rollback` takes it back."
-        }
-        "upgrade.unfinished" => {
-            "`kaas control upgrade resume` goes on with the last upgrade, `kaas control upgrade status` says how far it is."
-        }
-        "upgrade.swap-open" => {
-            "On a node that was swapped by hand, `kaas-agent commit-swap` makes its swap final; where one was only \
-             prepared, or has failed, `kaas-agent prepare-swap --cancel` withdraws it."
-        }
-        "upgrade.placement" => {
-            "Give --datastore, --resource-pool and --folder as the hypervisor names them, or leave them out: a new VM is \
-             put where the one is whose place it takes."
-        }
-        "upgrade.other-cluster" => {
-            "If it is the deployment's cluster all the same, say so with --other-cluster and what it calls itself now."
-        }
-        "upgrade.vm-not-ours" => "`kaas control adopt` takes VMs that were imported by hand into the deployment.",
-        "upgrade.node-not-ready" => "`kaas-agent status` on the node says what it lacks.",
-        "upgrade.downgrade" => "If an older image is meant, give --downgrade, and swap the nodes one by one.",
-        "upgrade.publisher" => "If the publisher has changed, give the new one's key with --publisher.",
-        "upgrade.pins-differ" => "Say with --publisher whose key is the one.",
-        _ => return None,
-    })
+    let action = |code: &str| CODES.iter().find(|known| known.code == code).map(|known| known.action);
+    let mut actions: Vec<&str> = refusals.0.iter().filter_map(|refusal| action(refusal.code)).collect();
+    actions.dedup();
+    anyhow::anyhow!("{error}\nhelp: {}", actions.join("\nhelp: "))
 }
 
 #[cfg(test)]
@@ -128,12 +103,12 @@ mod tests {
             let refusal = Refusal { code, subject: "the OVA".to_owned(), reason: "a reason".to_owned() };
             advised(Refusals(vec![refusal]).into()).to_string()
         };
-        assert!(refused("upgrade.downgrade").ends_with("give --downgrade, and swap the nodes one by one."));
+        assert!(refused("upgrade.downgrade").ends_with("give `--downgrade`, and swap the nodes one by one."));
         assert!(refused("upgrade.publisher").contains("--publisher"));
         assert!(refused("upgrade.node-not-ready").contains("`kaas-agent status`"));
         assert!(refused("upgrade.other-cluster").contains("--other-cluster"));
         let (of, here) = (uuid::Uuid::from_u128(1), uuid::Uuid::from_u128(2));
         assert!(advised(OtherCluster { of, here }.into()).to_string().contains(&format!("--other-cluster {here}")));
-        assert!(refused("upgrade.etcd").ends_with("a reason"));
+        assert!(refused("upgrade.etcd").contains("a reason\nhelp: Give an image"));
     }
 }

@@ -100,7 +100,16 @@ fn where_one_object_is_refused_none_is_made() {
     let (_, err) = bed.says(1, &format!("cluster create --file {file}"));
     assert!(err.contains("the API server refuses it") && bed.kept().objects.is_empty(), "{err}");
     let (out, _) = bed.says(0, &format!("{CREATE} --dry-run"));
-    assert_eq!(out, "the API server takes the cluster shop with one pool\n");
+    assert_eq!(out, "the API server accepts the cluster shop with one pool\n");
+    for format in ["yaml", "json"] {
+        let (objects, _) = bed.says(0, &format!("{CREATE} --dry-run -o {format}"));
+        let file = bed.file("printed", &objects);
+        let (again, _) = bed.says(0, &format!("cluster create -f {file} --dry-run -o {format}"));
+        assert_eq!(again, objects);
+    }
+    let pool = "pool create shop-two --cluster shop --worker-class large -n team-blue --dry-run -o yaml";
+    let (_, err) = bed.says(1, pool);
+    assert!(err.contains("there is no cluster shop in the namespace team-blue"), "{err}");
     assert!(bed.kept().objects.is_empty());
     // A name leads to no other object.
     bed.says(2, "cluster get shop --namespace a/../b");
@@ -139,7 +148,7 @@ fn a_create_that_is_given_again_goes_on_and_undoes_nothing_that_other_commands_h
 #[test]
 fn a_cluster_that_needs_a_person_ends_the_wait_and_one_that_stands_still_pauses_it() {
     let bed = Bed::start();
-    let paused = bed.json(3, &format!("{CREATE} --pause-limit 0"));
+    let paused = bed.json(3, &format!("{CREATE} --timeout 0s"));
     let why = "shop: the controller has not reconciled it yet";
     assert_eq!((&paused["arrived"], &paused["reasons"][0]), (&json!("paused"), &json!(why)));
     assert_eq!(paused["cluster"]["metadata"]["name"], "shop");
@@ -386,11 +395,11 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
         (with(r#""proxy-url": "http://10.9.9.9""#, r#""server""#), "such as exec, token or proxy-url"),
         (leads("https://10.9.9.9:6443"), "it leads to 10.9.9.9:6443, which is neither the cluster's endpoint"),
         (leads("https://192.168.10.10:443"), "it leads to 192.168.10.10:443"),
-        (leads("https://evil\u{1b}[2J.example.com:6443"), "it leads to no address of the cluster's"),
-        (certified(&other, &other), "it trusts another authority"),
+        (leads("https://evil\u{1b}[2J.example.com:6443"), "it leads to no address of the cluster:"),
+        (certified(&other, &other), "it trusts another CA"),
         (certified(&own.authority, &other), "its certificate was not signed by its CA"),
-        (certified(&own.authority, &good_until(&own_key, now - day)), "it has ended at "),
-        (certified(&own.authority, &good_until(&own_key, now + 3 * day)), "which is longer than any that is handed on"),
+        (certified(&own.authority, &good_until(&own_key, now - day)), "it expired at "),
+        (certified(&own.authority, &good_until(&own_key, now + 3 * day)), "longer than the controller issues"),
     ];
     for (secret, words) in wrong {
         bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);
@@ -402,12 +411,12 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     let authority = bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["caFingerprint"].take();
     bed.kept().asked.clear();
     let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
-    assert!(err.contains("does not say yet with which authority") && !err.contains("somebody"), "{err}");
+    assert!(err.contains("does not name its CA yet") && !err.contains("another client"), "{err}");
     assert_eq!(bed.kept().asked.len(), 2, "the cluster, and the Secret");
     bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["caFingerprint"] = authority;
     // One of its control nodes does as well as the endpoint.
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", leads("https://192.168.10.20:6443"));
-    bed.says(0, "cluster kubeconfig shop -n team-blue --output cp1.kubeconfig");
+    bed.says(0, "cluster kubeconfig shop -n team-blue --to-file cp1.kubeconfig");
     // What kubectl would go by in entries that are not the current ones is not written either.
     let more = text.replacen(
         r#""users": ["#,
@@ -418,7 +427,8 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", handed(&more));
     let (out, _) = bed.says(0, "cluster kubeconfig shop -n team-blue");
     let ends = humantime::format_rfc3339_seconds(own.valid_until().unwrap());
-    let expected = format!("shop.kubeconfig: leads to https://192.168.10.10:6443, good until {ends}; given again");
+    let expected =
+        format!("shop.kubeconfig: leads to https://192.168.10.10:6443, valid until {ends}; run the command again");
     assert!(out.starts_with(&expected), "{out}");
     let written = bed.path("shop.kubeconfig");
     assert_eq!(fs::read_to_string(&written).unwrap(), *own.render_named("shop"));
@@ -447,7 +457,7 @@ fn a_kubeconfig_takes_the_place_of_an_earlier_one_and_of_nothing_else() {
     }
     symlink(&written, bed.path("link.kubeconfig")).unwrap();
     for other in ["link.kubeconfig", "/dev/stdout"] {
-        let (_, err) = bed.says(1, &format!("cluster kubeconfig shop -n team-blue --output {other}"));
+        let (_, err) = bed.says(1, &format!("cluster kubeconfig shop -n team-blue --to-file {other}"));
         assert!(err.contains("is no regular file"), "{err}");
     }
     for other in ["another one's".to_owned(), earlier.render("anna").to_string()] {
@@ -539,7 +549,7 @@ spec: {subnet: 192.168.10.0/24, ranges: [{first: 192.168.10.20, last: 192.168.10
 fn a_provider_is_made_with_its_account_whose_password_nobody_sees_on_the_way() {
     let bed = Bed::start();
     let (file, password) = (bed.file("dc1.yaml", PROVIDER), bed.file("password", "s3cret\n"));
-    bed.acts(|kept, look| {
+    let controller = |kept: &mut control::Kept, look| {
         if !kept.has("providers", "dc1") {
             return;
         }
@@ -549,8 +559,13 @@ fn a_provider_is_made_with_its_account_whose_password_nobody_sees_on_the_way() {
         if look > 4 {
             kept.says("providers", "dc1", "Ready", "True", "Available");
         }
-    });
+    };
     let create = format!("provider create --file {file} --user kaas@vsphere.local --password-file {password}");
+    let (out, _) = bed.says(0, &format!("{create} --dry-run -o yaml"));
+    assert!(out.contains("kind: \"Provider\"") && out.contains("kind: \"IPPool\"") && !out.contains("Secret"), "{out}");
+    assert!(bed.kept().objects.is_empty());
+    bed.kept().asked.clear();
+    bed.acts(controller);
     let (out, err) = bed.says(4, &create);
     assert!(err.contains("dc1: Authenticated is False (LoginRefused)"), "{err}");
     let (again, _) = bed.says(0, &create);

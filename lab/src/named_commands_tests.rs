@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Commands that create a lab, and do nothing to an existing one.
-const MAKES: [&str; 3] = ["up", "tenant up", "vcenter up"];
+/// Commands that create a lab and do nothing to an existing one, or that use no lab.
+const MAKES: [&str; 4] = ["up", "tenant up", "vcenter up", "example three"];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {

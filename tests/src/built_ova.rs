@@ -1,4 +1,5 @@
-//! OVAs that differ from the one under test, built from the same specs with what the build cache has.
+//! OVAs that differ from the one under test, built from the same specs with what the build cache has. Their root is
+//! uncompressed, because compression takes minutes.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub fn build_tenant(version: &str, output: &Path) -> anyhow::Result<PathBuf> {
 
 fn of_spec<A: AsRef<OsStr>>(spec: &str, version: &str, output: &Path, arguments: &[A]) -> anyhow::Result<PathBuf> {
     let mut build = Command::new(kaas_dev());
-    run(build.args(["image", "build", "--version", version]).args(arguments), spec, output)
+    run(build.args(["image", "build", "--uncompressed", "--version", version]).args(arguments), spec, output)
 }
 
 /// The image that upgrades are tried from, as [`build`] does. Fails without the sources of the earlier commit.
@@ -31,7 +32,8 @@ pub fn build_earlier(output: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn run(build: &mut Command, spec: &str, output: &Path) -> anyhow::Result<PathBuf> {
-    build.args(["--report", "json", "--output"]).arg(output).arg(workspace().join(format!("image/specs/{spec}.toml")));
+    build.args(["--output", "json", "--to-directory"]).arg(output);
+    build.arg(workspace().join(format!("image/specs/{spec}.toml")));
     let built = build.output().context("starting the build")?;
     ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let report: Value = serde_json::from_slice(&built.stdout).context("reading the build's report")?;

@@ -252,6 +252,12 @@ impl<'a> FileCluster<'a> {
         vm.clone()
     }
 
+    /// The nodes that the description names.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let described = fs::read_to_string(self.file()).unwrap_or_else(|error| panic!("the description: {error}"));
+        ALL.into_iter().filter(move |node| described.contains(&format!("name = \"{node}\"")))
+    }
+
     /// The data that all nodes must keep through any swap.
     pub fn kept(&self) -> BTreeMap<&'static str, (String, Vec<String>)> {
         let kept = |node: &'static str| {
@@ -259,12 +265,12 @@ impl<'a> FileCluster<'a> {
             let listed = self.site.inside(&vm, &[&ETCDCTL[..], &["member", "list"]].concat());
             (node, (self.site.inside(&vm, &["sh", "-ec", KEPT]), members(&listed)))
         };
-        ALL.into_iter().map(kept).collect()
+        self.nodes().map(kept).collect()
     }
 
     /// Waits until every boot counts as healthy: an upgrade requires that.
     pub fn wait_until_healthy(&self) {
-        for node in ALL {
+        for node in self.nodes() {
             let vm = self.vm_of(node);
             self.site.wait(&format!("{node} to be found good"), MOMENT, || {
                 Ok(self.site.try_inside(&vm, &["test", "-e", "/run/kaas/good.json"]).is_ok())

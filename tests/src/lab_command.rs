@@ -42,7 +42,7 @@ impl LabCommand {
         let (network, door) = (lab.network_namespace(), lab.door_argument());
         assert!(network.exists() && is_argument(&door), "what is looked for below is not there before");
         drop(lab);
-        self.run("down", &[]);
+        self.run("down", &["--confirm", &self.lab]);
         let state = state_directory().expect("a home directory");
         assert!(!state.join(&self.lab).exists(), "the lab's directory is left");
         assert!(!network.exists(), "the lab's network is left");

@@ -214,9 +214,9 @@ spec: {{processors: 2, memoryMiB: 2048}}
 
     /// The files of all datastores but those of the control cluster, by their datastore paths.
     pub fn files(&self) -> Vec<String> {
-        let control: Vec<String> = self.control.vms().into_iter().map(|(vm, _)| vm).collect();
+        // A VM is named after its node, and a data disk stays in the directory of the VM that it was created with.
         let is_of_control = |file: &str| {
-            control.iter().any(|vm| [" ", "/"].iter().any(|before| file.contains(&format!("{before}{vm}"))))
+            self.control.nodes().any(|node| [" ", "/"].iter().any(|before| file.contains(&format!("{before}{node}"))))
         };
         self.control.files().into_iter().filter(|file| !is_of_control(file)).collect()
     }
@@ -225,8 +225,8 @@ spec: {{processors: 2, memoryMiB: 2048}}
     pub fn client(&self, cluster: &str) -> Client {
         let file = self.directory.path().join(format!("{cluster}.kubeconfig"));
         if !file.exists() {
-            let output = file.to_str().expect("a path of text");
-            self.run(&["cluster", "kubeconfig", cluster, "--output", output]);
+            let path = file.to_str().expect("a path of text");
+            self.run(&["cluster", "kubeconfig", cluster, "--to-file", path]);
         }
         let client = Client::from_inside(&file, self.site.opened().network_namespace());
         client.unwrap_or_else(|error| panic!("{error:#}"))

@@ -211,7 +211,10 @@ fn recipe(target: &str) -> String {
 fn what_go_compiled_goes_when_the_earlier_version_is_built_and_not_before() {
     let said = recipe("test");
     let last = said.rfind(" image build ").unwrap();
-    assert!(said[last..].starts_with(" image build image/specs/control-plane.toml --output build/earlier"), "{said}");
+    assert!(
+        said[last..].starts_with(" image build image/specs/control-plane.toml --to-directory build/earlier"),
+        "{said}"
+    );
     let goes = said.find(" image clean --go-cache").unwrap();
     assert!(last < goes && goes < said.find(" clippy ").unwrap(), "{said}");
     let fast = recipe("test-fast");

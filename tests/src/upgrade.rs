@@ -18,7 +18,7 @@ pub const SWAPPING: Duration = Duration::from_secs(1200);
 
 /// How long an emulated node may take to become healthy, in seconds. The node takes 330 s if it has two processors
 /// alone. While another scenario ran, it took longer than the default of 900 s.
-const EMULATED_GATE: &str = "2400";
+const EMULATED_GATE: &str = "2400s";
 
 /// The exit status of a command that waits (docs/reference/exit-statuses.md).
 const PAUSED: i32 = 3;
@@ -60,7 +60,7 @@ impl<'a> Upgrade<'a> {
         if ["plan", "apply"].contains(&arguments[0]) {
             command.arg("--ova").arg(&self.ova);
             if self.scenario.lab().replacements().is_emulated() {
-                command.args(["--gate-limit", EMULATED_GATE]);
+                command.args(["--gate-timeout", EMULATED_GATE]);
             }
         }
         command
@@ -163,7 +163,7 @@ impl<'a> Upgrade<'a> {
         adopt.args(["control", "adopt", "--yes", "--lab", self.scenario.lab().name()]);
         let ended = adopt.output().unwrap_or_else(|error| panic!("starting kaas: {error}"));
         let (said, failed) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-        assert!(ended.status.success(), "kaas-dev adopt: {said}\n{failed}");
+        assert!(ended.status.success(), "kaas-dev control adopt: {said}\n{failed}");
         self.scenario.reached(said.trim());
     }
 

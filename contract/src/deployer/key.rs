@@ -150,6 +150,11 @@ impl PrivateKey {
         PublicKey::of_point(self.pair.public_key().as_ref()).ok_or(Error::NotPrivate)
     }
 
+    /// The fingerprint of the public half.
+    pub fn fingerprint(&self) -> Result<Fingerprint, Error> {
+        Ok(self.public()?.fingerprint())
+    }
+
     /// Makes digests. Without this key a guess cannot be checked against them.
     pub fn digests(&self) -> Result<Digests, Error> {
         // The number is unique; the encoding of a key is not.

@@ -32,7 +32,7 @@ impl Session {
 
     /// A deployer's request to a node of the cluster with this CA.
     pub fn request(&self, key: &PrivateKey, authority: &Fingerprint) -> Result<Request, Error> {
-        let fingerprint = key.public()?.fingerprint();
+        let fingerprint = key.fingerprint()?;
         let proof = key.sign(&self.transcript(authority, &fingerprint))?;
         Ok(Request { key: fingerprint, proof: BASE64_STANDARD.encode(proof) })
     }

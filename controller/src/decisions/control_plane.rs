@@ -267,6 +267,8 @@ impl NodeSettings<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::decisions::fixture::{cluster, pool, provider};
     use crate::objects::{AddressRange, Backup, PodSecurity, Proxy, ServiceVips};
@@ -411,6 +413,36 @@ mod tests {
         whole.spec.backup.as_mut().unwrap().every = "6h".to_owned();
         let form = told(&whole, &secrets, |told| told.form(&nodes()[1])).unwrap();
         assert!(form.contains_key(keys::SNAPSHOT_TARGET) && !form.contains_key(keys::SNAPSHOT_EVERY));
+    }
+
+    /// [`fields`] has the name of a referenced object. A row with such a field needs another text here.
+    #[test]
+    fn form_has_no_name_of_a_referenced_object() {
+        const NAME: &str = "name-of-an-object";
+        let mut cluster = cluster();
+        let (every, target) = ("6h".to_owned(), "https://backup.example.com/shop/".to_owned());
+        cluster.spec.backup = Some(Backup { every, target, credentials_ref: None, recovery_public_key: None });
+        let mut spec = json!(cluster.spec);
+        let rows = keys::table().iter().flat_map(|property| property.spec);
+        let references: Vec<&str> = rows.copied().filter(|field| field.ends_with("Ref")).collect();
+        assert!(references.contains(&"site.consolePasswordRef") && references.contains(&"backup.credentialsRef"));
+        for field in &references {
+            *field.split('.').fold(&mut spec, |object, name| &mut object[name]) = json!({ "name": NAME });
+        }
+        cluster.spec = serde_json::from_value(spec).unwrap();
+        assert_eq!(json!(cluster.spec).to_string().matches(NAME).count(), references.len(), "{references:?}");
+        let secret = |text: &str| Zeroizing::new(text.to_owned());
+        let given = Secrets {
+            console_password_hash: Some(secret("$y$j9T$salt$hash\n")),
+            backup: Some((secret("shop"), secret("word"))),
+        };
+        let form = told(&cluster, &given, |told| told.form(&nodes()[0])).unwrap();
+        assert_eq!(form[keys::CONSOLE_PASSWORD_HASH], "$y$j9T$salt$hash");
+        assert_eq!(form[keys::SNAPSHOT_TARGET], "https://shop:word@backup.example.com/shop/");
+        let without = told(&cluster, &Secrets::default(), |told| told.form(&nodes()[0])).unwrap();
+        for (key, value) in form.iter().chain(&without) {
+            assert!(!value.contains(NAME), "{key}: {value}");
+        }
     }
 
     #[test]

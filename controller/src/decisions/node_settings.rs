@@ -29,8 +29,8 @@ pub(super) fn fields(spec: &TenantClusterSpec) -> Vec<(&'static str, &'static Pr
     fields
 }
 
-/// The interval of snapshots as control-plane nodes are configured, in its canonical form. `None` for the nodes' default. So a
-/// cluster from before the setting matches its nodes, and an image without the property gets none.
+/// The interval of snapshots as control-plane nodes are configured, in its canonical form. `None` for the nodes' default, which
+/// is neither recorded nor in the form.
 fn pace(backup: Option<&Backup>) -> Option<String> {
     let property = keys::find(keys::SNAPSHOT_EVERY)?;
     let period = |text: &str| property.parse(text).ok().and_then(|value| keys::Period::try_from(value).ok());
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Clusters of an earlier version have a backup without an interval, and images of that version have no property for it.
+    /// A backup without an interval has the nodes' default.
     #[test]
     fn default_snapshot_interval_is_left_out() {
         let mut spec = whole();

@@ -49,6 +49,20 @@ fn promises(text: &str) -> Vec<(String, String)> {
     found
 }
 
+/// The promises that a field of the table of properties keeps, in the words of [`in_row_words`]. `site.proxy.https` keeps `site`
+/// of the spec, `proxy` of `Site`, `https` of `Proxy`, and the values of an enum `Https`.
+fn promises_of_row(field: &str) -> Vec<String> {
+    let names: Vec<String> = ["TenantClusterSpec"].into_iter().chain(field.split('.')).map(str::to_lowercase).collect();
+    let values = names.last().map(|name| format!("{name}::"));
+    names.windows(2).map(|pair| pair.join(".")).chain(values).collect()
+}
+
+/// A promise in lower case without underscores, and without the value of an enum.
+fn in_row_words(promise: &str) -> String {
+    let end = promise.find("::").map_or(promise.len(), |at| at + 2);
+    promise[..end].replace('_', "").to_lowercase()
+}
+
 /// The words of code, except those that only set a field or name a call.
 fn words(code: &str) -> BTreeSet<&str> {
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
@@ -110,22 +124,36 @@ fn reasons_are_set_and_fields_are_read() {
         assert!(promised.iter().any(|(promise, _)| promise == exception), "{exception} no longer exists");
     }
     let is_exception = |promise: &str| EXCEPTIONS.iter().any(|(exception, _)| *exception == promise);
-    // The table of properties names fields as `site.ntpServers`. The value of such a field reaches nodes as it is.
-    let in_rows: BTreeSet<String> = contract::properties::table()
-        .iter()
-        .flat_map(|property| property.spec)
-        .flat_map(|field| field.split('.'))
-        .map(str::to_lowercase)
-        .collect();
-    let is_in_a_row = |promise: &str, word: &str| {
-        let name = promise.split_once("::").map_or(word, |(kind, _)| kind);
-        in_rows.contains(&name.replace('_', "").to_lowercase())
+    // The value of a field in the table of properties reaches nodes as it is.
+    let rows = contract::properties::table().iter().flat_map(|property| property.spec);
+    let in_rows: BTreeSet<String> = rows.flat_map(|field| promises_of_row(field)).collect();
+    let is_kept = |promise: &str, word: &str| {
+        used.contains(word) || in_rows.contains(&in_row_words(promise)) || is_exception(promise)
     };
-    let is_kept =
-        |promise: &str, word: &str| used.contains(word) || is_in_a_row(promise, word) || is_exception(promise);
     let broken = promised.iter().filter(|(promise, word)| !is_kept(promise, word));
     let broken: Vec<&str> = broken.map(|(promise, _)| promise.as_str()).collect();
     assert!(broken.is_empty(), "not used by the controller: {}", broken.join(", "));
+}
+
+#[test]
+fn row_keeps_only_promises_of_its_path() {
+    let kept = promises_of_row("site.proxy.noProxy");
+    assert_eq!(kept, ["tenantclusterspec.site", "site.proxy", "proxy.noproxy", "noproxy::"]);
+    assert_eq!(in_row_words("Proxy.no_proxy"), "proxy.noproxy");
+    let kept: Vec<String> = ["podSecurity", "network.serviceVIPs.ranges", "backup.credentialsRef"]
+        .iter()
+        .flat_map(|field| promises_of_row(field))
+        .collect();
+    for (promise, expected) in [
+        ("TenantClusterSpec.pod_security", true),
+        ("PodSecurity::Baseline", true),
+        ("ServiceVips.ranges", true),
+        ("IPPoolSpec.ranges", false),
+        ("MachineSpec.network", false),
+        ("ProviderSpec.credentials_ref", false),
+    ] {
+        assert_eq!(kept.contains(&in_row_words(promise)), expected, "{promise}");
+    }
 }
 
 #[test]

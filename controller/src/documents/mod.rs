@@ -14,3 +14,4 @@ mod yaml;
 pub use self::definitions::{Definition, definition, definitions, list};
 pub use self::reference::{reference, renew};
 pub use self::rights::{ACCOUNT, RIGHTS, Right};
+pub use self::yaml::document as yaml;

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-pub(super) fn document(value: &Value) -> String {
+/// A document of YAML, with its separator in front.
+pub fn document(value: &Value) -> String {
     let mut text = String::from("---\n");
     match value {
         Value::Object(members) if !members.is_empty() => mapping(members, 0, &mut text),

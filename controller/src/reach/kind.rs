@@ -24,7 +24,17 @@ pub(super) fn read<K: Kind>(object: &Value) -> Result<K, Failure> {
 
 fn unreadable<K: Kind>(object: &Value, why: impl Display) -> Failure {
     let [namespace, name] = ["namespace", "name"].map(|field| object["metadata"][field].as_str());
-    let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-    let words = format!("the {} {place}{} cannot be read: {why}", K::kind(&()), name.unwrap_or_default());
+    let words = format!("the {} {} cannot be read: {why}", K::kind(&()), joined(namespace, name));
     Failure::Unreadable { namespace: namespace.map(str::to_owned), words }
+}
+
+/// The name of an object, after its namespace if it has one.
+pub fn full_name<K: Resource>(object: &K) -> String {
+    let meta = object.meta();
+    joined(meta.namespace.as_deref(), meta.name.as_deref())
+}
+
+fn joined(namespace: Option<&str>, name: Option<&str>) -> String {
+    let name = name.unwrap_or_default();
+    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub use super::kind::Kind;
+pub use super::kind::{Kind, full_name};
 
 use super::failure::Failure;
 use super::kind::read;
@@ -39,15 +39,15 @@ pub async fn list<K: Kind>(
 
 /// Objects that the caller does not own, so that an unreadable status does not stop it.
 #[derive(Debug)]
-pub struct Others<K> {
+pub struct Tolerant<K> {
     pub whole: Vec<K>,
     /// The objects whose status cannot be read, without it, and each with the error.
     pub unread: Vec<(K, Failure)>,
 }
 
-impl<K> Others<K> {
+impl<K> Tolerant<K> {
     /// All objects, for a caller that reads no status.
-    pub fn specs(self) -> Vec<K> {
+    pub fn all(self) -> Vec<K> {
         self.whole.into_iter().chain(self.unread.into_iter().map(|(object, _)| object)).collect()
     }
 }
@@ -56,24 +56,24 @@ impl<K> Others<K> {
 ///
 /// # Errors
 /// The API server does not answer, or the spec of an object cannot be read.
-pub async fn list_others<K: Kind>(
+pub async fn list_tolerant<K: Kind>(
     objects: &dyn Objects,
     namespace: Option<&str>,
     label: Option<(&str, &str)>,
-) -> Result<Others<K>, Failure> {
-    let mut others = Others { whole: Vec::new(), unread: Vec::new() };
+) -> Result<Tolerant<K>, Failure> {
+    let mut found = Tolerant { whole: Vec::new(), unread: Vec::new() };
     for mut object in objects.list(&Collection::of::<K>(namespace), label).await? {
         match read(&object) {
-            Ok(read) => others.whole.push(read),
+            Ok(read) => found.whole.push(read),
             Err(failure) => {
                 if let Some(members) = object.as_object_mut() {
                     members.remove("status");
                 }
-                others.unread.push((read(&object)?, failure));
+                found.unread.push((read(&object)?, failure));
             }
         }
     }
-    Ok(others)
+    Ok(found)
 }
 
 /// Creates an object in the namespace of its metadata.
@@ -215,12 +215,12 @@ mod tests {
         };
         is_named(find::<Machine>(&api, Some("team-blue"), "shop-w2").await.unwrap_err());
         is_named(list::<Machine>(&api, None, None).await.unwrap_err());
-        let Others { whole, mut unread } = list_others::<Machine>(&api, None, None).await.unwrap();
+        let Tolerant { whole, mut unread } = list_tolerant::<Machine>(&api, None, None).await.unwrap();
         assert_eq!(names(&whole), ["shop-w1"]);
         let (machine, failure) = unread.pop().unwrap();
         assert_eq!((machine.name_any().as_str(), machine.status, unread.len()), ("shop-w2", None, 0));
         is_named(failure);
-        assert_eq!(names(&list_others::<Machine>(&api, None, None).await.unwrap().specs()), ["shop-w1", "shop-w2"]);
+        assert_eq!(names(&list_tolerant::<Machine>(&api, None, None).await.unwrap().all()), ["shop-w1", "shop-w2"]);
         assert!(find::<Machine>(&api, Some("team-blue"), "shop-w1").await.unwrap().is_some());
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let api = InMemory::default();
         put(&api, "shop-w1", |_| ());
         put(&api, "shop-w2", |it| it["spec"]["role"] = json!("Dreamer"));
-        let failure = list_others::<Machine>(&api, None, None).await.unwrap_err();
+        let failure = list_tolerant::<Machine>(&api, None, None).await.unwrap_err();
         assert!(failure.to_string().starts_with("the Machine team-blue/shop-w2 cannot be read: "), "{failure}");
     }
 

@@ -28,8 +28,8 @@ const SINCE: &str = "unknown-since";
 /// # Errors
 /// The clusters, or the directory, cannot be listed. A directory that cannot be removed is logged.
 pub async fn clear_left_over(objects: &dyn Objects, providers: &Providers) -> anyhow::Result<()> {
-    let clusters = kinds::list_others::<TenantCluster>(objects, None, None).await;
-    let clusters = clusters.context("looking for TenantClusters")?.specs();
+    let clusters = kinds::list_tolerant::<TenantCluster>(objects, None, None).await;
+    let clusters = clusters.context("looking for TenantClusters")?.all();
     let there: BTreeSet<String> = clusters.iter().map(kept_as).collect();
     let directory = providers.keeps().0.to_owned();
     let cleared = tokio::task::spawn_blocking(move || {

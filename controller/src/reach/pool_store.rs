@@ -268,10 +268,9 @@ impl<'a> PoolStore<'a> {
     /// that is new enough. `None` makes a new list.
     async fn look(&self, looked: Option<u64>) -> anyhow::Result<(Arc<AddressesInUse>, Vec<PoolAddressSpec>)> {
         let before = self.seen().count;
-        let all = self.objects.in_use(looked).await.inspect_err(|failure| {
-            let is_unreadable = matches!(failure, Failure::Unreadable { .. });
-            self.seen().unreadable = is_unreadable.then(|| failure.again());
-        });
+        let all = self.objects.in_use(looked).await;
+        let unreadable = all.as_ref().err().filter(|failure| matches!(failure, Failure::Unreadable { .. }));
+        self.seen().unreadable = unreadable.map(Failure::again);
         let all = all.context("looking for PoolAddresses")?;
         let mut seen = self.seen();
         // A list that began after a claim is the newer information.
@@ -283,12 +282,13 @@ impl<'a> PoolStore<'a> {
         Ok((all, since))
     }
 
-    /// Checks whether the addresses in use could be read. A run of `fleet` takes a failed claim for one that may succeed later.
+    /// Checks whether the last look could read the addresses in use. A run of `fleet` takes a failed claim for one that may succeed
+    /// later.
     ///
     /// # Errors
     /// The object that cannot be read.
     pub fn ensure_readable(&self) -> Result<(), Failure> {
-        self.seen().unreadable.take().map_or(Ok(()), Err)
+        self.seen().unreadable.as_ref().map_or(Ok(()), |failure| Err(failure.again()))
     }
 
     fn mark_taken(&self, spec: PoolAddressSpec) {

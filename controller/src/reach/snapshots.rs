@@ -63,7 +63,7 @@ impl TenantSnapshots {
 /// cluster or one of its Operations cannot be read, its files may be needed.
 async fn spare(objects: &dyn Objects, directory: &Path) -> anyhow::Result<BTreeSet<String>> {
     let clusters =
-        kinds::list_others::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
+        kinds::list_tolerant::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
     let mut spare = BTreeSet::new();
     for cluster in &clusters.whole {
         let (kept, namespace, name) = (kept_as(cluster), cluster.namespace(), cluster.name_any());
@@ -73,7 +73,7 @@ async fn spare(objects: &dyn Objects, directory: &Path) -> anyhow::Result<BTreeS
             continue;
         }
         let of_cluster = Some((CLUSTER_REF, name.as_str()));
-        let operations = kinds::list_others::<Operation>(objects, namespace.as_deref(), of_cluster).await;
+        let operations = kinds::list_tolerant::<Operation>(objects, namespace.as_deref(), of_cluster).await;
         let operations = operations.with_context(|| format!("looking for the Operations of {name}"))?;
         if operations.unread.is_empty() && is_needless(cluster, &operations.whole, &files) {
             spare.insert(kept);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, others};
+use super::{IN_USE, NOW_AND_THEN, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{POOL, PoolUsage, pool_usage};
 use crate::objects::{IPPool, IPPoolReason, IPPoolStatus, PoolAddress, set};
@@ -29,7 +29,7 @@ pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Actio
         kinds::remove_finalizer(objects, &*pool, IN_USE).await.attempting("letting the IPPool go")?;
         return Ok(Action::await_change());
     }
-    let all = others::<IPPool>(objects).await?.specs();
+    let all = tolerant::<IPPool>(objects).await?.all();
     let before = pool.status.clone();
     let mut now = before.clone().unwrap_or_default();
     let generation = pool.metadata.generation.unwrap_or_default();

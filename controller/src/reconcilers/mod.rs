@@ -20,7 +20,7 @@ use kube::ResourceExt;
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{is_begun, permission};
 use crate::objects::{Provider, TenantCluster};
-use crate::reach::kinds::{Kind, Others};
+use crate::reach::kinds::{Kind, Tolerant, full_name};
 use crate::reach::{Objects, kinds};
 
 /// The finalizer of objects that others use.
@@ -32,13 +32,13 @@ async fn all<K: Kind>(objects: &dyn Objects) -> Result<Vec<K>, ReconcileError> {
 }
 
 /// As [`all`]. An object whose status cannot be read does not stop the caller.
-async fn others<K: Kind>(objects: &dyn Objects) -> Result<Others<K>, ReconcileError> {
-    kinds::list_others(objects, None, None).await.attempting(&format!("listing {}s", K::kind(&())))
+async fn tolerant<K: Kind>(objects: &dyn Objects) -> Result<Tolerant<K>, ReconcileError> {
+    kinds::list_tolerant(objects, None, None).await.attempting(&format!("listing {}s", K::kind(&())))
 }
 
 /// The clusters that keep the Providers that they name. A cluster whose status cannot be read may be begun, so it does.
 async fn users(objects: &dyn Objects, providers: &[Provider]) -> Result<Vec<TenantCluster>, ReconcileError> {
-    let Others { whole, unread } = others::<TenantCluster>(objects).await?;
+    let Tolerant { whole, unread } = tolerant::<TenantCluster>(objects).await?;
     let keeping = whole.into_iter().filter(|cluster| keeps(cluster, providers));
     Ok(keeping.chain(unread.into_iter().map(|(cluster, _)| cluster)).collect())
 }
@@ -51,8 +51,11 @@ fn keeps(cluster: &TenantCluster, providers: &[Provider]) -> bool {
     is_begun(cluster) || provider.is_none_or(|provider| permission(provider, &namespace).is_none())
 }
 
-fn full_name(cluster: &TenantCluster) -> String {
-    format!("{}/{}", cluster.namespace().unwrap_or_default(), cluster.name_any())
+/// Logs a failed write of a status. The caller returns the error that the status should show.
+fn log_unwritten<K: Kind, T>(object: &K, written: Result<T, ReconcileError>) {
+    if let Err(error) = written {
+        log::warn!("{}: {error}", full_name(object));
+    }
 }
 
 /// The interval of reconciles without a change: a watch may have missed one.

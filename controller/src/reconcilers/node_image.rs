@@ -8,11 +8,11 @@ use fleet::hypervisor::Placement;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps, others};
+use super::{IN_USE, NOW_AND_THEN, all, keeps, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{TemplateInventory, image_conditions, next_phase, phase};
 use crate::objects::{NodeImage, NodeImageStatus, Provider, Template, TenantCluster, set};
-use crate::reach::kinds::{self, Others};
+use crate::reach::kinds::{self, Tolerant, full_name};
 use crate::reach::providers::Providers;
 
 /// Adds the finalizer, looks for templates on each Provider, and writes the status. Returns when the next phase begins.
@@ -27,7 +27,7 @@ pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<A
     if kinds::add_finalizer(objects, &*image, IN_USE).await.attempting("keeping the NodeImage")? {
         return Ok(Action::await_change());
     }
-    let Others { whole: providers, unread } = others::<Provider>(objects).await?;
+    let Tolerant { whole: providers, unread } = tolerant::<Provider>(objects).await?;
     let before = image.status.clone();
     let mut now = before.clone().unwrap_or_default();
     let digest = image.spec.digest.strip_prefix("sha256:").unwrap_or(&image.spec.digest);
@@ -102,7 +102,7 @@ async fn templates(
 async fn finalize(image: &NodeImage, context: &Context) -> Result<Action, ReconcileError> {
     let (objects, name) = (&*context.objects, image.name_any());
     let clusters = all::<TenantCluster>(objects).await?;
-    let providers = others::<Provider>(objects).await?.specs();
+    let providers = tolerant::<Provider>(objects).await?.all();
     let has = |cluster: &&TenantCluster| {
         let resolved = cluster.resolved().and_then(|one| one.image.as_ref());
         (cluster.spec.image.as_ref() == Some(&name) || resolved == Some(&name)) && keeps(cluster, &providers)

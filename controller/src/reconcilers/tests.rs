@@ -249,10 +249,8 @@ async fn used_classes_and_images_are_not_deleted() {
     assert!(now::<VMClass>(&api, None, "medium").await.is_none() && now::<NodeImage>(&api, None, "i1").await.is_none());
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_unreadable_object_stops_only_its_users() {
-    let api = InMemory::default();
-    let context = context(&api);
+/// A Provider that allows no namespace, with a VMClass and a NodeImage.
+fn put_references(api: &InMemory) -> Provider {
     let mut provider = crate::decisions::fixture::provider();
     provider.spec.allowed_namespaces.names.clear();
     api.put(&provider);
@@ -260,6 +258,14 @@ async fn an_unreadable_object_stops_only_its_users() {
     api.put(&VMClass::new("medium", spec));
     let digest = format!("sha256:{}", "0a".repeat(32));
     api.put(&NodeImage::new("i1", NodeImageSpec { digest, publisher: None, lifecycle: Vec::new() }));
+    provider
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_stops_only_its_users() {
+    let api = InMemory::default();
+    let context = context(&api);
+    put_references(&api);
     for _ in 0..2 {
         settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
         settled(&api, &context, (None, "i1"), node_image::reconcile).await;
@@ -306,13 +312,7 @@ async fn clusters_of_forbidden_namespaces_keep_nothing_before_beginning() {
     for is_begun in [false, true] {
         let api = InMemory::default();
         let context = context(&api);
-        let mut provider = crate::decisions::fixture::provider();
-        provider.spec.allowed_namespaces.names.clear();
-        api.put(&provider);
-        let spec = VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None };
-        api.put(&VMClass::new("medium", spec));
-        let digest = format!("sha256:{}", "0a".repeat(32));
-        api.put(&NodeImage::new("i1", NodeImageSpec { digest, publisher: None, lifecycle: Vec::new() }));
+        let provider = put_references(&api);
         let mut cluster = cluster("shop", "i1", "medium");
         cluster.spec.provider_ref.name = provider.name_any();
         if is_begun {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, all, full_name, keeps, others};
+use super::{IN_USE, NOW_AND_THEN, all, keeps, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
-use crate::reach::kinds;
+use crate::reach::kinds::{self, full_name};
 
 /// Adds the finalizer, and removes it once neither a cluster nor a pool names the class.
 ///
@@ -21,8 +21,8 @@ pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Act
         return Ok(Action::await_change());
     }
     let clusters = all::<TenantCluster>(objects).await?;
-    let pools = others::<NodePool>(objects).await?.specs();
-    let providers = others::<Provider>(objects).await?.specs();
+    let pools = tolerant::<NodePool>(objects).await?.all();
+    let providers = tolerant::<Provider>(objects).await?.all();
     let clusters: Vec<_> = clusters.into_iter().filter(|cluster| keeps(cluster, &providers)).collect();
     let cluster = clusters.iter().find(|cluster| cluster.spec.control_plane.vm_class == name);
     let user = cluster.map(|cluster| format!("TenantCluster {}", full_name(cluster)));
@@ -33,7 +33,7 @@ pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Act
         pool.spec.vm_class == name && clusters.iter().any(of)
     };
     let pool = pools.iter().find(is_theirs);
-    let pool = pool.map(|pool| format!("NodePool {}/{}", pool.namespace().unwrap_or_default(), pool.name_any()));
+    let pool = pool.map(|pool| format!("NodePool {}", full_name(pool)));
     if let Some(user) = user.or(pool) {
         log::info!("the VMClass {name} is to go, and stays for now: the {user} names it");
         return Ok(Action::requeue(NOW_AND_THEN));

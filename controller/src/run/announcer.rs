@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::core::DeserializeGuard as Guarded;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::watcher::{self, watcher};
@@ -19,6 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
 use self::announced::Announced;
+use super::Guarded;
 use crate::decisions::{PendingEvent, Reasons, pending_events, reasons};
 use crate::objects::Condition;
 

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource, ResourceExt};
 
 use crate::context::ReconcileError;
+use crate::reach::kinds::full_name;
 
 /// Clones share the counts.
 pub struct Attempts<K: Resource<DynamicType = ()>>(Arc<Mutex<HashMap<ObjectRef<K>, u32>>>);
@@ -33,9 +34,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Attempts<K> {
             Some(trouble) => {
                 let count = counts.entry(reference).or_default();
                 *count = count.saturating_add(1);
-                let place = object.namespace().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-                let (kind, name) = (K::kind(&()), place + &object.name_any());
-                log::warn!("{kind} {name}, for the {count}. time: {trouble}");
+                log::warn!("{} {}, for the {count}. time: {trouble}", K::kind(&()), full_name(object));
             }
             None => drop(counts.remove(&reference)),
         }

@@ -183,7 +183,7 @@ impl ActionContext<'_> {
     /// Records the deployer key that a node of a formed cluster admitted. It differs from the recorded key if the nodes were
     /// given another one since.
     pub(super) async fn let_in(&self, records: &mut Records<'_>) -> Result<(), ActionError> {
-        let deployer = self.deploy.guests.deployer();
+        let deployer = self.deploy.guests.deployer_fingerprint();
         let kept = records.kept();
         if !kept.formed || deployer.is_none() || deployer == kept.deployer_fingerprint {
             return Ok(());

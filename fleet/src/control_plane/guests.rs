@@ -18,7 +18,7 @@ pub const USER: &str = "deployer";
 #[async_trait]
 pub trait Guests: Send + Sync {
     /// Fingerprint of the deployer key that it uses. `None` if it has no key.
-    fn deployer(&self) -> Option<Fingerprint>;
+    fn deployer_fingerprint(&self) -> Option<Fingerprint>;
 
     /// The kubeconfig that a node gives its deployer once the cluster has formed. `shown` are the fingerprints that the
     /// hypervisor shows of the node.
@@ -42,7 +42,7 @@ impl ByKey {
 
 #[async_trait]
 impl Guests for ByKey {
-    fn deployer(&self) -> Option<Fingerprint> {
+    fn deployer_fingerprint(&self) -> Option<Fingerprint> {
         self.0.as_ref()?.fingerprint()
     }
 

@@ -7,5 +7,5 @@ mod reason;
 pub(crate) use action_error::{ActionError, TO_END};
 pub use guard::{Call, GuardedHypervisor, Scope};
 pub(crate) use guard::{Noting, Unconfirmed, guarded, may};
+pub use reason::{Code, REASONS, Reason};
 pub(crate) use reason::{HYPERVISOR_TRANSIENT, STORE, codes};
-pub use reason::{REASONS, Reason};

@@ -68,11 +68,21 @@ impl From<Rejection> for Reason {
     }
 }
 
+/// A code of a refusal or of a reason, for the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    pub code: &'static str,
+    pub meaning: &'static str,
+    /// The usual remedy, for an operator with the project's commands.
+    pub action: &'static str,
+}
+
 macro_rules! codes {
-    ($table:ident; $($name:ident, $code:literal, $meaning:literal;)*) => {
+    ($table:ident; $($name:ident, $code:literal, $meaning:literal, $action:literal;)*) => {
         $(#[doc = $meaning] pub const $name: &str = $code;)*
-        /// All codes with their meaning, in the order of the documentation.
-        pub const $table: &[(&str, &str)] = &[$(($code, $meaning)),*];
+        /// All codes, in the order of the documentation.
+        pub const $table: &[$crate::engine::Code] =
+            &[$($crate::engine::Code { code: $code, meaning: $meaning, action: $action }),*];
     };
 }
 
@@ -80,11 +90,11 @@ pub(crate) use codes;
 
 codes! {
     REASONS;
-    HYPERVISOR_TRANSIENT, "hypervisor.transient", "The hypervisor cannot do it now. It is tried again.";
-    HYPERVISOR_CHANGED, "hypervisor.changed", "A VM was changed since it was looked at, not by this upgrade. It is looked at again.";
-    HYPERVISOR_IN_DOUBT, "hypervisor.in-doubt", "The hypervisor's answer is lost. Whether it has done what was asked is looked up.";
-    HYPERVISOR_REFUSED, "hypervisor.refused", "The hypervisor refuses, and will refuse again. A node that is away goes back; otherwise the upgrade waits for the operator.";
-    HYPERVISOR_DENIED, "hypervisor.denied", "A privilege on the hypervisor is missing. No node goes back for it: the rollback needs it as well.";
-    HYPERVISOR_NOT_FOUND, "hypervisor.not-found", "A VM or a disk no longer exists.";
-    STORE, "store.unavailable", "The store of the lease and the journal cannot be read or written.";
+    HYPERVISOR_TRANSIENT, "hypervisor.transient", "The hypervisor cannot do it now. It is tried again.", "Wait. If it continues, see the tasks and events of the vCenter.";
+    HYPERVISOR_CHANGED, "hypervisor.changed", "A VM was changed since it was looked at, not by this upgrade. It is looked at again.", "Wait. The command reads the VM again.";
+    HYPERVISOR_IN_DOUBT, "hypervisor.in-doubt", "The hypervisor's answer is lost. Whether it has done what was asked is looked up.", "Wait. The command reads the result.";
+    HYPERVISOR_REFUSED, "hypervisor.refused", "The hypervisor refuses, and will refuse again. A node that is away goes back; otherwise the upgrade waits for the operator.", "Correct the cause that the message names, then resume.";
+    HYPERVISOR_DENIED, "hypervisor.denied", "A privilege on the hypervisor is missing. No node goes back for it: the rollback needs it as well.", "Give the account the privileges of `kaas provider role`, then resume.";
+    HYPERVISOR_NOT_FOUND, "hypervisor.not-found", "A VM or a disk no longer exists.", "Restore the VM or the disk that the message names, or abandon the operation.";
+    STORE, "store.unavailable", "The store of the lease and the journal cannot be read or written.", "Make the datastore or the API server reachable, then resume.";
 }

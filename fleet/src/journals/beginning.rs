@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 const HEAD: &str = "{\"form\":";
 /// The form that this version writes and reads.
 const FORM: u32 = 4;
+const NO_FORM: &str = "it has no form: it is damaged, or another version wrote it; end with that what it began";
 
 #[derive(Serialize, Deserialize)]
 struct Head {
@@ -18,7 +19,7 @@ struct Head {
 
 #[derive(Deserialize)]
 struct Formed {
-    form: u32,
+    form: Option<u32>,
 }
 
 /// The text of a first file that has these lines.
@@ -35,7 +36,7 @@ pub fn whole(text: &str) -> anyhow::Result<Option<&str>> {
     if HEAD.starts_with(text) {
         return Ok(None);
     }
-    ensure!(text.starts_with(HEAD), "it has no form: it is damaged, or another version wrote it");
+    ensure!(text.starts_with(HEAD), NO_FORM);
     let Some((head, lines)) = text.split_once('\n') else { return Ok(None) };
     let head: Head = serde_json::from_str(head).context("its first line")?;
     check(head.form)?;
@@ -52,7 +53,7 @@ pub fn record_text(record: &impl Serialize) -> anyhow::Result<String> {
 /// Refuses a record of another form.
 pub fn check_record(text: &str) -> anyhow::Result<()> {
     let Formed { form } = serde_json::from_str(text)?;
-    check(form)
+    check(form.context(NO_FORM)?)
 }
 
 fn check(form: u32) -> anyhow::Result<()> {
@@ -61,4 +62,23 @@ fn check(form: u32) -> anyhow::Result<()> {
         "it is of form {form}, and {FORM} is known: another version wrote it; end with that what it began"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_forms_say_which_version_continues() {
+        for (form, begin) in [("", "it has no form: "), ("\"form\":5,", "it is of form 5, and 4 is known: ")] {
+            let record = format!("{{{form}\"cluster\":\"shop\"}}");
+            let journal = format!("{{{form}\"entries\":0}}\n");
+            for error in [check_record(&record).unwrap_err(), whole(&journal).unwrap_err()] {
+                let words = error.to_string();
+                assert!(words.starts_with(begin), "{words}");
+                assert!(words.ends_with("another version wrote it; end with that what it began"), "{words}");
+            }
+        }
+        check_record("{\"form\":4,\"cluster\":\"shop\"}").unwrap();
+    }
 }

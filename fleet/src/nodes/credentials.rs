@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddrV4;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
@@ -39,6 +39,26 @@ impl Credentials {
         let text = fs::read_to_string(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
         let text = Zeroizing::new(text);
         Self::parse(&text).with_context(|| format!("understanding {}", kubeconfig.display()))
+    }
+
+    /// Reads several kubeconfigs as kubectl does with those of `KUBECONFIG`: the first entry with a name is used. `context` names
+    /// another context than the current one.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the context is missing or lacks a certificate.
+    pub fn merged(files: &[PathBuf], context: Option<&str>) -> anyhow::Result<Self> {
+        let read = |path: &PathBuf| -> anyhow::Result<Zeroizing<String>> {
+            let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+            Ok(Zeroizing::new(text))
+        };
+        let texts: Vec<Zeroizing<String>> = files.iter().map(read).collect::<anyhow::Result<_>>()?;
+        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        let understood = Kubeconfig::merged(&texts, context).map_err(anyhow::Error::from).and_then(Self::of_address);
+        understood.with_context(|| {
+            let files: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+            let of = context.map(|context| format!(" the context {context} of")).unwrap_or_default();
+            format!("understanding{of} {}", files.join(", "))
+        })
     }
 
     /// Reads a kubeconfig from its text.

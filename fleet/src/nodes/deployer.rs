@@ -69,7 +69,7 @@ impl Deployer {
 
     /// Fingerprint of its public key.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        Some(self.key.public().ok()?.fingerprint())
+        self.key.fingerprint().ok()
     }
 
     /// A client with issued credentials. Its connections live where the deployer's do.

@@ -174,12 +174,20 @@ impl Client {
     /// # Errors
     /// If the file cannot be read or lacks a certificate.
     pub fn of_kubeconfig(kubeconfig: &Path) -> anyhow::Result<Self> {
-        Self::on(kubeconfig, None)
+        Self::of_credentials(&Credentials::read(kubeconfig)?)
+    }
+
+    /// A client with these credentials, on this process's network.
+    ///
+    /// # Errors
+    /// If the credentials are not a certificate and its key.
+    pub fn of_credentials(credentials: &Credentials) -> anyhow::Result<Self> {
+        Self::on(credentials, None)
     }
 
     /// As [`Client::of_kubeconfig`], from inside a network namespace: a lab's.
     pub fn from_inside(kubeconfig: &Path, namespace: PathBuf) -> anyhow::Result<Self> {
-        Self::on(kubeconfig, Some(namespace))
+        Self::on(&Credentials::read(kubeconfig)?, Some(namespace))
     }
 
     /// A client for a program that has a runtime: its connections live there, and it starts no thread.
@@ -197,9 +205,8 @@ impl Client {
         })
     }
 
-    fn on(kubeconfig: &Path, namespace: Option<PathBuf>) -> anyhow::Result<Self> {
-        let client = Self::new(&Credentials::read(kubeconfig)?)?;
-        Ok(Self { network: Some(Arc::new(Network::start(namespace)?)), ..client })
+    fn on(credentials: &Credentials, namespace: Option<PathBuf>) -> anyhow::Result<Self> {
+        Ok(Self { network: Some(Arc::new(Network::start(namespace)?)), ..Self::new(credentials)? })
     }
 
     /// The client with another limit for a request and its response.

@@ -404,7 +404,10 @@ mod tests {
             let options = Element::new("bootOptions").with(order.iter().map(|disk| boot(*disk)));
             let head = [Element::text("changeVersion", version), Element::text("name", "x")];
             let url = Element::new("datastoreUrl").with([Element::text("url", host)]);
-            parts(&Element::new("config").with(head).with([url, options]).with(entries))
+            let overhead =
+                Element::new("initialOverhead").with([Element::text("initialMemoryReservation", host.len())]);
+            let of_file = [overhead, Element::text("vmxConfigChecksum", format!("c{version}{host}"))];
+            parts(&Element::new("config").with(head).with([url, options]).with(entries).with(of_file))
         };
         let sealed = config("1", &[("a", "1"), ("b", "2")], &[7, 8], "ds:///one");
         assert_eq!(config("2", &[("b", "2"), ("a", "1")], &[7, 8], "ds:///another"), sealed);

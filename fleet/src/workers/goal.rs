@@ -75,9 +75,8 @@ impl Goal {
                     kept.pool.ova.clone_from(ova);
                     kept.pool.carries.clone_from(carries);
                 }
-                let carries = &kept.pool.carries;
-                ensure!(!carries.is_empty(), "which Kubernetes the workers' image carries was not noted: name its OVA");
-                let minor = worker_minor(carries, *cluster, *kubernetes).map_err(|why| anyhow::anyhow!("{why}"))?;
+                let minor =
+                    worker_minor(&kept.pool.carries, *cluster, *kubernetes).map_err(|why| anyhow::anyhow!("{why}"))?;
                 kept.pool.template.kubernetes = minor.to_string();
                 changes.apply(&mut kept.pool);
                 replaced_with(&mut kept, *discards);

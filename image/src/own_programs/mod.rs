@@ -30,6 +30,11 @@ pub struct OwnPrograms {
 }
 
 impl OwnPrograms {
+    /// The directory of all programs.
+    pub fn directory(&self) -> &Path {
+        &self.place
+    }
+
     pub fn agent(&self) -> PathBuf {
         self.program(AGENT)
     }

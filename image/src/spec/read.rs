@@ -232,6 +232,9 @@ fn disk(table: &Table<'_, '_>) -> Option<Disk> {
         Ok(text.to_owned())
     });
     let cluster = table.optional("cluster", check::cluster);
+    if cluster.is_some() && compressor.as_deref() == Some("none") {
+        table.mistake_at("cluster", "needs a compressor: without one there are no clusters");
+    }
     let compression = match compressor?.as_str() {
         "none" => Compression::None,
         compressor => Compression::Erofs { compressor: compressor.to_owned(), cluster: cluster.unwrap_or(CLUSTER) },
@@ -414,11 +417,20 @@ data-capacity = "32G"
                 "spec.toml:39: hardware.profiles[0].data-capacity: give a capacity for the data disk of 4096M to 63488G",
             ),
             ("128M", "12G", "spec.toml:27: disk.esp: leaves no room on the system disk for the root and scratch space"),
-            ("\"none\"", "\"gzip,9\"", "spec.toml:28: disk.compression: `gzip` is not one of none, lz4, lz4hc, lzma, zstd"),
+            (
+                "\"none\"",
+                "\"gzip,9\"",
+                "spec.toml:28: disk.compression: `gzip` is not one of none, lz4, lz4hc, lzma, zstd",
+            ),
             (
                 "\"none\"",
                 "\"lzma,6\"\ncluster = \"2048K\"",
                 "spec.toml:29: disk.cluster: `2048K` is no size of a cluster: write 4K to 1024K, a multiple of 4K",
+            ),
+            (
+                "\"none\"",
+                "\"none\"\ncluster = \"64K\"",
+                "spec.toml:29: disk.cluster: needs a compressor: without one there are no clusters",
             ),
             (
                 "version = 15",

@@ -1,11 +1,11 @@
-//! A spec's image in another version, with other Kubernetes components, or with the agent of another commit. Release
-//! pipelines set versions, and tests of upgrades need the rest.
+//! A spec's image in another version, with other Kubernetes components, without compression, or with the agent of
+//! another commit. Release pipelines set versions, and tests need the rest.
 
 use std::path::PathBuf;
 
 use anyhow::{Error, Result, bail};
 
-use super::{Spec, check};
+use super::{Compression, Spec, check};
 use crate::component::{self, Component};
 use crate::own_programs;
 
@@ -17,6 +17,8 @@ pub struct Variant {
     /// The tree of another commit with our programs and units, instead of the spec's. Programs that it does not have
     /// are left out.
     pub agent_source: Option<PathBuf>,
+    /// Leaves the root uncompressed: the OVA is larger, and the root is packed in seconds.
+    pub uncompressed: bool,
 }
 
 /// The sources of agent and units, by their paths in a tree of this project.
@@ -57,6 +59,9 @@ impl Variant {
             spec.files.systemd = tree.join("systemd");
             spec.files.programs = programs;
         }
+        if self.uncompressed {
+            spec.disk.compression = Compression::None;
+        }
         Ok(())
     }
 }
@@ -75,7 +80,7 @@ mod tests {
         let variant = |version: Option<&str>, kubernetes: &[&str]| Variant {
             version: version.map(str::to_owned),
             kubernetes: kubernetes.iter().map(|name| (*name).to_owned()).collect(),
-            agent_source: None,
+            ..Variant::default()
         };
         for (variant, named) in [
             (variant(Some("one"), &[]), "`one`"),
@@ -91,6 +96,18 @@ mod tests {
             (spec.identity.version.as_str(), spec.components.kubernetes.as_slice()),
             ("1.2.3-rc.1", &["kubernetes-1-36".to_owned()][..])
         );
+    }
+
+    #[test]
+    fn only_the_compression_of_the_root_changes() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
+        let (spec, described) = crate::spec::read(&path).unwrap();
+        let mut other = spec.clone();
+        Variant { uncompressed: true, ..Variant::default() }.apply(&mut other, &described).unwrap();
+        assert_eq!(other.disk.compression, Compression::None);
+        assert_ne!(spec.disk.compression, Compression::None);
+        other.disk = spec.disk.clone();
+        assert_eq!(other, spec);
     }
 
     #[test]

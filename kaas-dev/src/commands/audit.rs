@@ -9,7 +9,7 @@ use clap::Args;
 use image::audit::{self, Report, Row, Status};
 use image::cache::Cache;
 use image::progress::Progress;
-use kaas::output::{self, Output};
+use kaas::output::Output;
 
 use crate::builder::Sources;
 
@@ -28,8 +28,8 @@ pub struct Audit {
     /// Check against pinned data only: Go modules. Expired judgements and components that are not built do not fail
     #[arg(long)]
     pinned: bool,
-    /// Format of the output
-    #[arg(long, default_value = "text")]
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     sources: Sources,
@@ -40,10 +40,7 @@ pub fn run(arguments: Audit, cache: &Cache) -> Result<ExitCode> {
     let Audit { specs, pinned, output, sources } = arguments;
     let report = audit::run(&specs, pinned, &sources.into(), SystemTime::now(), cache, &progress)?;
     progress.finish();
-    match output {
-        Output::Text => output::result(&text(&report))?,
-        Output::Json => output::json(&report)?,
-    }
+    output.result(&report, || text(&report))?;
     Ok(match report.fails(pinned) {
         true => ExitCode::from(OPEN),
         false if !pinned && !report.unchecked.is_empty() => ExitCode::from(UNCHECKED),

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use image::Request;
 use image::progress::Progress;
 use image::spec::Variant;
-use kaas::{output, say};
+use kaas::output::{self, Output};
+use kaas::say;
 use ova::signature::Signer;
 use serde_json::json;
 
@@ -24,19 +25,23 @@ pub enum Image {
     ///
     /// Results are kept in the user's cache, so that a second build makes only the changed parts. An OVA of the same name is
     /// replaced once the new one is complete.
+    #[command(after_help = "Example: `kaas-dev image build image/specs/control-plane.toml`")]
     Build(Build),
     /// Renew the lock files of specs: the newest packages that the archive has
     ///
     /// The packages of an included file are locked next to that file. The spec's own lock has only the packages that the spec
     /// adds. Give specs that share a file together. The changes are printed. An archive index that is older than the one of a
     /// lock is refused.
+    #[command(after_help = "Example: `kaas-dev image lock image/specs/control-plane.toml image/specs/tenant.toml`")]
     Lock(Lock),
     /// Create the tools tree, in which builds and the lab run their programs, and print its directory
+    #[command(after_help = "Example: `kaas-dev image tools`")]
     Tools(Sources),
     /// Fetch the Go toolchain of a spec's components, and print its directory or run a command with it
     ///
     /// The command runs as the user who called sudo, and `go` is that Go toolchain. The toolchain is kept until the command
     /// ends. Later, `kaas-dev image clean` may remove it.
+    #[command(after_help = "Example: `kaas-dev image go image/specs/control-plane.toml -- go version`")]
     Go(Go),
     /// Compare what images are made of with published advisories
     ///
@@ -53,6 +58,7 @@ pub enum Image {
     /// Removed are results of build stages, packages, sources of earlier versions, tools that check dependencies, and trees of
     /// bare machines. Files that a running command or a lab uses are kept, and the lab's unpacked OVAs. Without `--all`,
     /// results of Cargo and recent results of Go are kept too.
+    #[command(after_help = "Example: `kaas-dev image clean`")]
     Clean(Clean),
 }
 
@@ -62,8 +68,8 @@ pub struct Build {
     /// Spec
     spec: PathBuf,
     /// Directory to write the OVA to
-    #[arg(long, short, default_value = "build", value_name = "DIRECTORY")]
-    output: PathBuf,
+    #[arg(long, default_value = "build", value_name = "DIRECTORY")]
+    to_directory: PathBuf,
     /// Version of the image, in place of the spec's
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
@@ -74,15 +80,18 @@ pub struct Build {
     /// earlier one, to test upgrades from
     #[arg(long, value_name = "DIRECTORY")]
     agent_source: Option<PathBuf>,
+    /// Leave the root uncompressed, for tests and development: the OVA is larger, and the root is packed in seconds
+    #[arg(long)]
+    uncompressed: bool,
     /// Private key to sign with, in PEM. Without it, the image is marked as a development image
     #[arg(long, requires = "sign_certificate", value_name = "FILE")]
     sign_key: Option<PathBuf>,
     /// Certificate of the key, followed by those that issued it, in PEM
     #[arg(long, requires = "sign_key", value_name = "FILE")]
     sign_certificate: Option<PathBuf>,
-    /// Format of the final report
-    #[arg(long, default_value = "text")]
-    report: Report,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    output: Output,
     #[command(flatten)]
     sources: Sources,
 }
@@ -96,9 +105,9 @@ pub struct Lock {
     /// Do not change the lock files of included specs, and lock only the packages that these specs add
     #[arg(long)]
     keep_included: bool,
-    /// Format of the final report
-    #[arg(long, default_value = "text")]
-    report: Report,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    output: Output,
     #[command(flatten)]
     sources: Sources,
 }
@@ -128,14 +137,6 @@ pub struct Clean {
     go_cache: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Report {
-    /// Lines of text
-    Text,
-    /// One JSON object
-    Json,
-}
-
 pub fn run(command: Image) -> Result<ExitCode> {
     share();
     let done = |()| ExitCode::SUCCESS;
@@ -158,27 +159,22 @@ fn build(arguments: Build) -> Result<()> {
             version: arguments.version,
             kubernetes: arguments.kubernetes,
             agent_source: arguments.agent_source,
+            uncompressed: arguments.uncompressed,
         },
-        output: &arguments.output,
+        output: &arguments.to_directory,
         signer: signer.as_ref(),
         sources: arguments.sources.into(),
         used: lab::tools_in_use,
     };
     let made = image::build(&request, &progress)?;
     progress.finish();
-    match arguments.report {
-        Report::Text => say!("{} ({} MiB)", made.ova.display(), made.size >> 20),
-        Report::Json => {
-            let stages: Vec<_> = progress
-                .times()
-                .into_iter()
-                .map(|(stage, time, cached)| json!({ "stage": stage, "seconds": time.as_secs_f64(), "cached": cached }))
-                .collect();
-            let report = json!({ "ova": made.ova, "size": made.size, "disk": made.disk, "stages": stages });
-            output::json(&report)?;
-        }
-    }
-    Ok(())
+    let stages: Vec<_> = progress
+        .times()
+        .into_iter()
+        .map(|(stage, time, cached)| json!({ "stage": stage, "seconds": time.as_secs_f64(), "cached": cached }))
+        .collect();
+    let report = json!({ "ova": made.ova, "size": made.size, "disk": made.disk, "stages": stages });
+    arguments.output.result(&report, || format!("{} ({} MiB)", made.ova.display(), made.size >> 20))
 }
 
 fn signer(arguments: &Build) -> Result<Option<Signer>> {
@@ -192,19 +188,14 @@ fn lock(arguments: Lock) -> Result<()> {
     let progress = Progress::on_stderr();
     let sources = arguments.sources.into();
     let cache = cache()?;
-    let mut locks = Vec::new();
+    let (mut locks, mut lines) = (Vec::new(), Vec::new());
     let renewed = image::renew_locks(&arguments.specs, arguments.keep_included, &sources, &cache, &progress)?;
     for image::RenewedLock { path, packages, changes } in renewed {
-        match arguments.report {
-            Report::Text => say!("{}: {packages} packages; {changes}", path.display()),
-            Report::Json => locks.push(json!({ "lock": path, "packages": packages, "changes": changes })),
-        }
+        lines.push(format!("{}: {packages} packages; {changes}", path.display()));
+        locks.push(json!({ "lock": path, "packages": packages, "changes": changes }));
     }
     progress.finish();
-    if let Report::Json = arguments.report {
-        output::json(&json!({ "locks": locks }))?;
-    }
-    Ok(())
+    arguments.output.result(&json!({ "locks": locks }), || lines.join("\n"))
 }
 
 fn tools(sources: Sources) -> Result<()> {

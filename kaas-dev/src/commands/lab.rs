@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::hypervisor::{PowerState, SHUTTING_DOWN};
-use kaas::work::{TakeOverArgs, advised};
+use kaas::confirm::{ask, by_name};
+use kaas::work::{TakeOverArgs, advised, duration};
 use kaas::{output, say};
 use lab::{
     Hardware, Lab as OpenLab, LabSpec, LeaseRequest, NewVm, NodeSize, Source, Tools, UnpackedOva, Up, cache_directory,
@@ -25,14 +26,25 @@ use crate::labs::{Engine, open_port_forward, tools};
 #[derive(Subcommand)]
 pub enum Lab {
     /// Start a control cluster and wait until its nodes are Ready
+    #[command(after_help = "Example: `kaas-dev lab up --ova build --nodes 3 --name lab`")]
     Up(UpArguments),
     /// Show which VMs run and which nodes are Ready
+    #[command(after_help = "Example: `kaas-dev lab status --name lab`")]
     Status(LabArgs),
-    /// End a lab and remove all of it, disks included
-    Down(LabArgs),
+    /// End a lab and remove all of it, disks included, after a confirmation
+    #[command(after_help = "Example: `kaas-dev lab down --name lab`")]
+    Down {
+        /// Name of the lab, as the confirmation. Without it, the command asks for the name
+        #[arg(long, value_name = "LAB")]
+        confirm: Option<String>,
+        #[command(flatten)]
+        lab: LabArgs,
+    },
     /// Run kubectl as the cluster's administrator, on the lab's network
+    #[command(after_help = "Example: `kaas-dev lab kubectl --name lab -- get nodes`")]
     Kubectl(Inside),
     /// Run a program inside a VM as root
+    #[command(after_help = "Example: `kaas-dev lab exec cp1 --name lab -- hostname`")]
     Exec {
         /// Name of the VM
         vm: String,
@@ -40,25 +52,32 @@ pub enum Lab {
         inside: Inside,
     },
     /// Print an example of a file that describes a control cluster in a lab, for `kaas-dev control create`
+    #[command(after_help = "Example: `kaas-dev lab example three`")]
     Example {
         /// Control-plane nodes of the cluster
         #[arg(value_enum, default_value = "three")]
         nodes: ExampleNodes,
     },
     /// Power a VM on
+    #[command(after_help = "Example: `kaas-dev lab on cp1 --name lab`")]
     On(OneVm),
     /// Shut a VM down
+    #[command(after_help = "Example: `kaas-dev lab off cp1 --name lab`")]
     Off(OneVm),
     /// Cut a VM's power
+    #[command(after_help = "Example: `kaas-dev lab cut cp1 --name lab`")]
     Cut(OneVm),
     /// Print a VM's console log
+    #[command(after_help = "Example: `kaas-dev lab console cp1 --name lab`")]
     Console(OneVm),
     /// Create a VM from an OVA in a lab, powered off and without a data disk
     ///
     /// With `--like` it gets the properties of another VM's node, to replace that VM. Once that VM is off, `move-disk` moves
     /// its data disk to the new one.
+    #[command(after_help = "Example: `kaas-dev lab import cp1-b --ova build --like cp1 --name lab`")]
     Import(ImportArguments),
     /// Move the data disks of a VM that is off to another VM that is off
+    #[command(after_help = "Example: `kaas-dev lab move-disk cp1 cp1-b --name lab`")]
     MoveDisk {
         /// VM that has the disks
         from: String,
@@ -68,6 +87,7 @@ pub enum Lab {
         lab: LabArgs,
     },
     /// Remove a VM that is off and has no data disk
+    #[command(after_help = "Example: `kaas-dev lab destroy cp1 --name lab`")]
     Destroy(OneVm),
     /// Run tenant clusters on the network of a lab's control cluster
     #[command(subcommand)]
@@ -182,9 +202,9 @@ pub struct UpArguments {
     /// Size of each data disk in MiB
     #[arg(long, default_value_t = 8192)]
     data_disk: u64,
-    /// Minutes to wait for the nodes
-    #[arg(long, default_value_t = 15)]
-    limit: u64,
+    /// How long to wait for the nodes
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+    timeout: Duration,
     /// Only create and power on the VMs
     #[arg(long)]
     no_wait: bool,
@@ -196,7 +216,7 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
     let done: anyhow::Result<()> = match command {
         Lab::Up(arguments) => up(&state, arguments),
         Lab::Status(lab) => status(&open(&lab)?),
-        Lab::Down(lab) => open(&lab)?.remove(),
+        Lab::Down { confirm, lab } => down(open(&lab)?, confirm.as_deref()),
         Lab::Kubectl(inside) => become_program(open(&inside.lab)?.kubectl_command()?.args(&inside.arguments)),
         Lab::Exec { vm, inside } => {
             let arguments: Vec<&str> = inside.arguments.iter().map(String::as_str).collect();
@@ -271,7 +291,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     if arguments.no_wait {
         return Ok(());
     }
-    if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
+    if let Err(error) = lab.wait_until_ready(arguments.timeout) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
         return Err(error.context(format!("the lab goes on running; see {}", kept.join(", "))));
     }
@@ -279,6 +299,16 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     say!("kubeconfig: {}", open_port_forward(&lab)?.display());
     say!("without a kubectl of your own: `kaas-dev lab kubectl --name {} -- get nodes`", lab.name());
     Ok(())
+}
+
+fn down(lab: OpenLab, confirm: Option<&str>) -> anyhow::Result<()> {
+    let name = lab.name();
+    let question = format!(
+        "The lab {name} is removed with its VMs, all their disks and its tenants. This cannot be undone.\n\
+         Type its name to confirm"
+    );
+    by_name("lab", name, confirm, || ask(&question, "give the lab's name with --confirm"))?;
+    lab.remove()
 }
 
 fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {

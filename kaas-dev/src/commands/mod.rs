@@ -20,7 +20,7 @@ pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
     /// Also show debug messages, on standard error
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     pub verbose: bool,
 }
 
@@ -36,6 +36,7 @@ pub enum Command {
     #[command(subcommand)]
     Lab(lab::Lab),
     /// Print the tables of the documentation that are generated from the code
+    #[command(after_help = "Example: `kaas-dev reference --write docs/reference`")]
     Reference(reference::Reference),
     /// Print the completion script of a shell
     Completion(completion::Completion),
@@ -64,7 +65,27 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use kaas::commands::leaves;
+
     use super::program;
+
+    #[test]
+    fn each_command_has_a_valid_example() {
+        let operators = kaas::commands::program();
+        for program in [&operators, &program()] {
+            for (words, command) in leaves(program) {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                let example = help.strip_prefix("Example: `").and_then(|rest| rest.strip_suffix('`'));
+                let example = example.unwrap_or_else(|| panic!("{words}: {help:?}"));
+                // Some commands are shared.
+                let program = if example.starts_with("kaas ") { &operators } else { program };
+                let same = words.replacen("kaas-dev ", "kaas ", 1);
+                assert!([words, same].iter().any(|words| example.starts_with(words)), "{example}");
+                let parsed = program.clone().try_get_matches_from(example.split(' '));
+                assert!(parsed.is_ok(), "{example}: {:?}", parsed.err());
+            }
+        }
+    }
 
     #[test]
     fn deployment_is_named_by_lab_or_file() {

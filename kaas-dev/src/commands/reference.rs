@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
+use fleet::engine::Code;
 use fleet::{control_plane, engine, upgrade, workers};
-use kaas::commands::Arguments;
+use kaas::commands::{Arguments, leaves};
 use kaas::say;
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 
@@ -73,11 +74,11 @@ fn renew(page: &str, document: &str) -> Result<String, &'static str> {
     })
 }
 
-/// A table of codes with their meaning.
-fn table(codes: &[(&str, &str)]) -> String {
-    let mut text = String::from("| Code | When |\n| --- | --- |\n");
-    for (code, meaning) in codes {
-        let _ = writeln!(text, "| `{code}` | {meaning} |");
+/// A table of codes with their meanings and remedies.
+fn table(codes: &[Code]) -> String {
+    let mut text = String::from("| Code | When | What to do |\n| --- | --- | --- |\n");
+    for Code { code, meaning, action } in codes {
+        let _ = writeln!(text, "| `{code}` | {meaning} | {action} |");
     }
     text
 }
@@ -103,20 +104,11 @@ fn privileges() -> String {
 /// Each visible command that is not a group, with the first line of its help.
 fn commands(program: &Command) -> String {
     let mut text = String::from("| Command | What it does |\n| --- | --- |\n");
-    list(program, program.get_name(), &mut text);
-    text
-}
-
-fn list(command: &Command, name: &str, text: &mut String) {
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        let name = format!("{name} {}", below.get_name());
-        if below.has_subcommands() {
-            list(below, &name, text);
-        } else {
-            let about = below.get_about().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(text, "| `{name}` | {about} |");
-        }
+    for (words, command) in leaves(program) {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "| `{words}` | {about} |");
     }
+    text
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use fleet::lease::SpaceQuota;
 use fleet::nodes::Client;
 
 use super::recovery_key;
+use crate::control::ControlClusterArgs;
+use crate::work::duration;
 
 /// The options of `kaas control backup`.
 #[derive(Args)]
@@ -22,25 +24,24 @@ pub struct Backup {
     /// Port of the endpoint
     #[arg(long, default_value_t = ports::NODE, hide = true)]
     port: u16,
-    /// Kubeconfig of a cluster administrator. Its certificate identifies the client, its CA verifies the node
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    kubeconfig: PathBuf,
     /// File for the snapshot. The snapshot holds all objects of Kubernetes, with Secrets encrypted
     #[arg(long, value_name = "FILE")]
-    output: PathBuf,
-    /// Minutes that the node may take for the snapshot
-    #[arg(long, default_value_t = 10)]
-    limit: u64,
+    to_file: PathBuf,
+    /// How long the node may take for the snapshot
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    at: ControlClusterArgs,
 }
 
 /// Pulls the snapshot. The output file is written only if it is complete and verified.
 pub fn run(arguments: &Backup) -> anyhow::Result<()> {
-    let client = Client::of_kubeconfig(&arguments.kubeconfig)?;
-    let limit = Duration::from_secs(arguments.limit * 60);
+    let Backup { node, port, to_file, timeout, at } = arguments;
+    let client = Client::of_credentials(&at.credentials()?)?;
     let room = SpaceQuota::unbounded();
-    let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, &room, limit))?;
-    crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", arguments.output.display()));
-    let kept = recovery_key::kept_in(&arguments.output)?;
+    let size = client.wait(client.pull_snapshot(*node, *port, to_file, &room, *timeout))?;
+    crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", to_file.display()));
+    let kept = recovery_key::kept_in(to_file)?;
     let to: BTreeSet<&str> = kept.copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str())).collect();
     if to.is_empty() {
         crate::output::warn(

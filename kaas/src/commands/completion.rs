@@ -7,7 +7,7 @@ use clap_complete::Shell;
 /// The options of `kaas completion`.
 #[derive(Args)]
 pub struct Completion {
-    /// Shell. For bash: `kaas completion bash >/etc/bash_completion.d/kaas`
+    /// Shell. For bash, write the output to /etc/bash_completion.d/kaas
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -10,22 +10,28 @@ use super::{backup, deploy, upgrade};
 #[derive(Subcommand)]
 pub enum Control {
     /// Create a control cluster from the file that describes it, or continue its creation
+    #[command(after_help = "Example: `kaas control create --file cluster.toml`")]
     Create(deploy::Deploy),
     /// Show the state of a control cluster that `kaas control create` has created
+    #[command(after_help = "Example: `kaas control status --file cluster.toml`")]
     Status(deploy::ClusterFileArgs),
     /// Upgrade a control cluster
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),
     /// Write a new kubeconfig, which a node issues for the deployer's key. It is valid for a day
+    #[command(after_help = "Example: `kaas control kubeconfig --file cluster.toml`")]
     Kubeconfig(deploy::Kubeconfig),
     /// Pull a fresh snapshot of a cluster's store from a control-plane node
+    #[command(after_help = "Example: `kaas control backup --node 192.168.10.11 --to-file control.db`")]
     Backup(backup::Backup),
     /// Renew the certificates of a control cluster's nodes
     #[command(subcommand)]
     Certificate(upgrade::Certificate),
     /// Adopt VMs that were imported by hand, so that upgrades may change them
+    #[command(after_help = "Example: `kaas control adopt --file cluster.toml`")]
     Adopt(upgrade::Adopt),
     /// Delete a control cluster. Its data disks are kept without `--data-disks`
+    #[command(after_help = "Example: `kaas control delete --file cluster.toml`")]
     Delete(deploy::Destroy),
 }
 

@@ -12,24 +12,27 @@ use crate::control::{
     CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, name,
     status, table, text,
 };
-use crate::output::{Output, json, result};
+use crate::output::Output;
 
 /// Commands on images of tenant nodes.
 #[derive(Subcommand)]
 pub enum Image {
     /// Verify an OVA of tenant nodes and import it to the vCenter of a Provider, as a NodeImage for clusters
+    #[command(after_help = "Example: `kaas image push kaas-tenant-0.2.0.ova --provider dc1 --publisher publisher.pem`")]
     Push(push::Push),
     /// List the NodeImages of a control cluster
+    #[command(after_help = "Example: `kaas image list`")]
     List(List),
     /// Delete a NodeImage once no cluster uses it. Its templates stay in the vCenter
+    #[command(after_help = "Example: `kaas image delete kaas-tenant-0.1.0`")]
     Delete(Delete),
 }
 
 /// The options of `list`.
 #[derive(Args)]
 pub struct List {
-    /// Output format. With JSON, the objects are printed unchanged
-    #[arg(long, default_value = "text")]
+    /// Output format. With json and yaml, the objects are printed unchanged
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,
@@ -61,11 +64,8 @@ pub fn run(command: &Image) -> anyhow::Result<ExitCode> {
 }
 
 fn list(arguments: &List) -> anyhow::Result<()> {
-    let images = Control::of(&arguments.at.kubeconfig)?.list(NODE_IMAGES)?;
-    match arguments.output {
-        Output::Json => json(&json!({"images": images})),
-        Output::Text => result(&table(&rows(&images, SystemTime::now()))),
-    }
+    let images = arguments.at.open()?.list(NODE_IMAGES)?;
+    arguments.output.result(&json!({"images": images}), || table(&rows(&images, SystemTime::now())))
 }
 
 /// Images, one a line, with the columns that kubectl shows.
@@ -91,7 +91,7 @@ fn rows(images: &[Value], now: SystemTime) -> Vec<Vec<String>> {
 /// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let Delete { name, confirm, at, until } = arguments;
-    let control = Control::of(&at.kubeconfig)?;
+    let control = at.open()?;
     let missing = || Rejected::because(format!("there is no NodeImage {name}"));
     let image = control.get(NODE_IMAGES, name)?.ok_or_else(missing)?;
     let uid = text(&image, "/metadata/uid");

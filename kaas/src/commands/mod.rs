@@ -5,6 +5,7 @@ mod cluster;
 pub mod completion;
 pub mod control;
 mod deploy;
+mod explain;
 mod image;
 mod ova;
 mod pool;
@@ -25,7 +26,7 @@ pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
     /// Also show debug messages, on standard error
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     pub verbose: bool,
 }
 
@@ -52,9 +53,14 @@ pub enum Command {
     /// Manage the keys that restore a cluster after all its control-plane nodes were lost
     #[command(subcommand)]
     RecoveryKey(recovery_key::RecoveryKey),
+    /// Explain a code of a finding, a refusal or a reason, and what to do
+    #[command(after_help = "Example: `kaas explain disk.foreign`")]
+    Explain(explain::Explain),
     /// Print the versions of this program and of the objects that it writes
+    #[command(after_help = "Example: `kaas version --output yaml`")]
     Version(version::Version),
     /// Print the completion script of a shell
+    #[command(after_help = "Example: `kaas completion bash`")]
     Completion(completion::Completion),
 }
 
@@ -79,6 +85,22 @@ pub fn with_names(program: clap::Command) -> clap::Command {
     })
 }
 
+/// The visible commands that are no groups, each with all its words.
+pub fn leaves(program: &clap::Command) -> Vec<(String, &clap::Command)> {
+    fn gather<'c>(group: &'c clap::Command, words: &str, found: &mut Vec<(String, &'c clap::Command)>) {
+        for command in group.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let words = format!("{words} {}", command.get_name());
+            match command.has_subcommands() {
+                true => gather(command, &words, found),
+                false => found.push((words, command)),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    gather(program, program.get_name(), &mut found);
+    found
+}
+
 /// Runs a command.
 ///
 /// # Errors
@@ -93,6 +115,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Image(command) => image::run(&command),
         Command::Ova(command) => ova::run(command).map(done),
         Command::RecoveryKey(command) => recovery_key::run(&command).map(done),
+        Command::Explain(arguments) => explain::run(&arguments).map(done),
         Command::Version(arguments) => version::run(&arguments).map(done),
         Command::Completion(arguments) => completion::run(&arguments, &mut program()).map(done),
     }

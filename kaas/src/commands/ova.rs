@@ -17,11 +17,12 @@ use crate::output::{self, Output};
 #[derive(Subcommand)]
 pub enum Ova {
     /// Show what an OVA of any vendor is: product, hardware, disks, properties, publisher. Verifies nothing
+    #[command(after_help = "Example: `kaas ova inspect kaas-tenant-0.2.0.ova`")]
     Inspect {
         /// OVA
         ova: PathBuf,
-        /// Format of the result
-        #[arg(long, default_value = "text")]
+        /// Output format
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
     /// Read all of an OVA of any vendor and check it: files against the manifest, disks against the descriptor, the manifest against a publisher
@@ -31,17 +32,19 @@ pub enum Ova {
     ///
     /// If the list of parts NAME.spdx.json is next to the OVA, its signature NAME.spdx.cert is checked too. With
     /// `--publisher` a list without a signature is refused.
+    #[command(after_help = "Example: `kaas ova verify kaas-tenant-0.2.0.ova --publisher publisher.pem`")]
     Verify {
         /// OVA
         ova: PathBuf,
         /// Publisher's certificate or public key in PEM: the OVA must be signed with it
         #[arg(long, value_name = "FILE")]
         publisher: Option<PathBuf>,
-        /// Format of the result
-        #[arg(long, default_value = "text")]
+        /// Output format
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
     /// Compress a raw disk into a streamOptimized VMDK
+    #[command(after_help = "Example: `kaas ova pack disk.raw disk.vmdk`")]
     Pack {
         /// Raw disk: a file whose size is a multiple of 64 KiB
         raw: PathBuf,
@@ -49,6 +52,7 @@ pub enum Ova {
         vmdk: PathBuf,
     },
     /// Convert a streamOptimized VMDK back into a raw disk
+    #[command(after_help = "Example: `kaas ova unpack disk.vmdk disk.raw`")]
     Unpack {
         /// VMDK
         vmdk: PathBuf,
@@ -69,11 +73,7 @@ pub fn run(command: Ova) -> Result<()> {
 fn inspect(path: &Path, output: Output) -> Result<()> {
     let archive = LenientArchive::open(path)?;
     let facts = facts(&archive, &archive.inspect()?);
-    match output {
-        Output::Json => output::json(&facts)?,
-        Output::Text => output::result(&text(&facts))?,
-    }
-    Ok(())
+    output.result(&facts, || text(&facts))
 }
 
 fn warnings(warnings: &[Warning]) -> Value {
@@ -177,13 +177,14 @@ fn verify(path: &Path, publisher: Option<&Path>, output: Output) -> Result<()> {
             verify_sbom(path, key)?
         }
     };
-    if let Output::Json = output {
-        return output::json(&json!({
-            "ova": path.to_string_lossy(),
-            "signed_by": trusted.map(|key| key.fingerprint().to_string()),
-            "signed_sbom": sbom.as_deref().map(Path::to_string_lossy),
-            "warnings": warnings(&report.warnings),
-        }));
+    let verified = json!({
+        "ova": path.to_string_lossy(),
+        "signed_by": trusted.as_ref().map(|key| key.fingerprint().to_string()),
+        "signed_sbom": sbom.as_deref().map(Path::to_string_lossy),
+        "warnings": warnings(&report.warnings),
+    });
+    if output.value(&verified)? {
+        return Ok(());
     }
     for warning in &report.warnings {
         output::warn(&format!("warning: {}", clean(&warning.message)));

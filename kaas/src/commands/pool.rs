@@ -15,18 +15,22 @@ use crate::control::{
     CommandOutcome, Control, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, lines,
     name, table, text,
 };
-use crate::output::{Output, json, result};
+use crate::output::Output;
 
 /// Commands on pools of workers.
 #[derive(Subcommand)]
 pub enum Pool {
     /// Add a pool of workers to a cluster, and wait until they are Ready
+    #[command(after_help = "Example: `kaas pool create shop-build --cluster shop --worker-class large --workers 2`")]
     Create(Create),
     /// List the pools of workers
+    #[command(after_help = "Example: `kaas pool list --cluster shop`")]
     List(List),
     /// Change the number of a pool's workers
+    #[command(after_help = "Example: `kaas pool scale shop-build 5`")]
     Scale(Scale),
     /// Delete a pool with the VMs and disks of its workers, after a confirmation
+    #[command(after_help = "Example: `kaas pool delete shop-build`")]
     Delete(Delete),
 }
 
@@ -48,6 +52,9 @@ pub struct Create {
     /// Zone for workers. Give the option once for each zone. Default: all zones of the Provider
     #[arg(long, value_parser = name)]
     zone: Vec<String>,
+    /// Only let the API server check the pool. With `--output yaml`, print it
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     within: NamespaceArgs,
     #[command(flatten)]
@@ -63,8 +70,8 @@ pub struct List {
     /// List the pools of all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Output format. With JSON, the objects are printed unchanged
-    #[arg(long, default_value = "text")]
+    /// Output format. With json and yaml, the objects are printed unchanged
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     within: NamespaceArgs,
@@ -123,30 +130,33 @@ fn require_pool(control: &Control, namespace: &str, name: &str) -> anyhow::Resul
 
 /// Creates the pool, or continues to wait for one with the same values.
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
-    let Create { name, cluster, worker_class, workers, zone, within, until } = arguments;
-    let control = Control::of(&within.at.kubeconfig)?;
+    let Create { name, cluster, worker_class, workers, zone, dry_run, within, until } = arguments;
+    let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     require_cluster(&control, namespace, cluster)?;
     let mut spec = json!({"clusterRef": {"name": cluster}, "replicas": workers, "vmClass": worker_class});
     if !zone.is_empty() {
         spec["zones"] = zone.clone().into();
     }
-    match control.get(pools(namespace), name)? {
-        Some(there) => {
-            for (field, value) in spec.as_object().into_iter().flatten() {
-                let is = &there["spec"][field.as_str()];
-                ensure!(is == value, "the pool {name} exists, and its {field} is {is}, not {value}");
-            }
+    let there = control.get(pools(namespace), name)?;
+    if let Some(there) = &there {
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            let is = &there["spec"][field.as_str()];
+            ensure!(is == value, "the pool {name} exists, and its {field} is {is}, not {value}");
         }
-        None => {
-            let object = json!({
-                "apiVersion": format!("{GROUP}/{VERSION}"),
-                "kind": "NodePool",
-                "metadata": {"name": name, "namespace": namespace},
-                "spec": spec,
-            });
-            control.apply(pools(namespace), &object, false)?;
-        }
+    }
+    let object = json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "NodePool",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    });
+    if there.is_none() {
+        control.apply(pools(namespace), &object, *dry_run)?;
+    }
+    if *dry_run {
+        let text = || format!("the API server accepts the pool {name} of {workers} workers");
+        return until.output.objects(&[&object], text).map(|()| ExitCode::SUCCESS);
     }
     let taken = format!("the pool {name} of {workers} workers is requested");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
@@ -156,12 +166,9 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
 fn list(arguments: &List) -> anyhow::Result<()> {
     let List { cluster, all_namespaces, output, within } = arguments;
     let namespace = (!all_namespaces).then_some(within.namespace.as_str());
-    let mut pools = Control::of(&within.at.kubeconfig)?.list(ResourcePath { plural: "nodepools", namespace })?;
+    let mut pools = within.at.open()?.list(ResourcePath { plural: "nodepools", namespace })?;
     pools.retain(|pool| cluster.as_deref().is_none_or(|cluster| text(pool, "/spec/clusterRef/name") == cluster));
-    match output {
-        Output::Json => json(&json!({"pools": pools})),
-        Output::Text => result(&table(&rows(&pools, SystemTime::now()))),
-    }
+    output.result(&json!({"pools": pools}), || table(&rows(&pools, SystemTime::now())))
 }
 
 /// Pools, one a line, with the columns that kubectl shows.
@@ -187,7 +194,7 @@ fn rows(pools: &[Value], now: SystemTime) -> Vec<Vec<String>> {
 
 fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
     let Scale { name, workers, within, until } = arguments;
-    let control = Control::of(&within.at.kubeconfig)?;
+    let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     let pool = require_pool(&control, namespace, name)?;
     let cluster = text(&pool, "/spec/clusterRef/name");
@@ -201,7 +208,7 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
 /// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let Delete { name, confirm, within, until } = arguments;
-    let control = Control::of(&within.at.kubeconfig)?;
+    let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     let pool = require_pool(&control, namespace, name)?;
     let uid = text(&pool, "/metadata/uid");

@@ -4,22 +4,19 @@ use clap::Args;
 use controller::objects::{GROUP, VERSION};
 use serde_json::{Value, json};
 
-use crate::output::{self, Output};
+use crate::output::Output;
 
 /// The options of `kaas version`.
 #[derive(Args)]
 pub struct Version {
     /// Output format
-    #[arg(long, default_value = "text")]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
 }
 
 pub fn run(arguments: &Version) -> anyhow::Result<()> {
     let versions = versions();
-    match arguments.output {
-        Output::Text => output::result(&text(&versions)),
-        Output::Json => output::json(&versions),
-    }
+    arguments.output.result(&versions, || text(&versions))
 }
 
 fn versions() -> Value {

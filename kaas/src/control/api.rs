@@ -1,7 +1,6 @@
-//! The API server itself.
+//! The API server of a control cluster.
 
 use std::fmt;
-use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use controller::objects::{GROUP, VERSION};
@@ -10,19 +9,19 @@ use serde_json::{Value, json};
 
 use super::{Change, text};
 
-/// Who applies objects, for the API server: what others have set of an object is not changed by the way.
+/// The field manager of applied objects. The API server rejects a change of fields that other managers have set.
 const MANAGER: &str = "kaas";
 
-/// How many objects are asked for at once.
+/// Objects in one page of a list.
 const PAGE: usize = 500;
-/// More pages than a control cluster has objects for.
+/// The largest number of pages. No control cluster has as many objects.
 const PAGES: usize = 1000;
 
-/// Where objects of a kind are.
+/// The path of a kind's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourcePath<'a> {
     pub plural: &'a str,
-    /// The namespace; none for all of them, and for kinds that are in none.
+    /// The namespace. `None` for all namespaces, and for kinds without a namespace.
     pub namespace: Option<&'a str>,
 }
 
@@ -31,7 +30,7 @@ impl<'a> ResourcePath<'a> {
         Self { plural, namespace: Some(namespace) }
     }
 
-    /// In none, or in all.
+    /// Of a kind without a namespace, or in all namespaces.
     pub fn anywhere(plural: &'a str) -> Self {
         Self { plural, namespace: None }
     }
@@ -53,7 +52,7 @@ impl fmt::Display for ResourcePath<'_> {
     }
 }
 
-/// It was understood and is not done. Nothing was changed, and asking again changes nothing.
+/// A rejected request. Nothing was changed. The same request would be rejected again.
 #[derive(Debug)]
 pub struct Rejected(String);
 
@@ -71,22 +70,19 @@ impl Rejected {
     }
 }
 
-/// A control cluster that is asked with somebody's kubeconfig.
+/// A control cluster.
 pub struct Control(Client);
 
 impl Control {
-    /// The one that a kubeconfig leads to.
-    ///
-    /// # Errors
-    /// It cannot be read, or has no certificate inside.
-    pub fn of(kubeconfig: &Path) -> anyhow::Result<Self> {
-        Client::of_kubeconfig(kubeconfig).map(Self)
+    /// The control cluster of a client.
+    pub fn of(client: Client) -> Self {
+        Self(client)
     }
 
-    /// An object; none if it is not there.
+    /// An object. `None` if it does not exist.
     ///
     /// # Errors
-    /// The cluster does not answer, refuses, or does not know the kind.
+    /// The cluster does not answer, rejects the request, or does not know the kind.
     pub fn get(&self, of: ResourcePath<'_>, name: &str) -> anyhow::Result<Option<Value>> {
         let attempt = || format!("asking for {name} of {of}");
         let answer = self.ask(Method::GET, &format!("{}/{name}", of.path()), None).with_context(attempt)?;
@@ -96,7 +92,7 @@ impl Control {
         }
     }
 
-    /// All objects of a kind there, in the API server's order.
+    /// All objects of a kind, in the API server's order.
     ///
     /// # Errors
     /// As of [`Self::get`].
@@ -111,7 +107,7 @@ impl Control {
                 _ => bail!("{}: the answer is no list", attempt()),
             }
             match page["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) {
-                // It has no other characters (base64 for addresses); whatever else comes leads nowhere.
+                // The token is base64 for URLs. Any other character is escaped.
                 Some(next) => from = format!("&continue={}", escaped(next)),
                 None => return Ok(all),
             }
@@ -119,21 +115,21 @@ impl Control {
         bail!("{}: the list has no end", attempt())
     }
 
-    /// Makes an object, or changes it to what is said of it here; whatever else it has stays. With `dry_run` the API server judges
-    /// it and keeps nothing. What others have set to something else is in the way.
+    /// Creates an object, or changes the given fields of an existing one. With `dry_run` the API server only checks it. A field that
+    /// another manager has set to another value is a conflict.
     ///
     /// # Errors
-    /// [`Refused`]; or nobody knows whether it was done.
+    /// [`Rejected`]. After any other error the result is unknown.
     pub fn apply(&self, of: ResourcePath<'_>, object: &Value, dry_run: bool) -> anyhow::Result<Value> {
         understood(&self.applied(of, object, dry_run, false)?).with_context(|| attempt_of(of, object))
     }
 
-    /// The same. What other commands of ours have set by [`Self::patch`] is set anew, for to the API server that is another owner of the
-    /// field, of the same name; but two people may have given these commands, so `may` judges each such change before it is made. What
-    /// anybody else has set is not, nor what has changed since it was judged.
+    /// As [`Self::apply`], and overrides fields that [`Self::patch`] has set: the API server counts these as another owner of the same
+    /// name. Another operator may have set them, so `may` checks each such change first. Fields of other managers are not changed,
+    /// and no field that has changed since the check.
     ///
     /// # Errors
-    /// As of [`Self::apply`]; or `may` refuses.
+    /// As [`Self::apply`], or an error of `may`.
     pub fn apply_again(
         &self,
         of: ResourcePath<'_>,
@@ -145,7 +141,7 @@ impl Control {
         let answer = self.applied(of, object, dry_run, false)?;
         let Some(fields) = own_conflicts(&answer) else { return understood(&answer).with_context(attempt) };
         let name = text(object, "/metadata/name");
-        let gone = || Rejected::because(format!("{name} of {of} is not there any more"));
+        let gone = || Rejected::because(format!("{name} of {of} no longer exists"));
         let there = self.get(of, name)?.ok_or_else(gone)?;
         let changes: Vec<Change<'_>> = fields.iter().map(|field| Change::of(field, &there, object)).collect();
         may(name, &changes)?;
@@ -162,10 +158,10 @@ impl Control {
         self.0.wait(self.0.apply(&path, object)).with_context(|| attempt_of(of, object))
     }
 
-    /// Says what is known of an object, beside what others say of it.
+    /// Sets fields of an object's status.
     ///
     /// # Errors
-    /// [`Refused`]; or nobody knows whether it was done.
+    /// [`Rejected`]. After any other error the result is unknown.
     pub fn apply_status(&self, of: ResourcePath<'_>, object: &Value) -> anyhow::Result<Value> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
@@ -174,10 +170,10 @@ impl Control {
         understood(&answer).with_context(attempt)
     }
 
-    /// Changes a part of an object, or of its `below`, such as `/scale` (RFC 7386).
+    /// Changes a part of an object, or of its subresource `below`, such as `/scale` (RFC 7386).
     ///
     /// # Errors
-    /// [`Refused`]; or nobody knows whether it was done.
+    /// [`Rejected`]. After any other error the result is unknown.
     pub fn patch(&self, of: ResourcePath<'_>, name: &str, below: &str, part: &Value) -> anyhow::Result<Value> {
         let attempt = || format!("changing {name} of {of}");
         let path = format!("{}/{name}{below}?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
@@ -185,11 +181,10 @@ impl Control {
         understood(&answer).with_context(attempt)
     }
 
-    /// Has an object deleted that has this UID. It may stay until what it stands for has gone. One that is not there is not
-    /// deleted anew.
+    /// Deletes the object with this UID. It exists until its finalizers are removed. A missing object is no error.
     ///
     /// # Errors
-    /// [`Refused`]; or nobody knows whether it was done.
+    /// [`Rejected`]. After any other error the result is unknown.
     pub fn delete(&self, of: ResourcePath<'_>, name: &str, uid: &str) -> anyhow::Result<()> {
         let attempt = || format!("deleting {name} of {of}");
         let only = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
@@ -209,7 +204,7 @@ fn attempt_of(of: ResourcePath<'_>, object: &Value) -> String {
     format!("applying {} of {of}", text(object, "/metadata/name"))
 }
 
-/// Whether an object is not there: the API server says so in its own words. A path that it does not know is none of its objects.
+/// Whether the API server reports a missing object. An unknown path has another answer.
 fn missing(answer: &Answer) -> bool {
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     answer.status == 404
@@ -218,9 +213,8 @@ fn missing(answer: &Answer) -> bool {
         && said["details"]["name"].is_string()
 }
 
-/// The fields that other commands of ours have set to something else, if nothing but these is in the way of applying an object. The API
-/// server says of each field that is another one's which it is, and whose: `conflict with "kaas" with subresource "scale" using
-/// kaas.local/v1alpha1 at …` (Kubernetes, "Server-Side Apply", conflicts).
+/// The conflicting fields, if other commands of this program have set all of them. The API server names the manager of each: `conflict
+/// with "kaas" with subresource "scale" using kaas.local/v1alpha1 at …` (Kubernetes, "Server-Side Apply", conflicts).
 fn own_conflicts(answer: &Answer) -> Option<Vec<String>> {
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let own = format!("conflict with \"{MANAGER}\"");
@@ -233,11 +227,11 @@ fn own_conflicts(answer: &Answer) -> Option<Vec<String>> {
     is_it.then(|| causes.iter().map(|cause| text(cause, "/field").to_owned()).collect())
 }
 
-/// What was answered, whole: what is made of it may be written again.
+/// The object of an answer, with all its fields.
 fn understood(answer: &Answer) -> anyhow::Result<Value> {
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let words = || said["message"].as_str().map_or_else(|| answer.words(), clean);
-    // What was refused was not done. Of all else of these nobody can say that (Kubernetes API conventions, "HTTP Status codes").
+    // A rejected request changed nothing. After any other error that is unknown (Kubernetes API conventions, "HTTP Status codes").
     match answer.status {
         200..=299 => match said {
             Value::Object(_) => Ok(said),
@@ -269,12 +263,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_api_servers_own_word_is_that_an_object_is_not_there() {
+    fn only_a_named_status_means_a_missing_object() {
         let of_object =
             r#"{"kind": "Status", "reason": "NotFound", "details": {"name": "shop"}, "message": "not found"}"#;
         assert!(missing(&answer(404, of_object)));
         assert!(!missing(&answer(500, of_object)));
-        // A kind that is not known, and a proxy in between.
+        // An unknown kind, and a proxy in between.
         assert!(!missing(&answer(404, "404 page not found\n")));
         assert!(!missing(&answer(404, r#"{"kind": "Status", "reason": "NotFound", "details": {}}"#)));
         let told = format!("{:#}", understood(&answer(404, "404 page not found\n")).unwrap_err());
@@ -284,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_these_commands_have_set_themselves_is_set_anew() {
+    fn only_own_conflicts_are_set_again() {
         let conflicts = |status: u16, messages: &[&str]| {
             let cause = |message: &&str| json!({"reason": "FieldManagerConflict", "message": message, "field": ".spec.replicas"});
             let causes: Vec<Value> = messages.iter().map(cause).collect();
@@ -308,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_told_apart_from_what_nobody_knows() {
+    fn rejected_requests_differ_from_unknown_results() {
         let refused = |status| {
             let body = r#"{"kind": "Status", "message": "a cluster\u001b[2J is deleted with its VMs"}"#;
             let error = understood(&answer(status, body)).unwrap_err();

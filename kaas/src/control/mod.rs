@@ -1,9 +1,10 @@
-//! The objects of a control cluster, as its Kubernetes API has them: what commands on tenant clusters ask and write. Whatever they
-//! do, kubectl can do as well. Knows kinds by their names alone, and nothing of what their fields mean.
+//! The objects of a control cluster, as its Kubernetes API has them. Commands on tenant clusters read and write them. kubectl can
+//! do the same. Knows the names of kinds, and not the meaning of their fields.
 
 mod api;
 mod change;
 mod documents;
+mod kubeconfig;
 mod object;
 mod shown;
 mod wait;
@@ -11,42 +12,33 @@ mod wait;
 pub use self::api::{Control, Rejected, ResourcePath};
 pub use self::change::Change;
 pub use self::documents::read;
+pub use self::kubeconfig::ControlClusterArgs;
 pub use self::object::{Condition, age, read_conditions, status, text};
 pub use self::shown::{UNRECONCILED, conditions, lines, note, table, wait_result};
 pub use self::wait::{CommandOutcome, Look, WaitResult, Waiter};
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use crate::output::Output;
-use crate::work::PauseLimitArgs;
+use crate::work::TimeoutArgs;
 
-/// Which control cluster.
-#[derive(Args)]
-pub struct ControlClusterArgs {
-    /// A kubeconfig of the control cluster.
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    pub kubeconfig: PathBuf,
-}
-
-/// Which namespace of which control cluster.
+/// The namespace, and the control cluster.
 #[derive(Args)]
 pub struct NamespaceArgs {
+    /// Namespace of the tenant cluster
+    #[arg(long, short, default_value = "default", value_parser = name, help_heading = "Control cluster")]
+    pub namespace: String,
     #[command(flatten)]
     pub at: ControlClusterArgs,
-    /// The cluster's namespace.
-    #[arg(long, short, default_value = "default", value_parser = name)]
-    pub namespace: String,
 }
 
-/// How a command is told, and whether it waits.
+/// The format of the output, and the wait.
 #[derive(Args)]
 pub struct WaitArgs {
-    /// How to say it. With JSON, progress goes to standard error.
-    #[arg(long, default_value = "text")]
+    /// Output format. With json and yaml, progress goes to standard error
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub output: Output,
-    /// Whether to wait until it is so; otherwise the command ends once the API server has taken what is wanted.
+    /// Wait until the wanted state is reached. With false, the command ends once the API server has accepted the request
     #[arg(
         long,
         value_name = "BOOL",
@@ -54,17 +46,15 @@ pub struct WaitArgs {
         action = clap::ArgAction::Set,
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "true"
+        default_missing_value = "true",
+        help_heading = "Waiting"
     )]
     pub wait: bool,
     #[command(flatten)]
-    pub waiting: PauseLimitArgs,
+    pub waiting: TimeoutArgs,
 }
 
 /// The name of an object, which becomes part of an address: a DNS subdomain (Kubernetes, "Object Names and IDs").
-///
-/// # Errors
-/// It is none.
 pub fn name(text: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
@@ -79,7 +69,7 @@ pub fn name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_leads_elsewhere_is_no_name() {
+    fn other_paths_are_no_names() {
         for text in ["shop", "kaas-tenant-0.2.0", "a"] {
             assert_eq!(super::name(text).as_deref(), Ok(text));
         }

@@ -1,5 +1,4 @@
-//! Waiting until objects are as they are to be: looked at again and again, and what has changed is told. Knows nothing of what
-//! is waited for.
+//! Waits until objects have the wanted state. Reports each change. Independent of the kinds.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -8,37 +7,37 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::api::Rejected;
-use crate::output::{Output, PAUSED, STOPPED, json, say, warn};
-use crate::work::PauseLimitArgs;
+use crate::output::{Output, PAUSED, STOPPED, say, warn};
+use crate::work::TimeoutArgs;
 
-/// How far something is.
+/// The progress of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitResult {
-    /// It is not at its end.
+    /// The wanted state is not reached yet.
     Pending,
-    /// It is as it is to be, with words on it for people.
+    /// The wanted state is reached, with a message.
     Ready(String),
-    /// A person has to see to something first, or it stays as it is; why.
+    /// The operator must act first, for this reason.
     Stopped(String),
 }
 
 pub struct Look {
-    /// Lines for people, each under the name of what it is about: it is told when it is another one.
+    /// Lines for the operator, each with its subject. A line is written when it differs from the last one of its subject.
     pub lines: Vec<(String, String)>,
     pub progress: WaitResult,
-    /// What there is, for programs: objects by what they are.
+    /// The objects, for programs.
     pub object: Value,
 }
 
-/// Where waiting has come to.
+/// The end of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandOutcome {
     Done(String),
-    /// The API server has taken what is wanted, and nobody waits for it.
+    /// The API server has accepted the request, and the command does not wait.
     Accepted(String),
-    /// Nothing has changed for as long as was to be waited; the last that was seen.
+    /// Nothing has changed within the timeout. The last lines.
     Paused(Vec<String>),
-    /// A person has to see to something.
+    /// The operator must act.
     Stopped(String),
 }
 
@@ -49,13 +48,13 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// As a command is told. What is waited for is looked at every other second.
-    pub fn new(output: Output, waiting: &PauseLimitArgs) -> Self {
-        Self { output, limit: Duration::from_secs(waiting.pause_limit), pace: Duration::from_secs(2) }
+    /// With the options of a command. Looks every two seconds.
+    pub fn new(output: Output, waiting: &TimeoutArgs) -> Self {
+        Self { output, limit: waiting.timeout, pace: Duration::from_secs(2) }
     }
 
-    /// Looks until it is so, a person has to see to something, or nothing has changed for as long as is waited. A look that has
-    /// no answer is told and taken again.
+    /// Looks until the wanted state is reached, the operator must act, or nothing has changed within the timeout. Repeats a look without
+    /// an answer, and reports it.
     pub fn until(&self, mut look: impl FnMut() -> anyhow::Result<Look>) -> anyhow::Result<(CommandOutcome, Value)> {
         const UNSEEN: &str = "the API server";
         let (mut told, mut object) = (BTreeMap::<String, String>::new(), Value::Null);
@@ -64,7 +63,7 @@ impl Waiter {
             let look = match look() {
                 Err(error) if error.is::<Rejected>() => return Err(error),
                 Err(error) => {
-                    // Not for certain that it is worse than it was: what was seen stays what is known.
+                    // The last seen state remains the known one.
                     let unseen = (UNSEEN.to_owned(), format!("waiting: {error:#}"));
                     Look { lines: vec![unseen], progress: WaitResult::Pending, object: object.take() }
                 }
@@ -93,7 +92,7 @@ impl Waiter {
         }
     }
 
-    /// Says where a command has come to, and what there is.
+    /// Reports the end of a wait, and the objects.
     pub fn report(&self, (arrived, mut object): (CommandOutcome, Value)) -> anyhow::Result<ExitCode> {
         let (word, exit) = match &arrived {
             CommandOutcome::Done(_) => ("done", ExitCode::SUCCESS),
@@ -106,22 +105,20 @@ impl Waiter {
             CommandOutcome::Paused(last) => last.clone(),
             CommandOutcome::Stopped(why) => vec![why.clone()],
         };
-        if let Output::Json = self.output {
-            let mut said = json!({"arrived": word, "reasons": reasons});
-            if let (Value::Object(said), Value::Object(objects)) = (&mut said, object.take()) {
-                said.extend(objects);
-            }
-            json(&said)?;
+        let mut said = json!({"arrived": word, "reasons": reasons});
+        if let (Value::Object(said), Value::Object(objects)) = (&mut said, object.take()) {
+            said.extend(objects);
+        }
+        if self.output.value(&said)? {
             return Ok(exit);
         }
         match arrived {
             CommandOutcome::Done(words) | CommandOutcome::Accepted(words) => say(&words),
             CommandOutcome::Stopped(why) => warn(&format!("error: {why}")),
             CommandOutcome::Paused(_) => {
-                let seconds = self.limit.as_secs();
                 warn(&format!(
-                    "paused: nothing has changed for {seconds} s. What was asked for stands, and whoever gives the command again waits \
-                     on{}",
+                    "paused: nothing has changed for {}. The request stays. Run the command again to continue to wait{}",
+                    humantime::format_duration(self.limit),
                     reasons.iter().map(|reason| format!("\n  {reason}")).collect::<String>()
                 ));
             }
@@ -145,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_without_an_answer_is_taken_again_and_one_that_is_refused_ends_it() {
+    fn unanswered_look_is_repeated_and_rejected_one_ends() {
         let mut looks = vec![Ok(look("b", WaitResult::Ready("it is".to_owned()))), Err(anyhow!("no route"))];
         let (arrived, object) = waiter(60_000).until(|| looks.pop().unwrap()).unwrap();
         assert_eq!((arrived, object), (CommandOutcome::Done("it is".to_owned()), json!({"line": "b"})));
@@ -154,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn it_pauses_where_nothing_changes_and_keeps_what_was_seen_last() {
+    fn unchanged_state_pauses_with_its_last_lines() {
         let mut count = 0;
         let paused = waiter(0).until(|| {
             count += 1;

@@ -92,7 +92,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     assert!(says(1, &["control", "status"], &file).contains("nothing was begun for the cluster control"));
 
     // Nothing runs in the VMs, so the command reports that it waits for the cluster to form.
-    let paused = says(3, &["control", "create", "--pause-limit", "1"], &file);
+    let paused = says(3, &["control", "create", "--timeout", "1s"], &file);
     assert!(paused.contains("paused: give the command again to go on"), "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
     assert_eq!(bed.machines("kaas-image-").len(), 1);
@@ -116,7 +116,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
         let spec = vsphere::ConfigSpec::new().extra(contract::statement::Statement::GUESTINFO, &refused.to_string());
         client.changes(&vsphere::Unguarded).reconfigure(&vm, &spec).await.unwrap();
     });
-    let paused = says(3, &["control", "create", "--pause-limit", "1"], &file);
+    let paused = says(3, &["control", "create", "--timeout", "1s"], &file);
     assert!(paused.contains("cp2 says: somebody has 10.20.30.12 [address.duplicate]"), "{paused}");
     assert_eq!(paused.matches(" says: ").count(), 1, "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
@@ -194,7 +194,7 @@ fn destroy_that_ends_during_its_looks_removes_nothing() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let file = bed.described(&[]);
-    says(3, &["control", "create", "--pause-limit", "1"], &file);
+    says(3, &["control", "create", "--timeout", "1s"], &file);
     let uuid = bed.vsphere(async |client| {
         let vm = client.find("DC0/vm/control/cp1").await.unwrap();
         client.look(&vm, &["config.uuid"]).await.unwrap().text("config.uuid").to_owned()
@@ -217,9 +217,9 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
     let file = bed.described(&[]);
-    says(3, &["control", "create", "--pause-limit", "1"], &file);
+    says(3, &["control", "create", "--timeout", "1s"], &file);
     let refused = |file: &Path, words: &str| {
-        for command in [&["control", "create", "--dry-run"][..], &["control", "create", "--pause-limit", "1"]] {
+        for command in [&["control", "create", "--dry-run"][..], &["control", "create", "--timeout", "1s"]] {
             let told = says(1, command, file);
             assert!(told.contains(words), "{command:?}: {words} is not in {told}");
         }
@@ -235,7 +235,7 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
     // All VMs exist: no new one needs the secret.
     fs::rename(bed.path("control.secret"), &aside).unwrap();
     assert!(says(0, &["control", "create", "--dry-run"], &file).contains("exists already"));
-    says(3, &["control", "create", "--pause-limit", "1"], &file);
+    says(3, &["control", "create", "--timeout", "1s"], &file);
     assert!(!bed.path("control.secret").exists(), "it was drawn anew");
     fs::rename(&aside, bed.path("control.secret")).unwrap();
     let other = bed.described(&[("processors = 2", "processors = 4")]);
@@ -249,7 +249,7 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
         let vm = client.find("DC0/vm/control/cp1").await.unwrap();
         client.changes(&vsphere::Unguarded).create_snapshot(&vm, "backup", "").await.unwrap();
     });
-    says(3, &["control", "delete", "--confirm", "control", "--pause-limit", "1"], &file);
+    says(3, &["control", "delete", "--confirm", "control", "--timeout", "1s"], &file);
     refused(&file, "the cluster control is being destroyed: go on with that");
     assert_eq!((named(&bed.machines("cp")), bed.sessions()), (ON.to_vec(), 0));
 }
@@ -352,7 +352,7 @@ fn vcenter_9_needs_drs_only_for_an_import() {
     let told = says(1, &["control", "create", "--dry-run"], &file);
     assert!(told.contains("the cluster DC0_C0 has DRS turned off"), "{told}");
     bed.govc(&["cluster.change", "-drs-enabled=true", "DC0_C0"]);
-    says(3, &["control", "create", "--pause-limit", "1"], &file);
+    says(3, &["control", "create", "--timeout", "1s"], &file);
     says(0, &["control", "delete", "--confirm", "control", "--data-disks"], &file);
     bed.govc(&["cluster.change", "-drs-enabled=false", "DC0_C0"]);
     let plan = says(0, &["control", "create", "--dry-run"], &file);
@@ -372,7 +372,7 @@ fn probe_asks_first_and_leaves_nothing() {
     bed.make_folder("control");
     let (file, written) = (bed.described(&[]), bed.path("probe.json"));
     assert!(says(1, &["provider", "probe"], &file).contains("standard input is closed: give --yes"));
-    let probe = ["provider", "probe", "--yes", "--guest-limit", "0", "--to-file", written.to_str().unwrap()];
+    let probe = ["provider", "probe", "--yes", "--guest-timeout", "0s", "--to-file", written.to_str().unwrap()];
     let told = says(0, &probe, &file);
     assert!(told.contains("clone-uuid: as assumed") && told.contains(" as assumed, 0 differ, "), "{told}");
     let text = fs::read_to_string(&written).unwrap();

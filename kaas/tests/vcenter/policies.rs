@@ -26,7 +26,7 @@ fn new_vms_have_the_policy_that_must_exist() {
     let file = by(IN_ROLE, NAMED);
     let plan = says(0, &["control", "create", "--dry-run"], &file);
     assert!(plan.contains("the storage policy vSAN Default Storage Policy"), "{plan}");
-    says(3, &["control", "create", "--pause-limit", "1"], &file);
+    says(3, &["control", "create", "--timeout", "1s"], &file);
     for node in ["cp1", "cp2", "cp3"] {
         let Machine { policy, policies, disks, .. } = bed.vsphere(async |_| bed.machine(node).await.expect("a VM"));
         assert!(!policy.is_empty(), "{node}");

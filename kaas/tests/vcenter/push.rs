@@ -75,7 +75,7 @@ fn image_is_imported_once_on_each_datastore() {
     assert_eq!((vcenter.machines("kaas-image-").len(), vcenter.sessions()), (2, 0));
     // The command waits until the controller has seen the object.
     cluster.acts(|_, _| {});
-    let paused = cluster.json(3, "image push appliance.ova --provider dc1 --development --pause-limit 0");
+    let paused = cluster.json(3, "image push appliance.ova --provider dc1 --development --timeout 0s");
     assert_eq!(paused["image"]["metadata"]["name"], "kaas-tenant-0.2.0");
 }
 
@@ -149,7 +149,7 @@ fn image_is_listed_and_deleted_after_use() {
     assert!(told.contains("not confirmed: the NodeImage is mine; nothing was changed"), "{told}");
     assert!(cluster.kept().written().is_empty());
     cluster.kept().put("tenantclusters", "blue", "shop", json!({"spec": {"image": "mine"}}));
-    let (told, _) = cluster.says(3, "image delete mine --confirm mine --pause-limit 0");
+    let (told, _) = cluster.says(3, "image delete mine --confirm mine --timeout 0s");
     assert!(told.contains("waiting: the cluster blue/shop uses mine"), "{told}");
     cluster.acts(|kept, look| kept.objects.retain(|(plural, ..), _| plural != "nodeimages" || look < 2));
     let (told, _) = cluster.says(0, "image delete mine --confirm mine");

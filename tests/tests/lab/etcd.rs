@@ -185,7 +185,7 @@ pub mod long {
         let kubeconfig = lab.kubeconfig().unwrap();
         let pull = |node: &str, kubeconfig: &Path| {
             let address = endpoint::address(&scenario, node).to_string();
-            let mut command = lab.outside(&places::kaas(), ["control", "backup", "--node", &address, "--output"]);
+            let mut command = lab.outside(&places::kaas(), ["control", "backup", "--node", &address, "--to-file"]);
             command.arg(&backup).arg("--kubeconfig").arg(kubeconfig).output().unwrap()
         };
         // Another cluster's administrator gets nothing.
@@ -280,7 +280,7 @@ pub mod long {
             "backup",
             "--node",
             &address,
-            "--output",
+            "--to-file",
             &path("control.db"),
             "--kubeconfig",
             &kubeconfig,
@@ -306,7 +306,7 @@ pub mod long {
             "open",
             "--key",
             &path("operator.pem"),
-            "--output",
+            "--to-file",
             &path("keys"),
             &path("control.db"),
         ]);

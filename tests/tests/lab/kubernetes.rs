@@ -57,7 +57,7 @@ pub mod long {
         assert!(why.contains("upgrade.member-unhealthy") && why.contains("nothing was changed"), "{why}");
         scenario.inside(&third, &["systemctl", "start", "etcd.service"]);
         scenario.wait("nothing to be in the way", NODE, || {
-            Ok(upgrade.command(&["kubernetes", "--check"]).output()?.status.success())
+            Ok(upgrade.command(&["kubernetes", "--dry-run"]).output()?.status.success())
         });
 
         let writer = Writer::start(&scenario);
@@ -75,7 +75,7 @@ pub mod long {
         scenario.says(&vm, "kaas: ready", FORMING);
         // The lock of the killed command ends by itself.
         scenario.wait("the lock to end", MOMENT * 2, || {
-            Ok(upgrade.command(&["kubernetes", "--check"]).output()?.status.success())
+            Ok(upgrade.command(&["kubernetes", "--dry-run"]).output()?.status.success())
         });
         upgrade.run(&["kubernetes"]);
         scenario.reached(&format!("while Kubernetes went to the next minor: {}", writer.end()));

@@ -173,7 +173,7 @@ pub mod long {
                 control.run(&[&["control", "upgrade"], arguments].concat());
             });
             requested(&format!("{what}: {workers} workers"), &|| {
-                Objects::of(&site, &control).run(&["cluster", "scale", "shop", workers]);
+                Objects::of(&site, &control).run(&["pool", "scale", "shop-general", workers]);
             });
             let made = objects.made();
             assert!(first.iter().all(|(name, vm)| made.get(name) == Some(vm)), "{what}: {first:?} {made:?}");

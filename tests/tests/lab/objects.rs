@@ -296,8 +296,14 @@ fn what_was_begun_for_control_nodes_stays(bed: &Bed, shown: &mut Shown) {
             "cluster": "shop", "lifecycle": goal, "image": {"name": "kaas-tenant 0.2.0"}, "nodes": [node],
         }}})
     };
+    let placed = |vm: &str| {
+        let mut placed = deployment("Active", "192.168.10.21");
+        placed["status"]["deployment"]["places"] = json!({vm: {"node": "shop-cp1", "settings": "[one] shop-cp1.vmx"}});
+        placed
+    };
     bed.refuses(shown, KIND, Bed::note, &deployment("Active", "192.168.10"), "should match");
-    bed.keeps(KIND, "/status", &deployment("Active", "192.168.10.21"));
+    bed.refuses(shown, KIND, Bed::note, &placed("shop-cp1"), "has a key that is not the BIOS UUID of a VM");
+    bed.keeps(KIND, "/status", &placed("0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21"));
     for change in [json!({"status": {"deployment": null}}), json!({"status": null})] {
         bed.refuses(shown, KIND, Bed::note, &change, "status.deployment stays");
     }

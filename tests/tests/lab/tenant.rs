@@ -164,7 +164,7 @@ pub mod short {
         // It boots for minutes where processors are emulated, and gets those of the control cluster, which was seen beside the
         // tenant. The rest is done meanwhile.
         host.cut("cp1");
-        let machine = tenant.begins(&["add-worker", "--worker-engine", "qemu", "--pause-limit", "5400"]);
+        let machine = tenant.begins(&["add-worker", "--worker-engine", "qemu", "--timeout", "5400s"]);
         figures(&scenario, &tenant, one);
         let workload = Workload::start(&scenario, one, WORK);
         workload.is_reached_by_name_from(&control);
@@ -229,7 +229,7 @@ pub mod long {
         ]);
         let serving = tenant.served_by().unwrap()[0].clone();
         tenant.run(&["add-worker"]);
-        let blocked = tenant.gives(&["remove-worker", &serving, "--pause-limit", "30"], 3);
+        let blocked = tenant.gives(&["remove-worker", &serving, "--timeout", "30s"], 3);
         let why = &blocked["reasons"][0];
         assert_eq!(why["worker"], serving.as_str(), "{blocked}");
         assert_eq!(why["code"], "workers.drain-blocked", "{blocked}");

@@ -42,11 +42,11 @@ pub mod long {
         let scenario = Scenario::formed_from("back", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let (before, kubernetes) = (upgrade.kept(), upgrade.kubernetes());
-        upgrade.run(&["apply", "--drain", "120"]);
+        upgrade.run(&["apply", "--drain-timeout", "120s"]);
 
         let writer = Writer::start(&scenario);
         let budget = a_pod_on_each_node_that_may_not_leave(&scenario);
-        let why = upgrade.pauses(&["rollback", "--pause-limit", "10"]);
+        let why = upgrade.pauses(&["rollback", "--timeout", "10s"]);
         assert!(why.contains("drain.blocked") && why.contains(&format!("default/{budget}-")), "{why}");
         scenario.reached(why.trim());
         let kept = |vm: &String| !ALL.contains(&vm.as_str());
@@ -174,7 +174,7 @@ pub mod long {
         let order = upgrade.order();
         let (swapped, lost) = (scenario.vm_of(&order[0]), order[2].as_str());
         lose(&scenario, lost);
-        let why = upgrade.fails(&["resume", "--pause-limit", "10"]);
+        let why = upgrade.fails(&["resume", "--timeout", "10s"]);
         assert!(why.contains("paused: ") && why.contains("`kaas control upgrade resume` goes on"), "{why}");
         scenario.reached(why.trim());
 
@@ -199,7 +199,7 @@ pub mod long {
         let upgrade = Upgrade::of(&scenario);
         let before = upgrade.kept();
         let writer = Writer::start(&scenario);
-        let apply = upgrade.begin(&["apply", "--gate-limit", "100"]);
+        let apply = upgrade.begin(&["apply", "--gate-timeout", "100s"]);
         let vm = upgrade.first_new_vm();
         breaks(&scenario, &vm);
         scenario.reached(&format!("{vm} is broken"));

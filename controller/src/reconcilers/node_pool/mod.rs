@@ -34,8 +34,8 @@ use crate::decisions::{
 use crate::objects::{Machine, NodePool, NodePoolReason, Phase, Provider, TenantCluster};
 use crate::reach::providers::{ClusterPlacement, placement};
 use crate::reach::{Failure, PoolStore, kinds};
-use crate::reconcilers::NOW_AND_THEN;
 use crate::reconcilers::tenant_cluster::{POLL_INTERVAL, Reconciler, deployment};
+use crate::reconcilers::{NOW_AND_THEN, log_unwritten};
 
 /// The label of nodes with their zone (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -69,10 +69,8 @@ impl PoolReconciler<'_> {
     async fn reconcile(&self, known: &NodePool) -> Result<Action, ReconcileError> {
         let done = self.advance(known).await;
         let unreadable = done.as_ref().err().and_then(|trouble| trouble.unreadable(known.namespace().as_deref()));
-        if let Some(words) = unreadable
-            && let Err(error) = self.write_reason(known, NodePoolReason::Unfit, &words).await
-        {
-            log::warn!("{}/{}: {error}", known.namespace().unwrap_or_default(), known.name_any());
+        if let Some(words) = unreadable {
+            log_unwritten(known, self.write_reason(known, NodePoolReason::Unfit, &words).await);
         }
         done
     }
@@ -117,8 +115,8 @@ impl PoolReconciler<'_> {
     /// Whether a cluster has so many older pools that this one gets no workers.
     async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, ReconcileError> {
         let of_cluster = Some((CLUSTER_REF, pool.spec.cluster_ref.name.as_str()));
-        let all = kinds::list_others::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
-        Ok(is_one_too_many(pool, &all.attempting("looking for the cluster's NodePools")?.specs()))
+        let all = kinds::list_tolerant::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
+        Ok(is_one_too_many(pool, &all.attempting("looking for the cluster's NodePools")?.all()))
     }
 
     async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, ReconcileError> {

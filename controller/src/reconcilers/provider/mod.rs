@@ -86,8 +86,8 @@ async fn machines(context: &Context, clusters: &[TenantCluster]) -> Result<BTree
     let mut counts = BTreeMap::new();
     let of: BTreeSet<_> = clusters.iter().map(|cluster| (cluster.namespace(), cluster.name_any())).collect();
     for namespace in of.iter().map(|(namespace, _)| namespace).collect::<BTreeSet<_>>() {
-        let all = kinds::list_others::<Machine>(&*context.objects, namespace.as_deref(), None).await;
-        for machine in all.attempting("listing Machines")?.specs() {
+        let all = kinds::list_tolerant::<Machine>(&*context.objects, namespace.as_deref(), None).await;
+        for machine in all.attempting("listing Machines")?.all() {
             if of.contains(&(machine.namespace(), machine.spec.cluster_ref.name.clone())) {
                 *counts.entry(machine.spec.zone).or_default() += 1;
             }

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::context::{Attempt, ReconcileError};
 use crate::objects::{Provider, SYSTEM};
 use crate::reach::{Collection, Objects, kinds};
-use crate::reconcilers::{others, users};
+use crate::reconcilers::{tolerant, users};
 
 /// The finalizer of a Secret in use, and the label by which such Secrets are listed.
 const KEPT: &str = "kaas.local/credentials";
@@ -47,7 +47,7 @@ pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(),
     if kept.is_empty() {
         return Ok(());
     }
-    let providers = others::<Provider>(objects).await?.specs();
+    let providers = tolerant::<Provider>(objects).await?.all();
     let clusters = users(objects, &providers).await?;
     for secret in kept {
         let needs = |provider: &&Provider| {

@@ -24,7 +24,7 @@ use crate::objects::{
     TenantClusterSpec, TenantClusterStatus, VMClass,
 };
 use crate::reach::{Failure, cluster_inventory, kinds};
-use crate::reconcilers::{all, others};
+use crate::reconcilers::{all, tolerant};
 
 /// The pause while another object or the operator blocks the cluster.
 const AWAITING: Duration = Duration::from_secs(30);
@@ -162,12 +162,12 @@ impl Reconciler<'_> {
         cluster: &TenantCluster,
     ) -> Result<References, ReconcileError> {
         let provider = self.provider(cluster).await?;
-        let pools = others::<IPPool>(self.objects).await?.specs();
+        let pools = tolerant::<IPPool>(self.objects).await?.all();
         let own = self.own_addresses().await?;
-        let providers = others::<Provider>(self.objects).await?.specs();
+        let providers = tolerant::<Provider>(self.objects).await?.all();
         // These addresses belong to the control cluster or a vCenter, even if the pool does not reserve them.
-        let others: Vec<Ipv4Addr> = own.iter().copied().chain(providers.iter().filter_map(server)).collect();
-        let pools = leaving_out(pools, &others);
+        let in_use: Vec<Ipv4Addr> = own.iter().copied().chain(providers.iter().filter_map(server)).collect();
+        let pools = leaving_out(pools, &in_use);
         let images = self.images(cluster).await?;
         let class = self.class(cluster).await?;
         let (keys, secrets) = self.named_secrets(cluster).await?;

@@ -26,8 +26,8 @@ use crate::decisions::{
 use crate::objects::{
     ControlPlaneSize, NodeImage, Operation, OperationKind, Resolved, TenantCluster, TenantClusterReason,
 };
-use crate::reach::kinds::Others;
-use crate::reconcilers::{all, others};
+use crate::reach::kinds::Tolerant;
+use crate::reconcilers::{all, tolerant};
 
 pub(super) struct ChangeDecision {
     pub(super) change: Change,
@@ -161,7 +161,7 @@ impl Reconciler<'_> {
     /// # Errors
     /// The status of the image that the cluster names or runs cannot be read.
     pub(super) async fn images(&self, cluster: &TenantCluster) -> Result<Vec<NodeImage>, ReconcileError> {
-        let Others { whole: mut images, unread } = others::<NodeImage>(self.objects).await?;
+        let Tolerant { whole: mut images, unread } = tolerant::<NodeImage>(self.objects).await?;
         let own = [cluster.spec.image.as_ref(), cluster.resolved().and_then(|resolved| resolved.image.as_ref())];
         for (image, failure) in unread {
             if own.contains(&image.metadata.name.as_ref()) {

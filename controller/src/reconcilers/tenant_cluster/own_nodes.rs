@@ -33,8 +33,8 @@ struct OwnGuests<'a> {
 
 #[async_trait]
 impl Guests for OwnGuests<'_> {
-    fn deployer(&self) -> Option<Fingerprint> {
-        self.guests.deployer()
+    fn deployer_fingerprint(&self) -> Option<Fingerprint> {
+        self.guests.deployer_fingerprint()
     }
 
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {

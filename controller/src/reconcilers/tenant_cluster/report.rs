@@ -17,7 +17,7 @@ use crate::objects::{
     Machine, MachineRole, MachineStatus, TenantCluster, TenantClusterReason, TenantClusterStatus, set,
 };
 use crate::reach::{Failure, kinds};
-use crate::reconcilers::full_name;
+use crate::reconcilers::log_unwritten;
 
 /// The number of attempts of a write that conflicts with another one.
 const TRIES: usize = 10;
@@ -150,13 +150,11 @@ impl Reconciler<'_> {
 
     /// Writes that an object cannot be read that the cluster needs. A failed write is only logged: the caller returns the cause.
     pub(super) async fn report_unreadable(&self, cluster: &TenantCluster, words: &str) {
-        let reported = match is_leaving(cluster) {
+        let written = match is_leaving(cluster) {
             true => self.report_blocked(cluster, words).await,
             false => self.stuck(cluster, TenantClusterReason::Blocked, words).await,
         };
-        if let Err(error) = reported {
-            log::warn!("{}: {error}", full_name(cluster));
-        }
+        log_unwritten(cluster, written);
     }
 
     /// Writes that the state of control-plane nodes is unknown.

@@ -36,7 +36,8 @@ use crate::objects::{
     self, AUTO, ControlPlaneSize, NodeImage, Operation, OperationKind, OperationReason, TenantCluster,
     TenantClusterReason, UpgradeMode,
 };
-use crate::reach::{ClusterStore, Swap, kinds};
+use crate::reach::kinds::{self, full_name};
+use crate::reach::{ClusterStore, Swap};
 use crate::records::digits_of;
 
 /// The limit for the upgrade of one node to another minor version of Kubernetes.
@@ -240,7 +241,7 @@ impl Round<'_> {
         Ok(match done {
             UpgradeResult::Arrived(RunOutcome::Paused(_)) => StepOutcome::RequeueAfter(WAITING),
             UpgradeResult::Failed(words) | UpgradeResult::GaveUp(words) => {
-                log::warn!("{}/{}: {words}", cluster.namespace().unwrap_or_default(), cluster.name_any());
+                log::warn!("{}: {words}", full_name(cluster));
                 match last.filter(is_open_swap) {
                     Some(last) => {
                         let said = [(OperationReason::Waiting, words)];

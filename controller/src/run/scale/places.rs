@@ -103,8 +103,8 @@ struct GuestsOfAll {
 
 #[async_trait]
 impl Guests for GuestsOfAll {
-    fn deployer(&self) -> Option<Fingerprint> {
-        Some(self.key.as_ref()?.public().ok()?.fingerprint())
+    fn deployer_fingerprint(&self) -> Option<Fingerprint> {
+        self.key.as_ref()?.fingerprint().ok()
     }
 
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {

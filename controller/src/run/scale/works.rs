@@ -8,7 +8,6 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, LocalBoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt, stream};
 use kube::ResourceExt;
-use kube::core::DeserializeGuard as Guarded;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::store::Writer;
@@ -25,7 +24,7 @@ use crate::reach::in_memory::{Heard, InMemory};
 use crate::reach::kinds::Kind;
 use crate::reconcilers::{ip_pool, node_pool, pool_address, tenant_cluster};
 use crate::run::attempts::Attempts;
-use crate::run::{ALL_AT_ONCE, AT_ONCE, GATHERED, at_most, claimed, named, task, triggers};
+use crate::run::{ALL_AT_ONCE, AT_ONCE, GATHERED, Guarded, at_most, claimed, named, task, triggers};
 
 pub struct Shared {
     pub api: InMemory,

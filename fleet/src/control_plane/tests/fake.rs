@@ -353,7 +353,7 @@ impl State {
 
 #[async_trait]
 impl Guests for World {
-    fn deployer(&self) -> Option<Fingerprint> {
+    fn deployer_fingerprint(&self) -> Option<Fingerprint> {
         self.lock().deployer
     }
 

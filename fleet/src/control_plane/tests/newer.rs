@@ -59,7 +59,7 @@ fn an_unrecorded_vm_in_use_is_newer() {
         also: &also,
     };
     let granted = wish.applied(DEPLOYMENT, Some(formed), &also).unwrap();
-    assert_eq!(granted.lifecycle, Lifecycle::Deleting, "it goes by a person's word");
+    assert_eq!(granted.lifecycle, Lifecycle::Deleting, "an operator asked for its deletion");
     assert!(newer(&granted, &also).is_empty());
     assert_eq!(newer(&DESTROY_ALL.applied(DEPLOYMENT, Some(granted), &also).unwrap(), &also), [9]);
 }

@@ -45,7 +45,7 @@ fn unusual_order_is_noted() {
 
 #[test]
 fn no_code_stands_for_two_things() {
-    let mut codes: Vec<&str> = engine::REASONS.iter().chain(REASONS).chain(CODES).map(|(code, _)| *code).collect();
+    let mut codes: Vec<&str> = engine::REASONS.iter().chain(REASONS).chain(CODES).map(|one| one.code).collect();
     codes.sort_unstable();
     let count = codes.len();
     codes.dedup();

@@ -112,7 +112,7 @@ fn state(given: &Given) -> &'static str {
         Given::Failed(_) => "ended with an error",
         Given::Arrived(RunOutcome::Ended(outcome), _) => name(*outcome),
         Given::Arrived(RunOutcome::Paused(reason), _) => {
-            let known = engine::REASONS.iter().chain(REASONS).chain(CODES).any(|(code, _)| *code == reason.code);
+            let known = engine::REASONS.iter().chain(REASONS).chain(CODES).any(|known| known.code == reason.code);
             assert!(known || reason.code.starts_with("swap."), "{reason}");
             "paused"
         }

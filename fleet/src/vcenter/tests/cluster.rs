@@ -27,7 +27,7 @@ struct Formed(BTreeSet<String>);
 
 #[async_trait]
 impl Guests for Formed {
-    fn deployer(&self) -> Option<Fingerprint> {
+    fn deployer_fingerprint(&self) -> Option<Fingerprint> {
         None
     }
 

@@ -170,14 +170,27 @@ impl VcenterHypervisor {
         properties: &BTreeMap<String, String>,
         placement: &Placement,
     ) -> Result<Uuid> {
+        let stamp = Stamp { deployment: self.deployment, ..stamp(node, None) };
+        self.try_add_as(node, stamp, image, networks, properties, placement).await
+    }
+
+    async fn try_add_as(
+        &self,
+        name: &str,
+        stamp: Stamp,
+        image: &ImageTemplate,
+        networks: &[&str],
+        properties: &BTreeMap<String, String>,
+        placement: &Placement,
+    ) -> Result<Uuid> {
         let networks: Vec<String> = networks.iter().map(|network| (*network).to_owned()).collect();
         let uuid = Uuid::new_v4();
         let request = CloneRequest {
-            name: node,
+            name,
             uuid,
             image,
             settings: CloneSettings::Given { networks: Networks::Named(&networks), size: &SIZE, properties },
-            stamp: Stamp { deployment: self.deployment, ..stamp(node, None) },
+            stamp,
             placement,
         };
         let made = self.clone_vm(&request, &Free).await?;
@@ -189,6 +202,13 @@ impl VcenterHypervisor {
     async fn added(&self, node: &str, image: &ImageTemplate) -> Vm {
         let uuid = self.try_add(node, image).await.unwrap();
         self.of_uuid(uuid).await
+    }
+
+    /// A new VM of this name with a stamp.
+    async fn added_as(&self, name: &str, stamp: Stamp, image: &ImageTemplate) -> Vm {
+        let (properties, placement) = (properties(&stamp.node), Placement::default());
+        let made = self.try_add_as(name, stamp, image, &[NETWORK], &properties, &placement).await;
+        self.of_uuid(made.unwrap()).await
     }
 
     /// A new VM of a node, as it is before it is powered on here.

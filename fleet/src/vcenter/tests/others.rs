@@ -112,10 +112,11 @@ async fn vm_removed_during_search_hides_no_other() {
 async fn foreign_objects_are_refused_despite_their_looks() {
     let (bed, hypervisor, ova) = with_ova().await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
-    let strange = other.added("cp1", &other.lay(&ova).await).await;
+    let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", Some(7)) };
+    let strange = other.added_as("cp1", stamp_of_other.clone(), &other.lay(&ova).await).await;
     assert_eq!(hypervisor.vms().await.unwrap(), []);
     let strange = hypervisor.only(strange.uuid()).await;
-    assert_eq!(strange.stamp, Some(Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", None) }));
+    assert_eq!(strange.stamp, Some(stamp_of_other));
     let before = bed.machine("cp1").await;
     let disk = strange.data_disks().next().unwrap().reference.clone();
     let refusals = [
@@ -261,7 +262,8 @@ async fn vm_made_by_hand_is_stamped_once() {
 async fn held_disk_is_not_deleted() {
     let (bed, hypervisor, ova) = with_ova().await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
-    let strange = other.added("payroll", &other.lay(&ova).await).await;
+    let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", None) };
+    let strange = other.added_as("payroll", stamp_of_other, &other.lay(&ova).await).await;
     let disk = strange.data_disks().next().unwrap().reference.clone();
     // It is off and has no lock.
     let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
@@ -426,8 +428,8 @@ async fn node_directory_is_known_by_vm_or_name() {
     assert!(!lies(&disk, "cp1").await);
     // In the directory of another VM's settings, no name helps.
     let settings = client.vm(&payroll).await.unwrap().vmx_path;
-    let beside = DiskRef { path: settings.replace(".vmx", "_2.vmdk"), ..disk };
-    assert!(!lies(&beside, "payroll").await);
+    let second = DiskRef { path: settings.replace(".vmx", "_2.vmdk"), ..disk };
+    assert!(!lies(&second, "payroll").await);
     hypervisor.left_by(&vm).await;
     assert!(lies(&own, "cp1").await && !lies(&own, "cp2").await, "its VM is gone");
 }

@@ -7,12 +7,10 @@ mod worker_pool;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::bail;
 use fleet::upgrade::Target;
 use fleet::workers::Goal;
-use kaas::output::{Output, json, result};
 use kaas::work::advised;
 use lab::{
     BlankVm, EngineRecord, Lab as OpenLab, LabSpec, LeaseRequest, NodeSize, Source, Tools, UnpackedOva, Up,
@@ -54,7 +52,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::Pause(at) => WorkerPool::of(open(&at)?, &at).go(what, &Goal::Pause),
         Tenant::Resume(at) => WorkerPool::of(open(&at)?, &at).go(what, &Goal::GoOn),
         Tenant::Status(at) => WorkerPool::of(open(&at)?, &at).status(),
-        Tenant::ReplaceControlPlane { node, ova, properties, data_disk, limit, at } => {
+        Tenant::ReplaceControlPlane { node, ova, properties, data_disk, ready_timeout, at } => {
             let lab = open(&at)?;
             let say = |what: &str| at.work.output.tell(what);
             let source = ova.map(|ova| unpacked(&lab.find_ova(&ova)?, &lab.tools(), &say)).transpose()?;
@@ -70,15 +68,13 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
             }
             at.work.output.tell(&format!("{node} is on; its console log is {}", lab.console(&node).display()));
             // The Kubernetes node of this name may still have the state of the lost one.
-            let (limit, good) = (Duration::from_secs(limit * 60), ["test", "-e", "/run/kaas/good.json"]);
+            let (limit, good) = (ready_timeout, ["test", "-e", "/run/kaas/good.json"]);
             lab::until(&format!("{node} to be healthy"), limit, || {
                 lab.run_inside(&replaced.vm, &good, limit).map(|_| true)
             })?;
             lab.wait_until_ready(limit)?;
-            match at.work.output {
-                Output::Json => json(&serde_json::json!({"node": node, "vm": replaced.vm, "disks": replaced.disks}))?,
-                Output::Text => result(&format!("{node} is a control-plane node again"))?,
-            }
+            let replacement = serde_json::json!({"node": node, "vm": replaced.vm, "disks": replaced.disks});
+            at.work.output.result(&replacement, || format!("{node} is a control-plane node again"))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -123,7 +119,7 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
             "{lost}, once the other control-plane nodes, which are on, are Ready: `kaas-dev lab status --name {name}` says when"
         );
     }
-    if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
+    if let Err(error) = lab.wait_until_ready(arguments.ready_timeout) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
         return Err(error.context(format!("the tenant goes on running; see {}", kept.join(", "))));
     }

@@ -21,12 +21,16 @@ pub enum VCenter {
     ///
     /// It is govmomi's simulator with the strict checks of vCenter. Its inventory is empty except for one cluster, and is lost
     /// when it ends.
+    #[command(after_help = "Example: `kaas-dev lab vcenter up --name vcenter`")]
     Up(UpArguments),
     /// Print the address, and which machines run
+    #[command(after_help = "Example: `kaas-dev lab vcenter status --name vcenter`")]
     Status(VcenterArgs),
     /// End a vCenter and remove all of it, machines and disks included
+    #[command(after_help = "Example: `kaas-dev lab vcenter down --name vcenter`")]
     Down(VcenterArgs),
     /// Print the console log of a machine, by its name in the inventory
+    #[command(after_help = "Example: `kaas-dev lab vcenter console cp1 --name vcenter`")]
     Console {
         /// Name of the machine
         machine: String,
@@ -34,6 +38,7 @@ pub enum VCenter {
         vcenter: VcenterArgs,
     },
     /// Run a program inside a machine as root
+    #[command(after_help = "Example: `kaas-dev lab vcenter exec cp1 --name vcenter -- hostname`")]
     Exec {
         /// Name of the machine
         machine: String,
@@ -44,6 +49,7 @@ pub enum VCenter {
         arguments: Vec<String>,
     },
     /// Run a program on the machines' network, where the vCenter has the same address
+    #[command(after_help = "Example: `kaas-dev lab vcenter run --name vcenter -- govc about`")]
     Run {
         #[command(flatten)]
         vcenter: VcenterArgs,

@@ -19,7 +19,9 @@ pub struct Create {
     pub(super) file: Option<PathBuf>,
     #[command(flatten)]
     pub(super) said: ClusterArgs,
-    /// Only let the API server check the objects. Checks that need other objects or the vCenter are left out
+    /// Only let the API server check the objects. With `--output yaml`, print them as `--file` reads them
+    ///
+    /// Checks that need other objects or the vCenter are left out.
     #[arg(long)]
     pub(super) dry_run: bool,
     #[command(flatten)]
@@ -32,42 +34,42 @@ pub struct Create {
 #[derive(Args, Default)]
 pub struct ClusterArgs {
     /// Provider that runs the VMs
-    #[arg(long, value_parser = name, required_unless_present = "file")]
+    #[arg(long, value_parser = name, required_unless_present = "file", help_heading = "Cluster")]
     pub(super) provider: Option<String>,
     /// Minor version of Kubernetes, such as 1.36
-    #[arg(long, value_name = "MINOR", required_unless_present = "file")]
+    #[arg(long, value_name = "MINOR", required_unless_present = "file", help_heading = "Cluster")]
     pub(super) kubernetes: Option<String>,
     /// NodeImage. Default: the newest supported one
-    #[arg(long, value_parser = name, conflicts_with = "file")]
+    #[arg(long, value_parser = name, conflicts_with = "file", help_heading = "Cluster")]
     pub(super) image: Option<String>,
     /// Number of control-plane nodes: 1 or 3
-    #[arg(long, value_name = "NUMBER", value_parser = ["1", "3"], conflicts_with = "file")]
+    #[arg(long, value_name = "NUMBER", value_parser = ["1", "3"], conflicts_with = "file", help_heading = "Cluster")]
     pub(super) control_nodes: Option<String>,
     /// Network of the Provider for the nodes
-    #[arg(long, value_parser = name, required_unless_present = "file")]
+    #[arg(long, value_parser = name, required_unless_present = "file", help_heading = "Cluster")]
     pub(super) network: Option<String>,
     /// Address of the Kubernetes API: an unused one in the subnet of the nodes
-    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["file", "endpoint_pool"])]
+    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["file", "endpoint_pool"], help_heading = "Cluster")]
     pub(super) endpoint: Option<Ipv4Addr>,
     /// IPPool that such an address is taken from
-    #[arg(long, value_name = "POOL", value_parser = name, conflicts_with = "endpoint")]
+    #[arg(long, value_name = "POOL", value_parser = name, conflicts_with = "endpoint", help_heading = "Cluster")]
     pub(super) endpoint_pool: Option<String>,
     /// Unused addresses in the subnet of the nodes for Services of the type LoadBalancer. Give the option once for each range.
     /// Without it, the cluster has no load balancer, and cannot have one later
-    #[arg(long, value_name = "FIRST-LAST", value_parser = range, conflicts_with = "file")]
+    #[arg(long, value_name = "FIRST-LAST", value_parser = range, conflicts_with = "file", help_heading = "Cluster")]
     pub(super) service_vips: Vec<Range>,
     /// File with public SSH keys, one a line. Their owners may log in to the nodes as `admin`. A cluster without keys needs a
     /// console password, which only `--file` can give
-    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    #[arg(long, value_name = "FILE", conflicts_with = "file", help_heading = "Cluster")]
     pub(super) ssh_keys: Option<PathBuf>,
     /// Number of workers in the pool NAME-workers
-    #[arg(long, value_name = "NUMBER", requires = "worker_class", conflicts_with = "file")]
+    #[arg(long, value_name = "NUMBER", requires = "worker_class", conflicts_with = "file", help_heading = "Workers")]
     pub(super) workers: Option<u32>,
     /// VMClass of the workers
-    #[arg(long, value_name = "CLASS", value_parser = name, requires = "workers")]
+    #[arg(long, value_name = "CLASS", value_parser = name, requires = "workers", help_heading = "Workers")]
     pub(super) worker_class: Option<String>,
     /// Zone for nodes. Give the option once for each zone. Default: all zones of the Provider
-    #[arg(long, value_parser = name, conflicts_with = "file")]
+    #[arg(long, value_parser = name, conflicts_with = "file", help_heading = "Cluster")]
     pub(super) zone: Vec<String>,
 }
 
@@ -92,8 +94,8 @@ pub struct Get {
     /// List the clusters of all namespaces
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     pub(super) all_namespaces: bool,
-    /// Output format. With JSON, the objects are printed unchanged
-    #[arg(long, default_value = "text")]
+    /// Output format. With json and yaml, the objects are printed unchanged
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(super) output: Output,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
@@ -154,7 +156,7 @@ pub struct Kubeconfig {
     /// File for the kubeconfig, which contains an administrator's key. Default: NAME.kubeconfig in the current directory. An
     /// existing file is replaced only if this command wrote it for this cluster, or if its certificate has expired
     #[arg(long, value_name = "FILE")]
-    pub(super) output: Option<PathBuf>,
+    pub(super) to_file: Option<PathBuf>,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
 }

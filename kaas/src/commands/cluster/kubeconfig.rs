@@ -1,6 +1,6 @@
-//! `kaas cluster kubeconfig`: the kubeconfig of a cluster's administrator as a file. Whoever may write Secrets in the cluster's namespace can
-//! put another one there, and kubectl does what it says: so it is judged by what the controller has noted of the cluster, and the file is
-//! written anew from what was read of it.
+//! `kaas cluster kubeconfig`: writes the kubeconfig of a cluster's administrator to a file. Everyone who may write Secrets in the
+//! namespace can replace the Secret, and kubectl follows a kubeconfig. The Secret is therefore checked against the cluster's
+//! status, and the file is written from the checked parts alone.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -18,34 +18,31 @@ use zeroize::Zeroizing;
 
 use super::arguments::Kubeconfig;
 use super::not_found;
-use crate::control::{Control, ResourcePath, text};
+use crate::control::{ResourcePath, text};
 use crate::output::say;
 
 /// The type of a cluster's kubeconfig Secret, and the label with the cluster's name, as Cluster API has them.
 const SECRET: &str = "cluster.x-k8s.io/secret";
 const OF_CLUSTER: &str = "/metadata/labels/cluster.x-k8s.io~1cluster-name";
 
-/// The longest that one that is handed on is good for: twice what a node gives, whose clock may be ahead.
+/// The longest validity of a certificate: twice what a node issues, because its clock may be ahead.
 const LONGEST: Duration = Duration::from_secs(2 * 3600 * HOURS as u64);
-/// What the context was called when the file was what the Secret holds.
+/// The former name of the context, from the time when the file was a copy of the Secret.
 const BEFORE: &str = "deployer";
-/// More bytes than a kubeconfig of this command has.
+/// More bytes than this command writes.
 const LARGEST: u64 = 64 << 10;
 
-/// The file is there whole and for its owner's eyes only, or as it was.
-///
-/// # Errors
-/// There is no kubeconfig yet, or it is not the cluster's; or the file is something else than an earlier one of the same cluster.
+/// Writes the whole file, readable by its owner alone. After an error, the file is unchanged.
 pub fn write(arguments: &Kubeconfig) -> anyhow::Result<()> {
-    let Kubeconfig { name, output, within } = arguments;
-    let path = output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
-    let control = Control::of(&within.at.kubeconfig)?;
+    let Kubeconfig { name, to_file, within } = arguments;
+    let path = to_file.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
+    let control = within.at.open()?;
     let place_of = ResourcePath::within("tenantclusters", &within.namespace);
     let cluster = control.get(place_of, name)?.ok_or_else(|| not_found(&within.namespace, name))?;
     let secret = format!("{name}-kubeconfig");
     let Some(object) = control.get(ResourcePath::within("secrets", &within.namespace), &secret)? else {
         bail!(
-            "the cluster {name} has no kubeconfig yet: the Secret {secret} is made once its control nodes have formed"
+            "the cluster {name} has no kubeconfig yet: the controller writes the Secret {secret} once the cluster has formed"
         );
     };
     let (kind, of) = (text(&object, "/type"), text(&object, OF_CLUSTER));
@@ -60,65 +57,65 @@ pub fn write(arguments: &Kubeconfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a Secret holds, if it leads to the cluster: to its endpoint or to one of its control nodes, known by the authority that it has
-/// formed with and by no other one; and if its certificate is that authority's, and one of those that are handed on.
+/// The credentials in a Secret. Their server must be the cluster's endpoint or a control-plane node. Their CA must be the one that the
+/// cluster has formed with, and must have signed the certificate.
 fn judged(secret: &Value, cluster: &Value, now: SystemTime) -> anyhow::Result<Credentials> {
     let value = Zeroizing::new(BASE64_STANDARD.decode(text(secret, "/data/value"))?);
     let held = std::str::from_utf8(&value).context("it is no text")?;
     let credentials = Credentials::handed_on(held).context("it is no kubeconfig of a cluster")?;
-    let renewed = "the controller writes it anew within minutes, or remove the Secret";
+    let renewed = "the controller writes it again within minutes, or remove the Secret";
     let nodes = cluster["status"]["deployment"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut own = nodes.iter().map(|node| text(node, "/address")).chain([text(cluster, "/status/resolved/endpoint")]);
     match credentials.address() {
         Some(server) if server.port() == ports::API && own.any(|own| own.parse() == Ok(*server.ip())) => {}
         Some(server) => bail!(
-            "it leads to {server}, which is neither the cluster's endpoint nor one of its control nodes: somebody has changed it; {renewed}"
+            "it leads to {server}, which is neither the cluster's endpoint nor one of its control-plane nodes: another client has changed it; {renewed}"
         ),
-        None => bail!("it leads to no address of the cluster's: somebody has changed it; {renewed}"),
+        None => bail!("it leads to no address of the cluster: another client has changed it; {renewed}"),
     }
     let formed = text(cluster, "/status/deployment/caFingerprint").parse::<Fingerprint>().ok().context(
-        "the cluster's status does not say yet with which authority it has formed, so nobody can tell whether this is its own: try again \
-         in a minute; where it stays so, `kaas cluster get` says what is in the way",
+        "the cluster's status does not name its CA yet, which the check needs: try again in a minute. `kaas cluster get` shows what \
+         the cluster waits for",
     )?;
     ensure!(
         credentials.authorities()? == [formed],
-        "it trusts another authority than the one that the cluster has formed with: somebody has changed it; {renewed}"
+        "it trusts another CA than the one that the cluster has formed with: another client has changed it; {renewed}"
     );
-    let ends = credentials.ends().context("its certificate does not say when it ends")?;
+    let ends = credentials.ends().context("its certificate has no end")?;
     let at = humantime::format_rfc3339_seconds(ends);
-    ensure!(ends > now, "it has ended at {at}, or the clock of this machine is wrong; {renewed}");
+    ensure!(ends > now, "it expired at {at}, or the clock of this machine is wrong; {renewed}");
     ensure!(
         ends <= now + LONGEST,
-        "it is good until {at}, which is longer than any that is handed on: somebody has changed it, or the clock of this machine is wrong; \
+        "it is valid until {at}, longer than the controller issues: another client has changed it, or the clock of this machine is wrong; \
          {renewed}"
     );
     Ok(credentials)
 }
 
-/// Writes the file. One that is there gives way if this command has written it, and it is of the same cluster or has ended.
+/// Writes the file. Replaces an existing one only if this command wrote it, and it is of the same cluster or has expired.
 fn place(path: &Path, name: &str, credentials: &Credentials) -> anyhow::Result<()> {
     let content = credentials.kubeconfig_named(name);
     let Some(there) = earlier(path)? else { return fleet::files::write_new(path, content.as_bytes()) };
     ensure!(
         std::str::from_utf8(&there).is_ok_and(|there| is_replaceable(there, name, credentials, SystemTime::now())),
         "{} exists, and is no kubeconfig of the cluster {name} that this command has written: move it away, or name another file with \
-         --output",
+         --to-file",
         path.display()
     );
     fleet::files::write(path, &content)
 }
 
-/// The file that is there, or the beginning of a longer one; none if nothing is. Behind a link is somebody else's file, whose key would
-/// stay, and a pipe may never end.
+/// The content of an existing file, or the beginning of a longer one. `None` if it is missing. A link may lead to another user's file,
+/// and a pipe may never end: both are refused.
 fn earlier(path: &Path) -> anyhow::Result<Option<Zeroizing<Vec<u8>>>> {
-    let attempt = || format!("reading {}, which is there", path.display());
+    let attempt = || format!("reading the existing {}", path.display());
     let there = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         there => there.with_context(attempt)?,
     };
     ensure!(
         there.is_file(),
-        "{} is no regular file but a link, a directory, a pipe or a device: name another file with --output",
+        "{} is no regular file but a link, a directory, a pipe or a device: name another file with --to-file",
         path.display()
     );
     let mut content = Zeroizing::new(Vec::new());
@@ -126,8 +123,7 @@ fn earlier(path: &Path) -> anyhow::Result<Option<Zeroizing<Vec<u8>>>> {
     Ok(Some(content))
 }
 
-/// Whether nothing is lost with a file: it is, letter by letter, what this command writes, of the same cluster or of one whose name this one
-/// has now, and good for nothing any more.
+/// Whether a file can be replaced without a loss: this command wrote exactly this text, and it is of the same cluster or has expired.
 fn is_replaceable(there: &str, name: &str, credentials: &Credentials, now: SystemTime) -> bool {
     let Ok(old) = Credentials::parse(there) else { return false };
     let earlier = [old.kubeconfig_named(name), old.kubeconfig(name), old.kubeconfig(BEFORE)];
@@ -139,17 +135,14 @@ fn is_replaceable(there: &str, name: &str, credentials: &Credentials, now: Syste
     is_written_here && (is_same || old.ends().is_some_and(|ends| ends <= now))
 }
 
-/// Where it leads and for how long, for people.
+/// The server and the end of the validity, as text.
 fn told(path: &Path, credentials: &Credentials) -> String {
     let leads = credentials.address().map(|server| format!("leads to https://{server}")).unwrap_or_default();
     let ends = match credentials.ends() {
-        Some(ends) => format!("good until {}", humantime::format_rfc3339_seconds(ends)),
-        None => "good until nobody knows when".to_owned(),
+        Some(ends) => format!("valid until {}", humantime::format_rfc3339_seconds(ends)),
+        None => "without a known end".to_owned(),
     };
-    format!(
-        "{}: {leads}, {ends}; given again, this command takes its place with the one that the controller has renewed by then",
-        path.display()
-    )
+    format!("{}: {leads}, {ends}; run the command again for a renewed one", path.display())
 }
 
 #[cfg(test)]
@@ -162,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Credentials of a cluster with an authority of its own, which end with 2029.
+    /// Credentials of a cluster with its own CA, valid until the end of 2029.
     fn credentials() -> Content {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::default();
@@ -178,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gives_way_only_if_nothing_is_lost_with_it() {
+    fn only_own_kubeconfigs_are_replaced() {
         let (own, other) = (credentials(), credentials());
         let new = Credentials::parse(&own.render("x")).unwrap();
         // date --date 2030-01-01Z +%s
@@ -198,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_are_looked_into_and_no_more_of_them_than_a_kubeconfig_has() {
+    fn only_the_beginning_of_regular_files_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         assert!(earlier(&at("new")).unwrap().is_none());

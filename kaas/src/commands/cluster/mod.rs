@@ -27,26 +27,33 @@ use crate::confirm::{ask, by_name};
 use crate::control::{
     Change, CommandOutcome, Control, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
 };
-use crate::output::{Output, json, result};
 
 /// Commands on tenant clusters.
 #[derive(Subcommand)]
 pub enum Cluster {
     /// Create a cluster from options or a file, or continue its creation, and wait until it is Ready
+    #[command(
+        after_help = "Example: `kaas cluster create shop --provider dc1 --kubernetes 1.37 --network tenants --endpoint 192.168.10.10`"
+    )]
     Create(Box<Create>),
     /// List clusters, or show the state of one
+    #[command(after_help = "Example: `kaas cluster get shop --namespace team-blue`")]
     Get(Get),
     /// Upgrade a cluster to another image or to the next minor version of Kubernetes, or control the current upgrade
     ///
     /// The command waits for the control-plane nodes. After the commit it also waits for the workers, which follow.
+    #[command(after_help = "Example: `kaas cluster upgrade shop --image kaas-tenant-0.2.0`")]
     Upgrade(Upgrade),
     /// Write the kubeconfig of a cluster's administrator to a file
+    #[command(after_help = "Example: `kaas cluster kubeconfig shop --to-file shop.kubeconfig`")]
     Kubeconfig(Kubeconfig),
     /// Adopt VMs of a cluster that are newer than the restored database of the control cluster
     ///
     /// Until then the cluster or a pool is `AdoptionRequired`, and the controller changes nothing.
+    #[command(after_help = "Example: `kaas cluster adopt shop`")]
     Adopt(Adopt),
     /// Delete a cluster with its VMs and their disks, after a confirmation
+    #[command(after_help = "Example: `kaas cluster delete shop`")]
     Delete(Delete),
 }
 
@@ -129,7 +136,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
             )
         }
     };
-    let control = Control::of(&within.at.kubeconfig)?;
+    let control = within.at.open()?;
     let (name, namespace) = (wanted.name(), wanted.namespace());
     let [clusters, pools] = ["tenantclusters", "nodepools"].map(|plural| ResourcePath::within(plural, namespace));
     if control.get(clusters, name)?.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null()) {
@@ -146,14 +153,14 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
         let may = |name: &str, changes: &[Change<'_>]| check_reapply(name, changes, tell);
         control.apply_again(of, object, dry_run, &may)
     };
-    let cluster = apply(clusters, &wanted.cluster, true)?;
-    let judged: Vec<Value> = wanted.pools.iter().map(|pool| apply(pools, pool, true)).collect::<anyhow::Result<_>>()?;
+    apply(clusters, &wanted.cluster, true)?;
+    for pool in &wanted.pools {
+        apply(pools, pool, true)?;
+    }
     if arguments.dry_run {
-        return match until.output {
-            Output::Json => json(&json!({"cluster": cluster, "pools": judged})),
-            Output::Text => result(&format!("the API server takes the cluster {name} with {}", counted(judged.len()))),
-        }
-        .map(|()| ExitCode::SUCCESS);
+        let objects: Vec<&Value> = std::iter::once(&wanted.cluster).chain(&wanted.pools).collect();
+        let text = || format!("the API server accepts the cluster {name} with {}", counted(wanted.pools.len()));
+        return until.output.objects(&objects, text).map(|()| ExitCode::SUCCESS);
     }
     apply(clusters, &wanted.cluster, false)?;
     for pool in &wanted.pools {
@@ -174,26 +181,20 @@ fn counted(pools: usize) -> String {
 
 fn get(arguments: &Get) -> anyhow::Result<()> {
     let within = &arguments.within;
-    let control = Control::of(&within.at.kubeconfig)?;
+    let control = within.at.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let namespace = (!arguments.all_namespaces).then_some(within.namespace.as_str());
         let clusters = control.list(ResourcePath { plural: "tenantclusters", namespace })?;
-        return match arguments.output {
-            Output::Json => json(&json!({"clusters": clusters})),
-            Output::Text => result(&words::clusters(&clusters, now)),
-        };
+        return arguments.output.result(&json!({"clusters": clusters}), || words::clusters(&clusters, now));
     };
     let known = require_cluster(&control, &within.namespace, name)?;
-    match arguments.output {
-        Output::Json => json(&known.object()),
-        Output::Text => result(&words::cluster(&known, now)),
-    }
+    arguments.output.result(&known.object(), || words::cluster(&known, now))
 }
 
 fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
     let Upgrade { name, image, kubernetes, asks, within, until } = arguments;
-    let control = Control::of(&within.at.kubeconfig)?;
+    let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let wait = Wait { control: &control, namespace, name, until, follows: true };
@@ -233,7 +234,7 @@ fn ask_of_operation(wait: &Wait<'_>, known: &ClusterState, asks: OperationReques
 /// The conditions, which are reported during the wait, have the reasons that block the adoption.
 fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     let Adopt { name, within, until } = arguments;
-    let control = Control::of(&within.at.kubeconfig)?;
+    let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"], "annotations": {ADOPT: name}}});
@@ -245,7 +246,7 @@ fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
 /// After a failure the cluster is unchanged, or it is confirmed and the deletion is unknown. The same command continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let Delete { name, confirm, within, until } = arguments;
-    let control = Control::of(&within.at.kubeconfig)?;
+    let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let uid = text(&known.cluster, "/metadata/uid");

@@ -13,8 +13,8 @@ pub struct ClusterFileArgs {
     /// File that describes the cluster. `kaas control create --example` prints one
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: PathBuf,
-    /// Output format. With JSON, progress goes to standard error
-    #[arg(long, default_value = "text")]
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(super) output: Output,
 }
 

@@ -66,10 +66,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     if arguments.dry_run {
         checked.warnings.extend(untold);
         let plan = Plan::of(&judged.wanted, &file, judged.warnings, checked);
-        match arguments.work.output {
-            Output::Json => json(&plan)?,
-            Output::Text => result(&plan.text())?,
-        }
+        arguments.work.output.result(&plan, || plan.text())?;
         return Ok(ExitCode::SUCCESS);
     }
     let ResolvedFile { wanted, key, warnings } = judge(&file, resolve)?;
@@ -158,10 +155,7 @@ pub fn status(arguments: &ClusterFileArgs) -> anyhow::Result<ExitCode> {
     let status = run.with(&place, key, async |deploy| deploy.status().await)?;
     let status =
         status.with_context(|| format!("nothing was begun for the cluster {name} by `kaas control create`"))?;
-    match arguments.output {
-        Output::Json => json(&status)?,
-        Output::Text => result(&words::status(&status))?,
-    }
+    arguments.output.result(&status, || words::status(&status))?;
     Ok(if status.done { ExitCode::SUCCESS } else { ExitCode::from(PAUSED) })
 }
 
@@ -193,8 +187,8 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// A run that changes something.
     fn working(file: &'a ClusterFile, site: &'a SiteSession, what: &'a str, work: &Work) -> Self {
-        let pause_limit = Duration::from_secs(work.waiting.pause_limit);
-        Self { file, site, what, output: work.output, pause_limit, ending: SignalPolicy::WhereItCanBeContinued }
+        let (output, pause_limit) = (work.output, work.waiting.timeout);
+        Self { file, site, what, output, pause_limit, ending: SignalPolicy::WhereItCanBeContinued }
     }
 
     /// Reads what an earlier run has begun, before a key is drawn or the operator is asked. Changes nothing. Returns
@@ -257,8 +251,7 @@ impl<'a> Run<'a> {
         let kubeconfig = handed_over(&self.file.kubeconfig, arrived, renewed)?;
         let exit = exit_status(arrived);
         let templates = if let RunOutcome::Gone = arrived { templates } else { Vec::new() };
-        if let Output::Json = self.output {
-            json(&Outcome::of(arrived, kubeconfig, status).leaving(templates))?;
+        if self.output.value(&Outcome::of(arrived, kubeconfig, status).leaving(templates.clone()))? {
             return Ok(ExitCode::from(exit));
         }
         let mut text = words::arrived(arrived, kubeconfig, status) + &words::templates_stay(&templates);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use controller::objects::{ProviderReason, Reason};
 use serde_json::{Value, json};
@@ -14,29 +15,32 @@ use serde_json::{Value, json};
 use self::probe::{Probe, probe};
 use self::provider_objects::{Password, ProviderObjects};
 use crate::control::{
-    self, CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
+    self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
     conditions, lines, name, status, table, text,
 };
-use crate::output::{Output, json, result};
+use crate::output::{Output, result};
 
 /// Commands on Providers
 #[derive(Subcommand)]
 pub enum Provider {
     /// Create or change a Provider with the Secret of its account, and wait until clusters can be created there
+    #[command(after_help = "Example: `kaas provider create --file provider.yaml --user kaas@vsphere.local`")]
     Create(Create),
     /// List Providers, or show the state of one
+    #[command(after_help = "Example: `kaas provider get dc1`")]
     Get(Get),
     /// Try in one folder of a vCenter what deployments assume of it, and remove what was made
     ///
-    /// Example: `kaas provider probe --file cluster.toml --to-file probe.json`. It needs no more than the role that `kaas provider role`
-    /// prints. The file has no names and no addresses. Exit statuses: 0 when no row differs, 4 when one does, 3 when it was ended
-    /// before the last row, 1 when it failed.
+    /// The account needs only the role that `kaas provider role` prints. The written file has no names and no addresses. Exit
+    /// status 0: no row differs. 4: a row differs. 3: the probe was ended before the last row. 1: it failed.
+    #[command(after_help = "Example: `kaas provider probe --file cluster.toml --to-file probe.json`")]
     Probe(Box<Probe>),
     /// Print the privileges that the account of `[provider.vsphere]` or of a Provider needs, one a line: a role to import
     ///
     /// With govc: `govc role.create kaas $(kaas provider role)`. With PowerCLI: `New-VIRole -Name kaas -Privilege
     /// (Get-VIPrivilege -Id (Get-Content FILE))`. docs/reference/privileges.md has the purpose of each privilege, and the object that it
     /// is needed on.
+    #[command(after_help = "Example: `kaas provider role`")]
     Role,
 }
 
@@ -44,14 +48,20 @@ pub enum Provider {
 #[derive(Args)]
 pub struct Create {
     /// YAML file with one Provider. It may also have IPPools and VMClasses. docs/reference/objects.md has the fields
-    #[arg(short, long, value_name = "FILE")]
-    file: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "example")]
+    file: Option<PathBuf>,
+    /// Print an example of the file, and do nothing else
+    #[arg(long, exclusive = true)]
+    example: bool,
     /// User of the account, such as kaas@vsphere.local. Without it, the Secret that the Provider names is not changed
     #[arg(long, value_name = "USER")]
     user: Option<String>,
     /// File with the user's password. Without it, the command asks for the password
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
+    /// Only let the API server check the objects. With `--output yaml`, print them without the Secret
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     at: ControlClusterArgs,
     #[command(flatten)]
@@ -64,8 +74,8 @@ pub struct Get {
     /// Name of the Provider. Without it, all Providers are listed
     #[arg(value_parser = name)]
     name: Option<String>,
-    /// Output format. With JSON, the objects are printed unchanged
-    #[arg(long, default_value = "text")]
+    /// Output format. With json and yaml, the objects are printed unchanged
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,
@@ -85,24 +95,32 @@ pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
 
 const PROVIDERS: ResourcePath<'static> = ResourcePath { plural: "providers", namespace: None };
 
+const EXAMPLE: &str = include_str!("example.yaml");
+
 /// For this long, a blocking condition may be from before the command: a new account does not change the Provider's generation.
 const OF_BEFORE: Duration = Duration::from_secs(10);
 
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
-    let Create { file, user, password_file, at, until } = arguments;
-    let mut wanted = ProviderObjects::read(file)?;
+    let Create { file, example, user, password_file, dry_run, at, until } = arguments;
+    if *example {
+        return result(EXAMPLE).map(|()| ExitCode::SUCCESS);
+    }
+    let mut wanted = ProviderObjects::read(file.as_deref().context("give the objects with --file")?)?;
     if let Some(user) = user {
         wanted = wanted.with_account(user, &Password::of(password_file.as_deref(), user).value()?);
     }
-    let control = Control::of(&at.kubeconfig)?;
+    let control = at.open()?;
     let name = text(&wanted.provider, "/metadata/name");
     let before = control.get(PROVIDERS, name)?;
     // A dry run of all objects comes first. The Provider is applied last, because it names the others.
-    for dry_run in [true, false] {
-        for (of, object) in wanted.objects() {
-            control.apply(of, object, dry_run)?;
-        }
+    let apply =
+        |dry_run: bool| wanted.objects().try_for_each(|(of, object)| control.apply(of, object, dry_run).map(drop));
+    apply(true)?;
+    if *dry_run {
+        let text = || format!("the API server accepts the Provider {name}");
+        return until.output.objects(&wanted.described(), text).map(|()| ExitCode::SUCCESS);
     }
+    apply(false)?;
     let taken = format!("the Provider {name} is asked for");
     let waiter = Waiter::new(until.output, &until.waiting);
     let there = || -> anyhow::Result<Value> {
@@ -130,24 +148,18 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
 }
 
 fn get(arguments: &Get) -> anyhow::Result<()> {
-    let control = Control::of(&arguments.at.kubeconfig)?;
+    let control = arguments.at.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let providers = control.list(PROVIDERS)?;
-        return match arguments.output {
-            Output::Json => json(&json!({"providers": providers})),
-            Output::Text => result(&table(&rows(&providers, now))),
-        };
+        return arguments.output.result(&json!({"providers": providers}), || table(&rows(&providers, now)));
     };
     let gone = || Rejected::because(format!("there is no Provider {name}"));
     let provider = control.get(PROVIDERS, name)?.ok_or_else(gone)?;
-    match arguments.output {
-        Output::Json => json(&provider),
-        Output::Text => {
-            let row = table(&rows(std::slice::from_ref(&provider), now));
-            result(&format!("{row}\n\n{}", conditions(&provider)))
-        }
-    }
+    arguments.output.result(&provider, || {
+        let row = table(&rows(std::slice::from_ref(&provider), now));
+        format!("{row}\n\n{}", conditions(&provider))
+    })
 }
 
 fn rows(providers: &[Value], now: SystemTime) -> Vec<Vec<String>> {

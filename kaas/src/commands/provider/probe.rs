@@ -12,7 +12,7 @@ use fleet::vcenter::probe::{AS_ASSUMED, DIFFERS, LEFT, NOT_TRIED};
 use crate::cluster_file::ClusterFile;
 use crate::confirm::ask;
 use crate::output::{result, warn};
-use crate::work::{TakeOverArgs, advised};
+use crate::work::{TakeOverArgs, advised, duration};
 
 /// The arguments of `probe`.
 #[derive(Args)]
@@ -23,9 +23,9 @@ pub struct Probe {
     /// Also write the answers to this file, as JSON without names and addresses
     #[arg(long, value_name = "FILE")]
     to_file: Option<PathBuf>,
-    /// Wait so many seconds for the guest's first statement after power-on
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-    guest_limit: u64,
+    /// How long to wait for the guest's first statement after power-on
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    guest_timeout: Duration,
     /// Begin without a question
     #[arg(long)]
     yes: bool,
@@ -34,7 +34,7 @@ pub struct Probe {
 }
 
 /// Runs the command. Exit statuses: 0 if no row differs, 3 if the operator ended the run, 4 if a row differs.
-pub fn probe(Probe { file, to_file, guest_limit, yes, over }: &Probe) -> anyhow::Result<ExitCode> {
+pub fn probe(Probe { file, to_file, guest_timeout, yes, over }: &Probe) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(file)?;
     let question = format!(
         "The probe imports the OVA in {}, makes two VMs and a First Class Disk there, and powers one VM on with its network disconnected. In a \
@@ -44,7 +44,7 @@ pub fn probe(Probe { file, to_file, guest_limit, yes, over }: &Probe) -> anyhow:
     if !yes && ask(&question, "give --yes")? != "yes" {
         bail!("not confirmed; nothing was changed");
     }
-    let report = file.provider.probe(&file.name.value, &file.ova, Duration::from_secs(*guest_limit), over.take());
+    let report = file.provider.probe(&file.name.value, &file.ova, *guest_timeout, over.take());
     let report = match report {
         Err(error) if error.is::<Cancelled>() => {
             warn(&format!("{error:#}"));

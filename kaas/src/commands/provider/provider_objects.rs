@@ -70,11 +70,29 @@ impl ProviderObjects {
         let others = self.others.iter().map(|(plural, object)| (ResourcePath::anywhere(plural), object));
         account.chain(others).chain([(super::PROVIDERS, &self.provider)])
     }
+
+    /// The objects of the file, without the Secret.
+    pub fn described(&self) -> Vec<&Value> {
+        self.others.iter().map(|(_, object)| object).chain([&self.provider]).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn example_has_valid_objects() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("provider.yaml");
+        std::fs::write(&path, super::super::EXAMPLE).unwrap();
+        let wanted = ProviderObjects::read(&path).unwrap();
+        let described = wanted.described();
+        let [pool, class, provider] = described.as_slice() else { panic!("{described:?}") };
+        serde_json::from_value::<controller::objects::IPPool>((*pool).clone()).unwrap();
+        serde_json::from_value::<controller::objects::VMClass>((*class).clone()).unwrap();
+        serde_json::from_value::<controller::objects::Provider>((*provider).clone()).unwrap();
+    }
 
     #[test]
     fn the_account_comes_first_and_the_provider_last() {

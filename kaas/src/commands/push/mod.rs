@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use self::image::NodeImage;
 use crate::control::{
-    self, CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
-    lines, name, text,
+    self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, lines, name,
+    text,
 };
 use crate::keys::publisher_fingerprint;
 use crate::work::TakeOverArgs;
@@ -48,6 +48,9 @@ pub struct Push {
     /// Name of the NodeImage. Default: the appliance with its version
     #[arg(long, value_parser = name)]
     name: Option<String>,
+    /// Only verify the OVA, and let the API server check the NodeImage. With `--output yaml`, print it
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     over: TakeOverArgs,
     #[command(flatten)]
@@ -68,12 +71,16 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     is_of(&target, key.as_deref())?;
     let image = NodeImage::of(&target, arguments.name.as_deref())?;
 
-    let control = Control::of(&at.kubeconfig)?;
+    let control = at.open()?;
     if let Some(there) = control.get(NODE_IMAGES, &image.name)? {
         image.may_take_the_place_of(&there)?;
     }
     // A dry run, before hundreds of megabytes are uploaded.
     control.apply(NODE_IMAGES, &image.object, true)?;
+    if arguments.dry_run {
+        let text = || format!("{} is a valid image, and the API server accepts it as {}", target.image, image.name);
+        return until.output.objects(&[&image.object], text).map(|()| ExitCode::SUCCESS);
+    }
     let seen = control.get(PROVIDERS, provider)?;
     let seen = seen.with_context(|| format!("there is no Provider {provider}"))?;
     let seen: Provider =

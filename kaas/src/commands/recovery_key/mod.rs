@@ -20,19 +20,21 @@ use zeroize::Zeroizing;
 #[derive(Subcommand)]
 pub enum RecoveryKey {
     /// Create a key pair: write the private key to a file and print the public one
+    #[command(after_help = "Example: `kaas recovery-key new --to-file recovery.pem`")]
     New {
         /// File for the private key. An existing file is never replaced
         #[arg(long, value_name = "FILE")]
-        output: PathBuf,
+        to_file: PathBuf,
     },
     /// Open the encryption keys that a snapshot carries, for `kaas-agent restore --recovered-keys`
+    #[command(after_help = "Example: `kaas recovery-key open --key recovery.pem --to-file keys.json control.db`")]
     Open {
         /// Private key, in PEM
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
         /// File for the opened keys. They decrypt the Secrets of the snapshot: delete the file after the restore
         #[arg(long, value_name = "FILE")]
-        output: PathBuf,
+        to_file: PathBuf,
         /// Snapshot
         snapshot: PathBuf,
     },
@@ -41,12 +43,12 @@ pub enum RecoveryKey {
 /// Creates a key pair, or opens the sealed keys of a snapshot. Fails if the key opens none of them.
 pub fn run(command: &RecoveryKey) -> anyhow::Result<()> {
     match command {
-        RecoveryKey::New { output } => {
+        RecoveryKey::New { to_file } => {
             let key = PrivateKey::draw()?;
-            files::write_new(output, key.pem().expose().as_bytes())?;
+            files::write_new(to_file, key.pem().expose().as_bytes())?;
             crate::output::result(&format!("{RECOVERY_PUBLIC_KEY}={}", key.public()?))
         }
-        RecoveryKey::Open { key, output, snapshot } => {
+        RecoveryKey::Open { key, to_file, snapshot } => {
             let text = fs::read_to_string(key).map(Zeroizing::new);
             let text = text.with_context(|| format!("reading {}", key.display()))?;
             let key = PrivateKey::of_pem(&text).with_context(|| key.display().to_string())?;
@@ -56,9 +58,9 @@ pub fn run(command: &RecoveryKey) -> anyhow::Result<()> {
             }
             let (keys, wrong) = opened(&copies, &key)?;
             wrong.iter().for_each(|wrong| crate::output::warn(wrong));
-            files::write_new(output, &Zeroizing::new(serde_json::to_vec_pretty(&keys)?))?;
+            files::write_new(to_file, &Zeroizing::new(serde_json::to_vec_pretty(&keys)?))?;
             let ids: Vec<&str> = keys.ids().collect();
-            crate::output::say(&format!("{}: the encryption keys {}", output.display(), ids.join(" and ")));
+            crate::output::say(&format!("{}: the encryption keys {}", to_file.display(), ids.join(" and ")));
             Ok(())
         }
     }

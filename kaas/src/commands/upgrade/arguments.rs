@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use document::Mistakes;
@@ -11,12 +12,15 @@ use fleet::upgrade::{DescribedPublisher, Mode, OnFailure, Options};
 use crate::cluster_file::{ClusterFile, added_provider};
 use crate::keys::publisher_fingerprint;
 use crate::output::Output;
-use crate::work::{PauseLimitArgs, TakeOverArgs};
+use crate::work::{TakeOverArgs, TimeoutArgs, duration};
 
 /// Upgrade a control cluster by replacing its VMs. The data disks move to the new VMs
 #[derive(Subcommand)]
 pub enum Upgrade {
     /// Show each step of an upgrade, or why it is refused. Changes nothing
+    #[command(
+        after_help = "Example: `kaas control upgrade plan --file cluster.toml --ova kaas-control-plane-0.2.0.ova`"
+    )]
     Plan {
         #[command(flatten)]
         wanted: TargetArgs,
@@ -25,10 +29,13 @@ pub enum Upgrade {
         #[command(flatten)]
         whose: OtherClusterArgs,
         /// Output format
-        #[arg(long, default_value = "text")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
     /// Plan an upgrade and run it. A node that is unhealthy on the new image returns to its old VM
+    #[command(
+        after_help = "Example: `kaas control upgrade apply --file cluster.toml --ova kaas-control-plane-0.2.0.ova`"
+    )]
     Apply {
         #[command(flatten)]
         wanted: TargetArgs,
@@ -36,6 +43,7 @@ pub enum Upgrade {
         on: ResumeArgs,
     },
     /// Continue an upgrade that was interrupted or is paused. A node that was rolled back alone is tried again
+    #[command(after_help = "Example: `kaas control upgrade resume --file cluster.toml`")]
     Resume {
         /// OVA, if its path differs from that in the plan. The content must be the same
         #[arg(long, value_name = "FILE")]
@@ -47,6 +55,7 @@ pub enum Upgrade {
     ///
     /// The nodes are rolled back one after the other. Unhealthy nodes come first, as each run of the command finds them. If a
     /// node reports that etcd has no quorum, all nodes are rolled back at once.
+    #[command(after_help = "Example: `kaas control upgrade rollback --file cluster.toml`")]
     Rollback {
         /// Stop all nodes, then start all, whatever the nodes report. Use it if no node can be reached, or if nodes wait for
         /// each other. The Kubernetes API is unavailable meanwhile
@@ -56,6 +65,7 @@ pub enum Upgrade {
         on: ResumeArgs,
     },
     /// Make an upgrade final: the old VMs are removed. After that, no rollback is possible
+    #[command(after_help = "Example: `kaas control upgrade commit --file cluster.toml`")]
     Commit(ResumeArgs),
     /// End an upgrade where it is, if a node was lost for good, so that it can neither continue nor be rolled back
     ///
@@ -65,6 +75,9 @@ pub enum Upgrade {
     ///
     /// The command works whatever the hypervisor, the nodes and the journal report. It names everything that is unknown. With
     /// --other-cluster no node is asked.
+    #[command(
+        after_help = "Example: `kaas control upgrade abandon --file cluster.toml --confirm 3f2504e0-4f89-41d3-9a0c-0305e82c3301`"
+    )]
     Abandon {
         /// Identifier of the upgrade, as `kaas control upgrade status` shows it: the confirmation. If nothing of the journal can be
         /// read, the number of the damaged lease, which every command shows
@@ -79,33 +92,42 @@ pub enum Upgrade {
     ///
     /// An image swap must be committed first. If the command was interrupted, run it again. No rollback is possible, except by
     /// restoring the etcd snapshot that the command takes first.
+    #[command(after_help = "Example: `kaas control upgrade kubernetes --file cluster.toml --to 1.37`")]
     Kubernetes {
         /// Minor version to upgrade to, such as 1.36. Default: the next one
         #[arg(long, value_name = "MINOR")]
         to: Option<String>,
         /// Only show what would be done, or why it is refused
         #[arg(long)]
-        check: bool,
-        /// Seconds that pods may take to move away from a node
-        #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-        drain: u64,
-        /// Seconds that one node may take in total
-        #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-        limit: u64,
+        dry_run: bool,
+        /// How long pods may take to move away from a node
+        #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+        drain_timeout: Duration,
+        /// How long one node may take in total
+        #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration)]
+        timeout: Duration,
         #[command(flatten)]
         change: ChangeArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
         /// Output format
-        #[arg(long, default_value = "text", requires = "check")]
+        #[arg(
+            short,
+            long,
+            value_name = "FORMAT",
+            default_value = "table",
+            help_heading = "Output",
+            requires = "dry_run"
+        )]
         output: Output,
     },
     /// Show the progress of an upgrade. Changes nothing
+    #[command(after_help = "Example: `kaas control upgrade status --file cluster.toml`")]
     Status {
         #[command(flatten)]
         at: DeploymentArgs,
         /// Output format
-        #[arg(long, default_value = "text")]
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
 }
@@ -119,8 +141,8 @@ pub struct DeploymentArgs {
     /// that the file names
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// The format of progress. With JSON it goes to standard error.
-    #[arg(skip = Output::Text)]
+    /// The format of the result. With JSON and YAML, progress goes to standard error.
+    #[arg(skip = Output::Table)]
     pub(super) output: Output,
 }
 
@@ -201,46 +223,46 @@ pub struct ResumeArgs {
     #[command(flatten)]
     pub(super) whose: OtherClusterArgs,
     #[command(flatten)]
-    pub(super) waiting: PauseLimitArgs,
+    pub(super) waiting: TimeoutArgs,
 }
 
 /// The options of the target image.
 #[derive(Args)]
 pub struct TargetArgs {
     /// OVA with the new image, or a directory with one
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Image")]
     pub(super) ova: PathBuf,
     /// Publisher's certificate or public key in PEM: the OVA must be signed with it. It replaces the pinned key and the one
     /// that the cluster's file names. The commit pins this key
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Image")]
     pub(super) publisher: Option<PathBuf>,
     /// Swap all nodes at once. The Kubernetes API is unavailable meanwhile
-    #[arg(long)]
+    #[arg(long, help_heading = "Rollout")]
     pub(super) all_at_once: bool,
-    /// Seconds that a swapped node may take to become healthy. After that, it is rolled back
-    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
-    pub(super) gate_limit: u64,
+    /// How long a swapped node may take to become healthy. After that, it is rolled back
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration, help_heading = "Rollout")]
+    pub(super) gate_timeout: Duration,
     /// If a node does not become healthy, roll back all nodes, not only that one
-    #[arg(long)]
+    #[arg(long, help_heading = "Rollout")]
     pub(super) all_back: bool,
-    /// Seconds that pods may take to move away from a node
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-    pub(super) drain: u64,
+    /// How long pods may take to move away from a node
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration, help_heading = "Rollout")]
+    pub(super) drain_timeout: Duration,
     /// Allow an older image
-    #[arg(long)]
+    #[arg(long, help_heading = "Image")]
     pub(super) downgrade: bool,
     /// Copy each data disk, as the old image has left it, before the new VM gets it. The copy is next to the disk and needs its
     /// provisioned size. The node is off meanwhile. The commit removes the copies. No command restores one
-    #[arg(long)]
+    #[arg(long, help_heading = "Rollout")]
     pub(super) copy_disks: bool,
     /// Datastore of new VMs. Default: that of the VM which each replaces. Data disks are not moved
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(super) datastore: Option<String>,
     /// Resource pool of new VMs. Default: that of the VM which each replaces
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(super) resource_pool: Option<String>,
     /// Inventory folder of new VMs. Default: that of the VM which each replaces
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub(super) folder: Option<String>,
 }
 
@@ -279,7 +301,7 @@ impl TargetArgs {
         let named = description.filter(|_| publisher.is_none());
         Ok(Options {
             mode: if self.all_at_once { Mode::AllAtOnce } else { Mode::Rolling },
-            gate_seconds: self.gate_limit,
+            gate_seconds: self.gate_timeout.as_secs(),
             on_failure: if self.all_back { OnFailure::All } else { OnFailure::Node },
             size: None,
             copy_disks: self.copy_disks,
@@ -288,7 +310,7 @@ impl TargetArgs {
                 resource_pool: self.resource_pool.clone(),
                 folder: self.folder.clone(),
             },
-            drain_seconds: self.drain,
+            drain_seconds: self.drain_timeout.as_secs(),
             downgrade: self.downgrade,
             publisher,
             described_publisher: named.map(described_publisher).transpose()?.flatten(),

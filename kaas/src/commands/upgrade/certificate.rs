@@ -8,7 +8,8 @@ use fleet::upgrade::NotRenewed;
 use serde_json::json;
 
 use super::arguments::{ChangeArgs, DeploymentArgs};
-use crate::output::{Output, PAUSED, json, say, warn};
+use crate::output::{Output, PAUSED, warn};
+use crate::work::duration;
 
 /// Commands for certificates.
 #[derive(Subcommand)]
@@ -20,30 +21,26 @@ pub enum Certificate {
     /// expire without this command. Exit status 0: all nodes run with new certificates. 3: a node was not healthy in time, or
     /// the command was asked to end. 1: it failed. The message names the nodes that have new certificates. Given again, the
     /// command renews all nodes.
-    ///
-    /// For example: kaas control certificate renew --file cluster.toml
+    #[command(after_help = "Example: `kaas control certificate renew --file cluster.toml`")]
     Renew {
         #[command(flatten)]
         change: ChangeArgs,
-        /// How long one node may take, in seconds
-        #[arg(long, default_value_t = 900, value_name = "SECONDS")]
-        limit: u64,
-        /// Format of the result; with json, progress goes to standard error
-        #[arg(long, default_value = "text")]
+        /// How long one node may take
+        #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+        timeout: Duration,
+        /// Output format. With json and yaml, progress goes to standard error
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
 }
 
 pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
-    let Certificate::Renew { change: ChangeArgs { at, over }, limit, output } = command;
+    let Certificate::Renew { change: ChangeArgs { at, over }, timeout, output } = command;
     let at = DeploymentArgs { output, ..at };
     at.changing("control certificate renew", None, Duration::ZERO, async |deployment, _| {
-        match deployment.renew_certificates(Duration::from_secs(limit), over.take()).await {
+        match deployment.renew_certificates(timeout, over.take()).await {
             Ok(nodes) => {
-                match output {
-                    Output::Json => json(&json!({"renewed": nodes}))?,
-                    Output::Text => say(&format!("renewed: {}", nodes.join(", "))),
-                }
+                output.result(&json!({"renewed": nodes}), || format!("renewed: {}", nodes.join(", ")))?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) if error.is::<NotRenewed>() => {

@@ -48,8 +48,8 @@ impl ResumeArgs {
         lacking: MissingCredentials,
         act: impl AsyncFnOnce(&Deployment<'_>, &dyn Site) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
-        let pause_limit = Duration::from_secs(self.waiting.pause_limit);
-        self.change.at.with(what, Some(&self.whose), pause_limit, lacking, SignalPolicy::WhereItCanBeContinued, act)
+        let ending = SignalPolicy::WhereItCanBeContinued;
+        self.change.at.with(what, Some(&self.whose), self.waiting.timeout, lacking, ending, act)
     }
 }
 

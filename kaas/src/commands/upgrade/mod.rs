@@ -16,7 +16,7 @@ use self::arguments::{AbandonTarget, ChangeArgs};
 pub use self::arguments::{Adopt, Upgrade};
 pub use self::certificate::Certificate;
 use self::connection::MissingCredentials;
-use crate::output::{Output, PAUSED, STOPPED, ended, json, result, say};
+use crate::output::{PAUSED, STOPPED, ended, say};
 use crate::signals::SignalPolicy;
 
 /// Runs one of the commands. Exit statuses: 0 if it is done, 3 if it waits for something or for the operator, 4 if nodes were
@@ -26,10 +26,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     match command {
         Upgrade::Plan { wanted, at, whose, output } => at.looking(what, Some(&whose), async |deployment, site| {
             let plan = deployment.plan(&site.ova(&wanted.ova)?, &wanted.options(at.cluster.file.as_deref())?).await?;
-            match output {
-                Output::Json => json(&plan)?,
-                Output::Text => result(&describe::text(&plan))?,
-            }
+            output.result(&plan, || describe::text(&plan))?;
             Ok(ExitCode::SUCCESS)
         }),
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
@@ -71,15 +68,13 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 }
             })
         }
-        Upgrade::Kubernetes { to, check, drain, limit, change: ChangeArgs { at, over }, whose, output } => {
-            let options = KubernetesOptions { to, drain_seconds: drain, limit: Duration::from_secs(limit) };
-            if check {
+        Upgrade::Kubernetes { to, dry_run, drain_timeout, timeout, change, whose, output } => {
+            let ChangeArgs { at, over } = change;
+            let options = KubernetesOptions { to, drain_seconds: drain_timeout.as_secs(), limit: timeout };
+            if dry_run {
                 return at.looking(what, Some(&whose), async |deployment, _| {
                     let plan = deployment.plan_kubernetes(&options).await?;
-                    match output {
-                        Output::Json => json(&plan)?,
-                        Output::Text => result(&words::kubernetes(&plan))?,
-                    }
+                    output.result(&plan, || words::kubernetes(&plan))?;
                     Ok(ExitCode::SUCCESS)
                 });
             }
@@ -97,10 +92,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             SignalPolicy::AtOnce,
             async |deployment, _| {
                 let status = deployment.status().await?;
-                match output {
-                    Output::Json => json(&status)?,
-                    Output::Text => result(&words::status(&status))?,
-                }
+                output.result(&status, || words::status(&status))?;
                 Ok(ExitCode::SUCCESS)
             },
         ),

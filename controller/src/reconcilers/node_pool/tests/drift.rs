@@ -351,7 +351,7 @@ async fn a_replaced_worker_is_not_replaced_again() {
     let mut pooled = Pooled::settled(2).await;
     let before = pooled.0.api.snapshot();
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
-    pooled.until("anew", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
+    pooled.until("created again", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
     pooled.turned_back(before);
     let there = pooled.as_they_are();
     pooled.for_seconds(1800).await;

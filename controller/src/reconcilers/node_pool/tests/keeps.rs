@@ -81,9 +81,9 @@ async fn the_removal_can_change_until_the_end() {
         pooled.is_heeded(|| pooled.is_removed_by("shop-general-w1", removal)).await;
         pooled.0.place.lock().stuck.clear();
         let is_anew = |it: &Pooled| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned());
-        pooled.until("anew", is_anew).await;
+        pooled.until("created again", is_anew).await;
         assert_eq!(pooled.kept().len(), usize::from(removal == Removal::Keep));
-        pooled.is_consistent("anew");
+        pooled.is_consistent("created again");
     }
 }
 

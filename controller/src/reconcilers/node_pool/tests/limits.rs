@@ -25,8 +25,8 @@ async fn a_pool_grows_within_its_providers_limits() {
     pooled.is_consistent("two of nine");
     // A removed worker leaves room for its replacement.
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
-    pooled.until("anew", |it| it.workers() == ["shop-general-w2", "shop-general-w3"] && it.ready() == 2).await;
-    pooled.is_consistent("anew");
+    pooled.until("created again", |it| it.workers() == ["shop-general-w2", "shop-general-w3"] && it.ready() == 2).await;
+    pooled.is_consistent("created again");
     pooled.scales(1).await;
     pooled.scale(3);
     pooled.limited(6);

@@ -108,7 +108,7 @@ async fn missing_vms_of_all_workers_are_not_replaced() {
     for name in ["shop-general-w1", "shop-general-w2", "shop-general-w3"] {
         pooled.0.api.remove::<Machine>(Some("team-blue"), name);
     }
-    pooled.until("anew", |it| it.is_whole(3)).await;
+    pooled.until("created again", |it| it.is_whole(3)).await;
 }
 
 #[tokio::test(start_paused = true)]

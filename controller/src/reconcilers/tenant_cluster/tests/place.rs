@@ -397,8 +397,8 @@ impl Cluster for Api {
 
 #[async_trait]
 impl Guests for Nodes {
-    fn deployer(&self) -> Option<Fingerprint> {
-        Some(self.key.as_ref()?.public().ok()?.fingerprint())
+    fn deployer_fingerprint(&self) -> Option<Fingerprint> {
+        self.key.as_ref()?.fingerprint().ok()
     }
 
     async fn kubeconfig(&self, node: Ipv4Addr, _: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {

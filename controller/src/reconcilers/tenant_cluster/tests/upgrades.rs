@@ -432,7 +432,7 @@ async fn an_operation_with_a_finalizer_is_awaited() {
     let mut kept = world.operations().remove(0);
     kept.metadata.finalizers = None;
     world.api.put(&kept);
-    world.goes("nobody keeps anything").await;
+    world.goes("the cluster once no Operation is kept").await;
 }
 
 #[tokio::test(start_paused = true)]

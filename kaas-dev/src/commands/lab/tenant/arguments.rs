@@ -1,10 +1,11 @@
 //! The command line of tenants. Pure.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use contract::minor::Minor;
-use kaas::work::Work;
+use kaas::work::{Work, duration};
 
 use super::super::key_value;
 use super::worker_arguments::{DiscardArgs, WorkerArgs, WorkerChangeArgs};
@@ -20,8 +21,10 @@ pub enum Tenant {
     ///
     /// If the command was ended, or after a power cut, run it again to continue. A pause is kept, and failed workers remain
     /// failed, until `kaas-dev lab tenant resume`. The tenant is a lab too: `kaas-dev lab` and `kaas-dev control upgrade` accept its name.
+    #[command(after_help = "Example: `kaas-dev lab tenant up --ova build --workers 2 --name tenant`")]
     Up(UpArguments),
     /// Create more workers
+    #[command(after_help = "Example: `kaas-dev lab tenant add-worker --count 2 --name tenant`")]
     AddWorker {
         /// Number of new workers
         #[arg(long, default_value_t = 1)]
@@ -36,6 +39,7 @@ pub enum Tenant {
     ///
     /// A repeated command changes nothing. Failed workers are removed first, then outdated ones, then the newest. Each is
     /// removed as with `remove-worker`.
+    #[command(after_help = "Example: `kaas-dev lab tenant scale-workers 3 --name tenant`")]
     ScaleWorkers {
         /// Wanted number of workers
         count: usize,
@@ -45,6 +49,7 @@ pub enum Tenant {
     /// Drain a worker, shut its VM down and remove its node and its VM
     ///
     /// PodDisruptionBudgets are respected. A budget that blocks the drain is named, and nothing is forced.
+    #[command(after_help = "Example: `kaas-dev lab tenant remove-worker tenant-w1 --name tenant`")]
     RemoveWorker {
         /// Name of the worker
         worker: String,
@@ -56,6 +61,7 @@ pub enum Tenant {
     /// Join a worker again after its certificate has expired, with a new token in its VM
     ///
     /// The VM is powered off meanwhile, unless the worker is Ready.
+    #[command(after_help = "Example: `kaas-dev lab tenant rejoin-worker tenant-w1 --name tenant`")]
     RejoinWorker {
         /// Name of the worker
         worker: String,
@@ -67,6 +73,7 @@ pub enum Tenant {
     /// A new worker joins, then an old one leaves. Options that are not given keep their values. The Kubernetes version has no
     /// such value: workers run the newest minor version that both their image and the control-plane nodes permit. Workers with
     /// an older one are replaced. A pause is kept, until `kaas-dev lab tenant resume`.
+    #[command(after_help = "Example: `kaas-dev lab tenant replace-workers --ova build --name tenant`")]
     ReplaceWorkers {
         /// Tenant OVA, or a directory with one. Default: the current image
         #[arg(long, value_name = "FILE")]
@@ -83,15 +90,19 @@ pub enum Tenant {
         at: TenantArgs,
     },
     /// Pause the replacement of workers
+    #[command(after_help = "Example: `kaas-dev lab tenant pause --name tenant`")]
     Pause(TenantArgs),
     /// Continue work that was interrupted, paused, blocked or has failed
     ///
     /// A worker that did not join is created again. One that had joined and failed to join again gets another token: only
     /// `remove-worker` removes it.
+    #[command(after_help = "Example: `kaas-dev lab tenant resume --name tenant`")]
     Resume(TenantArgs),
     /// Show the state of the workers
+    #[command(after_help = "Example: `kaas-dev lab tenant status --name tenant`")]
     Status(TenantArgs),
     /// Replace one of three control-plane nodes, which is off for good, by a blank VM
+    #[command(after_help = "Example: `kaas-dev lab tenant replace-control-plane tenant-cp1 --name tenant`")]
     ReplaceControlPlane {
         /// Name of the control-plane node
         node: String,
@@ -105,9 +116,9 @@ pub enum Tenant {
         /// Size of its data disk in MiB. Default: that of the other control-plane nodes
         #[arg(long, value_name = "MIB")]
         data_disk: Option<u64>,
-        /// Minutes to wait for the node
-        #[arg(long, default_value_t = 15)]
-        limit: u64,
+        /// How long to wait for the node
+        #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+        ready_timeout: Duration,
         #[command(flatten)]
         at: TenantArgs,
     },
@@ -182,9 +193,9 @@ pub struct UpArguments {
     pub(super) data_disk: u64,
     #[command(flatten)]
     pub(super) made: WorkerArgs,
-    /// Minutes to wait for the control-plane nodes
-    #[arg(long, default_value_t = 15)]
-    pub(super) limit: u64,
+    /// How long to wait for the control-plane nodes
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+    pub(super) ready_timeout: Duration,
 }
 
 /// The source of the workers' addresses.

@@ -1,7 +1,10 @@
 //! The options about workers: their hardware, and their replacement. Pure.
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 use fleet::workers::{Changes, Discards};
+use kaas::work::duration;
 
 use super::super::key_value;
 
@@ -24,10 +27,10 @@ pub struct WorkerArgs {
     /// Taint of the workers' nodes. Give the option several times for several taints. They replace all former ones
     #[arg(long = "taint", value_name = "KEY=VALUE:EFFECT")]
     taints: Vec<String>,
-    /// Seconds that a worker may take to join, times its timeout factor (5 if processors are emulated). After that, no further
-    /// worker is created. Default: the current value, 900 at first
-    #[arg(long, value_name = "SECONDS")]
-    join_limit: Option<u64>,
+    /// How long a worker may take to join, times its timeout factor (5 if processors are emulated). After that, no further
+    /// worker is created. Default: the current value, 15m at first
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    join_timeout: Option<Duration>,
 }
 
 impl WorkerArgs {
@@ -38,7 +41,7 @@ impl WorkerArgs {
             data_disk: self.worker_data_disk.map(|size| size << 20),
             labels: (!self.labels.is_empty()).then(|| self.labels.iter().cloned().collect()),
             taints: (!self.taints.is_empty()).then(|| self.taints.iter().cloned().collect()),
-            join_seconds: self.join_limit,
+            join_seconds: self.join_timeout.map(|timeout| timeout.as_secs()),
             ..Changes::default()
         }
     }
@@ -68,10 +71,10 @@ struct RolloutArguments {
     /// Number of wanted workers that may be missing meanwhile. Default: the current value, 0 at first
     #[arg(long)]
     max_unavailable: Option<usize>,
-    /// Seconds that pods may take to move away from a worker. After that, the command waits for the operator. Default: the
-    /// current value, 300 at first
-    #[arg(long, value_name = "SECONDS")]
-    drain: Option<u64>,
+    /// How long pods may take to move away from a worker. After that, the command waits for the operator. Default: the current
+    /// value, 5m at first
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    drain_timeout: Option<Duration>,
 }
 
 /// The data that may be lost with the workers that this command removes. It does not apply to other workers.
@@ -111,7 +114,7 @@ impl WorkerChangeArgs {
             taints: if self.no_taints { Some(Default::default()) } else { made.taints },
             max_surge: rollout.max_surge,
             max_unavailable: rollout.max_unavailable,
-            drain_seconds: rollout.drain,
+            drain_seconds: rollout.drain_timeout.map(|timeout| timeout.as_secs()),
             ..made
         }
     }
@@ -140,7 +143,7 @@ mod tests {
     fn missing_worker_options_change_nothing() {
         assert_eq!(said("").unwrap(), Changes::default());
         let all = said(
-            "--worker-memory 4096 --worker-data-disk 0 --label site=edge --no-taints --drain 60 --join-limit 1200",
+            "--worker-memory 4096 --worker-data-disk 0 --label site=edge --no-taints --drain-timeout 1m --join-timeout 20m",
         )
         .unwrap();
         let expected = Changes {

@@ -16,7 +16,7 @@ use fleet::workers::{
     Cluster, Goal, Image, Notice, OvaImage, Placed, Pool, Rollout, RunOutcome, Site, Template, UnreachableCluster,
     Workers, WorkersStatus, cluster_minor, worker_minor,
 };
-use kaas::output::{Output, PAUSED, STOPPED, ended, json, result, warn};
+use kaas::output::{PAUSED, STOPPED, ended, warn};
 use kaas::signals::{SignalPolicy, until_ended};
 use kaas::work::advised;
 use lab::{Lab as OpenLab, LabHypervisor};
@@ -103,14 +103,11 @@ impl<'a> WorkerPool<'a> {
         let status = self.looked()?.with_context(|| words::none_yet(&self.at.name))?;
         let disks = self.lab.kept_disks()?.into_iter();
         let kept: Vec<_> = disks.map(|(disk, path)| words::KeptDisk { disk, path }).collect();
-        match self.at.work.output {
-            Output::Json => json(&words::StatusReport { status: &status, kept_disks: &kept })?,
-            Output::Text => {
-                let reasons = words::reasons(&status.waits, &status.stopped, &self.at.name);
-                let unattended = words::unattended(&status, &self.at.name);
-                result(&(words::status(&status) + &unattended + &reasons + &words::kept(&kept)))?;
-            }
-        }
+        self.at.work.output.result(&words::StatusReport { status: &status, kept_disks: &kept }, || {
+            let reasons = words::reasons(&status.waits, &status.stopped, &self.at.name);
+            let unattended = words::unattended(&status, &self.at.name);
+            words::status(&status) + &unattended + &reasons + &words::kept(&kept)
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -145,8 +142,7 @@ impl<'a> WorkerPool<'a> {
     /// Reports the result of a run, and returns its exit status.
     fn arrived(&self, wish: &Goal, (arrived, status): &(RunOutcome, WorkersStatus)) -> anyhow::Result<ExitCode> {
         let exit = exit_status(wish, arrived, status);
-        if let Output::Json = self.at.work.output {
-            json(&words::Outcome::of(arrived, status))?;
+        if self.at.work.output.value(&words::Outcome::of(arrived, status))? {
             return Ok(ExitCode::from(exit));
         }
         let mut text = words::arrived(arrived, status, &self.at.name);
@@ -189,7 +185,7 @@ impl<'a> WorkerPool<'a> {
                 watch: &|notice: &Notice<'_>| self.at.work.output.tell(&words::notice(notice, &self.at.name)),
                 clock: &clock,
                 pace: Duration::from_secs(1),
-                pause_limit: Duration::from_secs(self.at.work.waiting.pause_limit),
+                pause_limit: self.at.work.waiting.timeout,
                 restorable: false,
                 cancelled,
             };

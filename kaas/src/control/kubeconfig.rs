@@ -1,0 +1,71 @@
+//! The control cluster of a command, by the rules of kubectl: `--kubeconfig`, or the files of `KUBECONFIG`, or `~/.kube/config`.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+use clap::Args;
+use fleet::nodes::{Client, Credentials};
+
+use super::Control;
+
+/// The control cluster.
+#[derive(Args)]
+pub struct ControlClusterArgs {
+    /// Kubeconfig of the control cluster. Default: the files that the variable KUBECONFIG lists, otherwise ~/.kube/config
+    #[arg(long, value_name = "FILE", help_heading = "Control cluster")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: the current context
+    #[arg(long, value_name = "NAME", help_heading = "Control cluster")]
+    context: Option<String>,
+}
+
+impl ControlClusterArgs {
+    /// The control cluster. Sends nothing yet.
+    pub fn open(&self) -> anyhow::Result<Control> {
+        Ok(Control::of(Client::of_credentials(&self.credentials()?)?))
+    }
+
+    /// The credentials of the selected context.
+    pub fn credentials(&self) -> anyhow::Result<Credentials> {
+        let (variable, home) = (std::env::var_os("KUBECONFIG"), std::env::var_os("HOME"));
+        let files = files(self.kubeconfig.as_deref(), variable.as_deref(), home.as_deref());
+        ensure!(!files.is_empty(), "there is no kubeconfig of the control cluster: give one with --kubeconfig");
+        Credentials::merged(&files, self.context.as_deref())
+    }
+}
+
+/// The files to read. A missing file of `KUBECONFIG` is left out, as kubectl does.
+fn files(given: Option<&Path>, variable: Option<&OsStr>, home: Option<&OsStr>) -> Vec<PathBuf> {
+    if let Some(given) = given {
+        return vec![given.to_owned()];
+    }
+    let files: Vec<PathBuf> = match variable.filter(|variable| !variable.is_empty()) {
+        Some(variable) => std::env::split_paths(variable).filter(|path| !path.as_os_str().is_empty()).collect(),
+        None => home.map(|home| Path::new(home).join(".kube/config")).into_iter().collect(),
+    };
+    files.into_iter().filter(|path| path.exists()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn option_precedes_variable_and_home() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at(".kube")).unwrap();
+        for name in [".kube/config", "a", "b"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        let (home, given) = (directory.path().as_os_str(), at("given"));
+        let variable = std::env::join_paths([at("a"), at("missing"), at("b")]).unwrap();
+        assert_eq!(files(Some(&given), Some(&variable), Some(home)), [given.clone()]);
+        assert_eq!(files(None, Some(&variable), Some(home)), [at("a"), at("b")]);
+        for variable in [None, Some(OsStr::new(""))] {
+            assert_eq!(files(None, variable, Some(home)), [at(".kube/config")]);
+        }
+        assert_eq!(files(None, None, Some(at("a").as_os_str())), [PathBuf::new(); 0]);
+    }
+}
