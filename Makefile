@@ -148,8 +148,8 @@ root:
 	@$(AS_ROOT) --check
 
 reference: ## Renew the files that are generated from the code's tables and types: parts of docs/, controller/definitions
-	.ci/cargo run --locked --bin kaas-dev -- reference --write docs/reference.md
-	.ci/cargo run --locked -p controller -- reference --write docs/objects.md
+	.ci/cargo run --locked --bin kaas-dev -- reference --write docs/reference
+	.ci/cargo run --locked -p controller -- reference --write docs/reference/objects.md
 	.ci/cargo run --locked -p controller -- crds --write controller/definitions
 
 words: ## Remove from tests/words.lock the files that are clean now

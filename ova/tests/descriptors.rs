@@ -24,7 +24,7 @@ fn below(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The reasons of refusals: the class, a part of each message, and their number. docs/verification.md explains the
+/// The reasons of refusals: the class, a part of each message, and their number. docs/internals/verification.md explains the
 /// reasons.
 const REFUSED: [(&str, &[&str], usize); 9] = [
     ("a collection of virtual systems", &["has a collection of virtual systems"], 164),

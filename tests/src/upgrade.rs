@@ -20,7 +20,7 @@ pub const SWAPPING: Duration = Duration::from_secs(1200);
 /// alone. While another scenario ran, it took longer than the default of 900 s.
 const EMULATED_GATE: &str = "2400s";
 
-/// The exit status of a command that waits (docs/upgrade.md).
+/// The exit status of a command that waits (docs/reference/exit-statuses.md).
 const PAUSED: i32 = 3;
 
 /// An upgrade of the control-plane nodes of a scenario's cluster to an OVA.

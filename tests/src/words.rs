@@ -1,4 +1,4 @@
-//! The word check: comments, messages, pages and names of tests use the words of `docs/glossary.md`.
+//! The word check: comments, messages, pages and names of tests use the words of `docs/concepts/glossary.md`.
 //!
 //! `tests/words.lock` lists files that are older than the check, each with its refused patterns and a hash of its prose.
 //! 1. A file with this hash passes, under any path. A change of code alone does not change the hash.
@@ -148,5 +148,5 @@ fn changed_prose_is_clean() {
     }
     let locked = locked(&lock);
     let refused = new_hits(&parts, &locked) + &stale(&parts, &locked);
-    assert!(refused.is_empty(), "{refused}See CONTRIBUTING.md, \"The word check\", and docs/glossary.md");
+    assert!(refused.is_empty(), "{refused}See CONTRIBUTING.md, \"The word check\", and docs/concepts/glossary.md");
 }

@@ -384,10 +384,10 @@ mod tests {
 
     #[test]
     fn the_reference_lists_the_commands() {
-        let reference = include_str!("../../../docs/reference.md");
+        let reference = include_str!("../../../docs/reference/commands.md");
         let (_, block) = reference.split_once("<!-- agent-commands:begin -->\n").unwrap();
         let (block, _) = block.split_once("<!-- agent-commands:end -->").unwrap();
         let expected = format!("| Command | What it does |\n| --- | --- |\n{}", listed(&Cli::command(), "kaas-agent"));
-        assert!(block == expected, "docs/reference.md is behind the code; it has to say:\n{expected}");
+        assert!(block == expected, "docs/reference/commands.md is behind the code; it has to say:\n{expected}");
     }
 }

@@ -242,8 +242,8 @@ mod tests {
 
     #[test]
     fn the_documentation_has_each_task_with_its_pace() {
-        let page = include_str!("../../../docs/operations.md");
-        let (_, table) = page.split_once("## Automatic maintenance").unwrap();
+        let page = include_str!("../../../docs/reference/maintenance.md");
+        let (_, table) = page.split_once("# Automatic maintenance").unwrap();
         let rows: Vec<Vec<&str>> = table
             .lines()
             .skip_while(|line| !line.starts_with("|---"))
@@ -275,10 +275,10 @@ mod tests {
         for task in &tasks {
             let name = task.what.trim_start_matches("the ").to_lowercase();
             let row = rows.iter().find(|row| row[0].to_lowercase() == name);
-            let row = row.unwrap_or_else(|| panic!("docs/operations.md does not say how often {name} is looked at"));
+            let row = row.unwrap_or_else(|| panic!("docs/reference/maintenance.md has no pace of {name}"));
             assert_eq!(row[1], said(task), "{name}");
         }
-        assert_eq!(rows.len(), tasks.len(), "docs/operations.md has other rows than there are tasks");
+        assert_eq!(rows.len(), tasks.len(), "docs/reference/maintenance.md has other rows than there are tasks");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::definitions::definition;
 use crate::objects::{GROUP, VERSION, all};
 
-const DOCUMENT: &str = include_str!("../../../docs/objects.md");
+const DOCUMENT: &str = include_str!("../../../docs/reference/objects.md");
 
 /// The objects of the document's blocks of YAML.
 fn examples() -> Vec<Value> {

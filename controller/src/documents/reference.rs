@@ -196,9 +196,9 @@ mod tests {
 
     #[test]
     fn reference_matches_the_types() {
-        let document = include_str!("../../../docs/objects.md");
+        let document = include_str!("../../../docs/reference/objects.md");
         let renewed = renew(document).expect("a block for the reference");
-        assert!(renewed == document, "docs/objects.md is behind the types: `make reference` renews it");
+        assert!(renewed == document, "docs/reference/objects.md is behind the types: `make reference` renews it");
     }
 
     /// A repeated line would not say which field it is about.

@@ -163,7 +163,7 @@ impl Database {
             component: "audit".to_owned(),
             id: "database".to_owned(),
             part: format!("{DATABASE} {}", self.version),
-            text: "renew the database: see docs/advisories.md".to_owned(),
+            text: "renew the database: see docs/internals/advisories.md".to_owned(),
             ..Row::default()
         })
     }

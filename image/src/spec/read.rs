@@ -511,13 +511,13 @@ data-capacity = "32G"
     #[test]
     fn the_documentation_has_the_sizes_of_specs() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let page = fs::read_to_string(workspace.join("docs/install.md")).unwrap();
+        let page = fs::read_to_string(workspace.join("docs/plan/sizing.md")).unwrap();
         for name in ["control-plane", "tenant"] {
             let (spec, _) = read(&workspace.join(format!("image/specs/{name}.toml"))).unwrap();
             for Profile { id, cpus, memory_mib, data_capacity, .. } in spec.hardware.profiles {
                 let data = data_capacity.map_or("none".to_owned(), |bytes| format!("{} GiB", bytes >> 30));
                 let row = format!("| {id} | {cpus} | {} GiB | {data} |", memory_mib >> 10);
-                assert!(page.contains(&row), "docs/install.md has no row {row}");
+                assert!(page.contains(&row), "docs/plan/sizing.md has no row {row}");
             }
         }
     }

@@ -36,7 +36,7 @@ pub enum Command {
     #[command(subcommand)]
     Lab(lab::Lab),
     /// Print the tables of the documentation that are generated from the code
-    #[command(after_help = "Example: `kaas-dev reference --write docs/reference.md`")]
+    #[command(after_help = "Example: `kaas-dev reference --write docs/reference`")]
     Reference(reference::Reference),
     /// Print the completion script of a shell
     Completion(completion::Completion),

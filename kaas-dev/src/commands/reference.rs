@@ -1,5 +1,6 @@
-//! `kaas-dev reference`: generates the tables of the documentation from the code, and writes them into the blocks of a document.
+//! `kaas-dev reference`: generates the tables of the documentation from the code, and writes them into the blocks of its pages.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -15,45 +16,57 @@ use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 /// The options of `kaas-dev reference`.
 #[derive(Args)]
 pub struct Reference {
-    /// Instead, renew the tables in this document, between its `<!-- NAME:begin -->` and `<!-- NAME:end -->`
-    #[arg(long, value_name = "FILE")]
+    /// Instead, renew the tables in the pages of this directory, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`
+    #[arg(long, value_name = "DIRECTORY")]
     write: Option<PathBuf>,
 }
 
-/// Prints the tables, or renews them in a document.
+/// Prints the tables, or renews them in the pages.
 pub fn run(arguments: &Reference) -> anyhow::Result<()> {
-    let Some(path) = &arguments.write else {
-        for (_, part) in parts() {
+    let Some(directory) = &arguments.write else {
+        for (_, _, part) in parts() {
             say!("{part}");
         }
         return Ok(());
     };
-    let document = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let renewed = renew(&document).map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
-    image::renew::write(path, &renewed)
+    for page in pages() {
+        let path = directory.join(page);
+        let document = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let renewed = renew(page, &document);
+        let renewed = renewed.map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
+        image::renew::write(&path, &renewed)?;
+    }
+    Ok(())
 }
 
-/// The generated tables, each with the name of its block.
-fn parts() -> [(&'static str, String); 11] {
+/// The pages with generated tables.
+fn pages() -> BTreeSet<&'static str> {
+    parts().into_iter().map(|(page, _, _)| page).collect()
+}
+
+/// The generated tables, each with its page and the name of its block.
+fn parts() -> [(&'static str, &'static str, String); 11] {
     [
-        ("properties", properties::reference_markdown()),
-        ("findings", codes::codes_markdown()),
-        ("refusals", table(upgrade::CODES)),
-        ("reasons", table(&[engine::REASONS, upgrade::REASONS].concat())),
-        ("workers", table(workers::REASONS)),
-        ("deployments", table(control_plane::REASONS)),
-        ("paths", paths::markdown()),
-        ("ports", ports::markdown()),
-        ("privileges", privileges()),
-        ("commands", commands(&Arguments::command())),
-        ("development-commands", commands(&super::Arguments::command())),
+        ("properties.md", "properties", properties::reference_markdown()),
+        ("codes.md", "findings", codes::codes_markdown()),
+        ("codes.md", "refusals", table(upgrade::CODES)),
+        ("codes.md", "reasons", table(&[engine::REASONS, upgrade::REASONS].concat())),
+        ("codes.md", "workers", table(workers::REASONS)),
+        ("codes.md", "deployments", table(control_plane::REASONS)),
+        ("paths.md", "paths", paths::markdown()),
+        ("ports.md", "ports", ports::markdown()),
+        ("privileges.md", "privileges", privileges()),
+        ("commands.md", "commands", commands(&Arguments::command())),
+        ("commands.md", "development-commands", commands(&super::Arguments::command())),
     ]
 }
 
-/// Returns `document` with each table in its block, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`. The error
-/// names a table that has no block.
-fn renew(document: &str) -> Result<String, &'static str> {
-    parts().into_iter().try_fold(document.to_owned(), |document, (name, part)| {
+/// Returns the `document` of a page with each of its tables in its block, between `<!-- NAME:begin -->` and
+/// `<!-- NAME:end -->`. The error names a table that has no block.
+fn renew(page: &str, document: &str) -> Result<String, &'static str> {
+    let parts = parts().into_iter().filter(|(of, _, _)| *of == page);
+    let mut parts = parts.map(|(_, name, part)| (name, part));
+    parts.try_fold(document.to_owned(), |document, (name, part)| {
         let (before, rest) = document.split_once(&format!("<!-- {name}:begin -->")).ok_or(name)?;
         let (_, after) = rest.split_once(&format!("<!-- {name}:end -->")).ok_or(name)?;
         let part = part.trim();
@@ -100,13 +113,26 @@ fn commands(program: &Command) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
+    const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+
     #[test]
-    fn reference_page_equals_the_generated_tables() {
-        let reference = include_str!("../../../docs/reference.md");
-        let renewed = renew(reference).expect("a block for each part");
-        assert!(renewed == reference, "docs/reference.md is behind the code: `make reference` renews it");
+    fn reference_pages_equal_the_generated_tables() {
+        for page in pages() {
+            let document = std::fs::read_to_string(Path::new(DOCS).join("reference").join(page)).unwrap();
+            let renewed = renew(page, &document).expect("a block for each part");
+            assert!(renewed == document, "docs/reference/{page} is behind the code: `make reference` renews it");
+        }
+    }
+
+    /// The Markdown files in a directory and below.
+    fn pages_below(directory: &Path) -> Vec<PathBuf> {
+        let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let pages = paths.flat_map(|path| if path.is_dir() { pages_below(&path) } else { vec![path] });
+        pages.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
     }
 
     /// The options in calls of a program that the called command does not have.
@@ -143,10 +169,8 @@ mod tests {
     #[test]
     fn pages_use_only_options_that_commands_have() {
         let programs = [kaas::commands::program(), super::super::program()];
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-        for page in pages.chain([root.join("README.md")]).filter(|page| page.extension().is_some_and(|end| end == "md"))
-        {
+        let docs = Path::new(DOCS);
+        for page in pages_below(docs).into_iter().chain([docs.join("../README.md")]) {
             let text = std::fs::read_to_string(&page).unwrap();
             let unknown: Vec<String> = programs.iter().flat_map(|program| unknown_options(program, &text)).collect();
             assert!(unknown.is_empty(), "{} gives options that the commands have not: {unknown:?}", page.display());
@@ -161,7 +185,7 @@ mod tests {
 
     #[test]
     fn document_without_a_block_is_rejected() {
-        assert_eq!(renew("nothing here"), Err("properties"));
+        assert_eq!(renew("properties.md", "nothing here"), Err("properties"));
     }
 
     #[test]

@@ -174,7 +174,7 @@ fn properties_of(path: &Path, table: &Table<'_, '_>) -> BTreeMap<String, Located
         let (Some(at), Some(given)) = (at, given) else { continue };
         let filled_in = FILLED_IN.iter().find(|(filled_in, _)| *filled_in == key);
         match (properties::find(&key), filled_in) {
-            (None, _) => table.mistake_at(&key, "is no property: docs/reference.md lists them"),
+            (None, _) => table.mistake_at(&key, "is no property: docs/reference/properties.md lists them"),
             (Some(_), Some((_, by))) => {
                 table.mistake_at(&key, format!("is filled in from the rest of this file: {by}"))
             }

@@ -132,7 +132,7 @@ impl Bed {
         for namespace in ["team-blue", "other"] {
             bed.kubectl(&["create", "namespace", namespace], "");
         }
-        let document = fs::read_to_string(workspace().join("docs/objects.md")).expect("the documentation");
+        let document = fs::read_to_string(workspace().join("docs/reference/objects.md")).expect("the documentation");
         let examples = document.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
         let examples = examples.collect::<Vec<_>>().join("---\n");
         // A kind that is served may have no store yet.

@@ -2,7 +2,7 @@
 //! The CA of etcd wraps each key: only a holder of that CA has the keys.
 //!
 //! A key rotation has four steps, each one change of that record: offered, used, all Secrets rewritten, alone. See
-//! docs/security.md, "Keys of Secrets". Knows nothing of images and swaps.
+//! docs/concepts/secrets.md, "Keys of Secrets". Knows nothing of images and swaps.
 
 pub mod command;
 pub mod key_rotation;

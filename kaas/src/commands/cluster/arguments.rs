@@ -14,7 +14,7 @@ pub struct Create {
     /// Name of the cluster, unless `--file` is given
     #[arg(value_parser = name, required_unless_present = "file", conflicts_with = "file")]
     pub(super) name: Option<String>,
-    /// YAML file with a TenantCluster and its NodePools. docs/objects.md has the fields
+    /// YAML file with a TenantCluster and its NodePools. docs/reference/objects.md has the fields
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["provider", "kubernetes", "network", "endpoint", "endpoint_pool"])]
     pub(super) file: Option<PathBuf>,
     #[command(flatten)]

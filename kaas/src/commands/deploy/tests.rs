@@ -208,7 +208,7 @@ fn another_deployer_key_gives_a_warning() {
     }
 }
 
-/// docs/install.md lists the sizes.
+/// docs/plan/sizing.md lists the sizes.
 #[test]
 fn vcenter_example_has_the_smallest_size() {
     let (example, spec) = (EXAMPLE, include_str!("../../../../image/specs/control-plane.toml"));

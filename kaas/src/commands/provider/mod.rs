@@ -38,7 +38,7 @@ pub enum Provider {
     /// Print the privileges that the account of `[provider.vsphere]` or of a Provider needs, one a line: a role to import
     ///
     /// With govc: `govc role.create kaas $(kaas provider role)`. With PowerCLI: `New-VIRole -Name kaas -Privilege
-    /// (Get-VIPrivilege -Id (Get-Content FILE))`. docs/reference.md has the purpose of each privilege, and the object that it
+    /// (Get-VIPrivilege -Id (Get-Content FILE))`. docs/reference/privileges.md has the purpose of each privilege, and the object that it
     /// is needed on.
     #[command(after_help = "Example: `kaas provider role`")]
     Role,
@@ -47,7 +47,7 @@ pub enum Provider {
 /// The options of `create`.
 #[derive(Args)]
 pub struct Create {
-    /// YAML file with one Provider. It may also have IPPools and VMClasses. docs/objects.md has the fields
+    /// YAML file with one Provider. It may also have IPPools and VMClasses. docs/reference/objects.md has the fields
     #[arg(short, long, value_name = "FILE", required_unless_present = "example")]
     file: Option<PathBuf>,
     /// Print an example of the file, and do nothing else
