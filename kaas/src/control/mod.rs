@@ -13,8 +13,8 @@ pub use self::api::{Control, Rejected, ResourcePath};
 pub use self::change::Change;
 pub use self::documents::read;
 pub use self::kubeconfig::ControlClusterArgs;
-pub use self::object::{Condition, age, read_conditions, status, text};
-pub use self::shown::{UNRECONCILED, conditions, lines, note, table, wait_result};
+pub use self::object::{Condition, age, age_of, read_conditions, status, text};
+pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, table, wait_result};
 pub use self::wait::{CommandOutcome, Look, WaitResult, Waiter};
 
 use clap::Args;

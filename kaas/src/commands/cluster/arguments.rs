@@ -101,6 +101,22 @@ pub struct Get {
     pub(super) within: NamespaceArgs,
 }
 
+/// The options of `describe`.
+#[derive(Args)]
+pub struct Describe {
+    /// Name of the cluster
+    #[arg(value_parser = name)]
+    pub(super) name: String,
+    /// Also show conditions that hold
+    #[arg(long)]
+    pub(super) all_conditions: bool,
+    /// Output format. With json and yaml, the objects are printed unchanged
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    pub(super) output: Output,
+    #[command(flatten)]
+    pub(super) within: NamespaceArgs,
+}
+
 /// The options of `upgrade`.
 #[derive(Args)]
 pub struct Upgrade {

@@ -4,6 +4,7 @@
 mod arguments;
 mod cluster_objects;
 mod cluster_state;
+mod describe;
 mod kubeconfig;
 mod reapply;
 mod words;
@@ -19,7 +20,7 @@ use clap::Subcommand;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
 use serde_json::{Value, json};
 
-use self::arguments::{Adopt, Create, Delete, Get, Kubeconfig, OperationRequest, Upgrade};
+use self::arguments::{Adopt, Create, Delete, Describe, Get, Kubeconfig, OperationRequest, Upgrade};
 use self::cluster_objects::{ClusterObjects, keys};
 use self::cluster_state::{ClusterState, may_be_tried_again};
 use self::reapply::check_reapply;
@@ -39,6 +40,11 @@ pub enum Cluster {
     /// List clusters, or show the state of one
     #[command(after_help = "Example: `kaas cluster get shop --namespace team-blue`")]
     Get(Get),
+    /// Show the objects of a cluster as a tree, with their conditions
+    ///
+    /// The tree has the conditions that do not hold. SEVERITY is Error if the operator must act.
+    #[command(after_help = "Example: `kaas cluster describe shop --namespace team-blue`")]
+    Describe(Describe),
     /// Upgrade a cluster to another image or to the next minor version of Kubernetes, or control the current upgrade
     ///
     /// The command waits for the control-plane nodes. After the commit it also waits for the workers, which follow.
@@ -66,6 +72,7 @@ pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
     match command {
         Cluster::Create(arguments) => create(&arguments),
         Cluster::Get(arguments) => get(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Describe(arguments) => describe::describe(&arguments).map(|()| ExitCode::SUCCESS),
         Cluster::Upgrade(arguments) => upgrade(&arguments),
         Cluster::Kubeconfig(arguments) => kubeconfig::write(&arguments).map(|()| ExitCode::SUCCESS),
         Cluster::Adopt(arguments) => adopt(&arguments),
