@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::push::{self, NODE_IMAGES};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, name,
-    status, table, text,
+    CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, candidates,
+    name, status, table, text,
 };
 use crate::output::Output;
 
@@ -42,7 +42,7 @@ pub struct List {
 #[derive(Args)]
 pub struct Delete {
     /// Name of the NodeImage
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::images())]
     name: String,
     /// Name of the NodeImage, as the confirmation. Without it, the command asks for the name
     #[arg(long, value_name = "IMAGE")]

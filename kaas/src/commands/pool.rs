@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::cluster::{Wait, require_cluster};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    CommandOutcome, Control, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, lines,
-    name, table, text,
+    CommandOutcome, Control, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
+    candidates, lines, name, table, text,
 };
 use crate::output::Output;
 
@@ -41,10 +41,10 @@ pub struct Create {
     #[arg(value_parser = name)]
     name: String,
     /// Cluster of the workers
-    #[arg(long, value_parser = name)]
+    #[arg(long, value_parser = name, add = candidates::clusters())]
     cluster: String,
     /// VMClass of the workers
-    #[arg(long, value_name = "CLASS", value_parser = name)]
+    #[arg(long, value_name = "CLASS", value_parser = name, add = candidates::vm_classes())]
     worker_class: String,
     /// Number of workers
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
@@ -65,7 +65,7 @@ pub struct Create {
 #[derive(Args)]
 pub struct List {
     /// Only list the pools of this cluster
-    #[arg(long, value_parser = name)]
+    #[arg(long, value_parser = name, add = candidates::clusters())]
     cluster: Option<String>,
     /// List the pools of all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
@@ -81,7 +81,7 @@ pub struct List {
 #[derive(Args)]
 pub struct Scale {
     /// Name of the pool
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::pools())]
     name: String,
     /// Wanted number of workers
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
@@ -96,7 +96,7 @@ pub struct Scale {
 #[derive(Args)]
 pub struct Delete {
     /// Name of the pool
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::pools())]
     name: String,
     /// Name of the pool, as the confirmation. Without it, the command asks for the name
     #[arg(long, value_name = "POOL")]

@@ -2,10 +2,12 @@
 //! do the same. Knows the names of kinds, and not the meaning of their fields.
 
 mod api;
+pub mod candidates;
 mod change;
 mod documents;
 mod kubeconfig;
 mod object;
+mod prompt;
 mod shown;
 mod wait;
 

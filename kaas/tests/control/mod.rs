@@ -339,9 +339,24 @@ impl Bed {
 
     /// Runs the command there, with arguments separated by spaces.
     pub fn kaas(&self, arguments: &str) -> Output {
+        self.command().args(arguments.split(' ')).output().expect("running kaas")
+    }
+
+    fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
-        command.args(arguments.split(' ')).current_dir(self.directory.path()).stdin(Stdio::null());
-        command.env("KUBECONFIG", self.path("control.kubeconfig")).output().expect("running kaas")
+        command.current_dir(self.directory.path()).stdin(Stdio::null());
+        command.env("KUBECONFIG", self.path("control.kubeconfig"));
+        command
+    }
+
+    /// The candidates for the last word of a command line, without options.
+    pub fn completes(&self, line: &str) -> Vec<String> {
+        let mut command = self.command();
+        let output = command.env("KAAS_COMPLETE", "fish").arg("--").args(line.split(' ')).output().expect("running kaas");
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(output.status.success() && err.is_empty(), "{line}: {out}{err}");
+        let words = out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned());
+        words.filter(|word| !word.starts_with('-')).collect()
     }
 
     /// Standard output and standard error of a command with this exit status.

@@ -24,3 +24,27 @@ fn describe_prints_the_tree_of_a_cluster() {
     assert!(err.contains("there is no cluster missing in the namespace team-blue"), "{err}");
     assert!(bed.kept().written().is_empty());
 }
+
+#[test]
+fn completion_knows_names_of_the_control_cluster() {
+    let bed = with_shop();
+    bed.kept().put("tenantclusters", "team-red", "bakery", json!({}));
+    bed.kept().put("providers", "", "dc1", json!({}));
+    assert_eq!(bed.completes("kaas cluster get -n team-blue "), ["shop"]);
+    assert_eq!(bed.completes("kaas cluster delete --namespace=team-red "), ["bakery"]);
+    assert_eq!(bed.completes("kaas cluster get -n team-blue s"), ["shop"]);
+    assert_eq!(bed.completes("kaas pool scale --namespace team-blue "), ["shop-workers"]);
+    assert_eq!(bed.completes("kaas provider get "), ["dc1"]);
+    assert_eq!(bed.completes("kaas cluster get --context "), ["admin"]);
+    assert!(bed.completes("kaas ").contains(&"cluster".to_owned()));
+}
+
+#[test]
+fn completion_without_a_control_cluster_has_no_candidates() {
+    let bed = with_shop();
+    bed.kept().refuses = Some(("GET", "the account may not list"));
+    assert_eq!(bed.completes("kaas cluster get -n team-blue "), [""; 0]);
+    assert_eq!(bed.completes("kaas cluster get --kubeconfig missing "), [""; 0]);
+    let offline = bed.file("offline", "{}");
+    assert_eq!(bed.completes(&format!("kaas cluster get --kubeconfig {offline} ")), [""; 0]);
+}
