@@ -98,7 +98,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let question =
         format!("The NodeImage {name} is deleted. Its templates stay in the vCenter.\nType its name to confirm");
     by_name("NodeImage", name, confirm.as_deref(), || ask(&question, "give the image's name with --confirm"))?;
-    control.delete(NODE_IMAGES, name, uid)?;
+    control.delete(NODE_IMAGES, name, uid, false)?;
     let taken = format!("the NodeImage {name} is being deleted");
     let waiter = Waiter::new(until.output, &until.waiting);
     if !until.wait {

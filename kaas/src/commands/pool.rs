@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::cluster::{Wait, require_cluster};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    CommandOutcome, Control, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
-    candidates, lines, name, table, text,
+    Change, CommandOutcome, Control, DryRun, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult,
+    Waiter, age, candidates, lines, name, table, text,
 };
 use crate::output::Output;
 
@@ -86,6 +86,9 @@ pub struct Scale {
     /// Wanted number of workers
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
     workers: u32,
+    /// Only print what would change. The API server checks the request
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     within: NamespaceArgs,
     #[command(flatten)]
@@ -101,6 +104,9 @@ pub struct Delete {
     /// Name of the pool, as the confirmation. Without it, the command asks for the name
     #[arg(long, value_name = "POOL")]
     confirm: Option<String>,
+    /// Only print what would be deleted, without a confirmation. The API server checks the request
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     within: NamespaceArgs,
     #[command(flatten)]
@@ -193,13 +199,18 @@ fn rows(pools: &[Value], now: SystemTime) -> Vec<Vec<String>> {
 }
 
 fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
-    let Scale { name, workers, within, until } = arguments;
+    let Scale { name, workers, dry_run, within, until } = arguments;
     let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     let pool = require_pool(&control, namespace, name)?;
     let cluster = text(&pool, "/spec/clusterRef/name");
     require_cluster(&control, namespace, cluster)?;
-    control.patch(pools(namespace), name, "/scale", &json!({"spec": {"replicas": workers}}))?;
+    let part = json!({"spec": {"replicas": workers}});
+    control.patch(pools(namespace), name, "/scale", &part, *dry_run)?;
+    if *dry_run {
+        let change = Change::of(".spec.replicas", &pool, &part);
+        return DryRun::default().changes("NodePool", &pool, &[change]).report(until.output);
+    }
     let taken = format!("the pool {name} is to have {workers} workers");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
         .until(&taken, |known| known.is_scaled(name, *workers))
@@ -207,18 +218,24 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
 
 /// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
-    let Delete { name, confirm, within, until } = arguments;
+    let Delete { name, confirm, dry_run, within, until } = arguments;
     let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     let pool = require_pool(&control, namespace, name)?;
     let uid = text(&pool, "/metadata/uid");
+    if *dry_run {
+        control.delete(pools(namespace), name, uid, true)?;
+        let mut machines = control.list(ResourcePath::within("machines", namespace))?;
+        machines.retain(|machine| text(machine, "/spec/poolRef/name") == name);
+        return DryRun::default().deletes("NodePool", [&pool]).deletes("Machine", &machines).report(until.output);
+    }
     let question = format!(
         "The pool {name} of the cluster {} is deleted: its workers with their VMs and all data on their disks. This cannot be \
          undone.\nType the pool's name to confirm it",
         text(&pool, "/spec/clusterRef/name")
     );
     by_name("pool", name, confirm.as_deref(), || ask(&question, "give the pool's name with --confirm"))?;
-    control.delete(pools(namespace), name, uid)?;
+    control.delete(pools(namespace), name, uid, false)?;
     let taken = format!("the pool {name} is being deleted");
     let waiter = Waiter::new(until.output, &until.waiting);
     if !until.wait {

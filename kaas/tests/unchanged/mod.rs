@@ -1,5 +1,6 @@
 //! Commands that change nothing on the API server.
 
+use controller::objects::DO;
 use serde_json::json;
 
 use crate::with_shop;
@@ -47,4 +48,40 @@ fn completion_without_a_control_cluster_has_no_candidates() {
     assert_eq!(bed.completes("kaas cluster get --kubeconfig missing "), [""; 0]);
     let offline = bed.file("offline", "{}");
     assert_eq!(bed.completes(&format!("kaas cluster get --kubeconfig {offline} ")), [""; 0]);
+}
+
+#[test]
+fn dry_runs_ask_the_api_server_and_change_nothing() {
+    let bed = with_shop();
+    let pool = json!({"name": "shop-workers"});
+    let machine = json!({"spec": {"clusterRef": {"name": "shop"}, "poolRef": pool}});
+    bed.kept().put("machines", "team-blue", "shop-workers-w1", machine);
+    let operation = json!({
+        "spec": {"clusterRef": {"name": "shop"}, "type": "ImageSwap", "clusterGeneration": 2, "fromImage": "kaas-tenant-0.2.0",
+                 "toImage": "kaas-tenant-0.3.0", "steps": [{"action": "verify"}]},
+    });
+    bed.kept().put("operations", "team-blue", "shop-swap-2", operation);
+    bed.kept().object("tenantclusters", "shop")["status"]["operation"] = "shop-swap-2".into();
+    let before = bed.kept().objects.clone();
+    let says = |command: &str| bed.says(0, &format!("{command} -n team-blue --dry-run")).0;
+    let scaled = "would change NodePool/shop-workers: .spec.replicas from 2 to 5\n";
+    assert_eq!(says("pool scale shop-workers 5"), scaled);
+    assert_eq!(says("pool scale shop-workers 2"), "nothing would change\n");
+    let pool = "would delete NodePool/shop-workers\nwould delete Machine/shop-workers-w1\n";
+    assert_eq!(says("pool delete shop-workers"), pool);
+    assert_eq!(says("cluster delete shop"), format!("would delete TenantCluster/shop\n{pool}"));
+    let upgraded = "would change TenantCluster/shop: .spec.version from 1.36 to 1.37\n";
+    assert_eq!(says("cluster upgrade shop --kubernetes 1.37"), upgraded);
+    let asked = format!("would change Operation/shop-swap-2: .metadata.annotations[{DO:?}] from null to rollback\n");
+    assert_eq!(says("cluster upgrade shop --do rollback"), asked);
+    let shown = bed.json(0, "pool scale shop-workers 5 -n team-blue --dry-run");
+    assert_eq!((&shown["dryRun"], &shown["actions"][0]["change"]["to"]), (&json!(true), &json!(5)));
+    let kept = bed.kept();
+    assert_eq!(kept.objects, before);
+    let written = kept.asked.iter().filter(|asked| !asked.line.starts_with("GET "));
+    assert!(written.clone().count() == 7 && written.clone().all(|asked| asked.line.contains("dryRun=All")));
+    drop(kept);
+    bed.kept().refuses = Some(("/scale", "the account may not scale"));
+    let (_, err) = bed.says(1, "pool scale shop-workers 5 -n team-blue --dry-run");
+    assert!(err.contains("/scale is forbidden"), "{err}");
 }

@@ -146,6 +146,9 @@ pub struct Upgrade {
     /// Request for the current upgrade, in place of another upgrade
     #[arg(long = "do", value_enum, value_name = "WHAT", conflicts_with_all = ["image", "kubernetes"])]
     pub(super) asks: Option<OperationRequest>,
+    /// Only print what would change. The API server checks the request
+    #[arg(long)]
+    pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
     #[command(flatten)]
@@ -212,6 +215,9 @@ pub struct Delete {
     /// Name of the cluster, as the confirmation. Without it, the command asks for the name
     #[arg(long, value_name = "CLUSTER")]
     pub(super) confirm: Option<String>,
+    /// Only print what would be deleted, without a confirmation. The API server checks the request
+    #[arg(long)]
+    pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
     #[command(flatten)]

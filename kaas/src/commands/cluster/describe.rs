@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::arguments::Describe;
 use super::cluster_state::is_one;
 use super::not_found;
-use crate::control::{Condition, Control, ResourcePath, age, age_of, outdated, read_conditions, table, text};
+use crate::control::{
+    Condition, Control, DryRun, ResourcePath, age, age_of, outdated, read_conditions, table, text,
+};
 
 /// Prints the tree.
 pub fn describe(arguments: &Describe) -> anyhow::Result<()> {
@@ -21,7 +23,7 @@ pub fn describe(arguments: &Describe) -> anyhow::Result<()> {
 }
 
 /// A cluster with the objects that belong to it.
-struct ObjectTree {
+pub struct ObjectTree {
     cluster: Value,
     pools: Vec<Value>,
     machines: Vec<Value>,
@@ -31,7 +33,7 @@ struct ObjectTree {
 
 impl ObjectTree {
     /// Reads them. `None` if the cluster is missing.
-    fn read(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Option<Self>> {
+    pub fn read(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Option<Self>> {
         let Some(cluster) = control.get(ResourcePath::within("tenantclusters", namespace), name)? else {
             return Ok(None);
         };
@@ -51,6 +53,12 @@ impl ObjectTree {
     fn value(&self) -> Value {
         let Self { cluster, pools, machines, operations } = self;
         json!({"cluster": cluster, "pools": pools, "machines": machines, "operations": operations})
+    }
+
+    /// The deletion of the cluster. The controller deletes the objects of the cluster with it.
+    pub fn deletion(&self) -> DryRun {
+        let Self { cluster, pools, machines, .. } = self;
+        DryRun::default().deletes("TenantCluster", [cluster]).deletes("NodePool", pools).deletes("Machine", machines)
     }
 
     fn tree(&self, all_conditions: bool, now: SystemTime) -> String {

@@ -23,10 +23,11 @@ use serde_json::{Value, json};
 use self::arguments::{Adopt, Create, Delete, Describe, Get, Kubeconfig, OperationRequest, Upgrade};
 use self::cluster_objects::{ClusterObjects, keys};
 use self::cluster_state::{ClusterState, may_be_tried_again};
+use self::describe::ObjectTree;
 use self::reapply::check_reapply;
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Change, CommandOutcome, Control, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
+    Change, CommandOutcome, Control, DryRun, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
 };
 
 /// Commands on tenant clusters.
@@ -200,13 +201,13 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
 }
 
 fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
-    let Upgrade { name, image, kubernetes, asks, within, until } = arguments;
+    let Upgrade { name, image, kubernetes, asks, dry_run, within, until } = arguments;
     let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let wait = Wait { control: &control, namespace, name, until, follows: true };
     if let Some(asks) = asks {
-        return ask_of_operation(&wait, &known, *asks);
+        return ask_of_operation(&wait, &known, *asks, *dry_run);
     }
     let mut part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"]}, "spec": {}});
     let mut to = Vec::new();
@@ -217,19 +218,35 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
         }
     }
     ensure!(!to.is_empty(), "say where to: --image, --kubernetes, or --do for the upgrade that is under way");
-    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part)?;
+    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part, *dry_run)?;
+    if *dry_run {
+        let fields = [image.as_ref().map(|_| ".spec.image"), kubernetes.as_ref().map(|_| ".spec.version")];
+        let changes: Vec<Change<'_>> =
+            fields.into_iter().flatten().map(|field| Change::of(field, &known.cluster, &part)).collect();
+        return DryRun::default().changes("TenantCluster", &known.cluster, &changes).report(until.output);
+    }
     wait.until(&format!("the cluster {name} is to run {}", to.join(" and ")), ClusterState::is_changed)
 }
 
 /// Sends a request to the current Operation. `resume` also repeats the last one, if it was rolled back or abandoned.
-fn ask_of_operation(wait: &Wait<'_>, known: &ClusterState, asks: OperationRequest) -> anyhow::Result<ExitCode> {
+fn ask_of_operation(
+    wait: &Wait<'_>,
+    known: &ClusterState,
+    asks: OperationRequest,
+    dry_run: bool,
+) -> anyhow::Result<ExitCode> {
     let operation = known.operation.as_ref().with_context(|| format!("nothing is under way for {}", wait.name))?;
     let name = text(operation, "/metadata/name");
     let outcome = text(operation, "/status/outcome");
     let is_again = asks == OperationRequest::Resume && may_be_tried_again(operation);
     ensure!(outcome.is_empty() || is_again, "nothing is under way for {}: {name} has ended: {outcome}", wait.name);
     let part = json!({"metadata": {"uid": operation["metadata"]["uid"], "annotations": {DO: asks.word()}}});
-    wait.control.patch(ResourcePath::within("operations", wait.namespace), name, "", &part)?;
+    wait.control.patch(ResourcePath::within("operations", wait.namespace), name, "", &part, dry_run)?;
+    if dry_run {
+        let [old, new] = [operation, &part].map(|object| &object["metadata"]["annotations"][DO]);
+        let change = Change { field: &format!(".metadata.annotations[{DO:?}]"), old, new };
+        return DryRun::default().changes("Operation", operation, &[change]).report(wait.until.output);
+    }
     let follow = match asks {
         OperationRequest::Commit if !wait.until.wait => "; once it is committed the workers follow",
         _ => "",
@@ -245,28 +262,34 @@ fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     let namespace = within.namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"], "annotations": {ADOPT: name}}});
-    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part)?;
+    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part, false)?;
     let taken = format!("VMs of the cluster {name} that are newer than the database are to be adopted");
     Wait { control: &control, namespace, name, until, follows: false }.until(&taken, |known| known.is_adopted(ADOPT))
 }
 
 /// After a failure the cluster is unchanged, or it is confirmed and the deletion is unknown. The same command continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
-    let Delete { name, confirm, within, until } = arguments;
+    let Delete { name, confirm, dry_run, within, until } = arguments;
     let control = within.at.open()?;
     let namespace = within.namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let uid = text(&known.cluster, "/metadata/uid");
-    by_name("cluster", name, confirm.as_deref(), || {
-        ask(&going(&known, namespace), "give the cluster's name with --confirm")
-    })?;
     let clusters = ResourcePath::within("tenantclusters", namespace);
     let note = |value: Value| {
         let part = json!({"metadata": {"uid": uid, "annotations": {CONFIRM_DELETE: value}}});
-        control.patch(clusters, name, "", &part)
+        control.patch(clusters, name, "", &part, *dry_run)
     };
+    if *dry_run {
+        // The API server rejects a deletion without the confirmation, so only the confirmation can be checked.
+        note(name.as_str().into())?;
+        let objects = ObjectTree::read(&control, namespace, name)?.ok_or_else(|| not_found(namespace, name))?;
+        return objects.deletion().report(until.output);
+    }
+    by_name("cluster", name, confirm.as_deref(), || {
+        ask(&going(&known, namespace), "give the cluster's name with --confirm")
+    })?;
     note(name.as_str().into())?;
-    if let Err(error) = control.delete(clusters, name, uid) {
+    if let Err(error) = control.delete(clusters, name, uid, false) {
         // Otherwise a later deletion by mistake would need no confirmation.
         if error.is::<Rejected>() {
             note(Value::Null).context("taking the confirmation back")?;
