@@ -148,7 +148,7 @@ impl Kubeconfig {
                 name: cluster.to_owned(),
             }]),
             contexts: Some(vec![NamedContext {
-                context: Context { cluster: cluster.to_owned(), user: user.to_owned() },
+                context: Context { cluster: cluster.to_owned(), namespace: None, user: user.to_owned() },
                 name: user.to_owned(),
             }]),
             current_context: Some(user.to_owned()),
@@ -176,6 +176,13 @@ pub fn authority(text: &str) -> Result<String, Error> {
 pub fn contexts(texts: &[&str]) -> Result<Vec<String>, Error> {
     let document = Document::merged(texts, None)?;
     Ok(document.contexts.into_iter().flatten().map(|named| named.name).collect())
+}
+
+/// The namespace of the current context, or of the one that `context` names. `None` if the context has none.
+pub fn namespace(texts: &[&str], context: Option<&str>) -> Result<Option<String>, Error> {
+    let document = Document::merged(texts, context)?;
+    let namespace = document.context()?.and_then(|context| context.namespace.clone());
+    Ok(namespace.filter(|namespace| !namespace.is_empty()))
 }
 
 /// A kubeconfig without a user: server and CA only. The current context is left out, because there is no user.
@@ -319,6 +326,8 @@ struct NamedContext {
 #[derive(Serialize, Deserialize)]
 struct Context {
     cluster: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
     user: String,
 }
 
@@ -545,6 +554,10 @@ users:
         assert_eq!(server(&[YAML, &renamed], Some("other-admin@other")), second);
         let names = ["kubernetes-admin@kubernetes", "other-admin@other"].map(str::to_owned).to_vec();
         assert_eq!(contexts(&[YAML, &renamed]), Ok(names));
+        let blue = renamed.replace("    user: other-admin\n", "    user: other-admin\n    namespace: blue\n");
+        assert_eq!(namespace(&[YAML, &blue], None), Ok(None));
+        assert_eq!(namespace(&[YAML, &blue], Some("other-admin@other")), Ok(Some("blue".to_owned())));
+        assert_eq!(namespace(&[&blue, YAML], None), Ok(Some("blue".to_owned())));
         let without = YAML.replace("current-context: kubernetes-admin@kubernetes\n", "");
         assert_eq!(server(&[&without, &renamed], None), second);
         assert_eq!(server(&[YAML], Some("gone")), Err(Error::Missing("the current context")));

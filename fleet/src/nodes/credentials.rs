@@ -66,6 +66,16 @@ impl Credentials {
         kubeconfig::contexts(&texts).with_context(|| format!("understanding {}", listed(files)))
     }
 
+    /// The namespace of a context in several kubeconfigs, merged as by [`Self::merged`]. `None` if the context has none.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the context is missing.
+    pub fn namespace(files: &[PathBuf], context: Option<&str>) -> anyhow::Result<Option<String>> {
+        let texts = texts(files)?;
+        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        kubeconfig::namespace(&texts, context).with_context(|| format!("understanding {}", listed(files)))
+    }
+
     /// Reads a kubeconfig from its text.
     ///
     /// # Errors

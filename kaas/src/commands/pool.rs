@@ -137,8 +137,8 @@ fn require_pool(control: &Control, namespace: &str, name: &str) -> anyhow::Resul
 /// Creates the pool, or continues to wait for one with the same values.
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let Create { name, cluster, worker_class, workers, zone, dry_run, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     require_cluster(&control, namespace, cluster)?;
     let mut spec = json!({"clusterRef": {"name": cluster}, "replicas": workers, "vmClass": worker_class});
     if !zone.is_empty() {
@@ -171,8 +171,9 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
 
 fn list(arguments: &List) -> anyhow::Result<()> {
     let List { cluster, all_namespaces, output, within } = arguments;
-    let namespace = (!all_namespaces).then_some(within.namespace.as_str());
-    let mut pools = within.at.open()?.list(ResourcePath { plural: "nodepools", namespace })?;
+    let (control, namespace) = within.open()?;
+    let namespace = (!all_namespaces).then_some(namespace.as_str());
+    let mut pools = control.list(ResourcePath { plural: "nodepools", namespace })?;
     pools.retain(|pool| cluster.as_deref().is_none_or(|cluster| text(pool, "/spec/clusterRef/name") == cluster));
     output.result(&json!({"pools": pools}), || table(&rows(&pools, SystemTime::now())))
 }
@@ -200,8 +201,8 @@ fn rows(pools: &[Value], now: SystemTime) -> Vec<Vec<String>> {
 
 fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
     let Scale { name, workers, dry_run, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let pool = require_pool(&control, namespace, name)?;
     let cluster = text(&pool, "/spec/clusterRef/name");
     require_cluster(&control, namespace, cluster)?;
@@ -219,8 +220,8 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
 /// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let Delete { name, confirm, dry_run, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let pool = require_pool(&control, namespace, name)?;
     let uid = text(&pool, "/metadata/uid");
     if *dry_run {

@@ -3,8 +3,8 @@
 use clap_complete::engine::ArgValueCandidates;
 use fleet::nodes::clean;
 
-use super::prompt::{candidates, option};
-use super::{ControlClusterArgs, ResourcePath, text};
+use super::prompt::candidates;
+use super::{Control, ControlClusterArgs, NamespaceArgs, ResourcePath, text};
 
 pub fn clusters() -> ArgValueCandidates {
     of_namespace("tenantclusters")
@@ -33,17 +33,16 @@ pub fn ip_pools() -> ArgValueCandidates {
 /// Objects of the namespace that the command line names.
 fn of_namespace(plural: &'static str) -> ArgValueCandidates {
     candidates(move |words| {
-        let namespace = option(words, &["--namespace", "-n"]).unwrap_or_else(|| "default".to_owned());
-        names(words, ResourcePath::within(plural, &namespace))
+        let (control, namespace) = NamespaceArgs::given(words).open()?;
+        names(&control, ResourcePath::within(plural, &namespace))
     })
 }
 
 /// Objects without a namespace.
 fn of_cluster(plural: &'static str) -> ArgValueCandidates {
-    candidates(move |words| names(words, ResourcePath::anywhere(plural)))
+    candidates(move |words| names(&ControlClusterArgs::given(words).open()?, ResourcePath::anywhere(plural)))
 }
 
-fn names(words: &[String], of: ResourcePath<'_>) -> anyhow::Result<Vec<String>> {
-    let objects = ControlClusterArgs::given(words).open()?.list(of)?;
-    Ok(objects.iter().map(|object| clean(text(object, "/metadata/name"))).collect())
+fn names(control: &Control, of: ResourcePath<'_>) -> anyhow::Result<Vec<String>> {
+    Ok(control.list(of)?.iter().map(|object| clean(text(object, "/metadata/name"))).collect())
 }

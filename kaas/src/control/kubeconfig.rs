@@ -43,6 +43,11 @@ impl ControlClusterArgs {
         Credentials::merged(&self.files()?, self.context.as_deref())
     }
 
+    /// The namespace of the selected context.
+    pub fn namespace(&self) -> anyhow::Result<Option<String>> {
+        Credentials::namespace(&self.files()?, self.context.as_deref())
+    }
+
     fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
         let (variable, home) = (std::env::var_os("KUBECONFIG"), std::env::var_os("HOME"));
         let files = files(self.kubeconfig.as_deref(), variable.as_deref(), home.as_deref());

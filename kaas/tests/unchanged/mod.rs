@@ -85,3 +85,22 @@ fn dry_runs_ask_the_api_server_and_change_nothing() {
     let (_, err) = bed.says(1, "pool scale shop-workers 5 -n team-blue --dry-run");
     assert!(err.contains("/scale is forbidden"), "{err}");
 }
+
+#[test]
+fn namespace_is_that_of_the_selected_context() {
+    let bed = with_shop();
+    let kubeconfig = std::fs::read_to_string(bed.path("control.kubeconfig")).unwrap();
+    let mut blue: serde_json::Value = serde_json::from_str(&kubeconfig).unwrap();
+    blue["contexts"][0]["context"]["namespace"] = "team-blue".into();
+    let blue = bed.file("blue", &blue.to_string());
+    let (out, _) = bed.says(0, &format!("cluster get shop --kubeconfig {blue}"));
+    assert!(out.contains("team-blue  shop"), "{out}");
+    assert_eq!(bed.completes(&format!("kaas cluster get --kubeconfig {blue} ")), ["shop"]);
+    let (_, err) = bed.says(1, &format!("cluster get shop --kubeconfig {blue} -n team-red"));
+    assert!(err.contains("no cluster shop in the namespace team-red"), "{err}");
+    let (_, err) = bed.says(1, "cluster get shop");
+    assert!(err.contains("no cluster shop in the namespace default"), "{err}");
+    let odd = bed.file("odd", &std::fs::read_to_string(&blue).unwrap().replace("team-blue", "a/../b"));
+    let (_, err) = bed.says(1, &format!("cluster get shop --kubeconfig {odd}"));
+    assert!(err.contains("the namespace \"a/../b\" of the context"), "{err}");
+}

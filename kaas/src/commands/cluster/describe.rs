@@ -16,9 +16,8 @@ use crate::control::{
 /// Prints the tree.
 pub fn describe(arguments: &Describe) -> anyhow::Result<()> {
     let Describe { name, all_conditions, output, within } = arguments;
-    let namespace = within.namespace.as_str();
-    let objects = ObjectTree::read(&within.at.open()?, namespace, name)?;
-    let objects = objects.ok_or_else(|| not_found(namespace, name))?;
+    let (control, namespace) = within.open()?;
+    let objects = ObjectTree::read(&control, &namespace, name)?.ok_or_else(|| not_found(&namespace, name))?;
     output.result(&objects.value(), || objects.tree(*all_conditions, SystemTime::now()))
 }
 

@@ -131,20 +131,20 @@ fn ssh_keys(file: Option<&Path>) -> anyhow::Result<Vec<String>> {
 }
 
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
-    let (within, until) = (&arguments.within, &arguments.until);
+    let until = &arguments.until;
+    let (control, namespace) = arguments.within.open()?;
     let wanted = match (&arguments.file, &arguments.name) {
-        (Some(file), _) => ClusterObjects::read(file, &within.namespace)?,
+        (Some(file), _) => ClusterObjects::read(file, &namespace)?,
         (None, name) => {
             let name = name.as_deref().context("give a name, or a file")?;
             ClusterObjects::from_arguments(
                 name,
-                &within.namespace,
+                &namespace,
                 &arguments.said,
                 &ssh_keys(arguments.said.ssh_keys.as_deref())?,
             )
         }
     };
-    let control = within.at.open()?;
     let (name, namespace) = (wanted.name(), wanted.namespace());
     let [clusters, pools] = ["tenantclusters", "nodepools"].map(|plural| ResourcePath::within(plural, namespace));
     if control.get(clusters, name)?.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null()) {
@@ -188,22 +188,21 @@ fn counted(pools: usize) -> String {
 }
 
 fn get(arguments: &Get) -> anyhow::Result<()> {
-    let within = &arguments.within;
-    let control = within.at.open()?;
+    let (control, namespace) = arguments.within.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
-        let namespace = (!arguments.all_namespaces).then_some(within.namespace.as_str());
+        let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         let clusters = control.list(ResourcePath { plural: "tenantclusters", namespace })?;
         return arguments.output.result(&json!({"clusters": clusters}), || words::clusters(&clusters, now));
     };
-    let known = require_cluster(&control, &within.namespace, name)?;
+    let known = require_cluster(&control, &namespace, name)?;
     arguments.output.result(&known.object(), || words::cluster(&known, now))
 }
 
 fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
     let Upgrade { name, image, kubernetes, asks, dry_run, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let wait = Wait { control: &control, namespace, name, until, follows: true };
     if let Some(asks) = asks {
@@ -258,8 +257,8 @@ fn ask_of_operation(
 /// The conditions, which are reported during the wait, have the reasons that block the adoption.
 fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     let Adopt { name, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"], "annotations": {ADOPT: name}}});
     control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part, false)?;
@@ -270,8 +269,8 @@ fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
 /// After a failure the cluster is unchanged, or it is confirmed and the deletion is unknown. The same command continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let Delete { name, confirm, dry_run, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let uid = text(&known.cluster, "/metadata/uid");
     let clusters = ResourcePath::within("tenantclusters", namespace);
