@@ -7,6 +7,7 @@
 //! cluster_file                      the file that describes a cluster, its provider and credentials
 //! control work                      objects of a control cluster; waits for machines
 //! confirm home keys output signals  the terminal, and parts of this machine
+//! highlight                         colours for states
 //! ```
 
 #[macro_use]
@@ -16,6 +17,7 @@ pub mod cluster_file;
 pub mod commands;
 pub mod confirm;
 pub mod control;
+mod highlight;
 pub mod home;
 pub mod keys;
 pub mod signals;

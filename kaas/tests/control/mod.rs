@@ -357,6 +357,14 @@ impl Bed {
         command
     }
 
+    /// Standard output of a successful command with these variables.
+    pub fn kaas_with(&self, variables: &[(&str, &str)], arguments: &str) -> String {
+        let output = self.command().envs(variables.iter().copied()).args(arguments.split(' ')).output();
+        let output = output.expect("running kaas");
+        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// The candidates for the last word of a command line, without options.
     pub fn completes(&self, line: &str) -> Vec<String> {
         let mut command = self.command();

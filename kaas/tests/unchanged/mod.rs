@@ -104,3 +104,18 @@ fn namespace_is_that_of_the_selected_context() {
     let (_, err) = bed.says(1, &format!("cluster get shop --kubeconfig {odd}"));
     assert!(err.contains("the namespace \"a/../b\" of the context"), "{err}");
 }
+
+#[test]
+fn colours_are_for_people_and_respect_the_variables() {
+    let bed = with_shop();
+    let (forced, list) = (("CLICOLOR_FORCE", "1"), "cluster get -n team-blue");
+    assert!(bed.kaas_with(&[forced], list).contains("\u{1b}[32mTrue\u{1b}[0m"));
+    for (variables, arguments) in [
+        (vec![], list.to_owned()),
+        (vec![forced, ("NO_COLOR", "1")], list.to_owned()),
+        (vec![forced], format!("{list} -o json")),
+        (vec![forced], format!("{list} -o yaml")),
+    ] {
+        assert!(!bed.kaas_with(&variables, &arguments).contains('\u{1b}'), "{variables:?} {arguments}");
+    }
+}
