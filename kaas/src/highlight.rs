@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn cells_with_a_status_have_its_colour() {
-        check("team  shop  True   1.36.3\nteam  bank  False  -", "team  shop  <g>True</>   1.36.3\nteam  bank  <y>False</>  -");
+        check("team  shop  True   1.36.3", "team  shop  <g>True</>   1.36.3");
+        check("NAME  READY\nbank  False", "NAME  READY\nbank  <y>False</>");
         check("NodePool/a  False  Error  JoinFailed", "NodePool/a  <r>False</>  <r>Error</>  JoinFailed");
         check("└─Progressing  True  -", "└─Progressing  True  -");
         check("True  a True story", "<g>True</>  a True story");

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::push::{self, NODE_IMAGES};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, candidates,
-    name, status, table, text,
+    CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
+    candidates, name, status, table, text,
 };
 use crate::output::Output;
 

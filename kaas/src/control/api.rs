@@ -197,9 +197,9 @@ impl Control {
     /// [`Rejected`]. After any other error the result is unknown.
     pub fn delete(&self, of: ResourcePath<'_>, name: &str, uid: &str, dry_run: bool) -> anyhow::Result<()> {
         let attempt = || format!("deleting {name} of {of}");
-        let dry_run = if dry_run { "?dryRun=All" } else { "" };
+        let path = format!("{}/{name}{}", of.path(), if dry_run { "?dryRun=All" } else { "" });
         let only = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
-        let answer = self.ask(Method::DELETE, &format!("{}/{name}{dry_run}", of.path()), Some(&only)).with_context(attempt)?;
+        let answer = self.ask(Method::DELETE, &path, Some(&only)).with_context(attempt)?;
         if missing(&answer) {
             return Ok(());
         }

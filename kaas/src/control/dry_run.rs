@@ -63,7 +63,8 @@ mod tests {
         let wanted = json!({"spec": {"replicas": 5, "vmClass": "medium"}});
         let changes = [".spec.replicas", ".spec.vmClass"].map(|field| Change::of(field, &pool, &wanted));
         let run = DryRun::default().changes("NodePool", &pool, &changes).deletes("NodePool", [&pool]);
-        assert_eq!(run.text(), "would change NodePool/shop-a: .spec.replicas from 2 to 5\nwould delete NodePool/shop-a");
+        let lines = ["would change NodePool/shop-a: .spec.replicas from 2 to 5", "would delete NodePool/shop-a"];
+        assert_eq!(run.text(), lines.join("\n"));
         let change = json!({"kind": "NodePool", "name": "shop-a", "field": ".spec.replicas", "from": 2, "to": 5});
         assert_eq!(run.actions[0], json!({ "change": change }));
         let same = Change::of(".spec.vmClass", &pool, &wanted);

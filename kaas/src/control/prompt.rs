@@ -1,4 +1,5 @@
-//! Completion of a command line at a shell's prompt. If candidates cannot be read in time, there are none, and no error.
+//! Completion of a command line at a shell's prompt. If candidates cannot be read in time, the shell gets none,
+//! and no error.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -61,7 +62,7 @@ mod tests {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             option(&words, &["--namespace", "-n"])
         };
-        for line in ["kaas get -n blue ", "kaas get --namespace=blue", "kaas get --namespace = blue x", "kaas -n=blue"] {
+        for line in ["kaas get -n blue ", "kaas get --namespace=blue", "kaas --namespace = blue x", "kaas -n=blue"] {
             assert_eq!(namespace(line).as_deref(), Some("blue"), "{line}");
         }
         for line in ["kaas cluster get ", "kaas cluster get -n ", "kaas cluster get --namespace"] {

@@ -368,7 +368,8 @@ impl Bed {
     /// The candidates for the last word of a command line, without options.
     pub fn completes(&self, line: &str) -> Vec<String> {
         let mut command = self.command();
-        let output = command.env("KAAS_COMPLETE", "fish").arg("--").args(line.split(' ')).output().expect("running kaas");
+        command.env("KAAS_COMPLETE", "fish").arg("--").args(line.split(' '));
+        let output = command.output().expect("running kaas");
         let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         assert!(output.status.success() && err.is_empty(), "{line}: {out}{err}");
         let words = out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned());

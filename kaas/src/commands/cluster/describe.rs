@@ -41,8 +41,7 @@ impl ObjectTree {
             objects.retain(|object| text(object, "/spec/clusterRef/name") == name);
             Ok(objects)
         };
-        let [pools, machines, mut operations] =
-            [objects("nodepools")?, objects("machines")?, objects("operations")?];
+        let [pools, machines, mut operations] = [objects("nodepools")?, objects("machines")?, objects("operations")?];
         let last = text(&cluster, "/status/operation");
         operations.retain(|one| text(one, "/status/outcome").is_empty() || text(one, "/metadata/name") == last);
         Ok(Some(Self { cluster, pools, machines, operations }))
@@ -204,7 +203,8 @@ fn severity(condition: &Condition<'_>) -> Severity {
         Pool::DrainBlocked,
         Pool::TooManyUnhealthy,
     ];
-    const OF_MACHINES: [MachineReason; 3] = [MachineReason::PoweredOff, MachineReason::VmGone, MachineReason::JoinFailed];
+    const OF_MACHINES: [MachineReason; 3] =
+        [MachineReason::PoweredOff, MachineReason::VmGone, MachineReason::JoinFailed];
     const OF_OPERATIONS: [OperationReason; 2] = [OperationReason::Blocked, OperationReason::Rejected];
     if condition.holds() || is_at_rest(condition) {
         return Severity::None;

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use self::image::NodeImage;
 use crate::control::{
-    self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, candidates, lines,
-    name, text,
+    self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, candidates,
+    lines, name, text,
 };
 use crate::keys::publisher_fingerprint;
 use crate::work::TakeOverArgs;
