@@ -79,14 +79,7 @@ impl Kubeconfig {
     /// The same for several kubeconfigs, as kubectl reads them: the first entry with a name is used, and the first current context.
     /// `context` names another context than that.
     pub fn merged(texts: &[&str], context: Option<&str>) -> Result<Self, Error> {
-        let mut documents = texts.iter().map(|text| Document::parse(text));
-        let mut document = documents.next().ok_or(Error::Missing("clusters"))??;
-        for other in documents {
-            document.append(other?);
-        }
-        if let Some(context) = context {
-            document.current_context = Some(context.to_owned());
-        }
+        let document = Document::merged(texts, context)?;
         let (cluster, user) = (document.cluster()?, document.user()?);
         Ok(Self {
             server: cluster.server()?.to_owned(),
@@ -155,7 +148,7 @@ impl Kubeconfig {
                 name: cluster.to_owned(),
             }]),
             contexts: Some(vec![NamedContext {
-                context: Context { cluster: cluster.to_owned(), user: user.to_owned() },
+                context: Context { cluster: cluster.to_owned(), namespace: None, user: user.to_owned() },
                 name: user.to_owned(),
             }]),
             current_context: Some(user.to_owned()),
@@ -177,6 +170,19 @@ impl Kubeconfig {
 /// `cluster-info`.
 pub fn authority(text: &str) -> Result<String, Error> {
     decoded(Document::parse(text)?.cluster()?.authority.as_deref(), "certificate-authority-data")
+}
+
+/// The names of the contexts in several kubeconfigs, in their order.
+pub fn contexts(texts: &[&str]) -> Result<Vec<String>, Error> {
+    let document = Document::merged(texts, None)?;
+    Ok(document.contexts.into_iter().flatten().map(|named| named.name).collect())
+}
+
+/// The namespace of the current context, or of the one that `context` names. `None` if the context has none.
+pub fn namespace(texts: &[&str], context: Option<&str>) -> Result<Option<String>, Error> {
+    let document = Document::merged(texts, context)?;
+    let namespace = document.context()?.and_then(|context| context.namespace.clone());
+    Ok(namespace.filter(|namespace| !namespace.is_empty()))
 }
 
 /// A kubeconfig without a user: server and CA only. The current context is left out, because there is no user.
@@ -320,6 +326,8 @@ struct NamedContext {
 #[derive(Serialize, Deserialize)]
 struct Context {
     cluster: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
     user: String,
 }
 
@@ -344,6 +352,19 @@ impl<C: DeserializeOwned, U: DeserializeOwned> DocumentOf<C, U> {
         let options = serde_saphyr::options! { with_snippet: false };
         serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| Error::Malformed(error.location().map_or(1, |location| location.line())))
+    }
+
+    /// Merges kubeconfigs. `context` names another context than the current one.
+    fn merged(texts: &[&str], context: Option<&str>) -> Result<Self, Error> {
+        let mut documents = texts.iter().map(|text| Self::parse(text));
+        let mut document = documents.next().ok_or(Error::Missing("clusters"))??;
+        for other in documents {
+            document.append(other?);
+        }
+        if let Some(context) = context {
+            document.current_context = Some(context.to_owned());
+        }
+        Ok(document)
     }
 
     /// Adds the entries of a further kubeconfig.
@@ -531,6 +552,12 @@ users:
         assert_eq!(server(&[YAML, &other], None), first);
         assert_eq!(server(&[YAML, &renamed], None), first);
         assert_eq!(server(&[YAML, &renamed], Some("other-admin@other")), second);
+        let names = ["kubernetes-admin@kubernetes", "other-admin@other"].map(str::to_owned).to_vec();
+        assert_eq!(contexts(&[YAML, &renamed]), Ok(names));
+        let blue = renamed.replace("    user: other-admin\n", "    user: other-admin\n    namespace: blue\n");
+        assert_eq!(namespace(&[YAML, &blue], None), Ok(None));
+        assert_eq!(namespace(&[YAML, &blue], Some("other-admin@other")), Ok(Some("blue".to_owned())));
+        assert_eq!(namespace(&[&blue, YAML], None), Ok(Some("blue".to_owned())));
         let without = YAML.replace("current-context: kubernetes-admin@kubernetes\n", "");
         assert_eq!(server(&[&without, &renamed], None), second);
         assert_eq!(server(&[YAML], Some("gone")), Err(Error::Missing("the current context")));

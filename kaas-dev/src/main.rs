@@ -19,8 +19,10 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 
 use commands::{Arguments, program};
+use kaas::commands::completion;
 
 fn main() -> ExitCode {
+    completion::answer(program);
     let arguments = Arguments::from_arg_matches(&program().get_matches()).unwrap_or_else(|error| error.exit());
     kaas::run(arguments.verbose, || commands::run(arguments.command))
 }

@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anstream::{AutoStream, ColorChoice};
 use anyhow::Context;
 use clap::ValueEnum;
 use controller::documents::yaml;
@@ -12,6 +13,8 @@ use fleet::nodes::is_plain;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use crate::highlight::highlight;
 
 /// Writes progress to standard output, as `println!`. Errors of the write are ignored.
 #[macro_export]
@@ -41,7 +44,10 @@ impl Output {
 
     /// Writes a result: `value` for scripts, `text` for people.
     pub fn result(self, value: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
-        if self.value(value)? { Ok(()) } else { result(&text()) }
+        if self.value(value)? {
+            return Ok(());
+        }
+        hand_over(&mut io::stdout().lock(), &shown(&text(), AutoStream::choice(&io::stdout())))
     }
 
     /// Writes the result for scripts. Returns false, and writes nothing, if people read the output.
@@ -65,12 +71,12 @@ impl Output {
 
 /// Writes progress to standard output.
 pub fn say(text: &str) {
-    accompany(&mut io::stdout().lock(), text);
+    accompany(&mut io::stdout().lock(), text, AutoStream::choice(&io::stdout()));
 }
 
 /// Writes a warning or an error to standard error.
 pub fn warn(text: &str) {
-    accompany(&mut io::stderr().lock(), text);
+    accompany(&mut io::stderr().lock(), text, AutoStream::choice(&io::stderr()));
 }
 
 /// Exit status of a command that has not finished. The same command continues it.
@@ -99,8 +105,14 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// Writes lines. Errors are ignored.
-fn accompany(to: &mut impl Write, text: &str) {
-    let _ = writeln!(to, "{}", plain(text)).and_then(|()| to.flush());
+fn accompany(to: &mut impl Write, text: &str, colours: ColorChoice) {
+    let _ = writeln!(to, "{}", shown(text, colours)).and_then(|()| to.flush());
+}
+
+/// A plain text, with colours if the stream is a terminal that has them, and `NO_COLOR` is unset.
+fn shown(text: &str, colours: ColorChoice) -> String {
+    let text = plain(text);
+    if colours == ColorChoice::Never { text } else { highlight(&text) }
 }
 
 /// Replaces characters that could move, colour or hide text on a terminal by spaces. Removes line breaks at the end.
@@ -163,10 +175,10 @@ mod tests {
 
     #[test]
     fn unwritable_progress_is_ignored_but_a_result_fails() {
-        accompany(&mut Full, "1/9 verify the OVA");
+        accompany(&mut Full, "1/9 verify the OVA", ColorChoice::Never);
         assert_eq!(hand_over(&mut Full, "{}").unwrap_err().to_string(), "writing the result");
         let mut text = Vec::new();
-        accompany(&mut text, "a step");
+        accompany(&mut text, "a step", ColorChoice::Never);
         hand_over(&mut text, "a plan\n").unwrap();
         assert_eq!(text, b"a step\na plan\n");
     }
@@ -194,7 +206,10 @@ mod tests {
     #[test]
     fn control_characters_in_names_become_spaces() {
         let mut text = Vec::new();
-        accompany(&mut text, "error: the VM web\u{1b}[2J\u{9b}8m\r\u{202e} is a copy\n  of two\n");
+        let name = "error: the VM web\u{1b}[2J\u{9b}8m\r\u{202e} is a copy\n  of two\n";
+        accompany(&mut text, name, ColorChoice::Never);
         assert_eq!(String::from_utf8(text).unwrap(), "error: the VM web [2J 8m   is a copy\n  of two\n");
+        let coloured = shown(name, ColorChoice::Always);
+        assert_eq!(coloured, "\u{1b}[31merror:\u{1b}[0m the VM web [2J 8m   is a copy\n  of two");
     }
 }

@@ -2,6 +2,7 @@
 //! and how they end.
 
 mod control;
+mod unchanged;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

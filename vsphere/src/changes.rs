@@ -16,18 +16,39 @@ use crate::treatment::Again;
 /// Tasks that take moments, and that a node may wait for. They start without waiting for a task slot.
 const AT_ONCE: [Method; 4] = [POWER_ON_VM, POWER_OFF_VM, RECONFIGURE_VM, RECONFIGURE_COMPUTE_RESOURCE];
 
+/// How much of an upload was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes that were sent.
+    pub bytes: u64,
+    /// Bytes of all files.
+    pub total: u64,
+}
+
+impl Sent {
+    /// The sent share in percent, rounded down.
+    pub fn percent(self) -> u32 {
+        let percent = u128::from(self.bytes) * 100 / u128::from(self.total.max(1));
+        u32::try_from(percent.min(100)).unwrap_or(100)
+    }
+}
+
+/// Receives the progress of an upload every few seconds, and once more at its end.
+pub type UploadProgress<'a> = &'a (dyn Fn(Sent) + Send + Sync);
+
 /// Makes changes under a guard. Changes of one VM are made one after the other.
 pub struct Changes<'a> {
     pub(crate) client: &'a Client,
     pub(crate) guard: &'a dyn Fence,
     pub(crate) progress: Option<Progress<'a>>,
+    pub(crate) upload: Option<UploadProgress<'a>>,
     limit: Duration,
 }
 
 impl Client {
     /// Changes that this guard permits.
     pub fn changes<'a>(&'a self, guard: &'a dyn Fence) -> Changes<'a> {
-        Changes { client: self, guard, progress: None, limit: self.settings().task_limit }
+        Changes { client: self, guard, progress: None, upload: None, limit: self.settings().task_limit }
     }
 }
 
@@ -39,7 +60,13 @@ impl<'a> Changes<'a> {
         Self { limit, ..self }
     }
 
-    /// The same changes with reports of progress.
+    /// The same changes with reports of the progress of uploads.
+    #[must_use]
+    pub fn telling_upload(self, upload: UploadProgress<'a>) -> Self {
+        Self { upload: Some(upload), ..self }
+    }
+
+    /// The same changes with reports of the progress of tasks.
     #[must_use]
     pub fn telling(self, progress: Progress<'a>) -> Self {
         Self { progress: Some(progress), ..self }

@@ -89,7 +89,7 @@ mod task;
 mod treatment;
 mod vm;
 
-pub use changes::Changes;
+pub use changes::{Changes, Sent, UploadProgress};
 pub use client::{About, CHANGE_LIMIT, Client, Clock, Connect, Limits, Over, Service, Settings, Tries, Until};
 pub use cluster::{AntiAffinity, RestartPriority};
 pub use collector::Object;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use contract::deployer::Fingerprint;
-use contract::kubeconfig::Kubeconfig;
+use contract::kubeconfig::{self, Kubeconfig};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, ClientBuilder, Identity};
 use rustls::pki_types::CertificateDer;
@@ -47,18 +47,33 @@ impl Credentials {
     /// # Errors
     /// If a file cannot be read, or the context is missing or lacks a certificate.
     pub fn merged(files: &[PathBuf], context: Option<&str>) -> anyhow::Result<Self> {
-        let read = |path: &PathBuf| -> anyhow::Result<Zeroizing<String>> {
-            let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-            Ok(Zeroizing::new(text))
-        };
-        let texts: Vec<Zeroizing<String>> = files.iter().map(read).collect::<anyhow::Result<_>>()?;
+        let texts = texts(files)?;
         let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
         let understood = Kubeconfig::merged(&texts, context).map_err(anyhow::Error::from).and_then(Self::of_address);
         understood.with_context(|| {
-            let files: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
             let of = context.map(|context| format!(" the context {context} of")).unwrap_or_default();
-            format!("understanding{of} {}", files.join(", "))
+            format!("understanding{of} {}", listed(files))
         })
+    }
+
+    /// The names of the contexts in several kubeconfigs.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn contexts(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+        let texts = texts(files)?;
+        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        kubeconfig::contexts(&texts).with_context(|| format!("understanding {}", listed(files)))
+    }
+
+    /// The namespace of a context in several kubeconfigs, merged as by [`Self::merged`]. `None` if the context has none.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the context is missing.
+    pub fn namespace(files: &[PathBuf], context: Option<&str>) -> anyhow::Result<Option<String>> {
+        let texts = texts(files)?;
+        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        kubeconfig::namespace(&texts, context).with_context(|| format!("understanding {}", listed(files)))
     }
 
     /// Reads a kubeconfig from its text.
@@ -140,6 +155,18 @@ impl Credentials {
             .identity(Identity::from_pem(identity.as_bytes()).context("using the kubeconfig's certificate")?)
             .build()?)
     }
+}
+
+fn texts(files: &[PathBuf]) -> anyhow::Result<Vec<Zeroizing<String>>> {
+    let read = |path: &PathBuf| -> anyhow::Result<Zeroizing<String>> {
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Zeroizing::new(text))
+    };
+    files.iter().map(read).collect()
+}
+
+fn listed(files: &[PathBuf]) -> String {
+    files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The base of a client: it connects only to the given server, and follows no redirection.

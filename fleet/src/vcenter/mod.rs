@@ -64,7 +64,7 @@ use crate::hypervisor::{
 use datastore_directory::DatastoreDirectory;
 use place::Places;
 use template_catalog::TemplateCatalog;
-use vsphere::DatastorePath;
+use vsphere::{DatastorePath, Sent};
 
 /// The VMs of one deployment on a vCenter.
 pub struct VcenterHypervisor {
@@ -78,6 +78,8 @@ pub struct VcenterHypervisor {
     settling: Duration,
     /// How long the settings of a template must stay the same before it is sealed.
     rest: Duration,
+    /// Receives the progress of uploads.
+    uploading: Box<dyn Fn(Sent) + Send + Sync>,
     /// How often a VM is checked for a question while its task runs.
     looking: Duration,
 }
@@ -110,6 +112,7 @@ impl VcenterHypervisor {
             policy,
             settling: SETTLING,
             rest: REST,
+            uploading: Box::new(|sent| log::debug!("uploading: {} %", sent.percent())),
             looking: question::LOOKING,
         })
     }
@@ -129,6 +132,12 @@ impl VcenterHypervisor {
     #[must_use]
     pub fn settling_within(self, settling: Duration) -> Self {
         Self { settling, ..self }
+    }
+
+    /// Sets the receiver of the progress of uploads.
+    #[must_use]
+    pub fn telling_upload(self, tell: impl Fn(Sent) + Send + Sync + 'static) -> Self {
+        Self { uploading: Box::new(tell), ..self }
     }
 
     /// Sets how long a template's settings must stay the same before it is used.

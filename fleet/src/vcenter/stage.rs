@@ -272,9 +272,8 @@ impl VcenterHypervisor {
             config: &config,
             blank_disks: false,
         };
-        let tell = |percent: u32| log::debug!("uploading {}: {percent} %", ova.display());
         let changes = self.client.changes(&permit);
-        let imported = changes.telling(&tell).import(&import).await?;
+        let imported = changes.telling_upload(&*self.uploading).import(&import).await?;
         for warning in imported.warnings {
             log::info!("importing {}: {warning}", ova.display());
         }

@@ -39,6 +39,7 @@ pub enum Command {
     #[command(after_help = "Example: `kaas-dev reference --write docs/reference`")]
     Reference(reference::Reference),
     /// Print the completion script of a shell
+    #[command(after_help = "Example: `kaas-dev completion bash`")]
     Completion(completion::Completion),
 }
 
@@ -59,7 +60,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Image(command) => image::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Reference(arguments) => reference::run(&arguments).map(done),
-        Command::Completion(arguments) => completion::run(&arguments, &mut program()).map(done),
+        Command::Completion(arguments) => completion::run(&arguments, &program()).map(done),
     }
 }
 

@@ -1,8 +1,13 @@
-//! `kaas completion`: the completion scripts of shells. `kaas-dev` has the same command.
+//! `kaas completion`: the script that registers completion with a shell, and the answers to that script. `kaas-dev` has the same
+//! command.
 
 use anyhow::Context;
 use clap::{Args, Command};
 use clap_complete::Shell;
+use clap_complete::env::{CompleteEnv, Shells};
+
+/// The variable in which the script names its shell.
+const VARIABLE: &str = "KAAS_COMPLETE";
 
 /// The options of `kaas completion`.
 #[derive(Args)]
@@ -12,10 +17,21 @@ pub struct Completion {
     shell: Shell,
 }
 
-pub fn run(arguments: &Completion, program: &mut Command) -> anyhow::Result<()> {
-    let (name, mut script) = (program.get_name().to_owned(), Vec::new());
-    clap_complete::generate(arguments.shell, program, name, &mut script);
-    crate::output::result(&String::from_utf8(script).context("the script is no text")?)
+/// Answers the script of a shell, and ends the process. Does nothing if no script has started the process.
+pub fn answer(program: fn() -> Command) {
+    CompleteEnv::with_factory(program).var(VARIABLE).complete();
+}
+
+pub fn run(arguments: &Completion, program: &Command) -> anyhow::Result<()> {
+    crate::output::result(&script(arguments.shell, program.get_name())?)
+}
+
+/// The script for the program of this name, which is in the directories of PATH.
+fn script(shell: Shell, name: &str) -> anyhow::Result<String> {
+    let (shells, mut script) = (Shells::builtins(), Vec::new());
+    let completer = shells.completer(&shell.to_string()).with_context(|| format!("{shell} is unknown"))?;
+    completer.write_registration(VARIABLE, name, name, name, &mut script).context("writing the script")?;
+    String::from_utf8(script).context("the script is no text")
 }
 
 #[cfg(test)]
@@ -23,12 +39,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_shell_script_names_the_commands() {
+    fn each_shell_script_asks_the_program() {
         for shell in [Shell::Bash, Shell::Elvish, Shell::Fish, Shell::PowerShell, Shell::Zsh] {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut crate::commands::program(), "kaas", &mut script);
-            let script = String::from_utf8(script).unwrap();
-            assert!(script.contains("kubeconfig") && script.contains("cluster"), "{shell}");
+            let script = script(shell, "kaas-dev").unwrap();
+            assert!(script.contains(VARIABLE) && script.contains("kaas-dev -- "), "{shell}: {script}");
         }
     }
 }

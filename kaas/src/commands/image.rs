@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::push::{self, NODE_IMAGES};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, name,
-    status, table, text,
+    CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
+    candidates, name, status, table, text,
 };
 use crate::output::Output;
 
@@ -42,7 +42,7 @@ pub struct List {
 #[derive(Args)]
 pub struct Delete {
     /// Name of the NodeImage
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::images())]
     name: String,
     /// Name of the NodeImage, as the confirmation. Without it, the command asks for the name
     #[arg(long, value_name = "IMAGE")]
@@ -98,7 +98,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let question =
         format!("The NodeImage {name} is deleted. Its templates stay in the vCenter.\nType its name to confirm");
     by_name("NodeImage", name, confirm.as_deref(), || ask(&question, "give the image's name with --confirm"))?;
-    control.delete(NODE_IMAGES, name, uid)?;
+    control.delete(NODE_IMAGES, name, uid, false)?;
     let taken = format!("the NodeImage {name} is being deleted");
     let waiter = Waiter::new(until.output, &until.waiting);
     if !until.wait {

@@ -117,7 +117,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::RecoveryKey(command) => recovery_key::run(&command).map(done),
         Command::Explain(arguments) => explain::run(&arguments).map(done),
         Command::Version(arguments) => version::run(&arguments).map(done),
-        Command::Completion(arguments) => completion::run(&arguments, &mut program()).map(done),
+        Command::Completion(arguments) => completion::run(&arguments, &program()).map(done),
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
             assert_eq!(listed, shown.map(|command| command.get_name()).collect::<Vec<_>>(), "{line}");
         }
         assert!(
-            help.contains("get, upgrade, kubeconfig, adopt, delete")
+            help.contains("get, describe, upgrade, kubeconfig, adopt, delete")
                 && help.contains("create, status, upgrade, kubeconfig, backup"),
             "{help}"
         );

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::cluster::{Wait, require_cluster};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    CommandOutcome, Control, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age, lines,
-    name, table, text,
+    Change, CommandOutcome, Control, DryRun, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult,
+    Waiter, age, candidates, lines, name, table, text,
 };
 use crate::output::Output;
 
@@ -41,10 +41,10 @@ pub struct Create {
     #[arg(value_parser = name)]
     name: String,
     /// Cluster of the workers
-    #[arg(long, value_parser = name)]
+    #[arg(long, value_parser = name, add = candidates::clusters())]
     cluster: String,
     /// VMClass of the workers
-    #[arg(long, value_name = "CLASS", value_parser = name)]
+    #[arg(long, value_name = "CLASS", value_parser = name, add = candidates::vm_classes())]
     worker_class: String,
     /// Number of workers
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
@@ -65,7 +65,7 @@ pub struct Create {
 #[derive(Args)]
 pub struct List {
     /// Only list the pools of this cluster
-    #[arg(long, value_parser = name)]
+    #[arg(long, value_parser = name, add = candidates::clusters())]
     cluster: Option<String>,
     /// List the pools of all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
@@ -81,11 +81,14 @@ pub struct List {
 #[derive(Args)]
 pub struct Scale {
     /// Name of the pool
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::pools())]
     name: String,
     /// Wanted number of workers
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
     workers: u32,
+    /// Only print what would change. The API server checks the request
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     within: NamespaceArgs,
     #[command(flatten)]
@@ -96,11 +99,14 @@ pub struct Scale {
 #[derive(Args)]
 pub struct Delete {
     /// Name of the pool
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::pools())]
     name: String,
     /// Name of the pool, as the confirmation. Without it, the command asks for the name
     #[arg(long, value_name = "POOL")]
     confirm: Option<String>,
+    /// Only print what would be deleted, without a confirmation. The API server checks the request
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     within: NamespaceArgs,
     #[command(flatten)]
@@ -131,8 +137,8 @@ fn require_pool(control: &Control, namespace: &str, name: &str) -> anyhow::Resul
 /// Creates the pool, or continues to wait for one with the same values.
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let Create { name, cluster, worker_class, workers, zone, dry_run, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     require_cluster(&control, namespace, cluster)?;
     let mut spec = json!({"clusterRef": {"name": cluster}, "replicas": workers, "vmClass": worker_class});
     if !zone.is_empty() {
@@ -165,8 +171,9 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
 
 fn list(arguments: &List) -> anyhow::Result<()> {
     let List { cluster, all_namespaces, output, within } = arguments;
-    let namespace = (!all_namespaces).then_some(within.namespace.as_str());
-    let mut pools = within.at.open()?.list(ResourcePath { plural: "nodepools", namespace })?;
+    let (control, namespace) = within.open()?;
+    let namespace = (!all_namespaces).then_some(namespace.as_str());
+    let mut pools = control.list(ResourcePath { plural: "nodepools", namespace })?;
     pools.retain(|pool| cluster.as_deref().is_none_or(|cluster| text(pool, "/spec/clusterRef/name") == cluster));
     output.result(&json!({"pools": pools}), || table(&rows(&pools, SystemTime::now())))
 }
@@ -193,13 +200,18 @@ fn rows(pools: &[Value], now: SystemTime) -> Vec<Vec<String>> {
 }
 
 fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
-    let Scale { name, workers, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let Scale { name, workers, dry_run, within, until } = arguments;
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let pool = require_pool(&control, namespace, name)?;
     let cluster = text(&pool, "/spec/clusterRef/name");
     require_cluster(&control, namespace, cluster)?;
-    control.patch(pools(namespace), name, "/scale", &json!({"spec": {"replicas": workers}}))?;
+    let part = json!({"spec": {"replicas": workers}});
+    control.patch(pools(namespace), name, "/scale", &part, *dry_run)?;
+    if *dry_run {
+        let change = Change::of(".spec.replicas", &pool, &part);
+        return DryRun::default().changes("NodePool", &pool, &[change]).report(until.output);
+    }
     let taken = format!("the pool {name} is to have {workers} workers");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
         .until(&taken, |known| known.is_scaled(name, *workers))
@@ -207,18 +219,24 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
 
 /// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
-    let Delete { name, confirm, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let Delete { name, confirm, dry_run, within, until } = arguments;
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let pool = require_pool(&control, namespace, name)?;
     let uid = text(&pool, "/metadata/uid");
+    if *dry_run {
+        control.delete(pools(namespace), name, uid, true)?;
+        let mut machines = control.list(ResourcePath::within("machines", namespace))?;
+        machines.retain(|machine| text(machine, "/spec/poolRef/name") == name);
+        return DryRun::default().deletes("NodePool", [&pool]).deletes("Machine", &machines).report(until.output);
+    }
     let question = format!(
         "The pool {name} of the cluster {} is deleted: its workers with their VMs and all data on their disks. This cannot be \
          undone.\nType the pool's name to confirm it",
         text(&pool, "/spec/clusterRef/name")
     );
     by_name("pool", name, confirm.as_deref(), || ask(&question, "give the pool's name with --confirm"))?;
-    control.delete(pools(namespace), name, uid)?;
+    control.delete(pools(namespace), name, uid, false)?;
     let taken = format!("the pool {name} is being deleted");
     let waiter = Waiter::new(until.output, &until.waiting);
     if !until.wait {

@@ -170,25 +170,36 @@ impl Control {
         understood(&answer).with_context(attempt)
     }
 
-    /// Changes a part of an object, or of its subresource `below`, such as `/scale` (RFC 7386).
+    /// Changes a part of an object, or of its subresource `below`, such as `/scale` (RFC 7386). With `dry_run` the API server only
+    /// checks it.
     ///
     /// # Errors
     /// [`Rejected`]. After any other error the result is unknown.
-    pub fn patch(&self, of: ResourcePath<'_>, name: &str, below: &str, part: &Value) -> anyhow::Result<Value> {
+    pub fn patch(
+        &self,
+        of: ResourcePath<'_>,
+        name: &str,
+        below: &str,
+        part: &Value,
+        dry_run: bool,
+    ) -> anyhow::Result<Value> {
         let attempt = || format!("changing {name} of {of}");
-        let path = format!("{}/{name}{below}?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
+        let dry_run = if dry_run { "&dryRun=All" } else { "" };
+        let path = format!("{}/{name}{below}?fieldManager={MANAGER}&fieldValidation=Strict{dry_run}", of.path());
         let answer = self.ask(Method::PATCH, &path, Some(part)).with_context(attempt)?;
         understood(&answer).with_context(attempt)
     }
 
-    /// Deletes the object with this UID. It exists until its finalizers are removed. A missing object is no error.
+    /// Deletes the object with this UID. It exists until its finalizers are removed. A missing object is no error. With `dry_run`
+    /// the API server only checks it.
     ///
     /// # Errors
     /// [`Rejected`]. After any other error the result is unknown.
-    pub fn delete(&self, of: ResourcePath<'_>, name: &str, uid: &str) -> anyhow::Result<()> {
+    pub fn delete(&self, of: ResourcePath<'_>, name: &str, uid: &str, dry_run: bool) -> anyhow::Result<()> {
         let attempt = || format!("deleting {name} of {of}");
+        let path = format!("{}/{name}{}", of.path(), if dry_run { "?dryRun=All" } else { "" });
         let only = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
-        let answer = self.ask(Method::DELETE, &format!("{}/{name}", of.path()), Some(&only)).with_context(attempt)?;
+        let answer = self.ask(Method::DELETE, &path, Some(&only)).with_context(attempt)?;
         if missing(&answer) {
             return Ok(());
         }

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use fleet::nodes::{Client, Credentials};
 
 use super::Control;
+use super::prompt::{candidates, option};
 
 /// The control cluster.
 #[derive(Args)]
@@ -16,11 +18,21 @@ pub struct ControlClusterArgs {
     #[arg(long, value_name = "FILE", help_heading = "Control cluster")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig. Default: the current context
-    #[arg(long, value_name = "NAME", help_heading = "Control cluster")]
+    #[arg(long, value_name = "NAME", help_heading = "Control cluster", add = contexts())]
     context: Option<String>,
 }
 
+/// The names of all contexts, which a shell completes.
+fn contexts() -> ArgValueCandidates {
+    candidates(|words| Credentials::contexts(&ControlClusterArgs::given(words).files()?))
+}
+
 impl ControlClusterArgs {
+    /// The options in the words of an incomplete command line.
+    pub(super) fn given(words: &[String]) -> Self {
+        Self { kubeconfig: option(words, &["--kubeconfig"]).map(PathBuf::from), context: option(words, &["--context"]) }
+    }
+
     /// The control cluster. Sends nothing yet.
     pub fn open(&self) -> anyhow::Result<Control> {
         Ok(Control::of(Client::of_credentials(&self.credentials()?)?))
@@ -28,10 +40,19 @@ impl ControlClusterArgs {
 
     /// The credentials of the selected context.
     pub fn credentials(&self) -> anyhow::Result<Credentials> {
+        Credentials::merged(&self.files()?, self.context.as_deref())
+    }
+
+    /// The namespace of the selected context.
+    pub fn namespace(&self) -> anyhow::Result<Option<String>> {
+        Credentials::namespace(&self.files()?, self.context.as_deref())
+    }
+
+    fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
         let (variable, home) = (std::env::var_os("KUBECONFIG"), std::env::var_os("HOME"));
         let files = files(self.kubeconfig.as_deref(), variable.as_deref(), home.as_deref());
         ensure!(!files.is_empty(), "there is no kubeconfig of the control cluster: give one with --kubeconfig");
-        Credentials::merged(&files, self.context.as_deref())
+        Ok(files)
     }
 }
 

@@ -2,19 +2,23 @@
 //! do the same. Knows the names of kinds, and not the meaning of their fields.
 
 mod api;
+pub mod candidates;
 mod change;
 mod documents;
+mod dry_run;
 mod kubeconfig;
 mod object;
+mod prompt;
 mod shown;
 mod wait;
 
 pub use self::api::{Control, Rejected, ResourcePath};
 pub use self::change::Change;
 pub use self::documents::read;
+pub use self::dry_run::DryRun;
 pub use self::kubeconfig::ControlClusterArgs;
-pub use self::object::{Condition, age, read_conditions, status, text};
-pub use self::shown::{UNRECONCILED, conditions, lines, note, table, wait_result};
+pub use self::object::{Condition, age, age_of, read_conditions, status, text};
+pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, table, wait_result};
 pub use self::wait::{CommandOutcome, Look, WaitResult, Waiter};
 
 use clap::Args;
@@ -25,11 +29,31 @@ use crate::work::TimeoutArgs;
 /// The namespace, and the control cluster.
 #[derive(Args)]
 pub struct NamespaceArgs {
-    /// Namespace of the tenant cluster
-    #[arg(long, short, default_value = "default", value_parser = name, help_heading = "Control cluster")]
-    pub namespace: String,
+    /// Namespace of the tenant cluster. Default: the namespace of the context, otherwise `default`
+    #[arg(long, short, value_parser = name, help_heading = "Control cluster")]
+    namespace: Option<String>,
     #[command(flatten)]
-    pub at: ControlClusterArgs,
+    at: ControlClusterArgs,
+}
+
+impl NamespaceArgs {
+    /// The options in the words of an incomplete command line.
+    fn given(words: &[String]) -> Self {
+        Self { namespace: prompt::option(words, &["--namespace", "-n"]), at: ControlClusterArgs::given(words) }
+    }
+
+    /// The control cluster and the namespace, by the rules of kubectl.
+    pub fn open(&self) -> anyhow::Result<(Control, String)> {
+        let control = self.at.open()?;
+        let namespace = match &self.namespace {
+            Some(namespace) => namespace.clone(),
+            None => self.at.namespace()?.unwrap_or_else(|| "default".to_owned()),
+        };
+        // It becomes part of an address.
+        let namespace = name(&namespace)
+            .map_err(|wrong| anyhow::anyhow!("the namespace {namespace:?} of the context: {wrong}"))?;
+        Ok((control, namespace))
+    }
 }
 
 /// The format of the output, and the wait.

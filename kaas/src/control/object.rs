@@ -1,11 +1,11 @@
-//! What stands in an object, as far as it is there. A field of a later version is left aside, one that is missing says nothing:
-//! a condition that is missing, or of an earlier generation of the spec, is not known.
+//! Reads fields of objects. Unknown fields are ignored. A condition that is missing, or is of an earlier generation of the spec,
+//! is unknown.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-/// The text at a place of an object; empty where there is none.
+/// The text at a place of an object. Empty if it is missing.
 pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -19,7 +19,9 @@ pub struct Condition<'v> {
     pub reason: &'v str,
     /// Why, in a sentence.
     pub message: &'v str,
-    /// Whether it is of the spec as it is now.
+    /// When the status last changed, as the object has it.
+    pub since: &'v str,
+    /// Whether it is of the current spec.
     pub is_current: bool,
 }
 
@@ -45,12 +47,13 @@ pub fn read_conditions(object: &Value) -> Vec<Condition<'_>> {
         status: text(condition, "/status"),
         reason: text(condition, "/reason"),
         message: text(condition, "/message"),
+        since: text(condition, "/lastTransitionTime"),
         is_current: condition["observedGeneration"].as_i64().is_some_and(|judged| judged >= generation),
     };
     conditions.into_iter().flatten().map(said).collect()
 }
 
-/// What a condition says in a column; `-` where nobody has said it.
+/// The status of a condition, for a column. `-` if the object does not have the condition.
 pub fn status<'v>(object: &'v Value, about: &str) -> &'v str {
     read_conditions(object)
         .into_iter()
@@ -58,10 +61,15 @@ pub fn status<'v>(object: &'v Value, about: &str) -> &'v str {
         .map_or("-", |condition| condition.status)
 }
 
-/// How old an object is, as kubectl has it; `-` where that is not known.
+/// The age of an object, as kubectl shows it. `-` if it is unknown.
 pub fn age(object: &Value, now: SystemTime) -> String {
-    let made = humantime::parse_rfc3339(text(object, "/metadata/creationTimestamp"));
-    made.map_or_else(|_| "-".to_owned(), |made| short(now.duration_since(made).unwrap_or_default()))
+    age_of(text(object, "/metadata/creationTimestamp"), now)
+}
+
+/// The same for a time of an object.
+pub fn age_of(time: &str, now: SystemTime) -> String {
+    let time = humantime::parse_rfc3339(time);
+    time.map_or_else(|_| "-".to_owned(), |time| short(now.duration_since(time).unwrap_or_default()))
 }
 
 fn short(age: Duration) -> String {
@@ -81,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_of_an_earlier_spec_does_not_hold() {
+    fn condition_of_an_earlier_spec_does_not_hold() {
         let object = |judged: Value| {
             let condition = json!({"type": "Ready", "status": "True", "reason": "Available", "message": "",
                                    "observedGeneration": judged});

@@ -52,10 +52,14 @@ pub fn wait_result(object: &Value, lasting: &[(&str, &str)], about: &[&str], the
     if about.iter().all(holds) { WaitResult::Ready(there) } else { WaitResult::Pending }
 }
 
-/// A condition, and whether it is of before.
+/// A condition, and whether it is of an earlier spec.
 pub fn note(said: &Condition<'_>) -> String {
-    let of_before = if said.is_current { "" } else { " [of the spec as it was before]" };
-    format!("{}{of_before}", said.words())
+    format!("{}{}", said.words(), outdated(said))
+}
+
+/// The remark on a condition of an earlier spec. Empty for a current one.
+pub fn outdated(said: &Condition<'_>) -> &'static str {
+    if said.is_current { "" } else { " [of the spec as it was before]" }
 }
 
 #[cfg(test)]
@@ -65,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell_and_nothing_stands_behind_the_last() {
+    fn columns_fit_their_widest_cell_without_trailing_spaces() {
         let rows = [vec!["NAME", "AGE"], vec!["sh\u{f6}p-two", "2m"]];
         let rows = rows.map(|row| row.into_iter().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(table(&rows), "NAME      AGE\nsh\u{f6}p-two  2m");

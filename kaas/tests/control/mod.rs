@@ -111,11 +111,11 @@ impl Kept {
             ("GET", [plural, name]) => self.found(&key(plural, namespace, name)),
             ("PATCH", [plural, name, "scale"]) if *plural == "nodepools" => {
                 let part = json!({"spec": {"replicas": asked.body["spec"]["replicas"]}});
-                self.patch(&key(plural, namespace, name), &part)
+                self.patch(&key(plural, namespace, name), &part, has("dryRun=All"))
             }
             ("PATCH", [plural, name, "status"]) => {
                 assert!(asked.form == "application/apply-patch+yaml" && has("fieldManager=kaas"), "{}", asked.line);
-                self.patch(&key(plural, namespace, name), &json!({"status": asked.body["status"]}))
+                self.patch(&key(plural, namespace, name), &json!({"status": asked.body["status"]}), false)
             }
             ("PATCH", [plural, name]) if asked.form == "application/apply-patch+yaml" => {
                 assert!(has("fieldManager=kaas") && has("fieldValidation=Strict"), "{}", asked.line);
@@ -133,9 +133,11 @@ impl Kept {
             }
             ("PATCH", [plural, name]) => {
                 assert_eq!(asked.form, "application/merge-patch+json");
-                self.patch(&key(plural, namespace, name), &asked.body)
+                self.patch(&key(plural, namespace, name), &asked.body, has("dryRun=All"))
             }
-            ("DELETE", [plural, name]) => self.delete(&key(plural, namespace, name), &asked.body),
+            ("DELETE", [plural, name]) => {
+                self.delete(&key(plural, namespace, name), &asked.body, has("dryRun=All"))
+            }
             _ => panic!("{}", asked.line),
         }
     }
@@ -189,7 +191,7 @@ impl Kept {
         self.found(key)
     }
 
-    fn patch(&mut self, key: &Key, part: &Value) -> (u16, Value) {
+    fn patch(&mut self, key: &Key, part: &Value, dry_run: bool) -> (u16, Value) {
         let Some(before) = self.objects.get(key).cloned() else { return missing(&key.2) };
         let uid = &part["metadata"]["uid"];
         if !uid.is_null() && *uid != before["metadata"]["uid"] {
@@ -199,6 +201,9 @@ impl Kept {
         merge(&mut after, part);
         if let Err(error) = understood(&key.0, &after) {
             return refused(422, &error.to_string());
+        }
+        if dry_run {
+            return (200, after);
         }
         let fields = part["spec"].as_object().into_iter().flatten().map(|(field, _)| (key.clone(), field.clone()));
         self.owners.extend(fields.map(|of| (of, "kaas")));
@@ -217,13 +222,16 @@ impl Kept {
     }
 
     /// It has a finalizer, and goes when the test has it go.
-    fn delete(&mut self, key: &Key, options: &Value) -> (u16, Value) {
+    fn delete(&mut self, key: &Key, options: &Value, dry_run: bool) -> (u16, Value) {
         let Some(object) = self.objects.get_mut(key) else { return missing(&key.2) };
         if options["preconditions"]["uid"] != object["metadata"]["uid"] {
             return refused(409, "Precondition failed: UID in precondition");
         }
         if key.0 == "tenantclusters" && object["metadata"]["annotations"][CONFIRM_DELETE] != key.2 {
             return refused(422, "a cluster is deleted with its VMs and their disks: confirm it");
+        }
+        if dry_run {
+            return (200, object.clone());
         }
         let generation = object["metadata"]["generation"].as_i64().unwrap();
         object["metadata"]["generation"] = (generation + 1).into();
@@ -339,9 +347,33 @@ impl Bed {
 
     /// Runs the command there, with arguments separated by spaces.
     pub fn kaas(&self, arguments: &str) -> Output {
+        self.command().args(arguments.split(' ')).output().expect("running kaas")
+    }
+
+    fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
-        command.args(arguments.split(' ')).current_dir(self.directory.path()).stdin(Stdio::null());
-        command.env("KUBECONFIG", self.path("control.kubeconfig")).output().expect("running kaas")
+        command.current_dir(self.directory.path()).stdin(Stdio::null());
+        command.env("KUBECONFIG", self.path("control.kubeconfig"));
+        command
+    }
+
+    /// Standard output of a successful command with these variables.
+    pub fn kaas_with(&self, variables: &[(&str, &str)], arguments: &str) -> String {
+        let output = self.command().envs(variables.iter().copied()).args(arguments.split(' ')).output();
+        let output = output.expect("running kaas");
+        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The candidates for the last word of a command line, without options.
+    pub fn completes(&self, line: &str) -> Vec<String> {
+        let mut command = self.command();
+        command.env("KAAS_COMPLETE", "fish").arg("--").args(line.split(' '));
+        let output = command.output().expect("running kaas");
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(output.status.success() && err.is_empty(), "{line}: {out}{err}");
+        let words = out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned());
+        words.filter(|word| !word.starts_with('-')).collect()
     }
 
     /// Standard output and standard error of a command with this exit status.

@@ -61,7 +61,7 @@ pub struct Imported {
 }
 
 impl Changes<'_> {
-    /// Creates a VM from an OVA, powered off. The progress is that of its disks.
+    /// Creates a VM from an OVA, powered off.
     ///
     /// On an error the import is aborted, and vCenter removes the incomplete VM. If the abort does not arrive, or the
     /// guard does not permit it, vCenter removes the VM after five minutes. If the caller is dropped, the import is

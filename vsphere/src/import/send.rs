@@ -17,7 +17,7 @@ use url::Url;
 use super::lease::{Lease, Target};
 use super::package::Package;
 use super::plan::{Plan, Wanted};
-use crate::changes::Changes;
+use crate::changes::{Changes, Sent};
 use crate::connection::{Failed, Pin as CertificatePin, failed, upload_client};
 use crate::error::{Error, Result};
 use crate::method::LEASE_PROGRESS;
@@ -52,8 +52,8 @@ impl Changes<'_> {
             error = self.watch(&sent, total) => return Err(error),
             error = self.keep(lease, &sent, total) => return Err(error),
         }
-        if let Some(progress) = self.progress {
-            progress(100);
+        if let Some(upload) = self.upload {
+            upload(Sent { bytes: total, total });
         }
         Ok(ready.vm)
     }
@@ -68,6 +68,10 @@ impl Changes<'_> {
                 return Error::Stopped(reason);
             }
             let now = sent.load(Ordering::Relaxed);
+            // All bytes are reported at the end.
+            if let Some(upload) = self.upload.filter(|_| now < total) {
+                upload(Sent { bytes: now, total });
+            }
             if now != last {
                 (moved, last) = (Instant::now(), now);
             } else if moved.elapsed() >= settings.stall {
@@ -87,18 +91,14 @@ impl Changes<'_> {
         };
         loop {
             tokio::time::sleep(self.client.settings().lease_interval).await;
-            let now = sent.load(Ordering::Relaxed);
-            // 100 is reported at the end.
-            let percent = u32::try_from(now.saturating_mul(100) / total.max(1)).unwrap_or(99).min(99);
+            // 100 would mean that the upload has ended.
+            let percent = Sent { bytes: sent.load(Ordering::Relaxed), total }.percent().min(99);
             let said = self.client.call(LEASE_PROGRESS, lease, vec![Element::text("percent", percent)]).await;
             match said {
                 Err(error @ Error::Fault { .. }) => return error,
                 // The next call may arrive.
                 Err(error) => log::debug!("telling the progress of an import: {error}"),
                 Ok(_) => {}
-            }
-            if let Some(progress) = self.progress {
-                progress(percent);
             }
         }
     }

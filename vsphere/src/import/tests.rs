@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use super::*;
+use crate::changes::Sent;
 use crate::client::Client;
 use crate::fake::{Fake, Permits, Reply, TASK, reference, succeed, success, updates};
 use crate::guard::{Fence, Unguarded};
@@ -352,10 +353,12 @@ async fn a_logout_waits_for_a_pending_abort() {
 async fn progress_ends_at_a_hundred() {
     let (_directory, path) = ova(|manifest| manifest);
     let (_fake, client) = vcenter().await;
-    let told = Mutex::new(Vec::new());
-    let tell = |percent| told.lock().unwrap().push(percent);
-    import_by(client.changes(&Unguarded).telling(&tell), &path).await.unwrap();
-    assert_eq!(told.into_inner().unwrap().pop(), Some(100));
+    let told = Mutex::new(Vec::<Sent>::new());
+    let tell = |sent| told.lock().unwrap().push(sent);
+    import_by(client.changes(&Unguarded).telling_upload(&tell), &path).await.unwrap();
+    let last = told.into_inner().unwrap().pop().unwrap();
+    assert_eq!((last.bytes, last.percent()), (last.total, 100));
+    assert!(last.total > 0);
 }
 
 #[tokio::test]

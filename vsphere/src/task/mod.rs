@@ -23,7 +23,7 @@ const DETAILS: &[&str] = &["info.state", "info.descriptionId", "info.entityName"
 
 pub(crate) use own::works_on_files;
 
-/// Receives the progress of a task or an upload, in percent.
+/// Receives the progress of a task, in percent.
 pub type Progress<'a> = &'a (dyn Fn(u32) + Send + Sync);
 
 /// The end of a task, if it was seen.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::control::{NamespaceArgs, WaitArgs, name};
+use crate::control::{NamespaceArgs, WaitArgs, candidates, name};
 use crate::output::Output;
 
 /// The options of `create`.
@@ -34,13 +34,13 @@ pub struct Create {
 #[derive(Args, Default)]
 pub struct ClusterArgs {
     /// Provider that runs the VMs
-    #[arg(long, value_parser = name, required_unless_present = "file", help_heading = "Cluster")]
+    #[arg(long, value_parser = name, required_unless_present = "file", help_heading = "Cluster", add = candidates::providers())]
     pub(super) provider: Option<String>,
     /// Minor version of Kubernetes, such as 1.36
     #[arg(long, value_name = "MINOR", required_unless_present = "file", help_heading = "Cluster")]
     pub(super) kubernetes: Option<String>,
     /// NodeImage. Default: the newest supported one
-    #[arg(long, value_parser = name, conflicts_with = "file", help_heading = "Cluster")]
+    #[arg(long, value_parser = name, conflicts_with = "file", help_heading = "Cluster", add = candidates::images())]
     pub(super) image: Option<String>,
     /// Number of control-plane nodes: 1 or 3
     #[arg(long, value_name = "NUMBER", value_parser = ["1", "3"], conflicts_with = "file", help_heading = "Cluster")]
@@ -52,7 +52,14 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["file", "endpoint_pool"], help_heading = "Cluster")]
     pub(super) endpoint: Option<Ipv4Addr>,
     /// IPPool that such an address is taken from
-    #[arg(long, value_name = "POOL", value_parser = name, conflicts_with = "endpoint", help_heading = "Cluster")]
+    #[arg(
+        long,
+        value_name = "POOL",
+        value_parser = name,
+        conflicts_with = "endpoint",
+        help_heading = "Cluster",
+        add = candidates::ip_pools()
+    )]
     pub(super) endpoint_pool: Option<String>,
     /// Unused addresses in the subnet of the nodes for Services of the type LoadBalancer. Give the option once for each range.
     /// Without it, the cluster has no load balancer, and cannot have one later
@@ -66,7 +73,14 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "NUMBER", requires = "worker_class", conflicts_with = "file", help_heading = "Workers")]
     pub(super) workers: Option<u32>,
     /// VMClass of the workers
-    #[arg(long, value_name = "CLASS", value_parser = name, requires = "workers", help_heading = "Workers")]
+    #[arg(
+        long,
+        value_name = "CLASS",
+        value_parser = name,
+        requires = "workers",
+        help_heading = "Workers",
+        add = candidates::vm_classes()
+    )]
     pub(super) worker_class: Option<String>,
     /// Zone for nodes. Give the option once for each zone. Default: all zones of the Provider
     #[arg(long, value_parser = name, conflicts_with = "file", help_heading = "Cluster")]
@@ -89,7 +103,7 @@ fn range(text: &str) -> Result<Range, String> {
 #[derive(Args)]
 pub struct Get {
     /// Name of the cluster. Without it, all clusters of the namespace are listed
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::clusters())]
     pub(super) name: Option<String>,
     /// List the clusters of all namespaces
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
@@ -101,14 +115,30 @@ pub struct Get {
     pub(super) within: NamespaceArgs,
 }
 
+/// The options of `describe`.
+#[derive(Args)]
+pub struct Describe {
+    /// Name of the cluster
+    #[arg(value_parser = name, add = candidates::clusters())]
+    pub(super) name: String,
+    /// Also show conditions that hold
+    #[arg(long)]
+    pub(super) all_conditions: bool,
+    /// Output format. With json and yaml, the objects are printed unchanged
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    pub(super) output: Output,
+    #[command(flatten)]
+    pub(super) within: NamespaceArgs,
+}
+
 /// The options of `upgrade`.
 #[derive(Args)]
 pub struct Upgrade {
     /// Name of the cluster
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::clusters())]
     pub(super) name: String,
     /// NodeImage to upgrade to. The former one, given before the commit, rolls the upgrade back
-    #[arg(long, value_parser = name)]
+    #[arg(long, value_parser = name, add = candidates::images())]
     pub(super) image: Option<String>,
     /// Minor version of Kubernetes to upgrade to: the next one
     #[arg(long, value_name = "MINOR")]
@@ -116,6 +146,9 @@ pub struct Upgrade {
     /// Request for the current upgrade, in place of another upgrade
     #[arg(long = "do", value_enum, value_name = "WHAT", conflicts_with_all = ["image", "kubernetes"])]
     pub(super) asks: Option<OperationRequest>,
+    /// Only print what would change. The API server checks the request
+    #[arg(long)]
+    pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
     #[command(flatten)]
@@ -151,7 +184,7 @@ impl OperationRequest {
 #[derive(Args)]
 pub struct Kubeconfig {
     /// Name of the cluster
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::clusters())]
     pub(super) name: String,
     /// File for the kubeconfig, which contains an administrator's key. Default: NAME.kubeconfig in the current directory. An
     /// existing file is replaced only if this command wrote it for this cluster, or if its certificate has expired
@@ -165,7 +198,7 @@ pub struct Kubeconfig {
 #[derive(Args)]
 pub struct Adopt {
     /// Name of the cluster
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::clusters())]
     pub(super) name: String,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
@@ -177,11 +210,14 @@ pub struct Adopt {
 #[derive(Args)]
 pub struct Delete {
     /// Name of the cluster
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::clusters())]
     pub(super) name: String,
     /// Name of the cluster, as the confirmation. Without it, the command asks for the name
     #[arg(long, value_name = "CLUSTER")]
     pub(super) confirm: Option<String>,
+    /// Only print what would be deleted, without a confirmation. The API server checks the request
+    #[arg(long)]
+    pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
     #[command(flatten)]

@@ -18,11 +18,12 @@ pub struct ClusterState {
 
 /// A reason of a condition, of the spec as it is now.
 fn because<R: Reason>(object: &Value, reasons: &[R]) -> Option<String> {
-    let is_one = |condition: &Condition<'_>| {
-        let is_it = |reason: &R| reason.condition() == condition.about && reason.word() == condition.reason;
-        condition.is_current && reasons.iter().any(is_it)
-    };
-    read_conditions(object).iter().find(|condition| is_one(condition)).map(Condition::words)
+    let is_it = |condition: &&Condition<'_>| condition.is_current && is_one(condition, reasons);
+    read_conditions(object).iter().find(is_it).map(Condition::words)
+}
+
+pub fn is_one<R: Reason>(condition: &Condition<'_>, reasons: &[R]) -> bool {
+    reasons.iter().any(|reason| reason.condition() == condition.about && reason.word() == condition.reason)
 }
 
 fn holds(object: &Value, about: &str) -> bool {
@@ -265,10 +266,7 @@ pub fn may_be_tried_again(operation: &Value) -> bool {
 
 /// A reason of an Operation: its spec never changes, so each is of it.
 fn reason_of(operation: &Value, reasons: &[OperationReason]) -> Option<String> {
-    let is_one = |condition: &Condition<'_>| {
-        reasons.iter().any(|reason| reason.condition() == condition.about && reason.word() == condition.reason)
-    };
-    read_conditions(operation).iter().find(|condition| is_one(condition)).map(Condition::words)
+    read_conditions(operation).iter().find(|condition| is_one(condition, reasons)).map(Condition::words)
 }
 
 fn lines_of_pool(pool: &Value) -> Vec<(String, String)> {

@@ -36,11 +36,11 @@ const LARGEST: u64 = 64 << 10;
 pub fn write(arguments: &Kubeconfig) -> anyhow::Result<()> {
     let Kubeconfig { name, to_file, within } = arguments;
     let path = to_file.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
-    let control = within.at.open()?;
-    let place_of = ResourcePath::within("tenantclusters", &within.namespace);
-    let cluster = control.get(place_of, name)?.ok_or_else(|| not_found(&within.namespace, name))?;
+    let (control, namespace) = within.open()?;
+    let place_of = ResourcePath::within("tenantclusters", &namespace);
+    let cluster = control.get(place_of, name)?.ok_or_else(|| not_found(&namespace, name))?;
     let secret = format!("{name}-kubeconfig");
-    let Some(object) = control.get(ResourcePath::within("secrets", &within.namespace), &secret)? else {
+    let Some(object) = control.get(ResourcePath::within("secrets", &namespace), &secret)? else {
         bail!(
             "the cluster {name} has no kubeconfig yet: the controller writes the Secret {secret} once the cluster has formed"
         );

@@ -4,6 +4,7 @@
 mod arguments;
 mod cluster_objects;
 mod cluster_state;
+mod describe;
 mod kubeconfig;
 mod reapply;
 mod words;
@@ -19,13 +20,14 @@ use clap::Subcommand;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
 use serde_json::{Value, json};
 
-use self::arguments::{Adopt, Create, Delete, Get, Kubeconfig, OperationRequest, Upgrade};
+use self::arguments::{Adopt, Create, Delete, Describe, Get, Kubeconfig, OperationRequest, Upgrade};
 use self::cluster_objects::{ClusterObjects, keys};
 use self::cluster_state::{ClusterState, may_be_tried_again};
+use self::describe::ObjectTree;
 use self::reapply::check_reapply;
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Change, CommandOutcome, Control, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
+    Change, CommandOutcome, Control, DryRun, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
 };
 
 /// Commands on tenant clusters.
@@ -39,6 +41,11 @@ pub enum Cluster {
     /// List clusters, or show the state of one
     #[command(after_help = "Example: `kaas cluster get shop --namespace team-blue`")]
     Get(Get),
+    /// Show the objects of a cluster as a tree, with their conditions
+    ///
+    /// The tree has the conditions that do not hold. SEVERITY is Error if the operator must act.
+    #[command(after_help = "Example: `kaas cluster describe shop --namespace team-blue`")]
+    Describe(Describe),
     /// Upgrade a cluster to another image or to the next minor version of Kubernetes, or control the current upgrade
     ///
     /// The command waits for the control-plane nodes. After the commit it also waits for the workers, which follow.
@@ -66,6 +73,7 @@ pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
     match command {
         Cluster::Create(arguments) => create(&arguments),
         Cluster::Get(arguments) => get(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Describe(arguments) => describe::describe(&arguments).map(|()| ExitCode::SUCCESS),
         Cluster::Upgrade(arguments) => upgrade(&arguments),
         Cluster::Kubeconfig(arguments) => kubeconfig::write(&arguments).map(|()| ExitCode::SUCCESS),
         Cluster::Adopt(arguments) => adopt(&arguments),
@@ -123,20 +131,20 @@ fn ssh_keys(file: Option<&Path>) -> anyhow::Result<Vec<String>> {
 }
 
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
-    let (within, until) = (&arguments.within, &arguments.until);
+    let until = &arguments.until;
+    let (control, namespace) = arguments.within.open()?;
     let wanted = match (&arguments.file, &arguments.name) {
-        (Some(file), _) => ClusterObjects::read(file, &within.namespace)?,
+        (Some(file), _) => ClusterObjects::read(file, &namespace)?,
         (None, name) => {
             let name = name.as_deref().context("give a name, or a file")?;
             ClusterObjects::from_arguments(
                 name,
-                &within.namespace,
+                &namespace,
                 &arguments.said,
                 &ssh_keys(arguments.said.ssh_keys.as_deref())?,
             )
         }
     };
-    let control = within.at.open()?;
     let (name, namespace) = (wanted.name(), wanted.namespace());
     let [clusters, pools] = ["tenantclusters", "nodepools"].map(|plural| ResourcePath::within(plural, namespace));
     if control.get(clusters, name)?.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null()) {
@@ -180,26 +188,25 @@ fn counted(pools: usize) -> String {
 }
 
 fn get(arguments: &Get) -> anyhow::Result<()> {
-    let within = &arguments.within;
-    let control = within.at.open()?;
+    let (control, namespace) = arguments.within.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
-        let namespace = (!arguments.all_namespaces).then_some(within.namespace.as_str());
+        let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         let clusters = control.list(ResourcePath { plural: "tenantclusters", namespace })?;
         return arguments.output.result(&json!({"clusters": clusters}), || words::clusters(&clusters, now));
     };
-    let known = require_cluster(&control, &within.namespace, name)?;
+    let known = require_cluster(&control, &namespace, name)?;
     arguments.output.result(&known.object(), || words::cluster(&known, now))
 }
 
 fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
-    let Upgrade { name, image, kubernetes, asks, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let Upgrade { name, image, kubernetes, asks, dry_run, within, until } = arguments;
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let wait = Wait { control: &control, namespace, name, until, follows: true };
     if let Some(asks) = asks {
-        return ask_of_operation(&wait, &known, *asks);
+        return ask_of_operation(&wait, &known, *asks, *dry_run);
     }
     let mut part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"]}, "spec": {}});
     let mut to = Vec::new();
@@ -210,19 +217,35 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
         }
     }
     ensure!(!to.is_empty(), "say where to: --image, --kubernetes, or --do for the upgrade that is under way");
-    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part)?;
+    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part, *dry_run)?;
+    if *dry_run {
+        let fields = [image.as_ref().map(|_| ".spec.image"), kubernetes.as_ref().map(|_| ".spec.version")];
+        let changes: Vec<Change<'_>> =
+            fields.into_iter().flatten().map(|field| Change::of(field, &known.cluster, &part)).collect();
+        return DryRun::default().changes("TenantCluster", &known.cluster, &changes).report(until.output);
+    }
     wait.until(&format!("the cluster {name} is to run {}", to.join(" and ")), ClusterState::is_changed)
 }
 
 /// Sends a request to the current Operation. `resume` also repeats the last one, if it was rolled back or abandoned.
-fn ask_of_operation(wait: &Wait<'_>, known: &ClusterState, asks: OperationRequest) -> anyhow::Result<ExitCode> {
+fn ask_of_operation(
+    wait: &Wait<'_>,
+    known: &ClusterState,
+    asks: OperationRequest,
+    dry_run: bool,
+) -> anyhow::Result<ExitCode> {
     let operation = known.operation.as_ref().with_context(|| format!("nothing is under way for {}", wait.name))?;
     let name = text(operation, "/metadata/name");
     let outcome = text(operation, "/status/outcome");
     let is_again = asks == OperationRequest::Resume && may_be_tried_again(operation);
     ensure!(outcome.is_empty() || is_again, "nothing is under way for {}: {name} has ended: {outcome}", wait.name);
     let part = json!({"metadata": {"uid": operation["metadata"]["uid"], "annotations": {DO: asks.word()}}});
-    wait.control.patch(ResourcePath::within("operations", wait.namespace), name, "", &part)?;
+    wait.control.patch(ResourcePath::within("operations", wait.namespace), name, "", &part, dry_run)?;
+    if dry_run {
+        let [old, new] = [operation, &part].map(|object| &object["metadata"]["annotations"][DO]);
+        let change = Change { field: &format!(".metadata.annotations[{DO:?}]"), old, new };
+        return DryRun::default().changes("Operation", operation, &[change]).report(wait.until.output);
+    }
     let follow = match asks {
         OperationRequest::Commit if !wait.until.wait => "; once it is committed the workers follow",
         _ => "",
@@ -234,32 +257,38 @@ fn ask_of_operation(wait: &Wait<'_>, known: &ClusterState, asks: OperationReques
 /// The conditions, which are reported during the wait, have the reasons that block the adoption.
 fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     let Adopt { name, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"], "annotations": {ADOPT: name}}});
-    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part)?;
+    control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part, false)?;
     let taken = format!("VMs of the cluster {name} that are newer than the database are to be adopted");
     Wait { control: &control, namespace, name, until, follows: false }.until(&taken, |known| known.is_adopted(ADOPT))
 }
 
 /// After a failure the cluster is unchanged, or it is confirmed and the deletion is unknown. The same command continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
-    let Delete { name, confirm, within, until } = arguments;
-    let control = within.at.open()?;
-    let namespace = within.namespace.as_str();
+    let Delete { name, confirm, dry_run, within, until } = arguments;
+    let (control, namespace) = within.open()?;
+    let namespace = namespace.as_str();
     let known = require_cluster(&control, namespace, name)?;
     let uid = text(&known.cluster, "/metadata/uid");
-    by_name("cluster", name, confirm.as_deref(), || {
-        ask(&going(&known, namespace), "give the cluster's name with --confirm")
-    })?;
     let clusters = ResourcePath::within("tenantclusters", namespace);
     let note = |value: Value| {
         let part = json!({"metadata": {"uid": uid, "annotations": {CONFIRM_DELETE: value}}});
-        control.patch(clusters, name, "", &part)
+        control.patch(clusters, name, "", &part, *dry_run)
     };
+    if *dry_run {
+        // The API server rejects a deletion without the confirmation, so only the confirmation can be checked.
+        note(name.as_str().into())?;
+        let objects = ObjectTree::read(&control, namespace, name)?.ok_or_else(|| not_found(namespace, name))?;
+        return objects.deletion().report(until.output);
+    }
+    by_name("cluster", name, confirm.as_deref(), || {
+        ask(&going(&known, namespace), "give the cluster's name with --confirm")
+    })?;
     note(name.as_str().into())?;
-    if let Err(error) = control.delete(clusters, name, uid) {
+    if let Err(error) = control.delete(clusters, name, uid, false) {
         // Otherwise a later deletion by mistake would need no confirmation.
         if error.is::<Rejected>() {
             note(Value::Null).context("taking the confirmation back")?;

@@ -16,7 +16,7 @@ use self::probe::{Probe, probe};
 use self::provider_objects::{Password, ProviderObjects};
 use crate::control::{
     self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
-    conditions, lines, name, status, table, text,
+    candidates, conditions, lines, name, status, table, text,
 };
 use crate::output::{Output, result};
 
@@ -72,7 +72,7 @@ pub struct Create {
 #[derive(Args)]
 pub struct Get {
     /// Name of the Provider. Without it, all Providers are listed
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = candidates::providers())]
     name: Option<String>,
     /// Output format. With json and yaml, the objects are printed unchanged
     #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]

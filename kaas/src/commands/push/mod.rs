@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use self::image::NodeImage;
 use crate::control::{
-    self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, lines, name,
-    text,
+    self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, candidates,
+    lines, name, text,
 };
 use crate::keys::publisher_fingerprint;
 use crate::work::TakeOverArgs;
@@ -37,7 +37,7 @@ pub struct Push {
     /// OVA of tenant nodes, or a directory with one
     ova: PathBuf,
     /// Provider with the vCenter to import to
-    #[arg(long, value_parser = name)]
+    #[arg(long, value_parser = name, add = candidates::providers())]
     provider: String,
     /// Publisher's certificate or public key in PEM: the OVA must be signed with it
     #[arg(long, value_name = "FILE", required_unless_present = "development")]

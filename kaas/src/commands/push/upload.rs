@@ -16,6 +16,7 @@ use vsphere::{Client, Connect};
 use super::place::{connect, datastores, images};
 use crate::control::{Control, ResourcePath};
 use crate::signals::{SignalPolicy, until_ended};
+use crate::uploads::upload_progress;
 
 /// How long to wait for the end of the session, and for the removal of the incomplete import before it.
 const LOG_OUT: Duration = Duration::from_secs(5);
@@ -95,6 +96,7 @@ async fn lay(
         provider.spec.vsphere.as_ref().context("the Provider is of a type that this version does not know")?;
     let (library, site) = images(described, about)?;
     let hypervisor = VcenterHypervisor::new(client.clone(), library.id, &site, &library.journal).await?;
+    let hypervisor = hypervisor.telling_upload(upload_progress());
     let store = DatastoreStore::new(client.clone(), &described.datacenter, library.journal).await?;
     let hold = Lease::acquire(&store, "image push", over, tell).await?;
     let laid = lay_on_each(&GuardedHypervisor::new(&hypervisor, &hold, None), described, target, tell).await;

@@ -23,6 +23,7 @@ use super::requirements::Requirements;
 use crate::cluster_file::described::FileContext;
 use crate::cluster_file::provider::{CheckReport, ClusterBackend, Site};
 use crate::signals::{SignalPolicy, until_ended};
+use crate::uploads::upload_progress;
 
 /// How long to wait for the end of the session. vCenter itself ends it after half an hour.
 const LOG_OUT: Duration = Duration::from_secs(5);
@@ -84,7 +85,9 @@ impl VcenterSite {
     }
 
     async fn hypervisor(&self) -> fleet::hypervisor::Result<VcenterHypervisor> {
-        VcenterHypervisor::new(self.client.clone(), self.deployment, &self.described.names(), &self.journal).await
+        let names = self.described.names();
+        let hypervisor = VcenterHypervisor::new(self.client.clone(), self.deployment, &names, &self.journal).await?;
+        Ok(hypervisor.telling_upload(upload_progress()))
     }
 
     /// The statement of a node. `None` if it has made none, or has no VM.
