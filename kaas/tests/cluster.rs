@@ -2,6 +2,7 @@
 //! and how they end.
 
 mod control;
+mod support;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
