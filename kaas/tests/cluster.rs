@@ -2,6 +2,7 @@
 //! and how they end.
 
 mod control;
+mod schemas;
 mod support;
 
 use std::fs;

@@ -1,13 +1,14 @@
 //! `kaas-dev reference`: generates the tables of the documentation from the code, and writes them into the blocks of a document.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
 use fleet::engine::Code;
 use fleet::{control_plane, engine, upgrade, workers};
+use kaas::commands::schemas::{OutputSchema, schemas};
 use kaas::commands::{Arguments, leaves};
 use kaas::say;
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
@@ -18,6 +19,9 @@ pub struct Reference {
     /// Instead, renew the tables in this document, between its `<!-- NAME:begin -->` and `<!-- NAME:end -->`
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Also write the JSON Schemas of outputs for scripts into this directory
+    #[arg(long, value_name = "DIRECTORY", requires = "write")]
+    schemas: Option<PathBuf>,
 }
 
 /// Prints the tables, or renews them in a document.
@@ -30,7 +34,25 @@ pub fn run(arguments: &Reference) -> anyhow::Result<()> {
     };
     let document = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let renewed = renew(&document).map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
-    image::renew::write(path, &renewed)
+    image::renew::write(path, &renewed)?;
+    arguments.schemas.as_deref().map_or(Ok(()), write_schemas)
+}
+
+fn write_schemas(directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
+    for (name, text) in schema_files()? {
+        image::renew::write(&directory.join(name), &text)?;
+    }
+    Ok(())
+}
+
+/// The files of the schemas, each with its text.
+fn schema_files() -> anyhow::Result<Vec<(String, String)>> {
+    let file = |one: &OutputSchema| -> anyhow::Result<(String, String)> {
+        let text = serde_json::to_string_pretty(one.schema.as_value())?;
+        Ok((format!("{}.json", one.name), text + "\n"))
+    };
+    schemas().iter().map(file).collect()
 }
 
 /// The generated tables, each with the name of its block.
@@ -107,6 +129,15 @@ mod tests {
         let reference = include_str!("../../../docs/reference.md");
         let renewed = renew(reference).expect("a block for each part");
         assert!(renewed == reference, "docs/reference.md is behind the code: `make reference` renews it");
+    }
+
+    #[test]
+    fn schema_files_equal_the_types() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/schemas");
+        for (name, text) in schema_files().unwrap() {
+            let written = std::fs::read_to_string(directory.join(&name)).unwrap_or_default();
+            assert!(written == text, "docs/reference/schemas/{name} is behind the code: `make reference` renews it");
+        }
     }
 
     /// The options in calls of a program that the called command does not have.

@@ -12,6 +12,7 @@ mod pool;
 mod provider;
 mod push;
 mod recovery_key;
+pub mod schemas;
 mod support;
 mod upgrade;
 mod version;

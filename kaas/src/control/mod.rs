@@ -15,7 +15,7 @@ pub use self::documents::read;
 pub use self::kubeconfig::ControlClusterArgs;
 pub use self::object::{Condition, age, read_conditions, status, text};
 pub use self::shown::{UNRECONCILED, conditions, lines, note, table, wait_result};
-pub use self::wait::{CommandOutcome, Look, WaitResult, Waiter};
+pub use self::wait::{CommandOutcome, Look, WaitReport, WaitResult, Waiter};
 
 use clap::Args;
 

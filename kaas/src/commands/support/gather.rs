@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::Context;
 use controller::objects::{GROUP, SYSTEM, VERSION, all};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use support_bundle::Redactor;
@@ -19,7 +20,7 @@ const NAMESPACES: [&str; 4] = ["kube-system", SYSTEM, "metallb-system", "local-p
 const LOG: &str = "timestamps=true&tailLines=5000&limitBytes=8388608";
 
 /// A part that could not be read.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Unread {
     pub part: String,
     pub reason: String,

@@ -15,6 +15,7 @@ use anyhow::{anyhow, ensure};
 use clap::Args;
 use contract::ports;
 use fleet::nodes::Client;
+use schemars::JsonSchema;
 use serde::Serialize;
 use support_bundle::{Archive, Keep, REMOVED};
 
@@ -48,8 +49,8 @@ pub struct Support {
 }
 
 /// The result of the command.
-#[derive(Debug, Serialize)]
-struct Report {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
     /// Path of the bundle.
     path: PathBuf,
     /// Size of the bundle in bytes.
@@ -59,7 +60,7 @@ struct Report {
 }
 
 /// A file of the bundle.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Part {
     name: String,
     /// How many bytes were cut off: the beginning of a log, the end of a list.
