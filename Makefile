@@ -148,7 +148,8 @@ root:
 	@$(AS_ROOT) --check
 
 reference: ## Renew the files that are generated from the code's tables and types: parts of docs/, controller/definitions
-	.ci/cargo run --locked --bin kaas-dev -- reference --write docs/reference
+	.ci/cargo run --locked --bin kaas-dev -- reference --write docs/reference --schemas docs/reference/schemas
+	KAAS_SCHEMAS=write .ci/cargo test --locked -p scenarios --lib -- --exact schemas::endpoint_status_schema_is_current
 	.ci/cargo run --locked -p controller -- reference --write docs/reference/objects.md
 	.ci/cargo run --locked -p controller -- crds --write controller/definitions
 

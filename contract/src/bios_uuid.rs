@@ -8,6 +8,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -22,7 +23,7 @@ const PROVIDER: &str = "vsphere://";
 /// Two are equal if they name the same VM, in either order of bytes. A guest that cannot use the serial number reports
 /// `product_uuid` as it reads it.
 /// The JSON keeps the order that was read.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct BiosUuid(Uuid);
 

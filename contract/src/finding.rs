@@ -5,10 +5,11 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The appliance continues.
@@ -23,7 +24,7 @@ pub enum Severity {
 /// let (code, subject, seen, action) = ("made.up".into(), "a".into(), "b".into(), "c".into());
 /// contract::finding::Finding { code, severity: contract::finding::Severity::Error, subject, seen, action };
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Finding {
     /// Stable, dotted and lower-case, such as `address.duplicate`. Scripts and the documentation refer to it.
@@ -61,7 +62,7 @@ impl fmt::Display for Finding {
 }
 
 /// All findings of one examination, in the order in which they were made.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Findings(Vec<Finding>);
 

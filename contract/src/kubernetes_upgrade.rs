@@ -1,6 +1,7 @@
 //! Upgrades of Kubernetes over the node's endpoint: the body of `POST /v1/kubernetes`, and the state of an upgrade in
 //! `GET /v1/node`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The body of `POST /v1/kubernetes`.
@@ -16,7 +17,7 @@ pub struct Request {
 }
 
 /// An upgrade that is under way or was given up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UpgradeState {
     /// The minor version that the node is upgraded to.
     pub to: String,

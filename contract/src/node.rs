@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -10,7 +11,7 @@ use crate::kubernetes_upgrade;
 use crate::swap::{EvacuationState, Image, Losses, SwapState};
 
 /// A node, as `GET /v1/node` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Node {
     /// Its name.
     pub node: String,
@@ -54,7 +55,7 @@ impl Node {
 }
 
 /// The pods of a node, as its API server has them. `None` means unknown now, and must not count as good.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pods {
     /// Whether the node is cordoned, so that no new pods come to it.
     pub cordoned: Option<bool>,
@@ -63,7 +64,7 @@ pub struct Pods {
 }
 
 /// The image that a VM runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunningImage {
     /// Name of the appliance.
     pub name: String,
@@ -83,7 +84,7 @@ impl RunningImage {
 }
 
 /// Kubernetes on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Kubernetes {
     /// The full version, in this image, of the cluster's minor version.
     pub version: String,
@@ -96,7 +97,7 @@ pub struct Kubernetes {
 }
 
 /// The etcd member of a node, and its view of the others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Etcd {
     /// Version of etcd.
     pub version: String,
@@ -111,7 +112,7 @@ pub struct Etcd {
 }
 
 /// A member of etcd.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Member {
     /// Its name; empty until it has started.
     pub name: String,
@@ -124,7 +125,7 @@ pub struct Member {
 }
 
 /// The virtual IP as a node sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VirtualAddress {
     /// The address.
     pub address: Ipv4Addr,
@@ -133,7 +134,7 @@ pub struct VirtualAddress {
 }
 
 /// The time since when a boot counts as healthy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HealthySince {
     /// Seconds since 1970.
     pub since: u64,

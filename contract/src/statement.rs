@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bios_uuid::BiosUuid;
@@ -20,7 +21,7 @@ const DIGITS: usize = 64;
 const WORDS: usize = 600;
 
 /// The progress of a boot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Looking at the platform, the disks and the OVF environment.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -11,7 +12,7 @@ use crate::codes::Code;
 use crate::version::is_older;
 
 /// A VM with the image that it runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VmImage {
     /// Its BIOS UUID. `None` if the hypervisor gives none.
     pub vm: Option<BiosUuid>,
@@ -29,7 +30,7 @@ impl VmImage {
 }
 
 /// An image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Image {
     /// Its version.
     pub version: String,
@@ -51,7 +52,7 @@ impl fmt::Display for Image {
 }
 
 /// The stage of a swap, or of an evacuation, which is never [`Stage::Taken`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// The preconditions are being checked.
@@ -78,7 +79,7 @@ impl Stage {
 }
 
 /// A swap.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SwapState {
     /// Its identifier.
     pub id: Uuid,
@@ -173,7 +174,7 @@ pub struct CommitRequest {
 }
 
 /// An evacuation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EvacuationState {
     /// Its identifier.
     pub id: Uuid,
@@ -206,7 +207,7 @@ impl fmt::Display for EvacuationState {
 }
 
 /// The pods and data that a drain of a node deletes for good. Pods are named `namespace/name`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Losses {
     /// Pods without a controller: nothing recreates them.
     #[serde(default)]
@@ -259,7 +260,7 @@ fn first(names: &[String]) -> String {
 }
 
 /// Why a request is refused, in the body of a 409.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{reason} [{code}]")]
 pub struct Rejection {
     /// The finding's stable code.

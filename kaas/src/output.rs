@@ -11,8 +11,9 @@ use clap::ValueEnum;
 use controller::documents::yaml;
 use fleet::nodes::is_plain;
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::highlight::highlight;
 
@@ -64,9 +65,37 @@ impl Output {
     pub fn objects(self, objects: &[&Value], text: impl FnOnce() -> String) -> anyhow::Result<()> {
         match self {
             Self::Yaml => result(&objects.iter().copied().map(yaml).collect::<String>()),
-            _ => self.result(&json!({"apiVersion": "v1", "kind": "List", "items": objects}), text),
+            _ => self.result(&ObjectList { api_version: "v1", kind: "List", items: objects }, text),
         }
     }
+}
+
+/// Objects that `--file` reads.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectList<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[schemars(schema_with = "objects")]
+    items: &'a [&'a Value],
+}
+
+/// The schema of an object of Kubernetes. The reference of its kind describes its fields.
+pub fn object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "required": ["metadata"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+        },
+    })
+}
+
+/// The schema of a list of objects of Kubernetes.
+pub fn objects(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "array", "items": object(generator)})
 }
 
 /// Writes progress to standard output.

@@ -3,6 +3,8 @@
 
 mod control;
 mod unchanged;
+mod schemas;
+mod support;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

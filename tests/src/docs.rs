@@ -402,6 +402,7 @@ fn pages_for_operators_name_no_crate() {
             "image",
             "lab",
             "ova",
+            "support-bundle",
             "testbed",
             "tls-pin",
             "vsphere",

@@ -50,6 +50,8 @@ mod rooms;
 pub mod runner;
 mod running;
 pub mod scenario;
+#[cfg(test)]
+mod schemas;
 pub mod server;
 #[cfg(test)]
 mod set_up;

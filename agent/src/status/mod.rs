@@ -23,6 +23,8 @@ use contract::node::VirtualAddress;
 use contract::role::Role;
 pub use contract::statement::Phase;
 use contract::swap::{EvacuationState, SwapState};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::certificates::Certificate;
@@ -35,7 +37,7 @@ pub use reporter::Reporter;
 pub const PATH: &str = "/run/kaas/status.json";
 
 /// The plan's progress.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Work {
     /// The step under way, counted from 1.
     pub number: usize,
@@ -46,7 +48,7 @@ pub struct Work {
 }
 
 /// The health of the services at the last look.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Health {
     /// Whether the API server on this node is ready; on a worker, whether the cluster's is.
     pub api: bool,
@@ -59,7 +61,7 @@ pub struct Health {
 }
 
 /// An etcd member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Member {
     /// The name of the control-plane node.
     pub name: String,
@@ -67,7 +69,7 @@ pub struct Member {
 }
 
 /// When the boot reached certain states, in seconds since the system's first process started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Times {
     /// The agent had a plan or reported an error.
     pub verdict: Option<u64>,
@@ -81,7 +83,7 @@ pub struct Times {
     pub done: Option<u64>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// The image's name, version and publisher.
     pub image: String,
@@ -118,6 +120,11 @@ pub struct Status {
     #[serde(default)]
     pub evacuation: Option<EvacuationState>,
     pub times: Times,
+}
+
+/// The JSON Schema of the document, for the reference.
+pub fn schema() -> Schema {
+    SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<Status>()
 }
 
 impl Status {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -16,7 +17,7 @@ const SCHEME: &str = "sha256:";
 const LONGEST: usize = 1024;
 
 /// SHA-256 of a public key or a certificate. Written as `sha256:` and 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint([u8; 32]);
 
@@ -93,7 +94,7 @@ impl From<Fingerprint> for String {
 }
 
 /// The fingerprints that a node shows through its hypervisor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fingerprints {
     /// The fingerprint of the public key of the cluster's CA.
     #[serde(rename = "authority")]

@@ -25,6 +25,7 @@ mod proof;
 #[cfg(test)]
 mod tests;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use digests::Digests;
@@ -60,7 +61,7 @@ pub struct Request {
 }
 
 /// The answer to a deployer. Nothing of it is secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issued {
     /// The certificate of the cluster's CA, in PEM.
     #[serde(rename = "authority")]

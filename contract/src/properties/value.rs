@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::codes::Code;
@@ -13,7 +14,7 @@ use crate::role::Role;
 use crate::secret::Secret;
 
 /// One entry of the control node list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ControlNode {
     /// Host name, a DNS label.
     pub name: String,

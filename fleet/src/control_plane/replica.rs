@@ -1,12 +1,13 @@
 //! Copies of nodes' VMs that stay when a cluster is removed.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::hypervisor::VmRef;
 use crate::nodes::clean;
 
 /// A copy of a node's VM, as backup software keeps or restores it. It stays when the cluster is removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LeftVm {
     pub name: String,
     #[serde(flatten)]

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -16,7 +17,7 @@ use crate::nodes::clean;
 use crate::schema::lowercase;
 use crate::upgrade::DiskCopy;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NodeStatus {
     pub name: String,
     pub address: Ipv4Addr,
@@ -39,10 +40,11 @@ pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
     format!("the data disk {} at {}{doubt}", disk.uuid, clean(&disk.path))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DeployStatus {
     pub cluster: String,
     #[serde(serialize_with = "lowercase")]
+    #[schemars(with = "String")]
     pub lifecycle: Lifecycle,
     /// The image that its VMs were first created from, for messages.
     pub image: String,

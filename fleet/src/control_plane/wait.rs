@@ -1,11 +1,12 @@
 //! Why something is not done yet.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::engine::Reason;
 
 /// A condition before the run continues.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Wait {
     /// The node that it is about. `None` for the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]

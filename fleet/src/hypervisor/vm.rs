@@ -11,7 +11,7 @@ use crate::nodes::clean;
 use crate::schema;
 
 /// Whether a VM runs, as far as that is proved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PowerState {
     /// Nothing of the VM runs.

@@ -8,7 +8,7 @@ mod deployer;
 mod network;
 mod snapshot;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -257,6 +257,14 @@ impl Client {
         body: Option<&Value>,
     ) -> anyhow::Result<Answer> {
         self.ask(method, &format!("https://{node}:{}{path}", ports::NODE), JSON, body).await
+    }
+
+    /// Asks the agent of a node for its status document.
+    ///
+    /// # Errors
+    /// If the node cannot be reached or trusted.
+    pub async fn node_status(&self, node: SocketAddrV4) -> anyhow::Result<Answer> {
+        self.ask(Method::GET, &format!("https://{node}/v1/status"), JSON, None).await
     }
 
     /// Sends a request to the Kubernetes API of the kubeconfig. A patch is a part of an object, merged into the present one (RFC

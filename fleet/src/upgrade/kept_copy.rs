@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -9,7 +10,7 @@ use crate::hypervisor::DiskRef;
 use crate::nodes::clean;
 
 /// A copy of a data disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeptCopy {
     /// Where it lies, in the hypervisor's words.
     pub path: String,
@@ -19,7 +20,7 @@ pub struct KeptCopy {
 }
 
 /// A node's copy, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskCopy {
     /// The node whose data disk it is a copy of.
     pub node: String,

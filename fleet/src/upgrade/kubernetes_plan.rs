@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use contract::minor::Minor;
 use contract::node::Node;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cluster_seen::{ClusterSeen, SeenNode};
@@ -12,7 +13,7 @@ use super::judge::{self, Judged};
 use super::plan::Evidence;
 use super::refusal::{self as codes, Refusals};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct KubernetesPlan {
     /// The minor version that the cluster is taken to.
     pub to: String,
@@ -25,7 +26,7 @@ pub struct KubernetesPlan {
 }
 
 /// A node that is to be upgraded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct KubernetesNode {
     pub name: String,
     /// Where its endpoint listens.

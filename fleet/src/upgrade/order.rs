@@ -1,9 +1,10 @@
 //! The order in which the nodes go back, as the journal notes it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The order of nodes that go back one by one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// The one that was touched last comes first.
@@ -18,7 +19,7 @@ pub enum Order {
 }
 
 /// The nodes that are unhealthy on the new image, by their places in the plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "Noted", into = "Noted")]
 pub struct IllNodes {
     /// Those whose members of etcd do not do their part: all off, all on. None of them becomes healthy before the
@@ -29,7 +30,7 @@ pub struct IllNodes {
 }
 
 /// The form in the journal. Version 0.1 knew only of nodes that go back together, and noted them as a list.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Noted {
     Together(Vec<usize>),

@@ -7,6 +7,7 @@ use crate::hypervisor::{DiskRef, Placement, Vm, VmSize};
 use contract::node::Node;
 use contract::properties::ControlNode;
 use contract::swap::Image;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -14,7 +15,7 @@ use super::kept_copy::DiskCopy;
 use super::target::Target;
 
 /// In which order nodes are swapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// One after the other, each healthy before the next.
@@ -23,7 +24,7 @@ pub enum Mode {
 }
 
 /// The nodes that go back when one is not healthy on the new image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
     /// That node. The others stay where they are, and the upgrade waits for the operator.
@@ -31,7 +32,7 @@ pub enum OnFailure {
     All,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Options {
     pub mode: Mode,
     /// How long a swapped node may take to be healthy, in seconds; then it goes back.
@@ -62,14 +63,14 @@ pub struct Options {
 }
 
 /// A publisher that the description of a cluster names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DescribedPublisher {
     pub key: String,
     /// Its source, for users: the file.
     pub by: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedNode {
     pub name: String,
     /// Where its endpoint listens.
@@ -103,7 +104,7 @@ pub struct PlannedNode {
     pub holds_address: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     Verify,
@@ -162,7 +163,7 @@ pub enum Action {
     Keep,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     pub action: Action,
     /// The node, by its place in the plan. `None` for the whole.
@@ -187,14 +188,14 @@ impl Step {
 }
 
 /// A condition that holds, and what shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
     /// Its subject: a node, the OVA, the cluster.
     pub subject: String,
     pub evidence: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     /// Its name: that of the journal, too.
     pub id: Uuid,

@@ -1,6 +1,7 @@
 //! The state of an upgrade, from its journal.
 
 use anyhow::Context;
+use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -12,7 +13,7 @@ use super::plan::{Plan, Step};
 use super::progress::{Next, Progress};
 use crate::engine::Reason;
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct UpgradeStatus {
     /// The identifier of its plan.
     pub id: Uuid,
@@ -43,6 +44,7 @@ pub struct UpgradeStatus {
     pub copies: Vec<DiskCopy>,
     /// The plan that is carried out.
     pub plan: Plan,
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     pub entries: Vec<Entry>,
 }
 

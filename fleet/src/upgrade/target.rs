@@ -10,6 +10,7 @@ use contract::swap::Image;
 use ova::archive::{Archive, Error};
 use ova::ovf::{Descriptor, Qualifier};
 use ova::signature::PublicKey;
+use schemars::JsonSchema;
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ use crate::hypervisor::ImageTemplate;
 const KUBERNETES: &str = contract::properties::KUBERNETES_VERSION;
 
 /// A verified image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Target {
     /// Where the OVA is; empty for an image that has none here, and is only made from its imported template.
     pub ova: PathBuf,
@@ -30,6 +31,7 @@ pub struct Target {
     pub image: Image,
     /// The versions that it may replace. `None` for any that is not newer.
     #[serde(default)]
+    #[schemars(with = "Option<String>")]
     pub upgrades_from: Option<VersionReq>,
     /// The minor version of etcd that it runs. `None` for an image from before this was stated.
     #[serde(default)]

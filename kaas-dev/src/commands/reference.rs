@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
 use fleet::engine::Code;
 use fleet::{control_plane, engine, upgrade, workers};
+use kaas::commands::schemas::{OutputSchema, schemas};
 use kaas::commands::{Arguments, leaves};
 use kaas::say;
 use vsphere::{On, PRIVILEGES, Privilege, WISHED};
@@ -19,6 +20,9 @@ pub struct Reference {
     /// Instead, renew the tables in the pages of this directory, between `<!-- NAME:begin -->` and `<!-- NAME:end -->`
     #[arg(long, value_name = "DIRECTORY")]
     write: Option<PathBuf>,
+    /// Also write the JSON Schemas of outputs for scripts into this directory
+    #[arg(long, value_name = "DIRECTORY", requires = "write")]
+    schemas: Option<PathBuf>,
 }
 
 /// Prints the tables, or renews them in the pages.
@@ -36,7 +40,24 @@ pub fn run(arguments: &Reference) -> anyhow::Result<()> {
         let renewed = renewed.map_err(|part| anyhow::anyhow!("{} has no block for {part}", path.display()))?;
         image::renew::write(&path, &renewed)?;
     }
+    arguments.schemas.as_deref().map_or(Ok(()), write_schemas)
+}
+
+fn write_schemas(directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
+    for (name, text) in schema_files()? {
+        image::renew::write(&directory.join(name), &text)?;
+    }
     Ok(())
+}
+
+/// The files of the schemas, each with its text.
+fn schema_files() -> anyhow::Result<Vec<(String, String)>> {
+    let file = |one: &OutputSchema| -> anyhow::Result<(String, String)> {
+        let text = serde_json::to_string_pretty(one.schema.as_value())?;
+        Ok((format!("{}.json", one.name), text + "\n"))
+    };
+    schemas().iter().map(file).collect()
 }
 
 /// The pages with generated tables.
@@ -133,6 +154,15 @@ mod tests {
         let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
         let pages = paths.flat_map(|path| if path.is_dir() { pages_below(&path) } else { vec![path] });
         pages.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
+    }
+
+    #[test]
+    fn schema_files_equal_the_types() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/schemas");
+        for (name, text) in schema_files().unwrap() {
+            let written = std::fs::read_to_string(directory.join(&name)).unwrap_or_default();
+            assert!(written == text, "docs/reference/schemas/{name} is behind the code: `make reference` renews it");
+        }
     }
 
     /// The options in calls of a program that the called command does not have.

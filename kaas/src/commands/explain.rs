@@ -6,8 +6,8 @@ use contract::codes;
 use controller::objects::all;
 use fleet::engine::{self, Code};
 use fleet::{control_plane, upgrade, workers};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 
 use crate::control::table;
 use crate::output::Output;
@@ -22,8 +22,14 @@ pub struct Explain {
     output: Output,
 }
 
+/// The output of the command.
+#[derive(Serialize, JsonSchema)]
+pub struct Explanations {
+    codes: Vec<Explanation>,
+}
+
 /// A code with its explanation.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Explanation {
     code: &'static str,
     /// Where the code occurs.
@@ -36,16 +42,16 @@ struct Explanation {
 
 /// Explains one code, or lists all.
 pub fn run(arguments: &Explain) -> anyhow::Result<()> {
-    let mut found = explanations();
+    let mut found = Explanations { codes: explanations() };
     let Some(code) = &arguments.code else {
-        return arguments.output.result(&json!({"codes": found}), || list(&found));
+        return arguments.output.result(&found, || list(&found.codes));
     };
-    found.retain(|one| one.code.eq_ignore_ascii_case(code));
-    if found.is_empty() {
+    found.codes.retain(|one| one.code.eq_ignore_ascii_case(code));
+    if found.codes.is_empty() {
         bail!("there is no code {code}\nhelp: `kaas explain` lists all codes");
     }
-    let text = || found.iter().map(Explanation::text).collect::<Vec<_>>().join("\n\n");
-    arguments.output.result(&json!({"codes": found}), text)
+    let text = || found.codes.iter().map(Explanation::text).collect::<Vec<_>>().join("\n\n");
+    arguments.output.result(&found, text)
 }
 
 /// All codes, in the order of the reference.

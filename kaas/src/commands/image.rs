@@ -4,6 +4,8 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::push::{self, NODE_IMAGES};
@@ -12,7 +14,7 @@ use crate::control::{
     CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
     candidates, name, status, table, text,
 };
-use crate::output::Output;
+use crate::output::{Output, objects};
 
 /// Commands on images of tenant nodes.
 #[derive(Subcommand)]
@@ -63,9 +65,16 @@ pub fn run(command: &Image) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The output of `list`.
+#[derive(Serialize, JsonSchema)]
+pub struct Images<'a> {
+    #[schemars(schema_with = "objects")]
+    images: &'a [Value],
+}
+
 fn list(arguments: &List) -> anyhow::Result<()> {
     let images = arguments.at.open()?.list(NODE_IMAGES)?;
-    arguments.output.result(&json!({"images": images}), || table(&rows(&images, SystemTime::now())))
+    arguments.output.result(&Images { images: &images }, || table(&rows(&images, SystemTime::now())))
 }
 
 /// Images, one a line, with the columns that kubectl shows.

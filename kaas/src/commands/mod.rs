@@ -12,6 +12,8 @@ mod pool;
 mod provider;
 mod push;
 mod recovery_key;
+pub mod schemas;
+mod support;
 mod upgrade;
 mod version;
 
@@ -53,6 +55,15 @@ pub enum Command {
     /// Manage the keys that restore a cluster after all its control-plane nodes were lost
     #[command(subcommand)]
     RecoveryKey(recovery_key::RecoveryKey),
+    /// Write a support bundle of a control cluster, without secrets
+    ///
+    /// The bundle has the product's objects and their conditions, events, leases, nodes, and the status of each node's agent. It
+    /// also has the pods of system namespaces with their last logs. It has no Secrets, tokens, passwords or kubeconfigs.
+    ///
+    /// Exit status 0: the bundle is complete. 4: parts could not be read, and `errors.txt` in the bundle names them. 1: no bundle
+    /// was written.
+    #[command(after_help = "Example: `kaas support --to-file bundle.tar.gz`")]
+    Support(support::Support),
     /// Explain a code of a finding, a refusal or a reason, and what to do
     #[command(after_help = "Example: `kaas explain disk.foreign`")]
     Explain(explain::Explain),
@@ -115,6 +126,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Image(command) => image::run(&command),
         Command::Ova(command) => ova::run(command).map(done),
         Command::RecoveryKey(command) => recovery_key::run(&command).map(done),
+        Command::Support(arguments) => support::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments).map(done),
         Command::Version(arguments) => version::run(&arguments).map(done),
         Command::Completion(arguments) => completion::run(&arguments, &program()).map(done),

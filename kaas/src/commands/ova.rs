@@ -9,7 +9,9 @@ use ::ova::vmdk;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use fleet::nodes::clean;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::output::{self, Output};
 
@@ -70,55 +72,128 @@ pub fn run(command: Ova) -> Result<()> {
     }
 }
 
-fn inspect(path: &Path, output: Output) -> Result<()> {
-    let archive = LenientArchive::open(path)?;
-    let facts = facts(&archive, &archive.inspect()?);
-    output.result(&facts, || text(&facts))
+/// The output of `inspect`: the facts that an OVA states about itself.
+#[derive(Serialize, JsonSchema)]
+pub struct Facts<'a> {
+    name: &'a str,
+    /// Name of the product. Empty if the OVA has none.
+    product: &'a str,
+    /// Version of the product. Empty if the OVA has none.
+    version: &'a str,
+    /// Fingerprint of the key that the signature claims. The command does not verify it.
+    claimed_publisher: Option<String>,
+    members: Vec<MemberFacts<'a>>,
+    disks: Vec<DiskFacts<'a>>,
+    /// One without an identifier if the hardware is fixed.
+    profiles: Vec<ProfileFacts<'a>>,
+    properties: Vec<PropertyFacts<'a>>,
+    warnings: Vec<WarningFacts<'a>>,
 }
 
-fn warnings(warnings: &[Warning]) -> Value {
-    warnings.iter().map(|warning| json!({ "code": warning.code, "message": warning.message })).collect()
+#[derive(Serialize, JsonSchema)]
+struct MemberFacts<'a> {
+    name: &'a str,
+    /// Size in bytes.
+    size: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct DiskFacts<'a> {
+    id: &'a str,
+    /// Capacity in bytes.
+    capacity: Option<u64>,
+    /// The property that sets the capacity.
+    capacity_property: Option<&'a str>,
+    /// The file with the content. Missing for an empty disk.
+    file: Option<&'a str>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ProfileFacts<'a> {
+    id: Option<&'a str>,
+    label: &'a str,
+    default: bool,
+    cpus: Option<u32>,
+    memory_mib: Option<u64>,
+    disks: &'a [String],
+}
+
+#[derive(Serialize, JsonSchema)]
+struct PropertyFacts<'a> {
+    key: String,
+    label: &'a str,
+    default: Option<&'a str>,
+    password: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct WarningFacts<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+/// The output of `verify`.
+#[derive(Serialize, JsonSchema)]
+pub struct VerifiedOva<'a> {
+    /// Path of the OVA.
+    ova: String,
+    /// Fingerprint of the publisher's key. `null` if no publisher was given.
+    signed_by: Option<String>,
+    /// Path of the list of parts that the publisher has signed.
+    signed_sbom: Option<String>,
+    warnings: Vec<WarningFacts<'a>>,
+}
+
+fn inspect(path: &Path, output: Output) -> Result<()> {
+    let archive = LenientArchive::open(path)?;
+    let report = archive.inspect()?;
+    let facts = facts(&archive, &report);
+    let values = serde_json::to_value(&facts)?;
+    output.result(&facts, || text(&values))
+}
+
+fn warnings(warnings: &[Warning]) -> Vec<WarningFacts<'_>> {
+    warnings.iter().map(|warning| WarningFacts { code: warning.code, message: &warning.message }).collect()
 }
 
 /// The facts that an archive states about itself.
-fn facts(archive: &LenientArchive, report: &Report) -> Value {
+fn facts<'a>(archive: &'a LenientArchive, report: &'a Report) -> Facts<'a> {
     let envelope = &report.envelope;
-    let publisher = report.claimed_key.as_ref().map(|key| key.fingerprint().to_string());
-    let members = archive.members().iter().map(|member| json!({ "name": member.name, "size": member.size }));
-    let disks = envelope.disks.iter().map(|disk| {
-        json!({
-            "id": disk.id, "capacity": disk.capacity, "capacity_property": disk.capacity_property, "file": disk.file,
-        })
+    let members = archive.members().iter().map(|member| MemberFacts { name: &member.name, size: member.size });
+    let disks = envelope.disks.iter().map(|disk| DiskFacts {
+        id: &disk.id,
+        capacity: disk.capacity,
+        capacity_property: disk.capacity_property.as_deref(),
+        file: disk.file.as_deref(),
     });
     let properties = envelope.products.iter().flat_map(|product| {
-        product.properties().map(move |property| {
-            json!({
-                "key": product.environment_key(property),
-                "label": property.label,
-                "default": property.default,
-                "password": property.password,
-            })
+        product.properties().map(move |property| PropertyFacts {
+            key: product.environment_key(property),
+            label: &property.label,
+            default: property.default.as_deref(),
+            password: property.password,
         })
     });
-    // One without an identifier if the hardware is fixed.
-    let profiles = envelope.variants.iter().map(|variant| {
-        json!({
-            "id": variant.id, "label": variant.label, "default": variant.default, "cpus": variant.cpus,
-            "memory_mib": variant.memory_mib, "disks": variant.disks,
-        })
+    let profiles = envelope.variants.iter().map(|variant| ProfileFacts {
+        id: variant.id.as_deref(),
+        label: &variant.label,
+        default: variant.default,
+        cpus: variant.cpus,
+        memory_mib: variant.memory_mib,
+        disks: &variant.disks,
     });
     let product = envelope.products.first();
-    json!({
-        "name": envelope.name,
-        "product": product.map_or("", |product| product.name.as_str()),
-        "version": product.map_or("", |product| product.version.as_str()),
-        "claimed_publisher": publisher,
-        "members": members.collect::<Vec<_>>(),
-        "disks": disks.collect::<Vec<_>>(),
-        "profiles": profiles.collect::<Vec<_>>(),
-        "properties": properties.collect::<Vec<_>>(),
-        "warnings": warnings(&report.warnings),
-    })
+    Facts {
+        name: &envelope.name,
+        product: product.map_or("", |product| product.name.as_str()),
+        version: product.map_or("", |product| product.version.as_str()),
+        claimed_publisher: report.claimed_key.as_ref().map(|key| key.fingerprint().to_string()),
+        members: members.collect(),
+        disks: disks.collect(),
+        profiles: profiles.collect(),
+        properties: properties.collect(),
+        warnings: warnings(&report.warnings),
+    }
 }
 
 fn text(facts: &Value) -> String {
@@ -177,12 +252,12 @@ fn verify(path: &Path, publisher: Option<&Path>, output: Output) -> Result<()> {
             verify_sbom(path, key)?
         }
     };
-    let verified = json!({
-        "ova": path.to_string_lossy(),
-        "signed_by": trusted.as_ref().map(|key| key.fingerprint().to_string()),
-        "signed_sbom": sbom.as_deref().map(Path::to_string_lossy),
-        "warnings": warnings(&report.warnings),
-    });
+    let verified = VerifiedOva {
+        ova: path.to_string_lossy().into_owned(),
+        signed_by: trusted.as_ref().map(|key| key.fingerprint().to_string()),
+        signed_sbom: sbom.as_deref().map(|path| path.to_string_lossy().into_owned()),
+        warnings: warnings(&report.warnings),
+    };
     if output.value(&verified)? {
         return Ok(());
     }

@@ -7,6 +7,8 @@ use std::time::SystemTime;
 use anyhow::ensure;
 use clap::{Args, Subcommand};
 use controller::objects::{GROUP, VERSION};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cluster::{Wait, require_cluster};
@@ -15,7 +17,7 @@ use crate::control::{
     Change, CommandOutcome, Control, DryRun, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult,
     Waiter, age, candidates, lines, name, table, text,
 };
-use crate::output::Output;
+use crate::output::{Output, objects};
 
 /// Commands on pools of workers.
 #[derive(Subcommand)]
@@ -169,13 +171,20 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
         .until(&taken, |known| known.is_made(&[name.as_str()]))
 }
 
+/// The output of `list`.
+#[derive(Serialize, JsonSchema)]
+pub struct Pools<'a> {
+    #[schemars(schema_with = "objects")]
+    pools: &'a [Value],
+}
+
 fn list(arguments: &List) -> anyhow::Result<()> {
     let List { cluster, all_namespaces, output, within } = arguments;
     let (control, namespace) = within.open()?;
     let namespace = (!all_namespaces).then_some(namespace.as_str());
     let mut pools = control.list(ResourcePath { plural: "nodepools", namespace })?;
     pools.retain(|pool| cluster.as_deref().is_none_or(|cluster| text(pool, "/spec/clusterRef/name") == cluster));
-    output.result(&json!({"pools": pools}), || table(&rows(&pools, SystemTime::now())))
+    output.result(&Pools { pools: &pools }, || table(&rows(&pools, SystemTime::now())))
 }
 
 /// Pools, one a line, with the columns that kubectl shows.

@@ -2,7 +2,8 @@
 
 use clap::Args;
 use controller::objects::{GROUP, VERSION};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::output::Output;
 
@@ -14,18 +15,28 @@ pub struct Version {
     output: Output,
 }
 
+/// The output of the command.
+#[derive(Serialize, JsonSchema)]
+pub struct Versions {
+    /// Version of this program.
+    version: &'static str,
+    /// API group and version of the objects that this program writes.
+    objects: String,
+}
+
 pub fn run(arguments: &Version) -> anyhow::Result<()> {
-    let versions = versions();
-    arguments.output.result(&versions, || text(&versions))
+    let versions = Versions::current();
+    arguments.output.result(&versions, || versions.text())
 }
 
-fn versions() -> Value {
-    json!({"version": env!("CARGO_PKG_VERSION"), "objects": format!("{GROUP}/{VERSION}")})
-}
+impl Versions {
+    fn current() -> Self {
+        Self { version: env!("CARGO_PKG_VERSION"), objects: format!("{GROUP}/{VERSION}") }
+    }
 
-fn text(versions: &Value) -> String {
-    let of = |key: &str| versions[key].as_str().unwrap_or_default().to_owned();
-    format!("kaas {}\nobjects {}", of("version"), of("objects"))
+    fn text(&self) -> String {
+        format!("kaas {}\nobjects {}", self.version, self.objects)
+    }
 }
 
 #[cfg(test)]
@@ -35,6 +46,6 @@ mod tests {
     #[test]
     fn version_names_program_and_objects() {
         let expected = format!("kaas {}\nobjects kaas.local/v1alpha1", env!("CARGO_PKG_VERSION"));
-        assert_eq!(text(&versions()), expected);
+        assert_eq!(Versions::current().text(), expected);
     }
 }

@@ -1,8 +1,9 @@
 //! The API server of a control cluster.
 
 use std::fmt;
+use std::net::SocketAddrV4;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use controller::objects::{GROUP, VERSION};
 use fleet::nodes::{Answer, Client, Method, clean};
 use serde_json::{Value, json};
@@ -97,14 +98,20 @@ impl Control {
     /// # Errors
     /// As of [`Self::get`].
     pub fn list(&self, of: ResourcePath<'_>) -> anyhow::Result<Vec<Value>> {
-        let attempt = || format!("asking for all {of}");
+        self.list_at(&of.path()).with_context(|| format!("asking for all {of}"))
+    }
+
+    /// All objects of the list at a path such as `/api/v1/nodes`, in the API server's order.
+    ///
+    /// # Errors
+    /// As of [`Self::get`].
+    pub fn list_at(&self, path: &str) -> anyhow::Result<Vec<Value>> {
         let (mut all, mut from) = (Vec::new(), String::new());
         for _ in 0..PAGES {
-            let path = format!("{}?limit={PAGE}{from}", of.path());
-            let mut page = understood(&self.ask(Method::GET, &path, None)?).with_context(attempt)?;
+            let mut page = understood(&self.ask(Method::GET, &format!("{path}?limit={PAGE}{from}"), None)?)?;
             match page["items"].take() {
                 Value::Array(items) => all.extend(items),
-                _ => bail!("{}: the answer is no list", attempt()),
+                _ => bail!("the answer is no list"),
             }
             match page["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) {
                 // The token is base64 for URLs. Any other character is escaped.
@@ -112,7 +119,35 @@ impl Control {
                 None => return Ok(all),
             }
         }
-        bail!("{}: the list has no end", attempt())
+        bail!("the list has no end")
+    }
+
+    /// The text at a path, such as a pod's log.
+    ///
+    /// # Errors
+    /// As of [`Self::get`].
+    pub fn text_at(&self, path: &str) -> anyhow::Result<String> {
+        let answer = self.ask(Method::GET, path, None)?;
+        accepted(&answer)?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    }
+
+    /// The status document of the agent on a node, at the address of its endpoint.
+    ///
+    /// # Errors
+    /// The node cannot be reached or trusted, or denies the credentials.
+    pub fn node_status(&self, node: SocketAddrV4) -> anyhow::Result<Value> {
+        let answer = self.0.wait(self.0.node_status(node))?;
+        ensure!(answer.status == 200, "the node answers {}: {}", answer.status, answer.words());
+        serde_json::from_slice(&answer.body).with_context(|| format!("understanding the answer {:?}", answer.words()))
+    }
+
+    /// Asks for the API server's version, and accepts each answer.
+    ///
+    /// # Errors
+    /// The API server cannot be reached or trusted.
+    pub fn reach(&self) -> anyhow::Result<()> {
+        self.ask(Method::GET, "/version", None).map(drop)
     }
 
     /// Creates an object, or changes the given fields of an existing one. With `dry_run` the API server only checks it. A field that
@@ -240,14 +275,22 @@ fn own_conflicts(answer: &Answer) -> Option<Vec<String>> {
 
 /// The object of an answer, with all its fields.
 fn understood(answer: &Answer) -> anyhow::Result<Value> {
+    accepted(answer)?;
+    match serde_json::from_slice::<Value>(&answer.body).unwrap_or_default() {
+        object @ Value::Object(_) => Ok(object),
+        _ => Err(anyhow!("the answer is no object: {}", answer.words())),
+    }
+}
+
+/// Whether the API server has accepted the request.
+fn accepted(answer: &Answer) -> anyhow::Result<()> {
+    if (200..300).contains(&answer.status) {
+        return Ok(());
+    }
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let words = || said["message"].as_str().map_or_else(|| answer.words(), clean);
     // A rejected request changed nothing. After any other error that is unknown (Kubernetes API conventions, "HTTP Status codes").
     match answer.status {
-        200..=299 => match said {
-            Value::Object(_) => Ok(said),
-            _ => Err(anyhow!("the answer is no object: {}", answer.words())),
-        },
         404 if said["kind"] != "Status" => Err(Rejected(
             "the API server does not know this kind: a control cluster brings its kinds within a minute or two of its last node's joining, \
              so wait, and try again; else its image is of before tenant clusters were objects, or it is no control cluster"

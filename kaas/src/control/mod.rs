@@ -19,7 +19,7 @@ pub use self::dry_run::DryRun;
 pub use self::kubeconfig::ControlClusterArgs;
 pub use self::object::{Condition, age, age_of, read_conditions, status, text};
 pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, table, wait_result};
-pub use self::wait::{CommandOutcome, Look, WaitResult, Waiter};
+pub use self::wait::{CommandOutcome, Look, WaitReport, WaitResult, Waiter};
 
 use clap::Args;
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::api::Rejected;
 use crate::output::{Output, PAUSED, STOPPED, say, warn};
@@ -39,6 +41,18 @@ pub enum CommandOutcome {
     Paused(Vec<String>),
     /// The operator must act.
     Stopped(String),
+}
+
+/// The output of a command that waits.
+#[derive(Serialize, JsonSchema)]
+pub struct WaitReport {
+    /// `done`, `taken`, `paused` or `stopped`.
+    arrived: &'static str,
+    /// The last lines of a paused wait, or the reason why the operator must act.
+    reasons: Vec<String>,
+    /// The objects that the command waits for.
+    #[serde(flatten)]
+    objects: Map<String, Value>,
 }
 
 pub struct Waiter {
@@ -93,7 +107,7 @@ impl Waiter {
     }
 
     /// Reports the end of a wait, and the objects.
-    pub fn report(&self, (arrived, mut object): (CommandOutcome, Value)) -> anyhow::Result<ExitCode> {
+    pub fn report(&self, (arrived, object): (CommandOutcome, Value)) -> anyhow::Result<ExitCode> {
         let (word, exit) = match &arrived {
             CommandOutcome::Done(_) => ("done", ExitCode::SUCCESS),
             CommandOutcome::Accepted(_) => ("taken", ExitCode::SUCCESS),
@@ -105,10 +119,8 @@ impl Waiter {
             CommandOutcome::Paused(last) => last.clone(),
             CommandOutcome::Stopped(why) => vec![why.clone()],
         };
-        let mut said = json!({"arrived": word, "reasons": reasons});
-        if let (Value::Object(said), Value::Object(objects)) = (&mut said, object.take()) {
-            said.extend(objects);
-        }
+        let objects = if let Value::Object(objects) = object { objects } else { Map::new() };
+        let said = WaitReport { arrived: word, reasons, objects };
         if self.output.value(&said)? {
             return Ok(exit);
         }
@@ -119,7 +131,7 @@ impl Waiter {
                 warn(&format!(
                     "paused: nothing has changed for {}. The request stays. Run the command again to continue to wait{}",
                     humantime::format_duration(self.limit),
-                    reasons.iter().map(|reason| format!("\n  {reason}")).collect::<String>()
+                    said.reasons.iter().map(|reason| format!("\n  {reason}")).collect::<String>()
                 ));
             }
         }
@@ -130,6 +142,7 @@ impl Waiter {
 #[cfg(test)]
 mod tests {
     use anyhow::anyhow;
+    use serde_json::json;
 
     use super::*;
 

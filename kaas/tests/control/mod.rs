@@ -32,6 +32,9 @@ pub struct Asked {
     pub body: Value,
 }
 
+/// The plurals of the API group without a name.
+const CORE: [&str; 4] = ["events", "nodes", "pods", "secrets"];
+
 /// Plural, namespace and name.
 pub type Key = (String, String, String);
 
@@ -44,6 +47,8 @@ pub struct Kept {
     pub refuses: Option<(&'static str, &'static str)>,
     /// The manager that has set a field of a spec other than by applying it.
     pub owners: BTreeMap<(Key, String), &'static str>,
+    /// The logs of pods, by the pods' names.
+    pub logs: BTreeMap<String, String>,
     /// Whether the next answer is broken off before it has begun.
     pub breaks: bool,
     /// How often a cluster or a Provider was looked at.
@@ -98,8 +103,11 @@ impl Kept {
         let has = |parameter: &str| query.split('&').any(|one| one == parameter);
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let rest = match parts.as_slice() {
-            ["apis", "kaas.local", "v1alpha1", rest @ ..] => rest,
-            ["api", "v1", rest @ ..] if rest.contains(&"secrets") => rest,
+            ["apis", "kaas.local", "v1alpha1", rest @ ..] | ["apis", "coordination.k8s.io", "v1", rest @ ..] => rest,
+            ["api", "v1", rest @ ..] if rest.iter().any(|part| CORE.contains(part)) => rest,
+            ["version"] => return (200, json!({"gitVersion": "v1.37.0"})),
+            // A node's endpoint, at the same address.
+            ["v1", "status"] => return self.found(&key("status", "", "agent")),
             _ => return (404, Value::String("404 page not found".to_owned())),
         };
         let (namespace, rest) = match rest {
@@ -108,6 +116,10 @@ impl Kept {
         };
         match (method, rest) {
             ("GET", [plural]) => self.list(plural, namespace, query),
+            ("GET", ["pods", name, "log"]) => {
+                let log = self.logs.get(*name).map(|log| Value::String(log.clone()));
+                log.map_or_else(|| missing(name), |log| (200, log))
+            }
             ("GET", [plural, name]) => self.found(&key(plural, namespace, name)),
             ("PATCH", [plural, name, "scale"]) if *plural == "nodepools" => {
                 let part = json!({"spec": {"replicas": asked.body["spec"]["replicas"]}});
@@ -287,6 +299,8 @@ type Acts = Box<dyn FnMut(&mut Kept, usize) + Send>;
 
 /// The API server, a kubeconfig that leads to it, and a directory for files.
 pub struct Bed {
+    /// The port of the API server, and of the nodes' endpoint.
+    pub port: u16,
     kept: Arc<Mutex<Kept>>,
     acts: Arc<Mutex<Acts>>,
     directory: TempDir,
@@ -311,7 +325,8 @@ impl Bed {
         };
         fs::write(directory.path().join("control.kubeconfig"), &*kubeconfig.render("admin")).unwrap();
         let acts: Acts = Box::new(|_, _| {});
-        let bed = Self { kept: Arc::default(), acts: Arc::new(Mutex::new(acts)), directory };
+        let port = listener.local_addr().unwrap().port();
+        let bed = Self { port, kept: Arc::default(), acts: Arc::new(Mutex::new(acts)), directory };
         let (kept, acts) = (Arc::clone(&bed.kept), Arc::clone(&bed.acts));
         // It ends with the test's process.
         std::thread::spawn(move || {

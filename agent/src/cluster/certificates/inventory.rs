@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::kubernetes::{api, kubelet, proxy};
@@ -15,7 +16,7 @@ use crate::host::files;
 const DAY: i64 = 24 * 60 * 60;
 
 /// A certificate, as monitoring and administrators see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Certificate {
     /// A stable name: kubeadm's, if kubeadm has one.
     pub name: String,

@@ -1,8 +1,6 @@
 //! The support bundle: one .tar.gz with information to diagnose a node from afar. It is plain text and JSON, has a size limit,
 //! and contains no secrets. A source that fails becomes a line in its index.
 
-mod archive;
-mod redact;
 mod sources;
 
 use std::fmt::Write as _;
@@ -17,14 +15,13 @@ use clap::Args;
 use contract::secret::Secret;
 use serde::Serialize;
 use serde_json::Value;
+use support_bundle::{Archive, Keep, REMOVED, Redactor};
 
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
 use crate::host::files;
 use crate::intake::config::{Config, Output};
 use crate::status::Status;
-use archive::{Archive, Keep};
-use redact::Redactor;
 
 /// The directory of bundles without `--file`.
 const DIRECTORY: &str = "/var/tmp";
@@ -241,8 +238,7 @@ fn name(root: &Path, now: SystemTime) -> String {
 fn index(directory: &str, entries: &[Entry]) -> String {
     let mut text = format!(
         "{directory}\n\nA support bundle of a KaaS appliance node. All files are plain text or JSON. Secrets were removed: each\n\
-         leaves {} behind. Logs that are too long lose their oldest part, lists their end.\n\n",
-        redact::REMOVED
+         leaves {REMOVED} behind. Logs that are too long lose their oldest part, lists their end.\n\n"
     );
     for entry in entries {
         let fate = match &entry.outcome {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use contract::ports;
 use flate2::read::GzDecoder;
+use support_bundle::Keep;
 
-use super::archive::Keep;
 use crate::cluster::kubernetes::{ADMINISTRATOR, PKI, PROGRAMS, api_server};
 use crate::cluster::records::Records;
 use crate::host::command::{Command, Runner};

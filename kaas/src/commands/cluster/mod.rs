@@ -18,7 +18,9 @@ use std::time::SystemTime;
 use anyhow::{Context, bail, ensure};
 use clap::Subcommand;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use self::arguments::{Adopt, Create, Delete, Describe, Get, Kubeconfig, OperationRequest, Upgrade};
 use self::cluster_objects::{ClusterObjects, keys};
@@ -29,6 +31,7 @@ use crate::confirm::{ask, by_name};
 use crate::control::{
     Change, CommandOutcome, Control, DryRun, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
 };
+use crate::output::{object, objects};
 
 /// Commands on tenant clusters.
 #[derive(Subcommand)]
@@ -187,16 +190,37 @@ fn counted(pools: usize) -> String {
     }
 }
 
+/// The output of `get` without a name.
+#[derive(Serialize, JsonSchema)]
+pub struct Clusters<'a> {
+    #[schemars(schema_with = "objects")]
+    clusters: &'a [Value],
+}
+
+/// The output of `get` with a name.
+#[derive(Serialize, JsonSchema)]
+pub struct ClusterWithPools<'a> {
+    #[schemars(schema_with = "object")]
+    cluster: &'a Value,
+    #[schemars(schema_with = "objects")]
+    pools: &'a [Value],
+    /// The current Operation, or the last one.
+    #[schemars(with = "Option<Map<String, Value>>")]
+    operation: Option<&'a Value>,
+}
+
 fn get(arguments: &Get) -> anyhow::Result<()> {
     let (control, namespace) = arguments.within.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         let clusters = control.list(ResourcePath { plural: "tenantclusters", namespace })?;
-        return arguments.output.result(&json!({"clusters": clusters}), || words::clusters(&clusters, now));
+        return arguments.output.result(&Clusters { clusters: &clusters }, || words::clusters(&clusters, now));
     };
     let known = require_cluster(&control, &namespace, name)?;
-    arguments.output.result(&known.object(), || words::cluster(&known, now))
+    let ClusterState { cluster, pools, operation, .. } = &known;
+    let report = ClusterWithPools { cluster, pools, operation: operation.as_ref() };
+    arguments.output.result(&report, || words::cluster(&known, now))
 }
 
 fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {

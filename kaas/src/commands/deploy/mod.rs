@@ -33,7 +33,7 @@ pub use self::arguments::{ClusterFileArgs, Deploy, Destroy, Kubeconfig};
 use self::confirm::DestroyConfirmation;
 use self::judge::{Resolve, ResolvedFile, another_key, begun_with, judge};
 pub use self::kubeconfig::kubeconfig;
-use self::words::{Outcome, Plan};
+pub use self::words::{Outcome, Plan};
 use crate::cluster_file::{ClusterBackend, ClusterFile, SiteSession, schema};
 use crate::keys::existing_deployer_key;
 use crate::output::{Output, PAUSED, STOPPED, ended, json, result, warn};

@@ -6,6 +6,7 @@ use fleet::control_plane::{DeployStatus, DesiredState, HeldDisk, Lifecycle, RunO
 use fleet::hypervisor::{DiskRef, Vm};
 use fleet::nodes::clean;
 use fleet::upgrade::DiskCopy;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cluster_file::{CheckReport, ClusterFile};
@@ -14,7 +15,7 @@ use crate::cluster_file::{CheckReport, ClusterFile};
 const UNNOTED: &str = "deploy.vm-unnoted";
 
 /// The result of a command, as JSON.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct Outcome<'a> {
     arrived: &'static str,
     /// The path of the written kubeconfig, if one was issued: the cluster runs, or it has formed and waits for a node.
@@ -47,7 +48,7 @@ impl<'a> Outcome<'a> {
 }
 
 /// The plan of a dry run. Secret values are left out.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct Plan {
     cluster: String,
     place: String,
@@ -60,7 +61,7 @@ pub struct Plan {
     warnings: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct PlannedVm {
     name: String,
     processors: u32,

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use controller::objects::{ProviderReason, Reason};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::probe::{Probe, probe};
@@ -18,7 +20,7 @@ use crate::control::{
     self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
     candidates, conditions, lines, name, status, table, text,
 };
-use crate::output::{Output, result};
+use crate::output::{Output, objects, result};
 
 /// Commands on Providers
 #[derive(Subcommand)]
@@ -147,12 +149,19 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     waiter.report(waiter.until(look)?)
 }
 
+/// The output of `get` without a name.
+#[derive(Serialize, JsonSchema)]
+pub struct Providers<'a> {
+    #[schemars(schema_with = "objects")]
+    providers: &'a [Value],
+}
+
 fn get(arguments: &Get) -> anyhow::Result<()> {
     let control = arguments.at.open()?;
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let providers = control.list(PROVIDERS)?;
-        return arguments.output.result(&json!({"providers": providers}), || table(&rows(&providers, now)));
+        return arguments.output.result(&Providers { providers: &providers }, || table(&rows(&providers, now)));
     };
     let gone = || Rejected::because(format!("there is no Provider {name}"));
     let provider = control.get(PROVIDERS, name)?.ok_or_else(gone)?;

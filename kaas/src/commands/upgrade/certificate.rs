@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use fleet::upgrade::NotRenewed;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::arguments::{ChangeArgs, DeploymentArgs};
 use crate::output::{Output, PAUSED, warn};
@@ -34,13 +35,21 @@ pub enum Certificate {
     },
 }
 
+/// The output of `renew`.
+#[derive(Serialize, JsonSchema)]
+pub struct RenewedNodes {
+    /// Names of the nodes with new certificates.
+    renewed: Vec<String>,
+}
+
 pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
     let Certificate::Renew { change: ChangeArgs { at, over }, timeout, output } = command;
     let at = DeploymentArgs { output, ..at };
     at.changing("control certificate renew", None, Duration::ZERO, async |deployment, _| {
         match deployment.renew_certificates(timeout, over.take()).await {
-            Ok(nodes) => {
-                output.result(&json!({"renewed": nodes}), || format!("renewed: {}", nodes.join(", ")))?;
+            Ok(renewed) => {
+                let nodes = RenewedNodes { renewed };
+                output.result(&nodes, || format!("renewed: {}", nodes.renewed.join(", ")))?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) if error.is::<NotRenewed>() => {

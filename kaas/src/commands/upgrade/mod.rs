@@ -14,7 +14,7 @@ use fleet::upgrade::{Adoption, Direction, KubernetesOptions, Outcome, Request, R
 
 use self::arguments::{AbandonTarget, ChangeArgs};
 pub use self::arguments::{Adopt, Upgrade};
-pub use self::certificate::Certificate;
+pub use self::certificate::{Certificate, RenewedNodes};
 use self::connection::MissingCredentials;
 use crate::output::{PAUSED, STOPPED, ended, say};
 use crate::signals::SignalPolicy;

@@ -11,14 +11,14 @@ const FRAME: u64 = 400;
 
 /// The part of a text that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keep {
+pub enum Keep {
     /// The end: logs.
     End,
     /// The beginning: lists.
     Beginning,
 }
 
-pub(super) struct Archive<W: Write> {
+pub struct Archive<W: Write> {
     tar: tar::Builder<GzEncoder<W>>,
     directory: String,
     time: u64,
@@ -28,19 +28,19 @@ pub(super) struct Archive<W: Write> {
 impl<W: Write> Archive<W> {
     /// Begins an archive of at most `limit` bytes. All files are in `directory` and have the time `time`, in seconds since
     /// 1970.
-    pub(super) fn new(writer: W, directory: &str, time: u64, limit: u64) -> Self {
+    pub fn new(writer: W, directory: &str, time: u64, limit: u64) -> Self {
         let tar = tar::Builder::new(GzEncoder::new(writer, Compression::default()));
         Self { tar, directory: directory.to_owned(), time, left: limit.saturating_sub(2 * FRAME) }
     }
 
     /// How much room is left, in compressed bytes.
-    pub(super) fn left(&self) -> u64 {
+    pub fn left(&self) -> u64 {
         self.left
     }
 
     /// Adds the part of a text that fits into `share` compressed bytes. Adds nothing if not even an empty file fits.
     /// Returns the number of bytes that were cut off. After an error the archive is of no use.
-    pub(super) fn add(&mut self, name: &str, text: &str, share: u64, keep: Keep) -> io::Result<usize> {
+    pub fn add(&mut self, name: &str, text: &str, share: u64, keep: Keep) -> io::Result<usize> {
         let Some(share) = share.min(self.left).checked_sub(FRAME) else { return Ok(text.len()) };
         let (kept, taken) = fit(text, share, keep)?;
         let mut header = tar::Header::new_ustar();
@@ -54,7 +54,7 @@ impl<W: Write> Archive<W> {
         Ok(text.len() - kept.len())
     }
 
-    pub(super) fn finish(self) -> io::Result<W> {
+    pub fn finish(self) -> io::Result<W> {
         self.tar.into_inner()?.finish()
     }
 }
@@ -74,7 +74,7 @@ fn fit(text: &str, share: u64, keep: Keep) -> io::Result<(&str, u64)> {
 }
 
 /// At most `length` bytes of a text, in whole lines if possible.
-pub(super) fn cut(text: &str, length: usize, keep: Keep) -> &str {
+fn cut(text: &str, length: usize, keep: Keep) -> &str {
     if text.len() <= length {
         return text;
     }

@@ -5,7 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use contract::secret::Secret;
 
-pub(super) const REMOVED: &str = "[removed]";
+/// The replacement of a secret.
+pub const REMOVED: &str = "[removed]";
 
 /// Endings of names whose value is a secret, in lower case.
 const NAMES: [&str; 11] = [
@@ -25,13 +26,14 @@ const NAMES: [&str; 11] = [
 /// Shorter values are ignored, because they would be found everywhere.
 const SHORTEST: usize = 6;
 
-pub(super) struct Redactor {
+/// Removes secrets from texts.
+pub struct Redactor {
     known: Vec<Secret>,
 }
 
 impl Redactor {
     /// A redactor that also knows these values.
-    pub(super) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+    pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let mut known = Vec::new();
         for secret in secrets.into_iter().filter(|secret| secret.expose().len() >= SHORTEST) {
             // In plain form, as a JSON string, and in base64.
@@ -43,7 +45,7 @@ impl Redactor {
         Self { known }
     }
 
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.known {
             if text.contains(secret.expose()) {
@@ -202,6 +204,12 @@ fn name_ends(lower: &str) -> Vec<usize> {
     ends.sort_unstable();
     ends.dedup();
     ends
+}
+
+/// Whether the name of a field, in any case, marks its value as a secret.
+pub fn names_a_secret(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    NAMES.iter().any(|end| lower.ends_with(end))
 }
 
 fn is_option(before: &str) -> bool {
