@@ -5,6 +5,7 @@ mod effects;
 mod events;
 mod facts;
 mod form;
+mod headline;
 mod input;
 mod lock;
 mod screens;

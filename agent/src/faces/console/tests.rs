@@ -47,6 +47,9 @@ fn formed() -> Facts {
         role: Some(Role::ControlPlane),
         versions: vec![("image", "kaas-control-plane 0.1.0".into()), ("Kubernetes", "1.36.3".into())],
         virtual_address: Some("192.168.10.10".into()),
+        api: Some("https://192.168.10.10:6443".into()),
+        control_nodes: 3,
+        ssh_keys: Some(2),
         certificates: vec![
             Certificate { name: "apiserver.crt".into(), days: 364 },
             Certificate { name: "ca.crt".into(), days: 3649 },
@@ -410,7 +413,7 @@ fn idle_shell_stays_behind_the_lock() {
     assert_eq!(choose(&mut state, Item::Shell), Some(Effect::Shell));
     state.update(Event::Outcome(Outcome::ShellLocked));
     assert!(!state.unlocked && matches!(state.screen, Screen::Status { .. }));
-    assert!(screen(&state, 80, 25).contains("A shell goes on behind the lock"));
+    assert!(screen(&state, 80, 25).contains("A shell still runs behind the lock"));
     press(&mut state, &[KeyCode::Enter]);
     assert!(matches!(state.screen, Screen::Unlock(_)));
     state.update(Event::Outcome(Outcome::Unlocked));
