@@ -4,7 +4,7 @@ use std::fmt;
 
 use anyhow::{Context, anyhow, bail};
 use controller::objects::{GROUP, VERSION};
-use fleet::nodes::{Answer, Client, Method, clean};
+use fleet::nodes::{Answer, Client, Method};
 use serde_json::{Value, json};
 
 use super::{Change, text};
@@ -230,7 +230,6 @@ fn own_conflicts(answer: &Answer) -> Option<Vec<String>> {
 /// The object of an answer, with all its fields.
 fn understood(answer: &Answer) -> anyhow::Result<Value> {
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let words = || said["message"].as_str().map_or_else(|| answer.words(), clean);
     // A rejected request changed nothing. After any other error that is unknown (Kubernetes API conventions, "HTTP Status codes").
     match answer.status {
         200..=299 => match said {
@@ -243,8 +242,8 @@ fn understood(answer: &Answer) -> anyhow::Result<Value> {
                 .to_owned(),
         )
         .into()),
-        400..=499 if answer.status != 408 => Err(Rejected(format!("the API server refuses it: {}", words())).into()),
-        status => Err(anyhow!("the API server says {status}: {}", words())),
+        400..=499 if answer.status != 408 => Err(Rejected(format!("the API server refuses it: {}", answer.reason())).into()),
+        _ => Err(anyhow!("the API server answered {}", answer.refusal())),
     }
 }
 
