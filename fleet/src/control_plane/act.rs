@@ -392,7 +392,7 @@ impl ActionContext<'_> {
             match self.take_note_back(records, disk).await {
                 Err(ActionError::Stop(error)) => return Err(error),
                 Err(ActionError::Later(why) | ActionError::InDoubt(why) | ActionError::Refused(why)) => {
-                    log::warn!("that the removal of the disk {} was asked for stays noted: {why}", disk.uuid);
+                    log::warn!("the request to remove the disk {} stays recorded: {why}", disk.uuid);
                 }
                 Ok(()) => {}
             }

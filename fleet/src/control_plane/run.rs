@@ -275,7 +275,7 @@ impl Deploy<'_> {
             let Some(drawn) = node.allocated_uuid else { continue };
             if let [vm, ..] = self.hypervisor.with_bios_uuid(drawn).await?.as_slice() {
                 bail!(
-                    "{vm} has the BIOS UUID {drawn} that was drawn for the VM of {}, and nothing is noted of having made it: it may have \
+                    "{vm} has the BIOS UUID {drawn} that was drawn for the VM of {}, and no record shows that it was created: it may have \
                      served, and what was noted may be of before that. Nothing was changed: see to that VM first",
                     node.name
                 );

@@ -293,7 +293,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     }
     if let Err(error) = lab.wait_until_ready(arguments.timeout) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
-        return Err(error.context(format!("the lab goes on running; see {}", kept.join(", "))));
+        return Err(error.context(format!("the lab keeps running; see {}", kept.join(", "))));
     }
     say!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
     say!("kubeconfig: {}", open_port_forward(&lab)?.display());

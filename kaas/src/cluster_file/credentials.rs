@@ -128,7 +128,7 @@ impl KnownCas {
             None if !self.given.is_empty() => Ok(TrustedCas { authorities: self.given.clone(), by: BY_THE_GIVEN }),
             None if !self.kept.is_empty() => Ok(TrustedCas { authorities: self.kept.clone(), by: BY_THE_KEPT }),
             None => bail!(
-                "the cluster's CA is unknown: it was not noted when the cluster formed, and there is no kubeconfig \
+                "the cluster's CA is unknown: it was not recorded when the cluster formed, and there is no kubeconfig \
                  where the description says"
             ),
         }
