@@ -267,7 +267,7 @@ fn member(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory
             return Step::RunThenWait(Action::PowerOn(name(machine)), wait);
         }
         PowerState::Off => {
-            let words = "its VM is off: going on powers it on";
+            let words = "its VM is off: resuming powers it on";
             return Step::Wait(Wait::lasting(machine, reason::VM_STATE, words));
         }
         _ => return odd_power(machine, vm),

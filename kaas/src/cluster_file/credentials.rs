@@ -105,7 +105,7 @@ impl TrustedCas {
     }
 }
 
-const BY_THE_NOTE: &str = "what was noted when it had formed";
+const BY_THE_NOTE: &str = "the record of its forming";
 const BY_THE_GIVEN: &str = "the kubeconfig that was given";
 const BY_THE_KEPT: &str = "the kubeconfig that lies where the description says, which may be of a cluster that was described \
                            there before: give this one's with --kubeconfig";

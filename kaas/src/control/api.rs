@@ -165,7 +165,7 @@ impl Control {
     pub fn apply_status(&self, of: ResourcePath<'_>, object: &Value) -> anyhow::Result<Value> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
-        let attempt = || format!("noting what is known of {name} of {of}");
+        let attempt = || format!("recording the status of {name} of {of}");
         let answer = self.0.wait(self.0.apply(&path, object)).with_context(attempt)?;
         understood(&answer).with_context(attempt)
     }

@@ -146,7 +146,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     assert!(says(1, &["control", "delete", "--confirm", "other"], &file).contains("not confirmed"));
     let told = says(1, &["control", "delete"], &file);
     assert!(told.contains("standard input is closed: give the cluster's name with --confirm"), "{told}");
-    assert!(told.contains("Its journal goes as well: what is numbered in [LocalDS_0] kaas/control"), "{told}");
+    assert!(told.contains("Its journal is removed too: the numbered files in [LocalDS_0] kaas/control"), "{told}");
     let nobody = "00000000-0000-0000-0000-000000000001";
     let told = says(1, &["control", "delete", "--confirm", "control", "--also-vm", nobody], &file);
     assert!(told.contains(&format!("no VM with the stamp of this deployment has the BIOS UUID {nobody}")), "{told}");

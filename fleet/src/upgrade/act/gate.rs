@@ -178,6 +178,6 @@ pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, 
         _ if node.cordoned => None,
         Some(false) => None,
         Some(true) => lacks(reason::NODE_CORDONED, "it is cordoned, and takes no pods yet"),
-        None => lacks(NODE_NOT_READY, "it cannot say whether it takes pods"),
+        None => lacks(NODE_NOT_READY, "it does not report whether it takes pods"),
     }
 }

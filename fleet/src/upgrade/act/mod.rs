@@ -209,7 +209,7 @@ impl StepContext<'_> {
             }
             _ if vms.old.is_some() => Ok(None),
             _ => {
-                let words = format!("does not run well on {image} in another VM of this deployment");
+                let words = format!("is not healthy on {image} in another VM of this deployment");
                 Err(self.lost(plan, node, progress, &words).await)
             }
         }

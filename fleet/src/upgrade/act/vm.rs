@@ -86,7 +86,7 @@ impl<'a> StepContext<'a> {
             Err(StepError::Cannot(_)) => {
                 let stands = || self.may_be_stopped(plan, node, Says::Nothing, progress);
                 self.wait(
-                    &format!("another control-plane node to say that {} may be stopped", node.name),
+                    &format!("another control-plane node to report that {} may be stopped", node.name),
                     MOMENT,
                     stands,
                 )

@@ -188,7 +188,7 @@ impl Site for VcenterSite {
     }
 
     fn journal(&self) -> String {
-        format!("what is numbered in {}, but for the last note, which says that it is gone", self.journal)
+        format!("the numbered files in {}, except the last one, which records the deletion", self.journal)
     }
 
     fn templates(&self) -> anyhow::Result<Vec<String>> {
