@@ -30,7 +30,7 @@ TENANT := image/specs/tenant.toml
 # runs once.
 export KAAS_ROOM := $(if $(filter ova ova-earlier earlier install test test-fast test-long scenario lab bench,$(MAKECMDGOALS)),22000,4096)
 
-.PHONY: audit vcenter vcenter-program fuzz scenario named help reference words install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: audit vcenter vcenter-program fuzz scenario named help reference screens words install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 17
@@ -151,6 +151,10 @@ reference: ## Renew the files that are generated from the code's tables and type
 	.ci/cargo run --locked --bin kaas-dev -- reference --write docs/reference.md
 	.ci/cargo run --locked -p controller -- reference --write docs/objects.md
 	.ci/cargo run --locked -p controller -- crds --write controller/definitions
+
+screens: ## Renew pictures of the console and output of commands in docs/, from the programs
+	KAAS_SCREENS=write .ci/cargo test --locked --workspace --lib -- --exact faces::console::pictures::committed_pictures_are_current
+	KAAS_SCREENS=write .ci/cargo test --locked --workspace --test output -- --exact committed_output_is_current
 
 words: ## Remove from tests/words.lock the files that are clean now
 	KAAS_WORDS=write .ci/cargo test --locked --workspace --lib -- --exact words::changed_prose_is_clean

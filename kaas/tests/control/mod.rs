@@ -341,6 +341,8 @@ impl Bed {
     pub fn kaas(&self, arguments: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
         command.args(arguments.split(' ')).current_dir(self.directory.path()).stdin(Stdio::null());
+        // Help is wrapped at this width.
+        command.env("COLUMNS", "100");
         command.env("KUBECONFIG", self.path("control.kubeconfig")).output().expect("running kaas")
     }
 

@@ -8,6 +8,8 @@ mod form;
 mod headline;
 mod input;
 mod lock;
+#[cfg(test)]
+mod pictures;
 mod screens;
 mod shell;
 mod state;
