@@ -293,7 +293,7 @@ fn doubled(vm: &Vm, double: &Vm) -> Wait {
     let words = format!(
         "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and it is unknown which one \
          is the node. Neither is powered on or removed: take the copy out of the inventory, or power on by hand the one that is the node, \
-         and give the command again",
+         and run the command again",
         vm.power, vm.reference.id, double.power, double.reference.id
     );
     Wait::lasting(&vm.name, reason::VM_ODD, words)

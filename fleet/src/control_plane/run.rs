@@ -197,7 +197,7 @@ impl Deploy<'_> {
         };
         if let Err(error) = emptied.await {
             log::warn!(
-                "nothing of the cluster is left, but its place stays ({error:#}): give the command again to remove it"
+                "nothing of the cluster is left, but its place stays ({error:#}): run the command again to remove it"
             );
         }
     }
