@@ -30,7 +30,7 @@ TENANT := image/specs/tenant.toml
 # runs once.
 export KAAS_ROOM := $(if $(filter ova ova-earlier earlier install test test-fast test-long scenario lab bench,$(MAKECMDGOALS)),22000,4096)
 
-.PHONY: audit vcenter vcenter-program fuzz scenario named help reference words install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: audit vcenter vcenter-program fuzz scenario named help reference screens words install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 17
@@ -113,8 +113,8 @@ audit: setup root ## Compare what images are made of with published advisories; 
 lab: ova ## Start a three-node control cluster on this machine
 	$(AS_ROOT) $(KAAS_DEV) lab up --ova build --nodes 3
 
-lab-down: ## End the lab
-	$(AS_ROOT) $(KAAS_DEV) lab down
+lab-down: ## End the lab and remove its disks
+	$(AS_ROOT) $(KAAS_DEV) lab down --confirm lab
 
 scenario: named ova-earlier vcenter-program ## Run the scenarios whose names contain NAME
 	$(LAB) $(TEST) --test lab -- $(NAME)
@@ -152,6 +152,10 @@ reference: ## Renew the files that are generated from the code's tables and type
 	KAAS_SCHEMAS=write .ci/cargo test --locked -p scenarios --lib -- --exact schemas::endpoint_status_schema_is_current
 	.ci/cargo run --locked -p controller -- reference --write docs/reference/objects.md
 	.ci/cargo run --locked -p controller -- crds --write controller/definitions
+
+screens: ## Renew pictures of the console and output of commands in docs/, from the programs
+	KAAS_SCREENS=write .ci/cargo test --locked --workspace --lib -- --exact faces::console::pictures::committed_pictures_are_current
+	KAAS_SCREENS=write .ci/cargo test --locked --workspace --test output -- --exact committed_output_is_current
 
 words: ## Remove from tests/words.lock the files that are clean now
 	KAAS_WORDS=write .ci/cargo test --locked --workspace --lib -- --exact words::changed_prose_is_clean

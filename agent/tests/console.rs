@@ -200,10 +200,10 @@ fn the_menu_is_locked_and_nothing_destructive_goes_without_the_name() {
     form(root.path());
     let mut console = Console::open(root.path());
     console.shows("Enter: menu");
-    console.shows("running, but not ready");
+    console.shows("this node: running, but not ready");
 
     console.type_in(ENTER);
-    console.shows("Give the console password");
+    console.shows("Type the console password");
     // Each one doubles the pause: the third is long enough to be seen on any machine.
     for guess in ["wrong", "wrong again"] {
         console.guess(guess);
@@ -235,7 +235,7 @@ fn the_menu_is_locked_and_nothing_destructive_goes_without_the_name() {
     console.type_in("\x1b");
     console.shows("Enter: menu");
     console.type_in(ENTER);
-    console.shows("Give the console password");
+    console.shows("Type the console password");
     console.leave();
 }
 
@@ -252,7 +252,7 @@ fn a_shell_that_nobody_types_in_is_locked_away_and_comes_back_with_the_password(
     let opens_the_shell = |console: &mut Console| {
         console.shows("Enter: menu");
         console.type_in(ENTER);
-        console.shows("Give the console password");
+        console.shows("Type the console password");
         console.type_in("right\r");
         console.shows("Esc: lock");
         // Reset is the last entry, the shell that before it.
@@ -274,7 +274,7 @@ fn a_shell_that_nobody_types_in_is_locked_away_and_comes_back_with_the_password(
     // Whoever cannot open it cannot end the console with it either.
     console.shows("Enter: menu");
     console.type_in("\x03\r");
-    console.shows("Give the console password");
+    console.shows("Type the console password");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_bad_property_is_mended_in_the_form() {
     console.shows("Nothing was saved");
     assert!(!overrides.exists());
     console.type_in("\x15192.168.10.1\x13");
-    console.shows("Saved. The agent goes on with it");
+    console.shows("Saved. The agent applies it");
     let saved: serde_json::Value = serde_json::from_slice(&fs::read(&overrides).unwrap()).unwrap();
     assert_eq!(saved, serde_json::json!({ "gateway": "192.168.10.1" }));
     console.leave();
@@ -342,7 +342,7 @@ fn a_worker_whose_certificate_has_expired_is_given_its_new_token_in_the_form() {
     let mut console = Console::open(root.path());
     console.shows("the worker's certificate ended");
     console.type_in(ENTER);
-    console.shows("Give the console password");
+    console.shows("Type the console password");
     console.type_in("right\r");
     console.shows("Esc: lock");
     // The form is the first entry, and the cursor is on the token.

@@ -9,7 +9,7 @@ pub(crate) const LAST_LOOK: Duration = Duration::from_secs(15);
 
 /// The operator has asked the command to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("asked to end; doing it again goes on")]
+#[error("interrupted; run the command again to continue")]
 pub struct Cancelled;
 
 /// Runs a look, and drops it when the operator asks to end, before or during it.

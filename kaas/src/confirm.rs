@@ -24,6 +24,19 @@ pub fn ask(question: &str, instead: &str) -> anyhow::Result<String> {
     }
 }
 
+/// As [`ask`], for a removal that cannot be undone. Only a terminal may answer: a script confirms with the option.
+pub fn ask_terminal(question: &str, instead: &str) -> anyhow::Result<String> {
+    require_terminal(std::io::stdin().is_terminal(), instead)?;
+    ask(question, instead)
+}
+
+fn require_terminal(is_terminal: bool, instead: &str) -> anyhow::Result<()> {
+    if !is_terminal {
+        bail!("not confirmed: standard input is not a terminal; nothing was changed\nhelp: {instead}");
+    }
+    Ok(())
+}
+
 /// The stream on which the operator sees a question.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
@@ -95,6 +108,16 @@ mod tests {
         assert_eq!(answer("\n").unwrap(), "");
         let told = answer("").unwrap_err().to_string();
         assert_eq!(told, "standard input is closed: give --yes; nothing was changed");
+    }
+
+    #[test]
+    fn removal_without_a_terminal_names_the_option() {
+        let told = require_terminal(false, "give the lab's name with --confirm").unwrap_err().to_string();
+        assert!(
+            told.contains("not a terminal") && told.ends_with("help: give the lab's name with --confirm"),
+            "{told}"
+        );
+        require_terminal(true, "").unwrap();
     }
 
     #[test]

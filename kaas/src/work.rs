@@ -67,21 +67,21 @@ pub fn told<Action, Wait: Display>(notice: &Notice<'_, Action, Wait>, begun: imp
 pub fn advised(error: anyhow::Error) -> anyhow::Error {
     if let Some(OtherCluster { here, .. }) = error.downcast_ref() {
         return anyhow::anyhow!(
-            "{error:#}. If that is the deployment's cluster all the same, say so with --other-cluster {here}: whose the \
-             VMs are their stamp says"
+            "{error:#}. If this is the deployment's cluster, add --other-cluster {here}. The stamps of the VMs show which deployment \
+             owns them"
         );
     }
     if let Some(Damaged { plan, hold, .. }) = error.downcast_ref() {
         let confirm = plan.as_ref().map_or_else(|| hold.to_string(), |plan| plan.id.to_string());
         return anyhow::anyhow!(
-            "{error:#}. If no version of this program can go on with that upgrade, `kaas control upgrade abandon --confirm \
+            "{error:#}. If no version of this program can continue that upgrade, `kaas control upgrade abandon --confirm \
              {confirm}` ends it where it is"
         );
     }
     if error.is::<Held>() {
         return anyhow::anyhow!(
-            "{error:#}. Wait until it has ended. If its machine was restarted since, it has ended; if it is on another \
-             machine, hangs or has no name, see that it is to do nothing more: take over from it with --take-over"
+            "{error:#}. Wait until it ends. If its machine has restarted since, it has ended. If it runs on another machine, hangs \
+             or has no name, make sure that it is stopped. Then take over with --take-over"
         );
     }
     let Some(refusals) = error.downcast_ref::<Refusals>() else { return error };

@@ -275,7 +275,7 @@ fn an_upgrade_changes_what_is_said_and_shows_its_operation() {
     assert_eq!((&spec["image"], &spec["version"]), (&json!("kaas-tenant-0.3.0"), &json!("1.36")));
     drop(kept);
     let (_, err) = bed.says(1, "cluster upgrade shop -n team-blue");
-    assert!(err.contains("say where to"), "{err}");
+    assert!(err.contains("name a target"), "{err}");
     let (_, err) = bed.says(1, "cluster upgrade shop -n team-blue --do rollback");
     assert!(err.contains("shop-swap-2 has ended: upgraded"), "{err}");
 }
@@ -342,9 +342,9 @@ fn after_a_commit_the_workers_that_follow_are_told_of_and_waited_for() {
         _ => kept.put("machines", "team-blue", "shop-workers-1", machine("shop", "kaas-tenant-0.3.0")),
     });
     let (out, _) = bed.says(0, "cluster upgrade shop -n team-blue --do commit");
-    assert!(out.contains("for good; the workers follow"), "{out}");
+    assert!(out.contains("; the workers follow at the pace"), "{out}");
     for count in [0, 1] {
-        assert!(out.contains(&format!("shop-workers: {count} of 2 workers are of kaas-tenant-0.3.0\n")), "{out}");
+        assert!(out.contains(&format!("shop-workers: {count} of 2 workers run kaas-tenant-0.3.0\n")), "{out}");
     }
     assert!(out.ends_with("shop-swap-2 has ended: committed, and its 2 workers have followed\n"), "{out}");
 }

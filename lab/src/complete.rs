@@ -139,7 +139,7 @@ impl Lab {
         let is_lost = |node: &&PlannedNode| were_on && self.made(node, &records) == NodeVmState::Nothing;
         Ok(self.plan().nodes.iter().find(is_lost).map(|node| {
             format!(
-                "{0} no longer has a VM: `kaas-dev lab tenant replace-control-plane {0} --name {1}` gives it one",
+                "{0} no longer has a VM: `kaas-dev lab tenant replace-control-plane {0} --name {1}` creates one",
                 node.name, self.name
             )
         }))
@@ -198,7 +198,7 @@ impl Lab {
                 |vm: &&VmRecord| vm.stamp.as_ref().is_some_and(|stamp| open.is_some_and(|open| open.made(stamp)));
             if open.is_some_and(|open| !open.upgraded) && vms.iter().any(is_new) {
                 say(&format!(
-                    "{} is left as it is: an upgrade is swapping it, `kaas-dev control upgrade resume --lab {}` goes on",
+                    "{} is left as it is: an upgrade is swapping it, `kaas-dev control upgrade resume --lab {}` continues it",
                     node.name, self.name
                 ));
                 continue;

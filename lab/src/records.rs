@@ -104,13 +104,13 @@ impl LabDirectory {
             return Ok(());
         }
         if load::<Made>(&self.record())?.beside.is_some() {
-            bail!("there is a tenant {name} already: `kaas-dev lab tenant up --name {name}` goes on with it");
+            bail!("there is a tenant {name} already: `kaas-dev lab tenant up --name {name}` continues it");
         }
         if self.is_left_over()? {
             bail!("the lab {name} is partly removed: `kaas-dev lab down --name {name}` removes the rest");
         }
         bail!(
-            "there is a lab {name} already: `kaas-dev lab status --name {name}` says which of its VMs are off, and `kaas-dev lab on VM \
+            "there is a lab {name} already: `kaas-dev lab status --name {name}` shows which of its VMs are off, and `kaas-dev lab on VM \
              --name {name}` powers one on"
         )
     }
@@ -170,7 +170,7 @@ impl LabDirectory {
     pub fn is_no_vcenter(&self) -> anyhow::Result<()> {
         let name = self.name();
         if is_there(&self.vcenter())? {
-            bail!("there is a vCenter {name} already: `kaas-dev lab vcenter status --name {name}` says what it is");
+            bail!("there is a vCenter {name} already: `kaas-dev lab vcenter status --name {name}` describes it");
         }
         Ok(())
     }

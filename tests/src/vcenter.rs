@@ -207,7 +207,7 @@ impl Site {
         let opened = self.opened();
         let (network, directory, marks) = (opened.network_namespace(), opened.directory().to_owned(), opened.marks());
         assert!(network.exists() && directory.exists(), "nothing is there that could be left");
-        self.kaas("down", &[]);
+        self.kaas("down", &["--confirm", opened.name()]);
         assert!(!network.exists(), "its network is left");
         assert!(!directory.exists(), "its directory is left");
         assert_eq!(loop_devices_below(&directory), [""; 0]);

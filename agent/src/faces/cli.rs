@@ -262,7 +262,7 @@ fn status(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
     let status = match Status::read(root) {
         Ok(status) => status,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("kaas-agent: the agent has said nothing yet since power-on; see `systemctl status kaas-agent`");
+            eprintln!("kaas-agent: the agent has not reported since power-on; see `systemctl status kaas-agent`");
             return Ok(ExitCode::from(NOTHING_YET));
         }
         Err(error) => return Err(error.into()),

@@ -48,7 +48,7 @@ pub(crate) fn page(status: &Status) -> String {
                 let nodes = nodes.iter().map(|node| (node.name.as_str(), node.ready)).collect();
                 line("nodes", &list(nodes, "ready", "NOT READY"));
             }
-            None => line("nodes", "unknown: the API cannot be asked"),
+            None => line("nodes", "unknown: the API does not answer"),
         }
         if let Some(virtual_address) = &health.virtual_address {
             let holder = if virtual_address.held { "held by this node" } else { "not held by this node" };
@@ -67,7 +67,7 @@ pub(crate) fn page(status: &Status) -> String {
     }
     if status.phase == Phase::Refused {
         let changed = if status.work.is_none() { "Nothing was changed. " } else { "" };
-        let _ = writeln!(text, "\n  {changed}The appliance goes on by itself once this is corrected.");
+        let _ = writeln!(text, "\n  {changed}The appliance continues once this is corrected.");
     }
     text
 }

@@ -36,7 +36,7 @@ pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition
     let none = String::new;
     let preflight = match obstacle {
         Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
-        None if paused => (PreflightNotKnown, "it is not judged while the cluster is paused".to_owned()),
+        None if paused => (PreflightNotKnown, "it is not checked while the cluster is paused".to_owned()),
         None => (Passed, none()),
     };
     let control_plane = (Forming, "no control-plane node was created yet".to_owned());

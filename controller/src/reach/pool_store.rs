@@ -139,10 +139,10 @@ impl<'a> PoolStore<'a> {
             let status = now.status.unwrap_or_default();
             match kinds::note(self.objects, &machine, machine.status.as_ref(), &status).await {
                 Err(Failure::Changed) => {}
-                written => return written.map(drop).with_context(|| format!("noting the Machine {}", worker.name)),
+                written => return written.map(drop).with_context(|| format!("recording the Machine {}", worker.name)),
             }
         }
-        bail!("noting the Machine {}: another client changes it again and again", worker.name)
+        bail!("recording the Machine {}: another client changes it again and again", worker.name)
     }
 
     /// Writes the highest number of a worker.
@@ -158,10 +158,10 @@ impl<'a> PoolStore<'a> {
             let part = json!({"metadata": {"resourceVersion": version}, "status": {"lastIndex": made}});
             match self.objects.patch_status(&of, &name, &part).await {
                 Err(Failure::Changed) => {}
-                written => return written.map(drop).context("noting how many workers were made"),
+                written => return written.map(drop).context("recording how many workers were made"),
             }
         }
-        bail!("noting how many workers were made: another client changes the NodePool again and again")
+        bail!("recording how many workers were made: another client changes the NodePool again and again")
     }
 
     /// Deletes the addresses and the Machine of a worker whose VM is gone.

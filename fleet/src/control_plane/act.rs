@@ -201,7 +201,7 @@ impl ActionContext<'_> {
         if wanted.secret(asked).is_none() {
             // When the command was run, all VMs existed, so it got no secret. The former VM's secret need not be recorded.
             return Err(ActionError::Stop(anyhow!(
-                "the VM of {} does not exist, and to create it the deployment secret is needed: give the command again",
+                "the VM of {} does not exist, and to create it the deployment secret is needed: run the command again",
                 node.name
             )));
         }
@@ -392,7 +392,7 @@ impl ActionContext<'_> {
             match self.take_note_back(records, disk).await {
                 Err(ActionError::Stop(error)) => return Err(error),
                 Err(ActionError::Later(why) | ActionError::InDoubt(why) | ActionError::Refused(why)) => {
-                    log::warn!("that the removal of the disk {} was asked for stays noted: {why}", disk.uuid);
+                    log::warn!("the request to remove the disk {} stays recorded: {why}", disk.uuid);
                 }
                 Ok(()) => {}
             }

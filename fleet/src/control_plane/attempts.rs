@@ -103,7 +103,7 @@ impl<'a> Attempts<'a> {
         let then = match self.process {
             Some(_) if ended.is_none_or(|ended| ended.elapsed() >= AGAIN) => return None,
             Some(_) => ". One more is made within the hour, or once the controller is restarted",
-            None => ", and give the command again",
+            None => ", and run the command again",
         };
         Some(format!("{words}{then}"))
     }
@@ -111,7 +111,7 @@ impl<'a> Attempts<'a> {
     fn hinders_power_on(&self, node: &str) -> Option<String> {
         let times = too_often(&self.powered_on, node)?;
         let then =
-            if self.process.is_some() { ". It is tried again in a while" } else { ", and give the command again" };
+            if self.process.is_some() { ". It is tried again in a while" } else { ", and run the command again" };
         Some(format!(
             "its VM was powered on {times} times, and is off each time afterwards: see to what undoes it{then}"
         ))

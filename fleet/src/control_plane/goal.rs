@@ -83,14 +83,14 @@ fn continued(kept: Option<DeploymentRecord>) -> anyhow::Result<DeploymentRecord>
 fn deployed(wanted: &DesiredState, kept: Option<DeploymentRecord>, vms: &[Vm]) -> anyhow::Result<DeploymentRecord> {
     let before = match kept {
         Some(kept) if kept.lifecycle == Lifecycle::Deleting => {
-            bail!("the cluster {} is being destroyed: go on with that", kept.cluster)
+            bail!("the cluster {} is being destroyed: finish that first", kept.cluster)
         }
         Some(kept) if kept.lifecycle == Lifecycle::Active => return same(wanted, kept),
         gone => gone,
     };
     if let [vm, ..] = vms {
         bail!(
-            "there are VMs of this deployment already, {vm} among them, and nothing is noted of how they were made: they \
+            "there are VMs of this deployment already, {vm} among them, and no record shows how they were created: they \
              were made otherwise"
         );
     }
@@ -222,7 +222,7 @@ fn destroyed(
             ensure!(!vms.is_empty(), "there is nothing of the cluster {cluster}");
             ensure!(
                 rest.is_empty(),
-                "nothing is noted of how VMs of this deployment were made, and a stamp alone does not say that they may go: {}. \
+                "no record shows how VMs of this deployment were created, and a stamp alone does not say that they may go: {}. \
                  Those that are of the cluster {cluster} go where each is named by its BIOS UUID; nothing was changed",
                 rest.join(", ")
             );

@@ -12,6 +12,7 @@ use super::reason;
 use super::wait::Wait;
 use crate::engine::ActionError;
 use crate::hypervisor::{Absence, Error, ErrorKind, Hypervisor, LastSeen, PowerState, Vm, doubles};
+use crate::nodes::Answered;
 use crate::upgrade::UpgradeSummary;
 
 /// Reads the VMs, and asks the nodes once all of them are on. In a formed cluster, asks those that are on. An unreadable VM is
@@ -117,9 +118,17 @@ pub(super) async fn look(
         }
     }
     if let Some(kubeconfig) = &given {
-        seen.ready = Some(guests.ready(kubeconfig).await.map_err(|error| format!("{error:#}")));
+        seen.ready = Some(guests.ready(kubeconfig).await.map_err(|error| unready(&error, kept.formed)));
     }
     Ok((seen, given))
+}
+
+/// Why the API server did not list the nodes. A new cluster refuses its deployer until a node has granted the rights.
+fn unready(error: &anyhow::Error, has_formed: bool) -> String {
+    match error.downcast_ref::<Answered>().and_then(|answered| answered.status) {
+        Some(401 | 403) if !has_formed => "the API server does not accept the administrator yet".to_owned(),
+        _ => format!("{error:#}"),
+    }
 }
 
 /// The waits for VMs of nodes that vCenter does not show and nothing proves gone. If they ran, others would get their addresses.
@@ -352,5 +361,28 @@ fn its_vm<'s>(kept: &DeploymentRecord, node: &Node, seen: &'s Inventory) -> Opti
     match if kept.formed { seen.later_vm(node) } else { seen.first_vm(node) } {
         Found::Vm(vm) => Some(vm),
         Found::Nothing | Found::Half(_) | Found::Odd => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+    use crate::nodes::Answer;
+
+    #[test]
+    fn missing_rights_are_expected_before_forming_ends() {
+        let refused = |status| {
+            let body = br#"{"kind":"Status","message":"nodes is forbidden"}"#.to_vec();
+            let answered = Err::<(), _>(Answered::by("the API server", &Answer::of(status, body)));
+            answered.context("listing the nodes").unwrap_err()
+        };
+        let early = "the API server does not accept the administrator yet";
+        assert_eq!(unready(&refused(403), false), early);
+        assert_eq!(unready(&refused(401), false), early);
+        let later = unready(&refused(403), true);
+        assert_eq!(later, "listing the nodes: the API server answered 403 Forbidden: nodes is forbidden");
+        assert!(unready(&refused(503), false).contains("503 Service Unavailable"));
     }
 }

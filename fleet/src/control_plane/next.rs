@@ -79,7 +79,7 @@ fn begins(node: &Node, seen: &Inventory, next: &mut Next) -> bool {
     match seen.first_vm(node) {
         Found::Odd => {
             let words = format!(
-                "its VM exists twice, has another stamp, or was not made by this deployment, which has noted {}: \
+                "its VM exists twice, has another stamp, or was not made by this deployment, which has recorded {}: \
                  {} exist, and stay",
                 node.noted().map_or_else(|| "none".to_owned(), |noted| noted.to_string()),
                 seen.claims(node)
@@ -213,7 +213,7 @@ fn formed(kept: &DeploymentRecord, seen: &Inventory, next: &mut Next) {
             // One node of a formed cluster is enough.
             _ if kept.formed && kept.nodes.iter().any(|node| gives(&node)) => continue,
             Some(NodeReport::Nothing(words)) => words.as_str(),
-            None => "it was not asked yet",
+            None => "the command has not asked it yet",
         };
         next.waits.push(Wait::passing(&node.name, reason::FORMING, words));
     }
@@ -293,7 +293,7 @@ fn doubled(vm: &Vm, double: &Vm) -> Wait {
     let words = format!(
         "{vm}, which is {} ({}), and {double}, which is {} ({}), have one BIOS UUID: one is a copy of the other, and it is unknown which one \
          is the node. Neither is powered on or removed: take the copy out of the inventory, or power on by hand the one that is the node, \
-         and give the command again",
+         and run the command again",
         vm.power, vm.reference.id, double.power, double.reference.id
     );
     Wait::lasting(&vm.name, reason::VM_ODD, words)
@@ -316,7 +316,7 @@ fn unknown(vm: &Vm) -> Wait {
         if disks.is_empty() { "no data disk".to_owned() } else { format!("the data disk {}", disks.join(", ")) };
     let node = vm.stamp.as_ref().map(|stamp| clean(&stamp.node)).unwrap_or_default();
     let words = format!(
-        "{vm}, which is {} and holds {holds}, carries this deployment's stamp as {node}, and nothing is noted of having made it \
+        "{vm}, which is {} and holds {holds}, carries this deployment's stamp as {node}, and no record shows that it was created \
          alone: it stays, unless it is named by its BIOS UUID or the stamp is taken away",
         vm.power
     );

@@ -197,7 +197,7 @@ impl Deploy<'_> {
         };
         if let Err(error) = emptied.await {
             log::warn!(
-                "nothing of the cluster is left, but its place stays ({error:#}): give the command again to remove it"
+                "nothing of the cluster is left, but its place stays ({error:#}): run the command again to remove it"
             );
         }
     }
@@ -275,7 +275,7 @@ impl Deploy<'_> {
             let Some(drawn) = node.allocated_uuid else { continue };
             if let [vm, ..] = self.hypervisor.with_bios_uuid(drawn).await?.as_slice() {
                 bail!(
-                    "{vm} has the BIOS UUID {drawn} that was drawn for the VM of {}, and nothing is noted of having made it: it may have \
+                    "{vm} has the BIOS UUID {drawn} that was drawn for the VM of {}, and no record shows that it was created: it may have \
                      served, and what was noted may be of before that. Nothing was changed: see to that VM first",
                     node.name
                 );

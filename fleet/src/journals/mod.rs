@@ -98,7 +98,7 @@ async fn kinds(hold: &Lease<'_>, number: u64) -> anyhow::Result<Option<BTreeSet<
 
 /// A write of a copy that failed. A new upgrade begins with a file of the same name: it must not begin in this lease.
 #[derive(Debug, thiserror::Error)]
-#[error("a copy of the last upgrade's journal could not be kept, and may still land: give the command again")]
+#[error("a copy of the last upgrade's journal could not be kept, and may still land: run the command again")]
 struct MayStillLand;
 
 /// Removes old leases, if there are too many, but no entry that counts. An error here stops nothing else. Once the

@@ -187,7 +187,7 @@ impl<'a> Lease<'a> {
         }
         store.write(number, HOLDER, &serde_json::to_string(&named)?).await.context(ATTEMPT)?;
         if unless_cancelled(cancelled, store.read(number, DOUBTED)).await?.context(ATTEMPT)?.is_some() {
-            bail!("another command tried to take the deployment at the same moment, and has given up; try again");
+            bail!("another command tried to take the deployment at the same moment, and stopped; try again");
         }
         // While this command slept, others may have used and removed this number.
         self.old = self.all_when_highest(cancelled).await?;

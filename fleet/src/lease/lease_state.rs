@@ -77,7 +77,7 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is at work on this deployment", self.who())?;
         if self.holder.is_none() {
-            write!(f, ": it has just begun, or was killed before it had said its name")?;
+            write!(f, ": it has just begun, or was killed before it had written its name")?;
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ impl Client {
             let label = LABEL.replace('/', "%2F");
             let path = format!("/apis/apps/v1/{plural}?labelSelector={label}&limit={MOST}");
             let answer = self.ask_api(Method::GET, &path, None).await?;
-            ensure!(answer.status == 200, "the answer is {}: {}", answer.status, answer.words());
+            ensure!(answer.status == 200, "the API server answered {}", answer.refusal());
             let list: Value = answer.json()?;
             all.extend(list["items"].as_array().into_iter().flatten().filter_map(|object| workload(object, counts)));
         }

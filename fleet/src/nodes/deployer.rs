@@ -182,7 +182,7 @@ fn refusal(node: Ipv4Addr, answer: &Answer) -> DeployerError {
     if let Ok(refused) = answer.json::<Rejection>() {
         return DeployerError::Refused { node, refused };
     }
-    anyhow::anyhow!("{node} answers {}: {}", answer.status, answer.words()).into()
+    anyhow::anyhow!("{node} answered {}", answer.refusal()).into()
 }
 
 #[cfg(test)]

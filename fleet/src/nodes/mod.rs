@@ -30,6 +30,7 @@ pub use bodies::Bodies;
 pub use credentials::Credentials;
 pub use deployer::{Deployer, DeployerError};
 pub use reqwest::Method;
+use reqwest::StatusCode;
 use reqwest::header::CONTENT_TYPE;
 
 /// How long a request and its whole response may take by default.
@@ -82,6 +83,8 @@ static READING: Mutex<()> = Mutex::new(());
 pub(crate) struct Answered {
     words: String,
     source: Option<reqwest::Error>,
+    /// The HTTP status of an error response.
+    pub(crate) status: Option<u16>,
     /// Whether the response was too long to be read.
     pub(crate) too_long: bool,
 }
@@ -89,7 +92,12 @@ pub(crate) struct Answered {
 impl Answered {
     /// An error response with these words.
     pub(crate) fn with(words: impl Into<String>) -> Self {
-        Self { words: words.into(), source: None, too_long: false }
+        Self { words: words.into(), source: None, status: None, too_long: false }
+    }
+
+    /// An error response of `server`, such as `the API server`.
+    pub(crate) fn by(server: &str, answer: &Answer) -> Self {
+        Self { status: Some(answer.status), ..Self::with(format!("{server} answered {}", answer.refusal())) }
     }
 
     /// A response that is not read.
@@ -128,6 +136,23 @@ impl Answer {
         let _turn = self.room.as_ref().map(|_| READING.lock().unwrap_or_else(PoisonError::into_inner));
         let read = || serde_json::from_value(plain(serde_json::from_slice(&self.body)?));
         read().with_context(|| format!("understanding the answer {:?}", self.words()))
+    }
+
+    /// The status of an error response and its reason, on one line: `403 Forbidden: nodes is forbidden`.
+    pub fn refusal(&self) -> String {
+        let status =
+            StatusCode::from_u16(self.status).map_or_else(|_| self.status.to_string(), |known| known.to_string());
+        match told(&self.reason()) {
+            reason if reason.is_empty() => status,
+            reason => format!("{status}: {reason}"),
+        }
+    }
+
+    /// The reason in an error response, on one line: the message or reason of a Kubernetes `Status`, or the beginning of the body.
+    pub fn reason(&self) -> String {
+        let status: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let text = status["message"].as_str().or_else(|| status["reason"].as_str());
+        text.map_or_else(|| self.words(), clean)
     }
 
     /// The beginning of the body, for messages.
@@ -494,6 +519,18 @@ pub(crate) mod tests {
     #[should_panic(expected = "a request may take less than 15 s, not 15")]
     fn a_limit_beyond_the_lease_margin_is_refused() {
         drop(client(String::new()).with_limit(MARGIN.saturating_sub(GONE)));
+    }
+
+    #[test]
+    fn error_response_shows_its_message_on_one_line() {
+        let refusal = |status, body: &str| Answer::of(status, body.as_bytes().to_vec()).refusal();
+        let forbidden =
+            r#"{"kind":"Status","message":"nodes is forbidden:\n User \"deployer\" cannot list","code":403}"#;
+        assert_eq!(refusal(403, forbidden), "403 Forbidden: nodes is forbidden:  User \"deployer\" cannot list");
+        assert_eq!(refusal(503, "not now\n"), "503 Service Unavailable: not now");
+        assert_eq!(refusal(500, ""), "500 Internal Server Error");
+        let error = Answered::by("the API server", &Answer::of(401, Vec::new()));
+        assert_eq!((error.to_string().as_str(), error.status), ("the API server answered 401 Unauthorized", Some(401)));
     }
 
     #[test]

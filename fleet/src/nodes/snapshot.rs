@@ -103,7 +103,7 @@ async fn keep(answer: Response, output: &Path, room: &SpaceQuota) -> anyhow::Res
         let (file, _taken) = made.await.context("the thread that makes it has ended")??;
         let (file, sum) = written(answer, promised, file).await?;
         if BASE64_STANDARD.encode(sum.finalize()) != digest {
-            bail!("the snapshot's SHA-256 is not the one that the node said");
+            bail!("the snapshot's SHA-256 is not the one that the node reported");
         }
         spawn_blocking(move || file.commit()).await.context("the thread that flushes it has ended")??;
         Ok(promised)

@@ -55,7 +55,9 @@ impl Deployment<'_> {
             let vm = match <[Vm; 1]>::try_from(vms) {
                 Ok([vm]) => vm,
                 Err(vms) if vms.is_empty() => {
-                    bail!("{node} says the BIOS UUID {holder}, and the hypervisor has no such VM: is it the right one?")
+                    bail!(
+                        "{node} reports the BIOS UUID {holder}, and the hypervisor has no such VM: is it the right one?"
+                    )
                 }
                 Err(vms) => {
                     let names: Vec<String> = vms.iter().map(|vm| clean(&vm.name)).collect();
@@ -68,10 +70,10 @@ impl Deployment<'_> {
             }
             let disks = vm.data_disks().count();
             if disks != 1 {
-                bail!("the VM {vm}, which {node} says to run in, holds {disks} data disks; it must be exactly one");
+                bail!("the VM {vm}, which {node} reports as its own, holds {disks} data disks; it must be exactly one");
             }
             if let Some(other) = adoptions.iter().find(|other: &&Adoption| other.uuid == uuid) {
-                bail!("{} and {node} say the same BIOS UUID {uuid}", other.node);
+                bail!("{} and {node} report the same BIOS UUID {uuid}", other.node);
             }
             match &vm.stamp {
                 // Adopted already. If its VM was moved since, the error says where it is.

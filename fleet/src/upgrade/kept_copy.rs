@@ -31,7 +31,7 @@ pub struct DiskCopy {
 /// Of which node's disk it is, and where it lies.
 impl fmt::Display for DiskCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let half = if self.copy.uuid.is_some() { "" } else { " (perhaps half of one, or nothing)" };
+        let half = if self.copy.uuid.is_some() { "" } else { " (perhaps incomplete or empty)" };
         write!(f, "of {}: {}{half}", clean(&self.node), clean(&self.copy.path))
     }
 }

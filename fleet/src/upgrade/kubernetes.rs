@@ -79,7 +79,7 @@ impl Deployment<'_> {
             if let Asked::Refused(refused) = asked {
                 bail!("{} refuses; nothing was changed\n  {refused}", first.name);
             }
-            let evidence = format!("nothing blocks Kubernetes {}, kubeadm says so too", plan.to);
+            let evidence = format!("nothing blocks Kubernetes {}, kubeadm confirms it", plan.to);
             plan.grounds.push(Evidence { subject: first.name.clone(), evidence });
         }
         Ok(plan)
@@ -125,7 +125,7 @@ impl Deployment<'_> {
             // The caller may stop at a notice: a node that is asked goes on without the caller.
             self.may_go_on(hold).await?;
             self.upgrade_node(&plan.to, node, options, hold).await.with_context(|| {
-                format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
+                format!("{} does not run Kubernetes {} yet; run the command again to continue", node.name, plan.to)
             })?;
         }
         Ok(())

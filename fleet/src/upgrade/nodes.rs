@@ -154,19 +154,23 @@ impl Nodes for Client {
     }
 }
 
+/// The servers, as errors name them.
+const API: &str = "the API server";
+const NODE: &str = "the node";
+
 /// The object of an answer. `None` if no object has this name.
 fn found(answer: &Answer) -> anyhow::Result<Option<Value>> {
     match answer.status {
         200 => answer.json().map(Some),
         404 => Ok(None),
-        _ => Err(unexpected(answer)),
+        _ => Err(Answered::by(API, answer).into()),
     }
 }
 
 fn written(answer: &Answer) -> anyhow::Result<()> {
     match answer.status {
         200 | 201 => Ok(()),
-        _ => Err(unexpected(answer)),
+        _ => Err(Answered::by(API, answer).into()),
     }
 }
 
@@ -176,19 +180,15 @@ fn asked(answer: &Answer) -> anyhow::Result<Asked> {
         202 => Ok(Asked::Begun),
         409 => Ok(Asked::Refused(answer.json()?)),
         404 | 405 => Ok(Asked::Unknown),
-        _ => Err(unexpected(answer)),
+        _ => Err(Answered::by(NODE, answer).into()),
     }
-}
-
-fn unexpected(answer: &Answer) -> anyhow::Error {
-    Answered::with(format!("the answer is {}: {}", answer.status, answer.words())).into()
 }
 
 /// A node's answer, if its name is valid.
 pub(super) fn facts_of(answer: &Answer) -> anyhow::Result<Node> {
     let facts: Node = match answer.status {
         200 => answer.json()?,
-        _ => return Err(unexpected(answer)),
+        _ => return Err(Answered::by(NODE, answer).into()),
     };
     is_name(&facts.node)?;
     Ok(facts)
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(refused.to_string(), "cp2 is not healthy [swap.quorum]");
         assert_eq!(asked(&answer(202, "")).unwrap(), Asked::Begun);
         let error = asked(&answer(403, "this takes another client certificate\n")).unwrap_err().to_string();
-        assert_eq!(error, "the answer is 403: this takes another client certificate");
+        assert_eq!(error, "the node answered 403 Forbidden: this takes another client certificate");
     }
 
     #[test]

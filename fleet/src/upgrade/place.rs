@@ -19,7 +19,7 @@ impl Deployment<'_> {
     pub(super) async fn may_be_upgraded(&self) -> anyhow::Result<()> {
         match begun(self.store, self.hypervisor.deployment()).await? {
             Some(kept) if kept.lifecycle == Lifecycle::Deleting => {
-                bail!("the cluster {} is being destroyed: go on with that; nothing was changed", kept.cluster)
+                bail!("the cluster {} is being destroyed: finish that first; nothing was changed", kept.cluster)
             }
             _ => Ok(()),
         }
@@ -42,7 +42,7 @@ impl Deployment<'_> {
             return Ok(());
         }
         bail!(
-            "nothing is noted of the cluster {} having formed: let it be deployed to its end first, by the description, the key and the \
+            "no record shows that the cluster {} has formed: let it be deployed to its end first, by the description, the key and the \
              version of this program that it was begun with; nothing was changed",
             kept.cluster
         )

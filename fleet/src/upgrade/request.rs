@@ -60,7 +60,7 @@ impl Run<'_> {
                     trouble => Wait::End(trouble),
                 })
             };
-            match self.context.wait("the hypervisor to say whether the old VMs exist", MOMENT, open).await {
+            match self.context.wait("the hypervisor to report whether the old VMs exist", MOMENT, open).await {
                 Ok(of_nothing_is_left) => gone = of_nothing_is_left,
                 Err(StepError::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
                 Err(trouble) => return ended(trouble).map(Some),

@@ -28,7 +28,7 @@ impl VcenterHypervisor {
         }
         let why = match seen {
             LastSeen::NeverOn => return Ok(Absence::Gone),
-            LastSeen::Unnoted => Ok("where its files are was not noted. Register the VM again".to_owned()),
+            LastSeen::Unnoted => Ok("the place of its files was not recorded. Register the VM again".to_owned()),
             LastSeen::At(settings, datastore) => match self.files_of(settings, datastore).await.transpose() {
                 None => return Ok(Absence::Gone),
                 Some(why) => why,
@@ -56,7 +56,7 @@ impl VcenterHypervisor {
         };
         let Some(id) = datastore else {
             return Ok(Some(format!(
-                "the identifier of its datastore {} was not noted. Register the VM again",
+                "the identifier of its datastore {} was not recorded. Register the VM again",
                 path.datastore
             )));
         };

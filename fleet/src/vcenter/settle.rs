@@ -140,7 +140,7 @@ impl VcenterHypervisor {
                     let question = self.question_at(&running.task).await;
                     let question = question.map(|question| format!("; {question}")).unwrap_or_default();
                     return Err(not_now(format!(
-                        "{running} still goes on after {limit} s: wait for its end, or end it{question}"
+                        "{running} still runs after {limit} s: wait for its end, or end it{question}"
                     )));
                 }
                 Err(error) => return Err(Error::from(error)),

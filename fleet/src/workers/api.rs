@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
-use crate::nodes::{Answer, Answered, Client, Method};
+use crate::nodes::{Answer, Answered, Client, Method, told};
 
 /// How many objects one request asks for.
 const PAGE: usize = 100;
@@ -117,7 +117,7 @@ fn expect(answer: &Answer, good: &[u16]) -> anyhow::Result<()> {
     if good.contains(&answer.status) {
         return Ok(());
     }
-    Err(Answered::with(format!("the answer is {}: {}", answer.status, answer.words())).into())
+    Err(Answered::by("the API server", answer).into())
 }
 
 /// Reads the objects of a list, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks"). A client in
@@ -222,7 +222,7 @@ fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
         200 | 201 | 202 | 404 | 409 => Ok(Evicted::Going),
         400 | 402..=499 | 500 => {
             let said: Value = answer.json().unwrap_or_default();
-            let words = said["message"].as_str().map_or_else(|| answer.words(), str::to_owned);
+            let words = told(&answer.reason());
             let causes = said["details"]["causes"].as_array().into_iter().flatten();
             let causes = causes.filter_map(|cause| cause["message"].as_str()).take(CAUSES);
             Ok(Evicted::Blocked([words.as_str()].into_iter().chain(causes).collect::<Vec<_>>().join(" ")))

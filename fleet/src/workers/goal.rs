@@ -53,7 +53,7 @@ impl Goal {
     /// The record once this is the goal.
     pub fn applied(&self, kept: Option<PoolRecord>, now: u64) -> anyhow::Result<PoolRecord> {
         if let Self::Create(pool) = self {
-            ensure!(kept.is_none(), "there are workers already; resuming goes on with them");
+            ensure!(kept.is_none(), "there are workers already; resume to continue with them");
             pool.check()?;
             return Ok(PoolRecord { pool: (**pool).clone(), machines: Vec::new() });
         }

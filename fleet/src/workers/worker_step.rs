@@ -64,7 +64,7 @@ pub(super) fn step(pool: &Pool, machine: &WorkerRecord, seen: &Inventory, missed
         if let Some(name) = seen.kept.get(&machine.name) {
             write!(
                 words,
-                ". It was given up, and is {name} now, which runs, is on a network or exists twice: power it off"
+                ". It was abandoned, and is named {name} now, which runs, is on a network or exists twice: power it off"
             )
             .ok();
         }
@@ -98,8 +98,8 @@ fn new(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory, m
         // It may be on, and have joined, if the record was restored. Its host may never answer again.
         Some(vm) if !is_whole && vm.power == PowerState::Unknown => {
             let words = format!(
-                "its VM is {}, and nothing says that it was made to the end: it is kept, for it may have joined. If its host does \
-                 not come back, remove the worker. {}",
+                "its VM is {}, and no record shows that it is complete: it is kept, because it may have joined. If its host \
+                 does not come back, remove the worker. {}",
                 vm.power,
                 place(pool, missed())
             );
@@ -107,13 +107,13 @@ fn new(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory, m
         }
         // The record is older than that. Another VM would have its BIOS UUID.
         None if seen.kept.contains_key(&machine.name) => {
-            let words = "its VM was given up already, and is kept: another worker is made";
+            let words = "its VM was abandoned already, and is kept: another worker is created";
             Step::Run(Action::Leave(name(machine), Reason::new(reason::GIVEN_UP, words)))
         }
         None if machine.token.is_none() => Step::Run(Action::CloneVm(name(machine))),
         None if !is_whole => Step::Run(Action::RemoveToken(name(machine))),
         Some(_) | None => {
-            let words = "it is created again: its VM was not made to the end, or its token leaves no time to join";
+            let words = "it is created again: its VM is incomplete, or its token leaves no time to join";
             Step::Run(Action::Leave(name(machine), Reason::new(reason::GIVEN_UP, words)))
         }
     }
@@ -222,16 +222,16 @@ fn unproved(machine: &WorkerRecord, seen: &Inventory) -> Option<Reason> {
             return Some(Reason::new(reason::NAME_IN_USE, words));
         }
         Whose::Unsaid => match (seen.said(machine), seen.unheard.get(&machine.name)) {
-            (Some(said), _) => format!("it says: {}", said.words),
+            (Some(said), _) => format!("it reports: {}", said.words),
             (None, Some(error)) => format!("it could not be asked: {error}"),
             (None, None) => {
-                "it says nothing. Where the hypervisor shows its console alone (QEMU), one of an earlier image never \
+                "it reports nothing. Where the hypervisor shows its console alone (QEMU), one of an earlier image never \
                              does: have it made from another image"
                     .to_owned()
             }
         },
     };
-    let words = format!("its node is Ready, and its VM has not said that it has joined: {words}");
+    let words = format!("its node is Ready, and its VM has not reported that it has joined: {words}");
     Some(Reason::new(reason::UNPROVED, words))
 }
 
@@ -267,7 +267,7 @@ fn member(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Inventory
             return Step::RunThenWait(Action::PowerOn(name(machine)), wait);
         }
         PowerState::Off => {
-            let words = "its VM is off: going on powers it on";
+            let words = "its VM is off: resuming powers it on";
             return Step::Wait(Wait::lasting(machine, reason::VM_STATE, words));
         }
         _ => return odd_power(machine, vm),
@@ -326,7 +326,7 @@ fn returning(pool: &Pool, machine: &WorkerRecord, vm: Option<&Vm>, seen: &Invent
         PowerState::On
             if is_without_node(machine, seen) && !is_late(pool, machine, seen) && !has_looked(machine, seen) =>
         {
-            let words = "its node was removed, and its VM has not said yet whether it asks for a token";
+            let words = "its node was removed, and its VM has not reported yet whether it needs a token";
             Step::Wait(Wait::passing(machine, reason::NOT_READY, words))
         }
         // With a valid certificate it takes no token, and does not create a node again. If it was powered off for its token, it
@@ -475,7 +475,7 @@ pub(super) fn what_ends_it(machine: &WorkerRecord, seen: &Inventory) -> String {
     let why = match seen.whose(machine) {
         Whose::Another => "Its node was admitted with another key than its VM's",
         Whose::Unsaid if machine.is_anothers() => "Another client was seen to have joined in its place",
-        Whose::Unsaid if !machine.has_joined() => "Its VM has never said that this node is its own",
+        Whose::Unsaid if !machine.has_joined() => "Its VM has never reported that this node is its own",
         Whose::Its | Whose::Unsaid => return String::new(),
     };
     format!(". {why}: if the pods do not end, cut that VM's power, and they are started elsewhere")

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::hypervisor::{PowerState, SHUTTING_DOWN};
-use kaas::confirm::{ask, by_name};
+use kaas::confirm::{ask_terminal, by_name};
 use kaas::work::{TakeOverArgs, advised, duration};
 use kaas::{output, say};
 use lab::{
@@ -32,9 +32,9 @@ pub enum Lab {
     #[command(after_help = "Example: `kaas-dev lab status --name lab`")]
     Status(LabArgs),
     /// End a lab and remove all of it, disks included, after a confirmation
-    #[command(after_help = "Example: `kaas-dev lab down --name lab`")]
+    #[command(after_help = "Example: `kaas-dev lab down --name lab --confirm lab`")]
     Down {
-        /// Name of the lab, as the confirmation. Without it, the command asks for the name
+        /// Name of the lab, as the confirmation. Without it, the command asks for the name, and is refused without a terminal
         #[arg(long, value_name = "LAB")]
         confirm: Option<String>,
         #[command(flatten)]
@@ -293,7 +293,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     }
     if let Err(error) = lab.wait_until_ready(arguments.timeout) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
-        return Err(error.context(format!("the lab goes on running; see {}", kept.join(", "))));
+        return Err(error.context(format!("the lab keeps running; see {}", kept.join(", "))));
     }
     say!("{} Ready after {} s", lab.ready_nodes()?.join(", "), started.elapsed().as_secs());
     say!("kubeconfig: {}", open_port_forward(&lab)?.display());
@@ -307,7 +307,7 @@ fn down(lab: OpenLab, confirm: Option<&str>) -> anyhow::Result<()> {
         "The lab {name} is removed with its VMs, all their disks and its tenants. This cannot be undone.\n\
          Type its name to confirm"
     );
-    by_name("lab", name, confirm, || ask(&question, "give the lab's name with --confirm"))?;
+    by_name("lab", name, confirm, || ask_terminal(&question, "give the lab's name with --confirm"))?;
     lab.remove()
 }
 

@@ -105,7 +105,7 @@ impl TrustedCas {
     }
 }
 
-const BY_THE_NOTE: &str = "what was noted when it had formed";
+const BY_THE_NOTE: &str = "the record of its forming";
 const BY_THE_GIVEN: &str = "the kubeconfig that was given";
 const BY_THE_KEPT: &str = "the kubeconfig that lies where the description says, which may be of a cluster that was described \
                            there before: give this one's with --kubeconfig";
@@ -128,7 +128,7 @@ impl KnownCas {
             None if !self.given.is_empty() => Ok(TrustedCas { authorities: self.given.clone(), by: BY_THE_GIVEN }),
             None if !self.kept.is_empty() => Ok(TrustedCas { authorities: self.kept.clone(), by: BY_THE_KEPT }),
             None => bail!(
-                "the cluster's CA is unknown: it was not noted when the cluster formed, and there is no kubeconfig \
+                "the cluster's CA is unknown: it was not recorded when the cluster formed, and there is no kubeconfig \
                  where the description says"
             ),
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use controller::objects::{GROUP, VERSION};
-use fleet::nodes::{Answer, Client, Method, clean};
+use fleet::nodes::{Answer, Client, Method};
 use serde_json::{Value, json};
 
 use super::{Change, text};
@@ -200,7 +200,7 @@ impl Control {
     pub fn apply_status(&self, of: ResourcePath<'_>, object: &Value) -> anyhow::Result<Value> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
-        let attempt = || format!("noting what is known of {name} of {of}");
+        let attempt = || format!("recording the status of {name} of {of}");
         let answer = self.0.wait(self.0.apply(&path, object)).with_context(attempt)?;
         understood(&answer).with_context(attempt)
     }
@@ -288,7 +288,6 @@ fn accepted(answer: &Answer) -> anyhow::Result<()> {
         return Ok(());
     }
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let words = || said["message"].as_str().map_or_else(|| answer.words(), clean);
     // A rejected request changed nothing. After any other error that is unknown (Kubernetes API conventions, "HTTP Status codes").
     match answer.status {
         404 if said["kind"] != "Status" => Err(Rejected(
@@ -297,8 +296,8 @@ fn accepted(answer: &Answer) -> anyhow::Result<()> {
                 .to_owned(),
         )
         .into()),
-        400..=499 if answer.status != 408 => Err(Rejected(format!("the API server refuses it: {}", words())).into()),
-        status => Err(anyhow!("the API server says {status}: {}", words())),
+        400..=499 if answer.status != 408 => Err(Rejected(format!("the API server refuses it: {}", answer.reason())).into()),
+        _ => Err(anyhow!("the API server answered {}", answer.refusal())),
     }
 }
 

@@ -368,7 +368,8 @@ impl Bed {
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
         command.current_dir(self.directory.path()).stdin(Stdio::null());
-        command.env("KUBECONFIG", self.path("control.kubeconfig"));
+        // Help is wrapped at this width.
+        command.env("COLUMNS", "100").env("KUBECONFIG", self.path("control.kubeconfig"));
         command
     }
 

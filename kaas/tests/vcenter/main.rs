@@ -79,10 +79,10 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     for part in [
         "the cluster control, in the folder control of DC0 on 127.0.0.1",
         "VM cp3: 2 processors, 1024 MiB, data disk of 4 GiB, on VM Network",
-        "besides: a template of the image in the folder control",
-        "besides: the directory [LocalDS_0] kaas/control for the journal",
-        "besides: a rule of DC0_C0 that keeps the nodes on different hosts",
-        "besides: an override of DC0_C0 for each VM that an upgrade disconnects, by which vSphere HA starts it no more",
+        "also creates: a template of the image in the folder control",
+        "also creates: the directory [LocalDS_0] kaas/control for the journal",
+        "also creates: a rule of DC0_C0 that keeps the nodes on different hosts",
+        "also creates: an override of DC0_C0 for each VM that an upgrade disconnects, by which vSphere HA starts it no more",
         "logged in as administrator@vsphere.local",
         "3 of the 3 hosts of DC0_C0 take VMs",
     ] {
@@ -93,7 +93,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
 
     // Nothing runs in the VMs, so the command reports that it waits for the cluster to form.
     let paused = says(3, &["control", "create", "--timeout", "1s"], &file);
-    assert!(paused.contains("paused: give the command again to go on"), "{paused}");
+    assert!(paused.contains("paused: run the command again to continue"), "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
     assert_eq!(bed.machines("kaas-image-").len(), 1);
     // No node issues a kubeconfig yet.
@@ -121,7 +121,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     assert_eq!(paused.matches(" says: ").count(), 1, "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
     let plan = says(0, &["control", "create", "--dry-run"], &file);
-    assert!(plan.contains("exists already") && !plan.contains("besides: a template"), "{plan}");
+    assert!(plan.contains("exists already") && !plan.contains("also creates: a template"), "{plan}");
     assert!(!plan.contains("for the journal"), "{plan}");
     let status = says(3, &["control", "status"], &file);
     assert!(status.contains("has not formed yet") && status.contains("cp2 at 10.20.30.12: VM cp2 is on"), "{status}");
@@ -146,7 +146,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     assert!(says(1, &["control", "delete", "--confirm", "other"], &file).contains("not confirmed"));
     let told = says(1, &["control", "delete"], &file);
     assert!(told.contains("standard input is closed: give the cluster's name with --confirm"), "{told}");
-    assert!(told.contains("Its journal goes as well: what is numbered in [LocalDS_0] kaas/control"), "{told}");
+    assert!(told.contains("Its journal is removed too: the numbered files in [LocalDS_0] kaas/control"), "{told}");
     let nobody = "00000000-0000-0000-0000-000000000001";
     let told = says(1, &["control", "delete", "--confirm", "control", "--also-vm", nobody], &file);
     assert!(told.contains(&format!("no VM with the stamp of this deployment has the BIOS UUID {nobody}")), "{told}");
@@ -176,7 +176,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
     let all = says(0, &["control", "delete", "--confirm", "control", "--data-disks"], &file);
     assert!(!all.contains("left: the data disk") && !all.contains("tenant clusters"), "{all}");
     assert_eq!(
-        all.matches(", which goes as well\n  no VM of the cluster holds it").count(),
+        all.matches(", which is removed too\n  no VM of the cluster holds it").count(),
         3,
         "each is named before: {all}"
     );
@@ -250,7 +250,7 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
         client.changes(&vsphere::Unguarded).create_snapshot(&vm, "backup", "").await.unwrap();
     });
     says(3, &["control", "delete", "--confirm", "control", "--timeout", "1s"], &file);
-    refused(&file, "the cluster control is being destroyed: go on with that");
+    refused(&file, "the cluster control is being destroyed: finish that first");
     assert_eq!((named(&bed.machines("cp")), bed.sessions()), (ON.to_vec(), 0));
 }
 

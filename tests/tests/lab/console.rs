@@ -77,7 +77,7 @@ pub mod long {
         // From now on the password is asked for, and guessing is slow.
         let unlock = |terminal: &mut Terminal<'_>, password: &str| {
             terminal.press(&[key::ENTER]);
-            terminal.shows("Give the console password", WORK);
+            terminal.shows("Type the console password", WORK);
             terminal.lacks(SLOWED, WORK);
             terminal.press(&[password, key::ENTER]);
             terminal.shows_one_of(&["Enter: open", "was not accepted"], WORK)

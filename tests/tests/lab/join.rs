@@ -124,7 +124,7 @@ pub mod long {
         terminal.opens_the_form("the worker's certificate ended", MOMENT);
         // The cursor is on the token.
         terminal.press(&[token.joined().expose(), key::SAVE]);
-        terminal.shows_one_of(&["Saved.", "The node has gone on"], MOMENT);
+        terminal.shows_one_of(&["Saved.", "The node has changed"], MOMENT);
         drop(terminal);
         is_a_member_again("it has joined again by its console");
 

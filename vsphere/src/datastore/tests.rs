@@ -100,7 +100,7 @@ async fn only_running_dropped_searches_are_cancelled() {
     fake.replies("WaitForUpdatesEx", [Reply::Response(running)]);
     let short = fake.client_with(|settings| settings.task_limit = std::time::Duration::ZERO).await;
     let error = short.files(&store, &top, "*").await.unwrap_err();
-    assert!(error.outcome() == Outcome::Transient && error.to_string().contains("still goes on"), "{error}");
+    assert!(error.outcome() == Outcome::Transient && error.to_string().contains("still runs"), "{error}");
     short.log_out().await.unwrap();
     assert_eq!(ended("task-9"), 1);
     for end in [success("<folderPath>[ds] a</folderPath>"), failure("FileNotFound")] {

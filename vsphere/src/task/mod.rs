@@ -169,7 +169,7 @@ impl Client {
                 Err(error) => return TaskEnd::Unseen(format!("its task is not seen to end: {error}")),
             }
             if begin.elapsed() >= limit {
-                return TaskEnd::Unseen(format!("its task still goes on after {} s", limit.as_secs()));
+                return TaskEnd::Unseen(format!("its task still runs after {} s", limit.as_secs()));
             }
         }
     }

@@ -110,7 +110,7 @@ async fn tasks_without_a_seen_end_are_in_doubt() {
     let changes = client.changes(&Unguarded).within(Duration::from_millis(5));
     let error = changes.run(POWER_ON_VM, &vm(), vec![]).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::InDoubt);
-    assert!(error.to_string().contains("still goes on"), "{error}");
+    assert!(error.to_string().contains("still runs"), "{error}");
     // vCenter was restarted, and no longer knows the task.
     fake.replies("CreateFilter", [Reply::Fault("ManagedObjectNotFound", String::new())]);
     fake.replies("RetrievePropertiesEx", [Reply::Fault("ManagedObjectNotFound", String::new())]);

@@ -60,8 +60,8 @@ pub fn command(root: &Path, options: &Options, stdin: &mut dyn Read, stdout: &mu
 fn describe(made: bool, effect: Effect, findings: &Findings) -> String {
     let mut text = match (made, effect) {
         (false, _) => "Nothing was changed:\n",
-        (_, Effect::Nothing) => "Everything is so already.\n",
-        (_, Effect::Awaited) => "Saved. The agent goes on with it in a few seconds.\n",
+        (_, Effect::Nothing) => "The properties have these values already.\n",
+        (_, Effect::Awaited) => "Saved. The agent applies it in a few seconds.\n",
         (_, Effect::Restarted) => {
             "Saved. The agent was restarted and applies it; `kaas-agent status` says how far it is.\n"
         }

@@ -106,8 +106,8 @@ fn change(root: &Path, changes: &[(&'static str, Secret)]) -> anyhow::Result<Out
             log::info!("changed on the console: {}", keys.join(", "));
             Outcome::Done(
                 match effect {
-                    reconfigure::Effect::Nothing => "Everything is so already.",
-                    reconfigure::Effect::Awaited => "Saved. The agent goes on with it in a few seconds.",
+                    reconfigure::Effect::Nothing => "The properties have these values already.",
+                    reconfigure::Effect::Awaited => "Saved. The agent applies it in a few seconds.",
                     reconfigure::Effect::Restarted => "Saved. The agent was restarted and applies it.",
                 }
                 .to_owned(),

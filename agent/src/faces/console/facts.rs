@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
 use contract::paths;
+use contract::ports;
 use contract::role::{Role, Roles};
 use sha2::{Digest, Sha256};
 
@@ -57,6 +58,12 @@ pub(super) struct Facts {
     pub(super) role: Option<Role>,
     pub(super) versions: Vec<(&'static str, String)>,
     pub(super) virtual_address: Option<String>,
+    /// The URL of the cluster's API for clients.
+    pub(super) api: Option<String>,
+    /// How many control-plane nodes are configured. 0 on a worker, and before the configuration is known.
+    pub(super) control_nodes: usize,
+    /// How many SSH keys are configured. SSH is off without one.
+    pub(super) ssh_keys: Option<usize>,
     pub(super) certificates: Vec<Certificate>,
     /// SHA-256 of the API server's certificate, for first contact.
     pub(super) fingerprint: Option<String>,
@@ -95,6 +102,9 @@ impl Facts {
             roles: image.as_ref().map(|image| image.roles.clone()),
             versions: image.as_ref().map(|image| versions(root, image, config)).unwrap_or_default(),
             virtual_address: config.and_then(Config::virtual_address).map(|one| one.to_string()),
+            api: config.map(api_url),
+            control_nodes: config.map_or(0, |config| config.control_nodes().len()),
+            ssh_keys: config.map(|config| config.node().ssh_authorized_keys.len()),
             certificates: certificates(root, now),
             fingerprint: fingerprint(&pki.join("apiserver.crt")),
             disk: space(&files::below(root, data_disk(config))),
@@ -107,11 +117,16 @@ impl Facts {
         self.status.as_ref().is_some_and(|status| status.findings.iter().any(overruled))
     }
 
+    /// Whether the agent still searches for the configuration.
+    pub(super) fn is_searching(&self) -> bool {
+        self.unconfigured || (self.damaged && self.node().is_none())
+    }
+
     /// The reason why the console shows only the status.
     pub(super) fn why_status_only(&self) -> &'static str {
-        match self.unconfigured || (self.damaged && self.node().is_none()) {
+        match self.is_searching() {
             true => "The agent still looks for the configuration. Try again in a moment.",
-            false => "No console password was given: this console shows status only.",
+            false => "No console password is set: this console shows status only.",
         }
     }
 
@@ -148,6 +163,15 @@ fn versions(root: &Path, image: &ImageFacts, config: Option<&Config>) -> Vec<(&'
         ));
     }
     rows
+}
+
+/// The URL of the cluster's API: at the virtual IP, or at the only control-plane node.
+fn api_url(config: &Config) -> String {
+    let address = match config {
+        Config::ControlPlane(config) => config.cluster.api_address(),
+        Config::Worker(config) => config.cluster.api_address,
+    };
+    format!("https://{address}:{}", ports::API)
 }
 
 /// The mount point of the node's data disk, if it has one. A worker's counterpart of the control plane's data is on its system
@@ -219,6 +243,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let facts = Facts::gather(root.path(), SystemTime::UNIX_EPOCH);
         assert_eq!((facts.access, facts.status, facts.fingerprint), (Access::StatusOnly, None, None));
+    }
+
+    #[test]
+    fn api_url_has_the_virtual_ip() {
+        let mut config = crate::intake::config::fixture::three_nodes();
+        config.cluster.virtual_address = Some([192, 168, 10, 10].into());
+        assert_eq!(api_url(&Config::ControlPlane(config.clone())), "https://192.168.10.10:6443");
+        config.cluster.virtual_address = None;
+        let first = config.cluster.control_nodes[0].address;
+        assert_eq!(api_url(&Config::ControlPlane(config)), format!("https://{first}:6443"));
     }
 
     #[test]

@@ -5,8 +5,11 @@ mod effects;
 mod events;
 mod facts;
 mod form;
+mod headline;
 mod input;
 mod lock;
+#[cfg(test)]
+mod pictures;
 mod screens;
 mod shell;
 mod state;

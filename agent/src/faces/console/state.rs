@@ -14,7 +14,7 @@ use super::screens::{Confirm, Item, Screen};
 pub(super) const IDLE: u32 = 300;
 
 /// The notice about a shell that was locked.
-const BEHIND: &str = "A shell goes on behind the lock: choose Shell in the menu to return to it.";
+const BEHIND: &str = "A shell still runs behind the lock: choose Shell in the menu to return to it.";
 
 /// The shortest password that is accepted.
 const SHORTEST: usize = 8;
@@ -95,7 +95,7 @@ impl ConsoleState {
                 if self.may_act() || matches!(self.screen, Screen::Status { .. } | Screen::Unlock(_)) {
                     self.stay_on_the_menu();
                 } else {
-                    self.lock(Some("The node has gone on: back to its status."));
+                    self.lock(Some("The node has changed: back to its status."));
                 }
                 None
             }

@@ -20,7 +20,7 @@ use crate::status::{Health, Member, Phase, Status};
 
 const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
 
-fn formed() -> Facts {
+pub(super) fn formed() -> Facts {
     let node = |name: &str, ready| crate::cluster::kubernetes::api::Node { name: name.into(), ready };
     let member = |name: &str, healthy| Member { name: name.into(), healthy };
     let mut findings = Findings::default();
@@ -47,6 +47,9 @@ fn formed() -> Facts {
         role: Some(Role::ControlPlane),
         versions: vec![("image", "kaas-control-plane 0.1.0".into()), ("Kubernetes", "1.36.3".into())],
         virtual_address: Some("192.168.10.10".into()),
+        api: Some("https://192.168.10.10:6443".into()),
+        control_nodes: 3,
+        ssh_keys: Some(2),
         certificates: vec![
             Certificate { name: "apiserver.crt".into(), days: 364 },
             Certificate { name: "ca.crt".into(), days: 3649 },
@@ -57,7 +60,7 @@ fn formed() -> Facts {
     }
 }
 
-fn refused() -> Facts {
+pub(super) fn refused() -> Facts {
     let mut findings = Findings::default();
     findings.push(codes::GATEWAY_OFF_SUBNET.finding(
         "gateway",
@@ -110,7 +113,7 @@ fn type_in(state: &mut ConsoleState, text: &str) {
     text.chars().for_each(|character| drop(state.update(key(KeyCode::Char(character)))));
 }
 
-fn unlocked() -> ConsoleState {
+pub(super) fn unlocked() -> ConsoleState {
     let mut state = ConsoleState::new(formed(), 0, IDLE);
     press(&mut state, &[KeyCode::Enter]);
     type_in(&mut state, "right");
@@ -119,14 +122,14 @@ fn unlocked() -> ConsoleState {
     state
 }
 
-fn choose(state: &mut ConsoleState, item: Item) -> Option<Effect> {
+pub(super) fn choose(state: &mut ConsoleState, item: Item) -> Option<Effect> {
     let at = state.items().iter().position(|other| *other == item).expect("on the menu");
     press(state, &[KeyCode::Home]);
     press(state, &vec![KeyCode::Down; at]);
     press(state, &[KeyCode::Enter])
 }
 
-fn mending() -> ConsoleState {
+pub(super) fn mending() -> ConsoleState {
     let mut state = ConsoleState::new(refused(), 0, IDLE);
     press(&mut state, &[KeyCode::Enter]);
     assert_eq!(choose(&mut state, Item::Form(Scope::All)), Some(Effect::Present(Scope::All)));
@@ -410,7 +413,7 @@ fn idle_shell_stays_behind_the_lock() {
     assert_eq!(choose(&mut state, Item::Shell), Some(Effect::Shell));
     state.update(Event::Outcome(Outcome::ShellLocked));
     assert!(!state.unlocked && matches!(state.screen, Screen::Status { .. }));
-    assert!(screen(&state, 80, 25).contains("A shell goes on behind the lock"));
+    assert!(screen(&state, 80, 25).contains("A shell still runs behind the lock"));
     press(&mut state, &[KeyCode::Enter]);
     assert!(matches!(state.screen, Screen::Unlock(_)));
     state.update(Event::Outcome(Outcome::Unlocked));

@@ -10,10 +10,11 @@ use ratatui::widgets::Paragraph;
 
 use super::facts::{Access, Facts};
 use super::form::{Before, Field, Form};
+use super::headline::{Headline, Urgency, headlines};
 use super::input::Input;
 use super::screens::{Confirm, Screen};
 use super::state::ConsoleState;
-use crate::status::Phase;
+use crate::status::{Phase, Status};
 
 /// Columns of names on the left of a page.
 const NAMES: usize = 18;
@@ -129,7 +130,7 @@ fn page(state: &ConsoleState, width: usize) -> Page {
                 page.row(name, value, width, NORMAL);
             }
             page.line("", NORMAL);
-            let how = "A new version comes as a new VM that takes this one's data disk over.";
+            let how = "A new version comes as a new VM, which gets the data disk of this VM.";
             page.text(how, 0, width, DIM);
             page
         }
@@ -154,55 +155,25 @@ fn status(state: &ConsoleState, scroll: usize, width: usize) -> Page {
     };
     let mut page = Page { title: "Status".into(), scroll, keys, ..Page::default() };
     let Some(status) = &facts.status else {
-        page.text("The agent has said nothing yet since power-on.", 0, width, WORSE);
+        page.text("The agent has not reported since power-on.", 0, width, WORSE);
         return page;
     };
-    let ready = status.is_ready();
-    page.row(
-        "state",
-        &status.summary(),
-        width,
-        match status.phase {
-            Phase::Refused => BAD,
-            _ if ready => GOOD,
-            _ => WORSE,
-        },
-    );
-    page.row("image", &status.image, width, NORMAL);
-    if let Some(role) = facts.role {
-        page.row("role", role.name(), width, NORMAL);
+    for Headline { name, value, urgency } in headlines(facts, status) {
+        let style = match urgency {
+            Urgency::Good => GOOD,
+            Urgency::Pending => WORSE,
+            Urgency::Bad => BAD,
+            Urgency::Plain => NORMAL,
+        };
+        page.text(&format!("{name}: {value}"), 0, width, style);
     }
-    page.row("node", status.node.as_deref().unwrap_or("not configured yet"), width, NORMAL);
-    if let Some(address) = status.address {
-        page.row("address", &address.to_string(), width, NORMAL);
-    }
-    if let Some(cluster) = &status.cluster {
-        page.row("cluster", cluster, width, NORMAL);
-    }
-    if let Some(swap) = &status.swap {
-        page.row("image swap", &swap.to_string(), width, WORSE);
-    }
-    if let Some(evacuation) = &status.evacuation {
-        page.row("evacuation", &evacuation.to_string(), width, WORSE);
-    }
-    health(&mut page, facts, width);
-    if let Some(disk) = &facts.disk {
-        page.row("data disk", disk, width, NORMAL);
-    }
-    if let Some(first) = facts.certificates.first() {
-        let style = if first.days < SOON { BAD } else { NORMAL };
-        page.row("certificates", &ends(first.days), width, style);
-    }
-    if let Some(fingerprint) = &facts.fingerprint {
-        page.row("API SHA-256", fingerprint, width, NORMAL);
-    }
-    if let Some(fingerprints) = &status.fingerprints {
-        page.row("cluster CA", &fingerprints.ca.to_string(), width, NORMAL);
-        page.row("endpoint", &fingerprints.endpoint.to_string(), width, NORMAL);
-    }
-    if !status.findings.is_empty() {
-        page.line("", NORMAL);
-    }
+    page.line("", NORMAL);
+    findings(&mut page, status, width);
+    details(&mut page, facts, status, width);
+    page
+}
+
+fn findings(page: &mut Page, status: &Status, width: usize) {
     for Finding { code, severity, subject, seen, action, .. } in status.findings.iter() {
         let (mark, style) = match severity {
             Severity::Error => ("PROBLEM ", BAD),
@@ -212,10 +183,47 @@ fn status(state: &ConsoleState, scroll: usize, width: usize) -> Page {
         page.text(&format!("{action}. [{code}]"), 8, width, NORMAL);
     }
     if status.phase == Phase::Refused {
-        page.line("", NORMAL);
-        page.text("The appliance goes on by itself once this is corrected.", 0, width, DIM);
+        page.text("The appliance continues once this is corrected.", 0, width, DIM);
     }
-    page
+    if !status.findings.is_empty() || status.phase == Phase::Refused {
+        page.line("", NORMAL);
+    }
+}
+
+fn details(page: &mut Page, facts: &Facts, status: &Status, width: usize) {
+    page.row("image", &status.image, width, NORMAL);
+    match (facts.role, &status.cluster) {
+        (Some(role), Some(cluster)) => {
+            page.row("role", &format!("{} in cluster {cluster}", role.name()), width, NORMAL)
+        }
+        (Some(role), None) => page.row("role", role.name(), width, NORMAL),
+        (None, Some(cluster)) => page.row("cluster name", cluster, width, NORMAL),
+        (None, None) => {}
+    }
+    if let Some(address) = status.address {
+        page.row("address", &address.to_string(), width, NORMAL);
+    }
+    if let Some(swap) = &status.swap {
+        page.row("image swap", &swap.to_string(), width, WORSE);
+    }
+    if let Some(evacuation) = &status.evacuation {
+        page.row("evacuation", &evacuation.to_string(), width, WORSE);
+    }
+    health(page, facts, width);
+    if let Some(disk) = &facts.disk {
+        page.row("data disk", disk, width, NORMAL);
+    }
+    if let Some(first) = facts.certificates.first() {
+        let style = if first.days < SOON { BAD } else { NORMAL };
+        page.row("certificates", &expiry(first.days), width, style);
+    }
+    if let Some(fingerprint) = &facts.fingerprint {
+        page.row("API SHA-256", fingerprint, width, NORMAL);
+    }
+    if let Some(fingerprints) = &status.fingerprints {
+        page.row("cluster CA", &fingerprints.ca.to_string(), width, NORMAL);
+        page.row("endpoint", &fingerprints.endpoint.to_string(), width, NORMAL);
+    }
 }
 
 fn health(page: &mut Page, facts: &Facts, width: usize) {
@@ -237,7 +245,7 @@ fn health(page: &mut Page, facts: &Facts, width: usize) {
             let all: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.ready)).collect();
             members(page, "nodes", &all, ("ready", "NOT READY"), width);
         }
-        None => page.row("nodes", "unknown: the API cannot be asked", width, WORSE),
+        None => page.row("nodes", "unknown: the API does not answer", width, WORSE),
     }
     if health.etcd.is_empty() {
         return;
@@ -252,18 +260,18 @@ fn members(page: &mut Page, name: &str, all: &[(&str, bool)], (good, bad): (&str
     page.row(name, &words.join(", "), width, style);
 }
 
-fn ends(days: i64) -> String {
+fn expiry(days: i64) -> String {
     match days {
-        ..0 => "one has ended".to_owned(),
-        0 => "the first ends today".to_owned(),
-        1 => "the first ends in a day".to_owned(),
-        days => format!("the first ends in {days} days"),
+        ..0 => "one has expired".to_owned(),
+        0 => "the first expires today".to_owned(),
+        1 => "the first expires in a day".to_owned(),
+        days => format!("the first expires in {days} days"),
     }
 }
 
 fn unlock(state: &ConsoleState, input: &Input, width: usize) -> Page {
     let mut page = Page { title: "Locked".into(), keys: "Enter: unlock   Esc: back", ..Page::default() };
-    page.text("Give the console password of this node.", 0, width, NORMAL);
+    page.text("Type the console password of this node.", 0, width, NORMAL);
     page.line("", NORMAL);
     let (text, column) = input.window(width.saturating_sub(NAMES), true, true);
     page.cursor = Some((page.lines.len(), NAMES + column));
@@ -359,11 +367,11 @@ fn certificates(facts: &Facts, scroll: usize, width: usize) -> Page {
     let mut page = Page { title: "Certificates".into(), scroll, keys: BACK, ..Page::default() };
     for one in &facts.certificates {
         let style = if one.days < SOON { BAD } else { NORMAL };
-        let when = if one.days < 0 { "ended".to_owned() } else { format!("{:>5} days", one.days) };
+        let when = if one.days < 0 { "expired".to_owned() } else { format!("{:>5} days", one.days) };
         page.line(format!("{when:<12}{}", one.name), style);
     }
     page.line("", NORMAL);
-    page.text("The node renews its own long before they end.", 0, width, DIM);
+    page.text("The node renews its certificates before they expire.", 0, width, DIM);
     if let Some(fingerprint) = &facts.fingerprint {
         page.line("", NORMAL);
         page.row("API SHA-256", fingerprint, width, NORMAL);

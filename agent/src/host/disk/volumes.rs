@@ -185,7 +185,7 @@ fn absent(known: Uuid) -> Finding {
     codes::DISK_VOLUMES_ABSENT.finding(
         "data disk",
         format!("this worker keeps local volumes on the disk with the GUID {known}, which is not attached"),
-        "Attach that disk again: the worker goes on by itself. If it is lost, its volumes are: reset this worker, or remove it \
+        "Attach that disk again: the worker then continues. If it is lost, its volumes are: reset this worker, or remove it \
          and let another one join",
     )
 }

@@ -201,7 +201,7 @@ impl ObservedCluster<'_> {
         match self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current)) {
             Some(image) => Change::Judge(Box::new(image.clone()), size, Box::new(then)),
             None => {
-                let words = format!("there is no NodeImage {current}, by which nodes are judged");
+                let words = format!("there is no NodeImage {current} to compare the nodes with");
                 Change::Blocked(Obstacle::new(TenantClusterReason::ReferenceMissing, words))
             }
         }

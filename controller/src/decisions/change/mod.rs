@@ -119,8 +119,9 @@ impl Change {
             }
             Self::Judge(image, ..) => {
                 let image = image.metadata.name.as_deref().unwrap_or_default();
-                let words =
-                    format!("no object says what control-plane nodes run: they are asked whether that is {image}");
+                let words = format!(
+                    "no object records what control-plane nodes run: the controller asks them whether it is {image}"
+                );
                 Some((ChangeFailed, words))
             }
             Self::Pin(resolved, _) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),

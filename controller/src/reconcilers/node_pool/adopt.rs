@@ -28,7 +28,7 @@ impl PoolReconciler<'_> {
         (hypervisor, newer): (&dyn Hypervisor, &[Vm]),
     ) -> Result<(), Halt<String>> {
         if known.goes || pool.metadata.deletion_timestamp.is_some() {
-            return refused("the pool is being deleted: remove them in the vCenter, and it goes on");
+            return refused("the pool is being deleted: remove them in the vCenter, and the deletion continues");
         }
         if has_drifted(&known.cluster) {
             return refused("the control-plane nodes of its cluster come first");

@@ -50,7 +50,7 @@ fn ready(
     }
     let is = |standing: ConditionStatus| others.iter().find(|(reason, _)| reason.standing() == standing);
     if let Some((reason, _)) = is(ConditionStatus::False) {
-        return (Reason::NotReady, format!("{} gives the reason", reason.condition()));
+        return (Reason::NotReady, format!("see the condition {}", reason.condition()));
     }
     if !moved.is_empty() {
         return (Reason::ZoneInUse, moved.join("; "));

@@ -152,12 +152,12 @@ impl UpgradeContext<'_> {
             let told = told.with_context(|| format!("asking {name}"))?;
             ensure!(
                 told.node == *name && told.holder == node.bios_uuid.map(BiosUuid::from),
-                "{name} does not say that it runs in the VM that holds its data disk"
+                "{name} does not report that it runs in the VM that holds its data disk"
             );
             let is_final = told.swap.as_ref().is_none_or(|swap| swap.stage != Stage::Taken);
             ensure!(
                 is_final || told.healthy.is_some(),
-                "{name} runs in a new VM that is not final, and is not healthy: fix what it says, and it becomes final with the others"
+                "{name} runs in a new VM that is not final, and is not healthy: fix its findings, and it becomes final with the others"
             );
             said.push(told);
         }

@@ -324,7 +324,7 @@ impl Round<'_> {
             // The swap would be possible, so another image runs.
             Ok(()) => {
                 let words = format!(
-                    "not all control-plane nodes run {name}, and no object says what they run: name the image that they are to run"
+                    "not all control-plane nodes run {name}, and no object records what they run: set the image that they are to run"
                 );
                 Change::Blocked(Obstacle::new(ControlPlaneUnfit, words))
             }
@@ -345,7 +345,7 @@ impl Round<'_> {
             Err(error) => Change::Blocked(unfit(&error)),
             Ok(()) => {
                 let words = format!(
-                    "not all control-plane nodes have {size}, and no object says what they have: name a vmClass of the size that they are \
+                    "not all control-plane nodes have {size}, and no object records what they have: set a vmClass of the size that they are \
                      to have; where that is this one, another one before"
                 );
                 Change::Blocked(Obstacle::new(TenantClusterReason::ControlPlaneUnfit, words))

@@ -120,7 +120,7 @@ impl Reconciler<'_> {
                 return self.waits(cluster, &joined(&seen.waits), WAITING).await;
             }
             if let Some(words) = drifted(&seen.newer) {
-                let words = format!("{words}: remove these in the vCenter, and the deletion goes on");
+                let words = format!("{words}: remove these in the vCenter, and the deletion continues");
                 self.note(cluster, &leaving(TenantClusterReason::AdoptionRequired, &words), |_| ()).await?;
                 return Ok(StepOutcome::RequeueAfter(STUCK));
             }

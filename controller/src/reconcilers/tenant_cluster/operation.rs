@@ -58,7 +58,7 @@ impl Round<'_> {
         let rest = self.pause_reason(self.cluster).await?;
         if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::KubernetesUpgrade) {
             // A running upgrade of Kubernetes on a node cannot be paused.
-            let said = [(rest.reason(), "a node that was asked before goes to it by itself, or gives up".to_owned())];
+            let said = [(rest.reason(), "a node that has begun the upgrade completes it or fails".to_owned())];
             return self.note_operation(&operation.name_any(), &said, |_| ()).await;
         }
         let Ok(Some(swapping)) = SwapProgress::of(operation) else { return Ok(()) };

@@ -44,7 +44,7 @@ impl Guests for OwnGuests<'_> {
             server.port() == ports::API && (*server.ip() == node || is_of(self.cluster, *server.ip()))
         });
         // The error does not contain the address: its text would reveal which addresses answer.
-        ensure!(is_own, "it gives a kubeconfig that leads elsewhere than to the cluster");
+        ensure!(is_own, "its kubeconfig does not lead to the cluster");
         Ok(given)
     }
 

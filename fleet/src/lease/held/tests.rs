@@ -153,7 +153,7 @@ async fn unreadable_holder_counts_as_alive() {
         let refused = take(&folder, TakeOver::FromTheDead).await.err().unwrap().to_string();
         let said = format!(
             "a command without a name (hold {number}) is at work on this deployment: it has just begun, or was killed \
-             before it had said its name"
+             before it had written its name"
         );
         assert_eq!(refused, said);
         assert!(standing(&folder).await.unwrap().holder().unwrap().contains("without a name"));

@@ -194,7 +194,7 @@ fn a_refusal_keeps_its_code_and_plain_words() {
     }
     // A server that is no node.
     let (unknown, _) = asked(&cluster, &key, answer("404 Not Found", "there is nothing here"), &cluster.shown());
-    assert!(said(&unknown.unwrap_err()).contains("127.0.0.1 answers 404: there is nothing here"));
+    assert!(said(&unknown.unwrap_err()).contains("127.0.0.1 answered 404 Not Found: there is nothing here"));
     let (long, _) = asked(&cluster, &key, answer("200 OK", &"x".repeat(1 << 20)), &cluster.shown());
     assert!(said(&long.unwrap_err()).contains("longer than 64 KiB"));
     let (cut, _) = asked(&cluster, &key, answer("200 OK", "{}").replace(": 2", ": 200"), &cluster.shown());

@@ -119,7 +119,7 @@ fn leftovers(vms: &Vms, moved: Option<String>, disk: &DiskRef) -> String {
         told.push(format!("left: {}", left.join(", ")));
     }
     let unnoted = |vm: &Vm| {
-        format!("{vm} carries the stamp of its swap, and nothing is noted of having made it: look whose it is")
+        format!("{vm} carries the stamp of its swap, and no record shows that it was created: check who owns it")
     };
     told.extend(strays().map(|vm| needed(vm, disk).unwrap_or_else(|| unnoted(vm))));
     // Its disks were not looked at.

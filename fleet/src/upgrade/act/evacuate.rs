@@ -210,12 +210,12 @@ impl StepContext<'_> {
 
 fn words(stage: Stage) -> &'static str {
     match stage {
-        Stage::Judging => "it judges whether it may leave",
+        Stage::Judging => "it checks whether it may leave",
         Stage::Yielding => "it hands the virtual IP over",
         Stage::MovingLeader => "it hands the lead of etcd over",
         Stage::Draining => "pods move away",
         Stage::Prepared => "prepared",
-        Stage::Failed => "it gave up",
+        Stage::Failed => "it failed",
         Stage::Taken => "another VM has its disk",
     }
 }

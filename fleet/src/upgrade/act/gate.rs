@@ -110,7 +110,7 @@ impl StepContext<'_> {
             })
             .await?;
         }
-        Ok(format!("all {} good on {}", plan.nodes.len(), plan.target.image))
+        Ok(format!("all {} are healthy on {}", plan.nodes.len(), plan.target.image))
     }
 
     /// The deployment's VMs with one of these BIOS UUIDs, but for replicas of one of them that is on.
@@ -141,7 +141,7 @@ pub(super) fn others<'p>(plan: &'p Plan, node: &'p PlannedNode) -> impl Iterator
 
 fn good(node: &PlannedNode, image: &Image, facts: &Node) -> String {
     let (member, generation) = (&node.member, facts.generation);
-    format!("good on {image}: the same member of etcd ({member}), the same disk, holder number {generation}")
+    format!("healthy on {image}: the same member of etcd ({member}), the same disk, holder number {generation}")
 }
 
 /// The reason why a node is not healthy in this VM, on this image. `None` if it is. `members` is the number of
@@ -153,7 +153,7 @@ pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, 
         return differs(format!("it runs {}", facts.image.build()));
     }
     if !facts.runs_in(vm.uuid()) {
-        let holder = facts.holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
+        let holder = facts.holder.map_or_else(|| "no VM".to_owned(), |holder| holder.to_string());
         return differs(format!("{holder} holds its disk, not {}", vm.uuid()));
     }
     if facts.disk != node.identity {
@@ -170,7 +170,7 @@ pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, 
         return lacks(NODE_NOT_READY, "it is not ready");
     }
     if facts.healthy.is_none() {
-        return lacks(NODE_NOT_READY, "it was not found healthy yet");
+        return lacks(NODE_NOT_READY, "it is not healthy yet");
     }
     // An image that does not report its pods is taken at its word.
     let cordoned = facts.pods.as_ref().map_or(Some(false), |pods| pods.cordoned);
@@ -178,6 +178,6 @@ pub(super) fn missing(facts: &Node, node: &PlannedNode, vm: &Vm, image: &Image, 
         _ if node.cordoned => None,
         Some(false) => None,
         Some(true) => lacks(reason::NODE_CORDONED, "it is cordoned, and takes no pods yet"),
-        None => lacks(NODE_NOT_READY, "it cannot say whether it takes pods"),
+        None => lacks(NODE_NOT_READY, "it does not report whether it takes pods"),
     }
 }

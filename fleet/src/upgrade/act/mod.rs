@@ -209,7 +209,7 @@ impl StepContext<'_> {
             }
             _ if vms.old.is_some() => Ok(None),
             _ => {
-                let words = format!("does not run well on {image} in another VM of this deployment");
+                let words = format!("is not healthy on {image} in another VM of this deployment");
                 Err(self.lost(plan, node, progress, &words).await)
             }
         }
@@ -314,7 +314,7 @@ impl Vms {
     pub(super) fn without_strays(self) -> Result<Self, StepError> {
         let Some(stray) = self.strays.first() else { return Ok(self) };
         let words = format!(
-            "{stray}, which is {}, carries the stamp of this swap of {}, and nothing is noted of having made it: it stays. Remove \
+            "{stray}, which is {}, carries the stamp of this swap of {}, and no record shows that it was created: it stays. Remove \
              it if it is a copy, or was left half made; else take its stamp away",
             stray.power, self.node
         );

@@ -238,7 +238,7 @@ impl StepContext<'_> {
                         Reason::new(MEMBER_UNHEALTHY, words)
                     }
                     None if good => return Ok(()),
-                    None => Reason::new(NODE_NOT_READY, format!("{} is not well itself", node.name)),
+                    None => Reason::new(NODE_NOT_READY, format!("{} is not healthy itself", node.name)),
                 };
                 if !belief.look(!good) {
                     return Err(why.into());

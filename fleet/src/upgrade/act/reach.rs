@@ -84,7 +84,7 @@ impl StepContext<'_> {
                 Err(Wait::not_yet(UNREACHABLE, words))
             }
             _ => {
-                let words = format!("no other control-plane node says that etcd has a quorum without {name}");
+                let words = format!("no other control-plane node reports that etcd has a quorum without {name}");
                 Err(Wait::not_yet(MEMBER_UNHEALTHY, words))
             }
         }

@@ -86,7 +86,7 @@ impl<'a> StepContext<'a> {
             Err(StepError::Cannot(_)) => {
                 let stands = || self.may_be_stopped(plan, node, Says::Nothing, progress);
                 self.wait(
-                    &format!("another control-plane node to say that {} may be stopped", node.name),
+                    &format!("another control-plane node to report that {} may be stopped", node.name),
                     MOMENT,
                     stands,
                 )
@@ -177,7 +177,7 @@ impl<'a> StepContext<'a> {
         let holders: Vec<&Vm> = all.iter().filter(holds).collect();
         if !matches!(holders.as_slice(), [only] if only.reference == vm.reference) {
             let held = holders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-            let held = if held.is_empty() { "nobody".to_owned() } else { held };
+            let held = if held.is_empty() { "no VM".to_owned() } else { held };
             let words = format!("{held} holds the disk {}, not {vm} alone", node.disk.uuid);
             return Err(StepError::pause(DISK_HELD, words));
         }

@@ -103,7 +103,7 @@ pub(super) fn cluster(judged: &mut Judged, seen: &ClusterSeen) {
     if earlier.cluster != seen.id {
         let (before, now) = (earlier.cluster, seen.id);
         if seen.other_cluster == Some(now) {
-            judged.holds(CLUSTER, format!("the operator says that it is {now}; at the last upgrade it was {before}"));
+            judged.holds(CLUSTER, format!("the operator states that it is {now}; at the last upgrade it was {before}"));
             return;
         }
         let reason = format!("the deployment's last upgrade was of cluster {before}, the kubeconfig leads to {now}");

@@ -49,11 +49,11 @@ pub async fn turns(world: &World) -> Vec<(Direction, Option<usize>, String)> {
 async fn unhealthy_image_rolls_all_back_with_a_reason() {
     for mode in [Mode::Rolling, Mode::AllAtOnce] {
         for (ill, why) in [
-            (Ill::NeverGood, "it was not found healthy yet"),
+            (Ill::NeverGood, "it is not healthy yet"),
             (Ill::Silent, "no answer"),
             (Ill::NoEtcd, "its etcd does not answer"),
             (Ill::NoStart, "the firmware finds nothing to start"),
-            (Ill::Hangs, "it was not found healthy yet"),
+            (Ill::Hangs, "it is not healthy yet"),
             (Ill::OtherMember, "it is etcd's member ff"),
         ] {
             let world = world(3, mode, ill).await;

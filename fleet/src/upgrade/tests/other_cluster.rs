@@ -76,7 +76,7 @@ async fn operator_word_permits_the_next_upgrade() {
     assert!(deployment(&world, &|_| {}).plan_kubernetes(&options).await.is_err());
     told(&world).plan_kubernetes(&options).await.unwrap();
     let plan = told(&world).plan(&ova, &world.options).await.unwrap();
-    assert!(plan.grounds.iter().any(|ground| ground.evidence.contains("the operator says")), "{:?}", plan.grounds);
+    assert!(plan.grounds.iter().any(|ground| ground.evidence.contains("the operator states")), "{:?}", plan.grounds);
     let (arrived, _) = told(&world).apply(&ova, &world.options, TakeOver::FromTheDead).await.unwrap();
     assert_eq!(arrived, RunOutcome::Ended(Outcome::Upgraded));
     // From now on it is the deployment's.

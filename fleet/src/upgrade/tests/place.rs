@@ -59,7 +59,7 @@ async fn unformed_cluster_only_continues_a_begun_upgrade() {
     let plan = async || deployment(&world, &|_| {}).plan(&world.target.ova, &world.options).await;
     for refused in [plan().await.map(drop).unwrap_err(), apply().await.map(drop).unwrap_err()] {
         let words = refused.to_string();
-        assert!(words.contains("nothing is noted of the cluster control having formed"), "{words}");
+        assert!(words.contains("no record shows that the cluster control has formed"), "{words}");
     }
     assert_eq!(world.store().holds.len(), 1, "nobody was stopped for it");
     note_begun(&world, true);
@@ -75,7 +75,7 @@ async fn unformed_cluster_only_continues_a_begun_upgrade() {
     assert_eq!(end(&world, Request::Resume).await, Outcome::Upgraded);
     assert_eq!(end(&world, Request::Commit).await, Outcome::Committed);
     if let Err(error) = deployment(&world, &|_| {}).plan(&world.target.ova, &world.options).await {
-        assert!(!error.to_string().contains("nothing is noted"), "{error:#}");
+        assert!(!error.to_string().contains("no record shows"), "{error:#}");
     }
 }
 

@@ -80,7 +80,7 @@ async fn damaged_journal_is_abandoned_by_its_plan() {
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_by_plan_names_only_diskless_new_vms() {
-    for (action, says) in [(Action::Attach, "look whose it is"), (Action::PowerOn, "power it on, never remove it")] {
+    for (action, says) in [(Action::Attach, "check who owns it"), (Action::PowerOn, "power it on, never remove it")] {
         let world = before(1, Step::of(action, 0)).await;
         let (id, new) = (id(&world).await, world.new_vm("cp1").to_string());
         damage_plan(&world);

@@ -53,10 +53,10 @@ async fn vm_of_removed_host_exists_with_its_settings() {
     assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap(), []);
     let still = words(seen).await;
     assert!(still.contains("exists: the VM may run on a host that was removed"), "{still}");
-    assert!(words(LastSeen::Unnoted).await.contains("where its files are was not noted"));
+    assert!(words(LastSeen::Unnoted).await.contains("the place of its files was not recorded"));
     let another = LastSeen::At("[LocalDS_0] elsewhere/w1.vmx", Some("datastore-none"));
     assert!(words(another).await.contains("no longer has the datastore LocalDS_0"), "another one has its name");
-    assert!(words(LastSeen::At(&settings, None)).await.contains("was not noted"));
+    assert!(words(LastSeen::At(&settings, None)).await.contains("was not recorded"));
     // Under another BIOS UUID, which vCenter sets after the answer "I copied it".
     let registered = LastSeen::At(other.settings.as_deref().unwrap(), Some(&datastore));
     let registered = hypervisor.absence(Uuid::from_u128(0xc0), &["w1"], registered).await.unwrap();
@@ -245,7 +245,7 @@ async fn vm_without_noted_place_needs_the_operators_word() {
     let vm = world.hypervisor.vms().await.unwrap().remove(0);
     loses_its_host(&world.bed, &vm).await;
     let waits = world.stops(REMOVE).await;
-    let words = &waits.iter().find(|wait| wait.reason.words.contains("was not noted")).unwrap().reason.words;
+    let words = &waits.iter().find(|wait| wait.reason.words.contains("was not recorded")).unwrap().reason.words;
     let (_, word) = words.split_once("create the directory ").unwrap();
     std::fs::create_dir(world.bed.file(word)).unwrap();
     assert_eq!(world.give(REMOVE).await.unwrap(), control_plane::RunOutcome::Gone);

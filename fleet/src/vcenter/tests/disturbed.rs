@@ -31,7 +31,7 @@ async fn successor_waits_for_a_running_disk_deletion() {
     bed.delay_unanswered("DeleteVirtualDisk_Task", 60_000).await;
     assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, ErrorKind::InDoubt);
     let error = successor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap_err();
-    for words in ["deleteVirtualDisk", "by administrator@vsphere.local still goes on"] {
+    for words in ["deleteVirtualDisk", "by administrator@vsphere.local still runs"] {
         says(&error, ErrorKind::Transient, words);
     }
     bed.spoil_nothing().await;

@@ -116,12 +116,12 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     if let Some(lost) = lab.lost_node()? {
         let name = &at.name;
         bail!(
-            "{lost}, once the other control-plane nodes, which are on, are Ready: `kaas-dev lab status --name {name}` says when"
+            "{lost}, once the other control-plane nodes, which are on, are Ready: `kaas-dev lab status --name {name}` shows when"
         );
     }
     if let Err(error) = lab.wait_until_ready(arguments.ready_timeout) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
-        return Err(error.context(format!("the tenant goes on running; see {}", kept.join(", "))));
+        return Err(error.context(format!("the tenant keeps running; see {}", kept.join(", "))));
     }
     say(&format!("kubeconfig: {}", open_port_forward(&lab)?.display()));
     let crew = WorkerPool::of(lab, at);

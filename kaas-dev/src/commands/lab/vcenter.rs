@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use kaas::confirm::{ask_terminal, by_name};
 use kaas::say;
 use lab::{RunningVCenter, VCENTER_USER, VCenter as OpenVCenter};
 
@@ -27,8 +28,14 @@ pub enum VCenter {
     #[command(after_help = "Example: `kaas-dev lab vcenter status --name vcenter`")]
     Status(VcenterArgs),
     /// End a vCenter and remove all of it, machines and disks included
-    #[command(after_help = "Example: `kaas-dev lab vcenter down --name vcenter`")]
-    Down(VcenterArgs),
+    #[command(after_help = "Example: `kaas-dev lab vcenter down --name vcenter --confirm vcenter`")]
+    Down {
+        /// Name of the vCenter, as the confirmation. Without it, the command asks for the name, and is refused without a terminal
+        #[arg(long, value_name = "VCENTER")]
+        confirm: Option<String>,
+        #[command(flatten)]
+        vcenter: VcenterArgs,
+    },
     /// Print the console log of a machine, by its name in the inventory
     #[command(after_help = "Example: `kaas-dev lab vcenter console cp1 --name vcenter`")]
     Console {
@@ -102,7 +109,7 @@ pub fn run(state: &Path, command: VCenter) -> anyhow::Result<()> {
     match command {
         VCenter::Up(arguments) => up(state, arguments),
         VCenter::Status(vcenter) => status(&open(&vcenter)?),
-        VCenter::Down(vcenter) => open(&vcenter)?.remove(),
+        VCenter::Down { confirm, vcenter } => down(open(&vcenter)?, confirm.as_deref()),
         VCenter::Console { machine, vcenter } => console(&open(&vcenter)?, &machine),
         VCenter::Exec { machine, vcenter, arguments } => {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -155,6 +162,16 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
             Err(cleanup) => bail!("{error:#}; and cleaning up after it: {cleanup:#}"),
         },
     }
+}
+
+fn down(vcenter: OpenVCenter, confirm: Option<&str>) -> anyhow::Result<()> {
+    let name = vcenter.name();
+    let question = format!(
+        "The vCenter {name} is removed with its machines and all their disks. This cannot be undone.\n\
+         Type its name to confirm"
+    );
+    by_name("vCenter", name, confirm, || ask_terminal(&question, "give the vCenter's name with --confirm"))?;
+    vcenter.remove()
 }
 
 fn show(vcenter: &OpenVCenter, running: &RunningVCenter) {

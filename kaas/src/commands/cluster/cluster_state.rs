@@ -1,5 +1,5 @@
-//! What there is of a cluster, and whether that is what a command wants. The judgements are pure: they go by conditions of the
-//! spec as it is now, and one that is missing, older or `Unknown` is never taken for good.
+//! The state of a cluster, and whether it is what a command wants. The checks are pure. They use conditions of the present
+//! spec only: a missing, older or `Unknown` condition never counts as met.
 
 use controller::objects::{NodePoolReason, OperationReason, Reason, TenantClusterReason};
 use serde_json::{Value, json};
@@ -12,11 +12,11 @@ pub struct ClusterState {
     pub cluster: Value,
     pub pools: Vec<Value>,
     pub operation: Option<Value>,
-    /// The Machines of its workers, where they were looked at.
+    /// The Machines of its workers, if they were read.
     pub workers: Option<Vec<Value>>,
 }
 
-/// A reason of a condition, of the spec as it is now.
+/// The condition of the present spec with one of these reasons, in words.
 fn because<R: Reason>(object: &Value, reasons: &[R]) -> Option<String> {
     let is_it = |condition: &&Condition<'_>| condition.is_current && is_one(condition, reasons);
     read_conditions(object).iter().find(is_it).map(Condition::words)
@@ -30,7 +30,7 @@ fn holds(object: &Value, about: &str) -> bool {
     read_conditions(object).iter().any(|condition| condition.about == about && condition.holds())
 }
 
-/// What conditions say, a line each; `Ready` sums up the others.
+/// The conditions, one a line, without `Ready`, which sums up the others.
 fn lines(object: &Value) -> Vec<(String, String)> {
     let name = text(object, "/metadata/name");
     let current: Vec<_> = read_conditions(object).into_iter().filter(|condition| condition.is_current).collect();
@@ -42,7 +42,7 @@ fn lines(object: &Value) -> Vec<(String, String)> {
 }
 
 impl ClusterState {
-    /// Looks at a cluster; none if it is not there.
+    /// Reads a cluster. `None` if it does not exist.
     ///
     /// # Errors
     /// The control cluster does not answer, or refuses.
@@ -59,7 +59,7 @@ impl ClusterState {
         Ok(Some(Self { cluster, pools, operation, workers: None }))
     }
 
-    /// Looks at the workers as well: what their pools say may be of before.
+    /// Reads the workers as well: the status of their pools may be old.
     ///
     /// # Errors
     /// The control cluster does not answer, or refuses.
@@ -76,7 +76,7 @@ impl ClusterState {
         workers.as_deref().map(|workers| WorkerRollout { cluster, pools, workers })
     }
 
-    /// What is so once its control nodes have come to it for good: the workers have followed, or do.
+    /// The result once the change of the control-plane nodes is final: the workers have followed, or still do.
     fn followed(&self, words: String) -> WaitResult {
         match self.followers() {
             Some(followers) => followers.wait_result(&words),
@@ -84,7 +84,7 @@ impl ClusterState {
         }
     }
 
-    /// The same for programs.
+    /// The state as an object for programs.
     pub fn object(&self) -> Value {
         json!({"cluster": self.cluster, "pools": self.pools, "operation": self.operation})
     }
@@ -93,7 +93,7 @@ impl ClusterState {
         text(&self.cluster, "/metadata/name")
     }
 
-    /// What stands in its way or goes on, for people.
+    /// The obstacles and the progress, one a line.
     pub fn lines(&self) -> Vec<(String, String)> {
         let mut lines = lines(&self.cluster);
         lines.extend(self.pools.iter().flat_map(lines_of_pool));
@@ -102,7 +102,7 @@ impl ClusterState {
         lines
     }
 
-    /// Whether it is made, with the workers of these pools.
+    /// Whether the cluster is created, with the workers of these pools.
     pub fn is_made(&self, pools: &[&str]) -> WaitResult {
         if let Some(why) = self.blocked_reason() {
             return WaitResult::Stopped(why);
@@ -125,28 +125,26 @@ impl ClusterState {
     /// Whether a pool has as many workers as it is to have, and all are Ready.
     pub fn is_scaled(&self, pool: &str, workers: u32) -> WaitResult {
         let Some(pool) = self.pools.iter().find(|one| text(one, "/metadata/name") == pool) else {
-            return WaitResult::Stopped(format!("the pool {pool} is not there any more"));
+            return WaitResult::Stopped(format!("the pool {pool} no longer exists"));
         };
         let (name, wanted) = (text(pool, "/metadata/name"), pool["spec"]["replicas"].as_u64());
         if wanted != Some(workers.into()) {
             let wanted = wanted.unwrap_or_default();
-            return WaitResult::Stopped(format!(
-                "somebody else has scaled the pool {name} meanwhile: it is to have {wanted}"
-            ));
+            return WaitResult::Stopped(format!("another client has scaled the pool {name} to {wanted} workers"));
         }
         if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::AdoptionRequired]) {
             return WaitResult::Stopped(format!("{name}: {why}"));
         }
         let count = |field: &str| pool["status"][field].as_u64().unwrap_or_default();
         let workers = u64::from(workers);
-        // What leaves is no worker any more, and Ready holds once it has left.
+        // A leaving worker does not count, and Ready is true once it has left.
         if holds(pool, "Ready") && (count("replicas"), count("readyReplicas")) == (workers, workers) {
             return WaitResult::Ready(format!("the pool {name} has {workers} workers, and all are Ready"));
         }
         self.blocked_reason().map_or(WaitResult::Pending, WaitResult::Stopped)
     }
 
-    /// Whether image and minor are as the spec has them: of the control nodes, and of the workers that follow them.
+    /// Whether control-plane nodes and workers have the image and minor version of the spec.
     pub fn is_changed(&self) -> WaitResult {
         let cluster = &self.cluster;
         if let Some(why) = because(cluster, &[TenantClusterReason::ChangeFailed]) {
@@ -157,14 +155,14 @@ impl ClusterState {
         {
             let name = self.name();
             return WaitResult::Ready(format!(
-                "{name}: {why}; `kaas cluster upgrade {name} --do commit` ends the way back, `--do rollback` takes it"
+                "{name}: {why}; `kaas cluster upgrade {name} --do commit` makes it final, `--do rollback` rolls it back"
             ));
         }
         if holds(cluster, "UpToDate") && holds(cluster, "Ready") {
             let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
             return self.followed(format!("the cluster {} runs Kubernetes {version} on {image}", self.name()));
         }
-        // It is said only where nothing of image and minor is open.
+        // The reason is set only if no change of image or minor version is open.
         let untold = because(cluster, &[TenantClusterReason::ChangeNotSupported]);
         if let Some(why) = untold.filter(|_| holds(cluster, "Ready")) {
             let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
@@ -173,11 +171,11 @@ impl ClusterState {
         self.blocked_reason().map_or(WaitResult::Pending, WaitResult::Stopped)
     }
 
-    /// Whether what was asked of an Operation is done, and where that was final the workers have followed.
+    /// Whether a request on an Operation is done. After a final one, the workers must have followed.
     pub fn has_done(&self, operation: &str, annotation: &str) -> WaitResult {
         let is_it = |one: &&Value| text(one, "/metadata/name") == operation;
         let Some(operation) = self.operation.as_ref().filter(is_it) else {
-            return WaitResult::Stopped(format!("the cluster is at another Operation than {operation} meanwhile"));
+            return WaitResult::Stopped(format!("another Operation than {operation} has begun on the cluster"));
         };
         let is_noted = operation["metadata"]["annotations"][annotation].is_null();
         let outcome = text(operation, "/status/outcome");
@@ -187,7 +185,7 @@ impl ClusterState {
             (false, ..) => WaitResult::Pending,
             (true, _, outcome @ ("committed" | "done")) => {
                 let words = format!("{name} has ended: {outcome}");
-                // By that workers are made: it is written after the end.
+                // Workers are created from these fields, which are written after the end.
                 let has_come = |to: &str, at: &str| {
                     let to = text(operation, to);
                     to.is_empty() || to == text(&self.cluster, at)
@@ -204,12 +202,11 @@ impl ClusterState {
         }
     }
 
-    /// Whether image and minor are as the spec has them, once an Operation that had ended was asked for again: what it was for, another one
-    /// may be at work on.
+    /// As [`Self::is_changed`], after a request to repeat an ended Operation. Another Operation may do its work.
     pub fn is_done_again(&self, operation: &str, annotation: &str) -> WaitResult {
         let is_it = |one: &&Value| text(one, "/metadata/name") == operation;
         let Some(same) = self.operation.as_ref().filter(is_it) else { return self.is_changed() };
-        // What conditions say was said before it was asked.
+        // The conditions are older than the request.
         if !same["metadata"]["annotations"][annotation].is_null() {
             return WaitResult::Pending;
         }
@@ -220,7 +217,7 @@ impl ClusterState {
         }
     }
 
-    /// Whether its VMs were adopted, which was asked for with this annotation: it is taken away then.
+    /// Whether its VMs were adopted. The controller removes the annotation of the request then.
     pub fn is_adopted(&self, annotation: &str) -> WaitResult {
         let (metadata, name) = (&self.cluster["metadata"], self.name());
         if metadata["annotations"][annotation].is_null() {
@@ -232,13 +229,13 @@ impl ClusterState {
         WaitResult::Stopped(format!("the cluster {name} is being deleted: nothing of it is adopted"))
     }
 
-    /// Whether it goes, once it is deleted.
+    /// Whether the deletion continues.
     pub fn is_leaving(&self) -> WaitResult {
         let stands = because(&self.cluster, &[TenantClusterReason::Blocked, TenantClusterReason::AdoptionRequired]);
         stands.map_or(WaitResult::Pending, |why| WaitResult::Stopped(format!("{}: {why}", self.name())))
     }
 
-    /// Why nothing goes on before a person has seen to it.
+    /// Why nothing continues until the operator acts.
     fn blocked_reason(&self) -> Option<String> {
         let (cluster, name) = (&self.cluster, self.name());
         if !cluster["metadata"]["deletionTimestamp"].is_null() {
@@ -259,12 +256,12 @@ impl ClusterState {
     }
 }
 
-/// Whether what an Operation was for is tried again by a person's word: it has gone back, or was abandoned.
+/// Whether the operator may request the Operation again: it was rolled back or abandoned.
 pub fn may_be_tried_again(operation: &Value) -> bool {
     ["rolled back", "abandoned"].contains(&text(operation, "/status/outcome"))
 }
 
-/// A reason of an Operation: its spec never changes, so each is of it.
+/// The condition of an Operation with one of these reasons, in words. Its spec never changes, so each condition is current.
 fn reason_of(operation: &Value, reasons: &[OperationReason]) -> Option<String> {
     read_conditions(operation).iter().find(|condition| is_one(condition, reasons)).map(Condition::words)
 }
@@ -320,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_made_once_it_and_the_pools_of_the_command_are_ready_as_they_are_now() {
+    fn cluster_is_created_once_all_is_ready() {
         let serves = |generation| condition(TenantClusterReason::Available, generation);
         let ready = |generation| condition(NodePoolReason::AllReady, generation);
         let there = known(&[serves(3)], &[ready(3)]).is_made(&["shop-a"]);
@@ -331,7 +328,7 @@ mod tests {
             (vec![serves(3)], vec![ready(2)], vec!["shop-a"]),
             (vec![], vec![ready(3)], vec!["shop-a"]),
             (vec![serves(3)], vec![], vec!["shop-a"]),
-            // Of a pool that is not there yet nobody knows whether it is Ready.
+            // A missing pool is not Ready.
             (vec![serves(3)], vec![ready(3)], vec!["shop-a", "shop-b"]),
             (vec![condition(TenantClusterReason::NotReached, 3)], vec![ready(3)], vec!["shop-a"]),
         ] {
@@ -340,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_person_can_change_is_not_waited_for() {
+    fn obstacles_for_the_operator_stop_the_wait() {
         let stuck = [
             condition(TenantClusterReason::AddressesMissing, 3),
             condition(TenantClusterReason::Blocked, 3),
@@ -350,7 +347,7 @@ mod tests {
         let expected =
             "shop: Progressing is False (Blocked): as it is\n  Preflight is False (AddressesMissing): as it is";
         assert_eq!(why, expected);
-        // Of an earlier spec, which may be mended by now.
+        // The condition is of an earlier spec.
         assert_eq!(known(&[condition(TenantClusterReason::Blocked, 2)], &[]).is_made(&[]), WaitResult::Pending);
         let drifted = [condition(NodePoolReason::AdoptionRequired, 3)];
         assert!(matches!(known(&[], &drifted).is_made(&["shop-a"]), WaitResult::Stopped(_)));
@@ -363,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_adopted_once_nobody_asks_for_that_any_more() {
+    fn adoption_is_done_once_its_annotation_is_gone() {
         let mut asked = known(&[condition(TenantClusterReason::AdoptionRequired, 3)], &[]);
         assert!(matches!(asked.is_adopted("kaas.local/adopt"), WaitResult::Ready(_)));
         asked.cluster["metadata"]["annotations"] = serde_json::json!({"kaas.local/adopt": "shop"});
@@ -373,21 +370,21 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_leaves_is_waited_for_unless_a_person_has_to_see_to_something() {
+    fn deletion_is_awaited_unless_the_operator_must_act() {
         let of = |reason, generation| known(&[condition(reason, generation)], &[]).is_leaving();
         assert_eq!(of(TenantClusterReason::Deleting, 3), WaitResult::Pending);
         let words = "shop: Progressing is False (Blocked): as it is";
         assert_eq!(of(TenantClusterReason::Blocked, 3), WaitResult::Stopped(words.to_owned()));
-        // Of before it was deleted.
+        // The condition is older than the deletion.
         assert_eq!(of(TenantClusterReason::Blocked, 2), WaitResult::Pending);
     }
 
     #[test]
-    fn a_pool_is_scaled_once_all_are_there_and_nobody_more() {
+    fn pool_is_scaled_once_exactly_all_are_ready() {
         let pool = [condition(NodePoolReason::AllReady, 3)];
         assert!(matches!(known(&[], &pool).is_scaled("shop-a", 2), WaitResult::Ready(_)));
         let WaitResult::Stopped(why) = known(&[], &pool).is_scaled("shop-a", 5) else { panic!("it is another number") };
-        assert!(why.contains("somebody else has scaled the pool shop-a"), "{why}");
+        assert!(why.contains("another client has scaled the pool shop-a"), "{why}");
         assert!(matches!(known(&[], &pool).is_scaled("shop-b", 2), WaitResult::Stopped(_)));
         let mut leaving = known(&[], &pool);
         leaving.pools[0]["status"]["replicas"] = 3.into();
@@ -396,13 +393,13 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_is_done_failed_or_waits_for_the_commit_that_a_person_has_kept_to_himself() {
+    fn upgrade_is_done_failed_or_awaits_the_commit() {
         let (serves, current) =
             (condition(TenantClusterReason::Available, 3), condition(TenantClusterReason::Current, 3));
         assert!(matches!(known(&[serves.clone(), current.clone()], &[]).is_changed(), WaitResult::Ready(_)));
         assert_eq!(known(&[serves, condition(TenantClusterReason::Current, 2)], &[]).is_changed(), WaitResult::Pending);
         assert_eq!(known(&[current], &[]).is_changed(), WaitResult::Pending, "it has to serve as well");
-        // Image and minor are as they are wanted, and what nobody changes is said.
+        // Image and version match the spec. The unsupported change is reported.
         let untold = condition(TenantClusterReason::ChangeNotSupported, 3);
         let there = known(&[condition(TenantClusterReason::Available, 3), untold.clone()], &[]).is_changed();
         assert!(matches!(&there, WaitResult::Ready(words) if words.contains("(ChangeNotSupported)")), "{there:?}");
@@ -416,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_of_an_operation_is_done_once_it_is_noted_and_has_ended() {
+    fn request_is_done_once_it_is_handled() {
         const DO: &str = controller::objects::DO;
         let with = |annotation: Value, conditions: &[Value], outcome: Option<&str>| {
             let mut operation = object("shop-swap-2", conditions);
@@ -425,7 +422,7 @@ mod tests {
             ClusterState { operation: Some(operation), ..known(&[], &[]) }
         };
         let blocked = [condition(OperationReason::Blocked, 1)];
-        // What it says was said before it was asked.
+        // The condition is older than the request.
         assert_eq!(with("resume".into(), &blocked, None).has_done("shop-swap-2", DO), WaitResult::Pending);
         assert!(matches!(with(Value::Null, &blocked, None).has_done("shop-swap-2", DO), WaitResult::Stopped(_)));
         let ended = with(Value::Null, &[], Some("rolled back")).has_done("shop-swap-2", DO);
@@ -435,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_back_is_tried_again_and_done_once_the_cluster_is_as_it_is_to_be() {
+    fn repeated_operation_is_done_with_the_new_state() {
         const DO: &str = controller::objects::DO;
         let outcomes = ["rolled back", "abandoned", "committed", "done", ""];
         let again = outcomes.map(|outcome| may_be_tried_again(&json!({"status": {"outcome": outcome}})));
@@ -463,7 +460,7 @@ mod tests {
             matches!(is_done(with("shop-2", Value::Null, &done, &refused)), WaitResult::Ready(_)),
             "nothing was left"
         );
-        // By another one.
+        // Another Operation does the work.
         assert_eq!(is_done(with("shop-3", Value::Null, &[], &[])), WaitResult::Pending);
         assert!(
             matches!(is_done(with("shop-3", Value::Null, &failed, &[])), WaitResult::Stopped(_)),
@@ -473,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_waited_for_until_the_workers_have_followed_it() {
+    fn commit_is_done_once_workers_have_followed() {
         const DO: &str = controller::objects::DO;
         let worker = |image: &str| json!({"spec": {"poolRef": {"name": "shop-a"}, "image": {"name": image}, "kubernetes": "1.36"}});
         let with = |pinned: &str, workers: &[Value]| {
@@ -495,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_told_a_line_each() {
+    fn each_running_change_has_a_line() {
         let mut known = known(&[condition(TenantClusterReason::Forming, 3)], &[condition(NodePoolReason::Scaling, 3)]);
         known.operation = Some(json!({
             "metadata": {"name": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301"},

@@ -240,7 +240,7 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
             to.push(if field == "version" { format!("Kubernetes {value}") } else { value.clone() });
         }
     }
-    ensure!(!to.is_empty(), "say where to: --image, --kubernetes, or --do for the upgrade that is under way");
+    ensure!(!to.is_empty(), "name a target: --image, --kubernetes, or --do for the upgrade that is under way");
     control.patch(ResourcePath::within("tenantclusters", namespace), name, "", &part, *dry_run)?;
     if *dry_run {
         let fields = [image.as_ref().map(|_| ".spec.image"), kubernetes.as_ref().map(|_| ".spec.version")];

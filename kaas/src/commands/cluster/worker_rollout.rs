@@ -1,5 +1,5 @@
-//! The workers of a cluster, which follow what its control nodes have come to for good. By Machines alone: what a pool says of itself may
-//! be of before it has heard of that.
+//! The workers of a cluster, which follow its control-plane nodes after a final change. Only Machines count: the status of a
+//! pool may be older than the change.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::control::{WaitResult, read_conditions, text};
 
-/// What the control nodes have come to, and the workers.
+/// The cluster with its final version, its pools and its workers.
 pub struct WorkerRollout<'k> {
     pub cluster: &'k Value,
     pub pools: &'k [Value],
@@ -16,7 +16,7 @@ pub struct WorkerRollout<'k> {
     pub workers: &'k [Value],
 }
 
-/// The workers of a pool: how many there are, and how many are made as the control nodes are by now.
+/// The number of a pool's workers, and of those that match the control-plane nodes.
 #[derive(Default)]
 struct Counted {
     all: usize,
@@ -24,7 +24,7 @@ struct Counted {
 }
 
 impl WorkerRollout<'_> {
-    /// What workers are made with: image and minor, as far as that is known.
+    /// Image and minor version of new workers. Empty if unknown.
     fn goal(&self) -> (&str, &str) {
         (text(self.cluster, "/status/resolved/image"), text(self.cluster, "/status/kubernetes"))
     }
@@ -44,7 +44,7 @@ impl WorkerRollout<'_> {
         stay.map(move |pool| (pool, counted.remove(text(pool, "/metadata/name")).unwrap_or_default()))
     }
 
-    /// That workers follow, and how far each pool is, for people; nothing where none has to.
+    /// The progress of the pools whose workers follow. Empty if all have followed.
     pub fn lines(&self) -> Vec<(String, String)> {
         let (name, (image, kubernetes)) = (text(self.cluster, "/metadata/name"), self.goal());
         let behind = self.pools().filter(|(_, counted)| counted.current < counted.all);
@@ -54,20 +54,20 @@ impl WorkerRollout<'_> {
                 read_conditions(pool).into_iter().find(|one| one.about == "UpToDate" && one.status != "True");
             let why = up_to_date.map(|one| format!("; {}", one.words())).unwrap_or_default();
             let Counted { all, current } = counted;
-            (format!("{pool_name} follows"), format!("{pool_name}: {current} of {all} workers are of {image}{why}"))
+            (format!("{pool_name} follows"), format!("{pool_name}: {current} of {all} workers run {image}{why}"))
         };
         let mut lines: Vec<(String, String)> = behind.map(of_pool).collect();
         if !lines.is_empty() {
             let words = format!(
-                "{name}: the control nodes run Kubernetes {kubernetes} of {image} for good; the workers follow, some at a time as their \
-                 pools' rollout says"
+                "{name}: the control-plane nodes run Kubernetes {kubernetes} of {image}; the workers follow at the pace of their pools' \
+                 rollout"
             );
             lines.insert(0, (format!("{name} follows"), words));
         }
         lines
     }
 
-    /// Whether all workers have followed, with `words` on the control nodes. Who is not to follow now is not waited for.
+    /// Whether all workers have followed. `words` describe the control-plane nodes. Paused workers are not awaited.
     pub fn wait_result(&self, words: &str) -> WaitResult {
         use NodePoolReason::{AdoptionRequired, ClusterNotReady, JoinFailed, NotReached, Scaling, WorkersNotReady};
         let is_paused = |of: &Value| of.as_bool().unwrap_or_default();
@@ -102,7 +102,7 @@ impl WorkerRollout<'_> {
         };
         let stay = match stay.as_slice() {
             [] => String::new(),
-            pools => format!("; paused, and as they were, are the workers of {}", pools.join(" and ")),
+            pools => format!("; paused and unchanged: the workers of {}", pools.join(" and ")),
         };
         WaitResult::Ready(format!("{words}{follow}{stay}"))
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_have_followed_once_all_machines_are_of_image_and_minor_and_their_pools_are_at_rest() {
+    fn workers_have_followed_once_all_machines_match() {
         let come = |cluster: &Value, pools: &[Value], workers: &[Value]| {
             WorkerRollout { cluster, pools, workers }.wait_result("the cluster shop runs it")
         };
@@ -140,7 +140,7 @@ mod tests {
         let there = come(&cluster(), std::slice::from_ref(&ready), &[new(), new()]);
         assert_eq!(there, WaitResult::Ready("the cluster shop runs it, and its 2 workers have followed".to_owned()));
         for old in [worker("shop-a", "old", "1.36"), worker("shop-a", "new", "1.35")] {
-            // What the pool says may be of before it has heard of the commit.
+            // The pool's condition may be older than the commit.
             assert_eq!(come(&cluster(), std::slice::from_ref(&ready), &[new(), old]), WaitResult::Pending);
         }
         for reason in [NodePoolReason::Scaling, NodePoolReason::WorkersNotReady, NodePoolReason::NotReached] {
@@ -156,7 +156,7 @@ mod tests {
             let words = format!("shop-a: Ready is False ({word})");
             assert!(matches!(stopped, WaitResult::Stopped(why) if why.contains(&words)));
         }
-        // Who has too few for another reason had so before.
+        // A pool that lacks workers for another reason lacked them before.
         assert!(matches!(
             come(&cluster(), &[pool("shop-a", NodePoolReason::CapacityMissing)], &[new()]),
             WaitResult::Ready(_)
@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_paused_or_goes_is_not_waited_for_and_that_is_said() {
+    fn paused_and_deleted_pools_are_not_awaited() {
         let old = [worker("shop-a", "old", "1.36"), worker("shop-b", "new", "1.36")];
         let mut pools = [pool("shop-a", NodePoolReason::AllReady), pool("shop-b", NodePoolReason::AllReady)];
         pools[0]["spec"]["rollout"]["paused"] = true.into();
         let come =
             |cluster: &Value, pools: &[Value]| WorkerRollout { cluster, pools, workers: &old }.wait_result("it runs");
-        let expected = "it runs, and its one worker has followed; paused, and as they were, are the workers of shop-a";
+        let expected = "it runs, and its one worker has followed; paused and unchanged: the workers of shop-a";
         assert_eq!(come(&cluster(), &pools), WaitResult::Ready(expected.to_owned()));
         pools[0]["spec"]["rollout"]["paused"] = false.into();
         assert_eq!(come(&cluster(), &pools), WaitResult::Pending);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_that_they_follow_and_how_far_they_are_for_as_long_as_one_is_behind() {
+    fn progress_is_shown_while_a_worker_is_behind() {
         let pools = [pool("shop-a", NodePoolReason::Replacing), pool("shop-b", NodePoolReason::AllReady)];
         let (cluster, mut workers) =
             (cluster(), vec![worker("shop-a", "old", "1.36"), worker("shop-a", "new", "1.36")]);
@@ -193,8 +193,8 @@ mod tests {
             followers.lines().into_iter().map(|(_, line)| line).collect()
         };
         let expected = [
-            "shop: the control nodes run Kubernetes 1.36 of new for good; the workers follow, some at a time as their pools' rollout says",
-            "shop-a: 1 of 2 workers are of new; UpToDate is False (Replacing): as it is",
+            "shop: the control-plane nodes run Kubernetes 1.36 of new; the workers follow at the pace of their pools' rollout",
+            "shop-a: 1 of 2 workers run new; UpToDate is False (Replacing): as it is",
         ];
         assert_eq!(lines(&workers), expected);
         assert!(lines(&workers[1..]).is_empty());

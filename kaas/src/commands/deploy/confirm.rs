@@ -77,7 +77,7 @@ impl DestroyConfirmation {
             also => format!(", and the {also} that are named above"),
         };
         format!(
-            "{named}All VMs of the cluster {cluster} in {place} are removed{also}{and_disks}.\nIts journal goes as well: {journal}.\nType the \
+            "{named}All VMs of the cluster {cluster} in {place} are removed{also}{and_disks}.\nIts journal is removed too: {journal}.\nType the \
              cluster's name to confirm it"
         )
     }

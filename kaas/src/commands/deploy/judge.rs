@@ -88,8 +88,8 @@ pub(super) fn another_key(key: Option<Fingerprint>, kept: &DeploymentRecord) -> 
     let is_another = kept.lifecycle == Lifecycle::Active && kept.formed && given != noted;
     is_another.then(|| {
         format!(
-            "the nodes of the cluster {} admitted the deployer's key {noted} before, and the present one is {given}: they admit that \
-             only if it was given to them since",
+            "the nodes of the cluster {} admitted the deployer's key {noted} earlier, and the present one is {given}: they admit \
+             it only if they have received it since",
             kept.cluster
         )
     })

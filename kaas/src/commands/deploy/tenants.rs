@@ -60,7 +60,7 @@ fn named(answer: &Answer) -> anyhow::Result<Vec<String>> {
     if answer.status == 404 {
         return Ok(Vec::new());
     }
-    ensure!(answer.status == 200, "the API server says {}: {}", answer.status, answer.words());
+    ensure!(answer.status == 200, "the API server answered {}", answer.refusal());
     let said: Value = answer.json()?;
     let items = said["items"].as_array().context("the API server's answer is no list")?;
     Ok(items

@@ -328,7 +328,7 @@ fn remaining_disks_and_copies_are_listed_as_left() {
     let path = "[ds] cp1/data-before-1a2b3c4d.vmdk";
     let copy = DiskCopy { node: "cp1".to_owned(), copy: KeptCopy { path: path.to_owned(), uuid: None } };
     let stays = copy_stays(&copy);
-    assert!(stays.starts_with(&format!("a copy of the data disk of cp1: {path} (perhaps half")), "{stays}");
+    assert!(stays.starts_with(&format!("a copy of the data disk of cp1: {path} (perhaps incomplete")), "{stays}");
     let vm = VmRef { uuid: disk(5).uuid, id: "vm-5".to_owned() };
     let replica = LeftVm { name: "cp1-restored".to_owned(), vm };
     let at = DeployStatus {
@@ -357,7 +357,7 @@ fn remaining_disks_and_copies_are_listed_as_left() {
     let told = serde_json::to_value(Outcome::of(&RunOutcome::Gone, None, &at)).unwrap();
     assert_eq!(told["forgotten"][0]["uuid"], serde_json::json!(disk(4).uuid));
     // Text and JSON name a copy of a disk as one that remains.
-    assert!(text.contains(&format!("  left: a copy of the data disk of cp1: {path} (perhaps half")), "{text}");
+    assert!(text.contains(&format!("  left: a copy of the data disk of cp1: {path} (perhaps incomplete")), "{text}");
     assert_eq!((&told["copies"][0]["node"], &told["copies"][0]["path"]), (&"cp1".into(), &path.into()));
     assert!(text.contains(&format!("  left: the VM cp1-restored ({}, vm-5), a copy of ", disk(5).uuid)), "{text}");
     assert_eq!((&told["replicas"][0]["name"], &told["replicas"][0]["id"]), (&"cp1-restored".into(), &"vm-5".into()));

@@ -102,7 +102,7 @@ impl Plan {
     pub(super) fn text(&self) -> String {
         let mut text = format!("the cluster {}, in {}, from {}\n", self.cluster, self.place, self.image);
         if self.exists {
-            text += "its place exists already: only what is missing is created\n";
+            text += "its place exists already: the command creates only what is missing\n";
         }
         for vm in &self.nodes {
             let disk =
@@ -115,7 +115,7 @@ impl Plan {
             }
         }
         for makes in &self.makes {
-            text += &format!("besides: {makes}\n");
+            text += &format!("also creates: {makes}\n");
         }
         for found in &self.found {
             text += &format!("found: {found}\n");
@@ -129,7 +129,7 @@ impl Plan {
 
 /// A VM that is removed in addition, as the hypervisor reports it.
 pub fn goes_as_well(vm: &Vm) -> String {
-    let mut text = format!("VM {}, which goes as well\n  {}, BIOS UUID {}", clean(&vm.name), vm.power, vm.uuid());
+    let mut text = format!("VM {}, which is removed too\n  {}, BIOS UUID {}", clean(&vm.name), vm.power, vm.uuid());
     if let Some(stamp) = &vm.stamp {
         text += &format!("\n  stamped as {} of the deployment {}", clean(&stamp.node), stamp.deployment);
     }
@@ -142,7 +142,7 @@ pub fn goes_as_well(vm: &Vm) -> String {
 /// A data disk that is removed in addition, as the journal records it. No VM of the cluster holds it.
 pub fn disk_goes_as_well(disk: &DiskRef) -> String {
     format!(
-        "the data disk {} at {}, which goes as well\n  no VM of the cluster holds it: see that no other one does, which may be off",
+        "the data disk {} at {}, which is removed too\n  no VM of the cluster holds it: see that no other one does, which may be off",
         disk.uuid,
         clean(&disk.path)
     )
@@ -151,7 +151,7 @@ pub fn disk_goes_as_well(disk: &DiskRef) -> String {
 /// A missing data disk whose removal was not confirmed, as the journal records it.
 pub fn disk_in_doubt(disk: &DiskRef) -> String {
     format!(
-        "the data disk {} at {}, which does not exist\n  its removal was asked for: it is gone, or was moved, and is no longer named from now on",
+        "the data disk {} at {}, which does not exist\n  its removal was requested: it is deleted or was moved, and later runs do not list it",
         disk.uuid,
         clean(&disk.path)
     )
@@ -160,8 +160,8 @@ pub fn disk_in_doubt(disk: &DiskRef) -> String {
 /// A data disk that an earlier run was to remove and that a VM holds now, as the hypervisor reports it.
 pub fn disk_held(HeldDisk { disk, by }: &HeldDisk) -> String {
     format!(
-        "the data disk {} at {}, which the VM {by} holds\n  it was to be removed before: it goes where that VM does with its data disks, \
-         and stays otherwise",
+        "the data disk {} at {}, which the VM {by} holds\n  an earlier run was to remove it: it is removed if that VM is removed with its data \
+         disks, and stays otherwise",
         disk.uuid,
         clean(&disk.path)
     )
@@ -186,7 +186,7 @@ pub fn templates_stay(templates: &[String]) -> String {
 pub fn status(status: &DeployStatus) -> String {
     let stands = match status.lifecycle {
         Lifecycle::Active if status.done && status.formed => "runs",
-        Lifecycle::Active if status.formed => "has formed, and is not all there",
+        Lifecycle::Active if status.formed => "has formed, but is incomplete",
         Lifecycle::Active => "has not formed yet",
         Lifecycle::Deleting => "is being destroyed",
         Lifecycle::Deleted => "was destroyed",
@@ -229,14 +229,14 @@ pub fn arrived(arrived: &RunOutcome, kubeconfig: Option<&Path>, at: &DeployStatu
     match arrived {
         RunOutcome::Up(_) => status(at) + &given.unwrap_or_default(),
         RunOutcome::Gone => status(at),
-        RunOutcome::Paused(_) => format!("{}{renewed}paused: give the command again to go on", status(at)),
+        RunOutcome::Paused(_) => format!("{}{renewed}paused: run the command again to continue", status(at)),
         RunOutcome::Stopped(waits) => {
             let mut why: String = waits.iter().map(|wait| format!("  {wait}\n")).collect();
             if at.lifecycle == Lifecycle::Deleting && waits.iter().any(|wait| wait.reason.code == UNNOTED) {
                 why += "if such a VM is the cluster's, give --also-vm with its BIOS UUID, once for each VM\n";
             }
-            format!("it cannot go on by itself\n{why}{}{}", status(at), given.unwrap_or_default())
+            format!("stopped: the operator must act\n{why}{}{}", status(at), given.unwrap_or_default())
         }
-        RunOutcome::Cancelled => format!("{}{renewed}give the command again to go on", status(at)),
+        RunOutcome::Cancelled => format!("{}{renewed}run the command again to continue", status(at)),
     }
 }

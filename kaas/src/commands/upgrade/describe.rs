@@ -60,7 +60,7 @@ pub fn text(plan: &Plan) -> String {
     if plan.options.copy_disks {
         line(format_args!(
             "\nEach data disk is copied before a new VM gets it, with its node off. Until the commit, which removes them, the\n\
-             copies are for you; none is put back by itself, and a node with others refuses an old one."
+             copies are for you: no rollback uses them, and a node in a cluster with others refuses an old one."
         ));
     }
     line(format_args!("\nThe steps"));
@@ -73,8 +73,8 @@ pub fn text(plan: &Plan) -> String {
         line(format_args!("     rollback: {}", words.way_back));
     }
     let back = match plan.options.on_failure {
-        OnFailure::Node => "goes back by itself, alone, and the upgrade waits for the operator",
-        OnFailure::All => "makes all nodes go back by itself",
+        OnFailure::Node => "is rolled back alone, and the upgrade waits for the operator",
+        OnFailure::All => "causes a rollback of all nodes",
     };
     line(format_args!(
         "\nA node that is not healthy on the new image {back}. A step that\n\
@@ -103,9 +103,7 @@ fn words(plan: &Plan, step: Step) -> Words {
     let (image, gate) = (&plan.target.image, plan.options.gate_seconds);
     let one = plan.nodes.len() == 1;
     let service = match (plan.options.mode, one) {
-        (Mode::AllAtOnce, _) | (Mode::Rolling, true) => {
-            "the Kubernetes API is away; what runs in pods of other nodes goes on"
-        }
+        (Mode::AllAtOnce, _) | (Mode::Rolling, true) => "the Kubernetes API is away; pods on other nodes keep running",
         (Mode::Rolling, false) => "one member of etcd is away: the loss of another node would stop the cluster",
     };
     let back = format!("{old} gets the disk back as it is now, and is powered on");
@@ -129,7 +127,7 @@ fn words(plan: &Plan, step: Step) -> Words {
         ),
         Action::Snapshot => words(
             "pull a snapshot of etcd and keep it next to the journal".to_owned(),
-            "a member that answers; the SHA-256 that the node says",
+            "a member that answers; the SHA-256 that the node reports",
             "nothing",
             "nothing was changed",
             "none is needed; the snapshot itself is the last resort: restoring it takes the whole cluster back",
@@ -143,18 +141,18 @@ fn words(plan: &Plan, step: Step) -> Words {
         ),
         Action::Prepare => words(
             format!("{name}: prepare: hand over the virtual IP and etcd's lead, move pods away"),
-            "the node judges it: ready, all other members healthy, no other swap under way; a node that lacks one refuses",
+            "the node checks that it is ready, all other members are healthy and no other swap is under way; otherwise it refuses",
             "pods that run once only; the node takes no new ones",
             "the node may be cordoned",
             "the node withdraws the swap: it takes pods and the virtual IP again",
         ),
         Action::ShutDown => words(
-            format!("{name}: shut {old} down and look up that it is off"),
+            format!("{name}: shut {old} down and check that it is off"),
             match plan.options.mode {
                 Mode::Rolling => {
-                    "the node is prepared, all others are healthy, checked right before; off is what the hypervisor says of its BIOS UUID"
+                    "the node is prepared, all others are healthy, checked right before; the hypervisor reports the VM of its BIOS UUID as off"
                 }
-                Mode::AllAtOnce => "all new VMs are imported; off is what the hypervisor says of its BIOS UUID",
+                Mode::AllAtOnce => "all new VMs are imported; the hypervisor reports the VM of its BIOS UUID as off",
             },
             service,
             &format!(
@@ -181,7 +179,7 @@ fn words(plan: &Plan, step: Step) -> Words {
             format!("{name}: copy it, as {old} has left it, to a disk next to it"),
             "no VM holds it; there is room for its provisioned size",
             &format!("{service}, for as long as its datastore takes to copy it"),
-            "perhaps half of a copy, which is made again; the disk itself is only read",
+            "perhaps an incomplete copy, which is created again; the disk itself is only read",
             &format!("{back}; the copy stays"),
         ),
         Action::Attach => {
@@ -197,7 +195,7 @@ fn words(plan: &Plan, step: Step) -> Words {
         Action::Gate => words(
             format!("{name}: wait at most {gate} s until {new} is healthy"),
             &format!(
-                "the node says: {image}, the same disk, the same member of etcd, caught up and healthy, API and \
+                "the node reports: {image}, the same disk, the same member of etcd, caught up and healthy, API and \
                       virtual IP answer, ready, for a while"
             ),
             service,
@@ -210,7 +208,7 @@ fn words(plan: &Plan, step: Step) -> Words {
         }
         Action::Keep => back_words(format!("{name}: leave it as it is")),
         Action::StopOld => back_words(format!("{name}: make sure that {old} is off")),
-        Action::StopNew => back_words(format!("{name}: shut {new} down and look up that it is off")),
+        Action::StopNew => back_words(format!("{name}: shut {new} down and check that it is off")),
         Action::FenceNew => back_words(format!("{name}: disconnect the network adapters of {new}, at power-on too")),
         Action::DetachNew => back_words(format!("{name}: detach the disk {disk} from {new}")),
         Action::AttachOld => back_words(format!("{name}: attach it to {old}")),
@@ -218,7 +216,7 @@ fn words(plan: &Plan, step: Step) -> Words {
         Action::PowerOnOld => back_words(format!("{name}: power {old} on")),
         Action::GateOld => back_words(format!("{name}: wait at most {gate} s until {old} is healthy")),
         Action::DestroyNew => back_words(format!("{name}: remove {new}")),
-        Action::Check => back_words(format!("look whether all nodes are good on {image}")),
+        Action::Check => back_words(format!("check whether all nodes are healthy on {image}")),
         Action::Commit => back_words(format!("{name}: make {image} final")),
         Action::DestroyOld => back_words(format!("{name}: remove {old}")),
         Action::DeleteCopy => back_words(format!("{name}: remove the copy of its data disk")),
@@ -296,7 +294,7 @@ pub(super) mod tests {
             assert_eq!(lines.count(), plan.steps.len(), "{part}: {text}");
         }
         assert!(!text.lines().any(|line| line.trim_end().ends_with(": ") || line.trim_end().ends_with("at risk:")));
-        assert!(text.contains("cp1: ready and found good") && text.contains("goes back by itself, alone"), "{text}");
+        assert!(text.contains("cp1: ready and found good") && text.contains("is rolled back alone"), "{text}");
         assert!(text.contains("cp2-bbbbbbb; last, for it leads etcd and holds the virtual IP"), "{text}");
     }
 
@@ -328,7 +326,7 @@ pub(super) mod tests {
 
     #[test]
     fn plan_names_what_a_failure_rolls_back() {
-        assert!(text(&plan("all-at-once", "all")).contains("makes all nodes go back by itself"));
+        assert!(text(&plan("all-at-once", "all")).contains("causes a rollback of all nodes"));
         assert!(text(&plan("all-at-once", "all")).contains("all nodes at once: the Kubernetes API is away meanwhile"));
     }
 }

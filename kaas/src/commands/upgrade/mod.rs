@@ -117,7 +117,7 @@ fn all_run(minor: &str, tenant: Option<&str>) -> String {
     let done = format!("all control-plane nodes run Kubernetes {minor}");
     let Some(name) = tenant else { return done };
     format!(
-        "{done}; the workers go on as they are. `kaas-dev lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
+        "{done}; the workers stay as they are. `kaas-dev lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
          them there as well"
     )
 }

@@ -18,15 +18,15 @@ pub fn tell(output: Output, notice: &Notice<'_>) {
         Notice::Done { note } => say(format!("      {note}")),
         Notice::Losses { node, words } => say(format!("      {node}: {words}")),
         Notice::Waiting { what, why } => say(format!("      waiting for {what}: {}", why.words)),
-        Notice::Paused { reason } => say(format!("      paused: {reason}; it is tried again")),
+        Notice::Paused { reason } => say(format!("      paused: {reason}; the command retries")),
         Notice::DirectionChanged { plan, direction, only, order, reason } => {
             let name = |node: &usize| plan.nodes[*node].name.clone();
             let who = only.as_ref().map_or_else(|| all(order, name), name);
             match direction {
-                Direction::Forward => say(format!("Going on ({reason}):")),
-                Direction::Back => say(format!("      {reason}\nGoing back: {who}:")),
-                Direction::Commit => say(format!("Making it final ({reason}):")),
-                Direction::Abandon => say(format!("Ending it where it is ({reason}):")),
+                Direction::Forward => say(format!("Continuing ({reason}):")),
+                Direction::Back => say(format!("      {reason}\nRolling back: {who}:")),
+                Direction::Commit => say(format!("Committing ({reason}):")),
+                Direction::Abandon => say(format!("Abandoning ({reason}):")),
             }
         }
         Notice::TakingOver { words } => say((*words).to_owned()),
@@ -64,7 +64,7 @@ fn all(order: &Order, name: impl Fn(&usize) -> String) -> String {
 /// The state of an upgrade, and the next command.
 pub fn status(status: &UpgradeStatus) -> String {
     let id = status.id;
-    let reason = status.reason.as_ref().map_or_else(|| "no reason was noted".to_owned(), ToString::to_string);
+    let reason = status.reason.as_ref().map_or_else(|| "no reason was recorded".to_owned(), ToString::to_string);
     let mut text = match status.outcome {
         Some(Outcome::Upgraded) => format!(
             "upgrade {id}: all nodes run the new image; `kaas control upgrade commit` makes it final, `rollback` takes it back"
@@ -79,8 +79,8 @@ pub fn status(status: &UpgradeStatus) -> String {
         Some(Outcome::Committed) => format!("upgrade {id}: the new image is final"),
         Some(Outcome::Abandoned) => format!("upgrade {id}: abandoned; its VMs stay as they are"),
         None if status.waits_for_a_person => format!(
-            "upgrade {id}: {} went back alone, for it was not healthy on the new image ({reason}); the other nodes \
-             stay where they are. `kaas control upgrade resume` tries it again, `rollback` takes all nodes back",
+            "upgrade {id}: {} was rolled back alone, because it was not healthy on the new image ({reason}); the other nodes \
+             stay as they are. `kaas control upgrade resume` tries it again, `rollback` rolls all nodes back",
             status.only.as_deref().unwrap_or("a node"),
         ),
         None => {
@@ -92,14 +92,14 @@ pub fn status(status: &UpgradeStatus) -> String {
             };
             let next = status.next.map(|step| describe::title(&status.plan, step));
             format!(
-                "upgrade {id}: {} of {} steps {direction}{} are done; next: {}; `kaas control upgrade resume` goes on{}",
+                "upgrade {id}: {} of {} steps {direction}{} are done; next: {}; `kaas control upgrade resume` continues it{}",
                 status.done,
                 status.total,
                 who_goes_back(status),
-                next.as_deref().unwrap_or("nothing but to note the end"),
+                next.as_deref().unwrap_or("record the end"),
                 match (status.direction, &status.only) {
                     (Direction::Forward, _) => ", `rollback` rolls it back",
-                    (Direction::Back, Some(_)) => ", `rollback` takes all nodes back",
+                    (Direction::Back, Some(_)) => ", `rollback` rolls all nodes back",
                     (Direction::Back, None) if status.plan.options.mode == Mode::Rolling =>
                         ", `rollback` checks again which nodes are unhealthy and come first",
                     _ => "",
@@ -112,12 +112,12 @@ pub fn status(status: &UpgradeStatus) -> String {
         let needs_others = ["upgrade.member-unhealthy", "upgrade.unreachable"].contains(&&*paused.code);
         let one_by_one = status.plan.options.mode == Mode::Rolling && !is_at_once(&status.order);
         if status.direction == Direction::Back && one_by_one && status.plan.members.len() > 1 && needs_others {
-            text += "\nIf it stays so, `kaas control upgrade rollback --all-at-once` takes all nodes back that are not back yet, all \
-                     off and all on, whatever the others say; the API is away meanwhile";
+            text += "\nIf it stays so, `kaas control upgrade rollback --all-at-once` rolls back all nodes that are not back yet, all \
+                     off and all on, whatever the others report; the API is away meanwhile";
         }
     }
     if let (None, Some(holder)) = (status.outcome, &status.held_by) {
-        text += &format!("\n{holder} is at work on it");
+        text += &format!("\n{holder} works on it");
     }
     text + &copies(&status.copies, status.outcome) + &earlier_copies(&status.plan.other_copies)
 }
@@ -235,7 +235,7 @@ mod tests {
         }
         for ended in [Outcome::RolledBack, Outcome::Committed, Outcome::Abandoned] {
             let told = copies(&all, Some(ended));
-            assert!(told.contains("perhaps half") && told.contains("remove them yourself"), "{told}");
+            assert!(told.contains("perhaps incomplete") && told.contains("remove them yourself"), "{told}");
         }
         assert_eq!(copies(&[], None), "");
     }
@@ -273,7 +273,7 @@ mod tests {
     fn status_names_the_nodes_of_a_rollback() {
         let code = "upgrade.member-unhealthy";
         let alone = paused_on("rolling", Direction::Back, code, (Some("cp3"), Order::LastFirst));
-        assert!(alone.contains("for cp3 alone") && alone.contains("`rollback` takes all nodes back"), "{alone}");
+        assert!(alone.contains("for cp3 alone") && alone.contains("`rollback` rolls all nodes back"), "{alone}");
         for order in [Order::AtOnce, Order::WithoutQuorum] {
             let all = paused_on("rolling", Direction::Back, code, (None, order));
             assert!(all.contains("of all nodes at once, with the API away"), "{all}");

@@ -5,7 +5,7 @@ use crate::upgrade::nodes::{facts_of, is_name};
 
 #[test]
 fn http_and_tls_errors_count_as_answers() {
-    let answered = Answered::with("the answer is 503: not now");
+    let answered = Answered::with("the node answered 503 Service Unavailable: not now");
     assert_eq!(Says::of(&anyhow::Error::from(answered).context("asking cp1")), Says::SomethingElse);
     let tls = io::Error::new(io::ErrorKind::InvalidData, "invalid peer certificate");
     assert_eq!(Says::of(&anyhow::Error::from(tls).context("asking cp1")), Says::SomethingElse);

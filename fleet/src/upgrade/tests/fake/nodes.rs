@@ -324,7 +324,7 @@ impl World {
         self.node("facts", |state| {
             let (machine, index) = state.answering(node)?;
             if state.refusing.contains(state.contents[index].node) {
-                return Err(Answered::with("the answer is 403: another client certificate").into());
+                return Err(Answered::with("the node answered 403 Forbidden: another client certificate").into());
             }
             let (machine, disk) = (machine.clone(), state.contents[index].clone());
             let serves = state.serves(&machine);

@@ -66,14 +66,14 @@ fn command(words: &str, tenant: &str) -> String {
 }
 
 fn goes_on(tenant: &str) -> String {
-    format!("{} goes on", command("resume", tenant))
+    format!("{} continues", command("resume", tenant))
 }
 
 /// A wait, with the command that resolves it if there is one.
 fn waiting(wait: &Wait, tenant: &str) -> String {
     match &wait.worker {
         Some(worker) if wait.token => {
-            format!("{wait}; {} gives it one", command(&format!("rejoin-worker {worker}"), tenant))
+            format!("{wait}; {} issues one", command(&format!("rejoin-worker {worker}"), tenant))
         }
         _ => wait.to_string(),
     }
@@ -115,7 +115,7 @@ pub fn status(status: &WorkersStatus) -> String {
     let mut text = match status.looked {
         true => format!("{} of {} workers are Ready; {made}", status.available, status.wanted),
         false => format!(
-            "{} workers are wanted; {made}; what there is cannot be looked at now, and this is what is kept",
+            "{} workers are wanted; {made}; the present state cannot be read, so this is the last record",
             status.wanted
         ),
     };
@@ -123,7 +123,7 @@ pub fn status(status: &WorkersStatus) -> String {
         text += "; replacement is paused";
     }
     if let Some(holder) = &status.held_by {
-        text += &format!("\n{holder} is at work on them");
+        text += &format!("\n{holder} works on them");
     }
     for worker in &status.workers {
         let address = worker.address.map_or_else(|| "by DHCP".to_owned(), |address| address.to_string());
@@ -133,7 +133,7 @@ pub fn status(status: &WorkersStatus) -> String {
             State::Running if !status.looked => "has joined",
             State::Running if worker.available => "Ready",
             State::Running => "not Ready",
-            State::Rejoining => "is given a new token",
+            State::Rejoining => "gets a new token",
             State::Failed => "failed",
             State::Deleting => "leaving",
         };
@@ -150,14 +150,14 @@ pub fn status(status: &WorkersStatus) -> String {
 pub fn unattended(status: &WorkersStatus, tenant: &str) -> String {
     let moves = status.workers.iter().any(|worker| worker.state.moves());
     let is_left = moves && status.held_by.is_none();
-    if is_left { format!("\nno command is at work on them: {}", goes_on(tenant)) } else { String::new() }
+    if is_left { format!("\nno command works on them: {}", goes_on(tenant)) } else { String::new() }
 }
 
 /// The finding that a worker reports, unless another message has it.
 fn says(worker: &WorkerStatus, status: &WorkersStatus) -> String {
     let is_told = worker.reason.is_some() || status.waits.iter().any(|wait| wait.worker.as_ref() == Some(&worker.name));
     let code = worker.says.as_ref().filter(|_| !is_told).and_then(|says| Some((says, says.code.as_ref()?)));
-    code.map_or_else(String::new, |(says, code)| format!("  it says: {} [{code}]", says.words))
+    code.map_or_else(String::new, |(says, code)| format!("  it reports: {} [{code}]", says.words))
 }
 
 fn lost(discards: Discards) -> &'static str {
@@ -280,9 +280,7 @@ pub mod tests {
             WorkerStatus { reason: Some(Reason::new("workers.asked", "it goes")), ..worker("t-w1", State::Deleting) };
         let status = WorkersStatus { looked: false, paused: true, waits, ..status(&[worker]) };
         let told = super::status(&status) + &reasons(&status.waits, &status.stopped, "t");
-        for part in
-            ["cannot be looked at", "is paused", "t-w1\tby DHCP\tleaving  it goes", "waiting: it does not answer"]
-        {
+        for part in ["cannot be read", "is paused", "t-w1\tby DHCP\tleaving  it goes", "waiting: it does not answer"] {
             assert!(told.contains(part), "{told}");
         }
     }
@@ -294,7 +292,7 @@ pub mod tests {
         let holder = Some("lab tenant add-worker (process 7)".to_owned());
         let status = WorkersStatus { held_by: holder, waits, ..status(&[worker("t-w1", State::Running)]) };
         let told = super::status(&status) + &reasons(&status.waits, &status.stopped, "t");
-        assert!(told.contains("\nlab tenant add-worker (process 7) is at work on them\n"), "{told}");
+        assert!(told.contains("\nlab tenant add-worker (process 7) works on them\n"), "{told}");
         assert!(
             told.ends_with(
                 "waiting: t-w1: a new token mends it [join.certificate-expired]; `kaas-dev lab tenant rejoin-worker t-w1 --name t` \
@@ -312,7 +310,7 @@ pub mod tests {
         let left = super::tests::status(&[joining]);
         let told = super::status(&left);
         assert!(told.ends_with("joining  it says: it is another one [join.wrong-ca]"), "{told}");
-        assert!(unattended(&left, "t").contains("no command is at work") && unattended(&status, "t").is_empty());
+        assert!(unattended(&left, "t").contains("no command works on them") && unattended(&status, "t").is_empty());
         let json = serde_json::to_value(Outcome::of(&RunOutcome::Paused(status.waits.clone()), &status)).unwrap();
         assert_eq!(json["reasons"][0]["code"], "join.certificate-expired");
     }

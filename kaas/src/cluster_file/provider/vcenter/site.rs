@@ -191,7 +191,7 @@ impl Site for VcenterSite {
     }
 
     fn journal(&self) -> String {
-        format!("what is numbered in {}, but for the last note, which says that it is gone", self.journal)
+        format!("the numbered files in {}, except the last one, which records the deletion", self.journal)
     }
 
     fn templates(&self) -> anyhow::Result<Vec<String>> {
@@ -211,7 +211,7 @@ impl Site for VcenterSite {
         let said = said.inspect_err(|error| log::debug!("looking what {node} says: {error}")).ok().flatten();
         let code = said.as_ref().and_then(|said| said.code.as_ref().map(|code| (code, &said.words)));
         let mut complaints = Vec::from_iter(code.map(|(code, words)| format!("{node} says: {words} [{code}]")));
-        complaints.push(format!("{node}'s console in vSphere Client says what it waits for"));
+        complaints.push(format!("{node}'s console in vSphere Client shows what it waits for"));
         complaints
     }
 
