@@ -2,9 +2,9 @@
 //! and how they end.
 
 mod control;
-mod unchanged;
 mod schemas;
 mod support;
+mod unchanged;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

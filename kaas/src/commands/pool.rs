@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::cluster::{Wait, require_cluster};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Change, CommandOutcome, Control, DryRun, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult,
-    Waiter, age, candidates, lines, name, table, text,
+    Change, CommandOutcome, Control, DryRun, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
+    age, candidates, lines, name, table, text,
 };
 use crate::output::{Output, objects};
 

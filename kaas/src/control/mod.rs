@@ -50,8 +50,8 @@ impl NamespaceArgs {
             None => self.at.namespace()?.unwrap_or_else(|| "default".to_owned()),
         };
         // It becomes part of an address.
-        let namespace = name(&namespace)
-            .map_err(|wrong| anyhow::anyhow!("the namespace {namespace:?} of the context: {wrong}"))?;
+        let namespace =
+            name(&namespace).map_err(|wrong| anyhow::anyhow!("the namespace {namespace:?} of the context: {wrong}"))?;
         Ok((control, namespace))
     }
 }

@@ -21,10 +21,7 @@ pub fn candidates(
 }
 
 /// The result of some work. `None` after an error, or if the work takes longer.
-fn in_time<T: Send + 'static>(
-    limit: Duration,
-    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
-) -> Option<T> {
+fn in_time<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Option<T> {
     let (sender, receiver) = channel();
     // After the limit, this thread ends with the process.
     std::thread::spawn(move || drop(sender.send(work())));

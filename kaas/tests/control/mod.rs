@@ -147,9 +147,7 @@ impl Kept {
                 assert_eq!(asked.form, "application/merge-patch+json");
                 self.patch(&key(plural, namespace, name), &asked.body, has("dryRun=All"))
             }
-            ("DELETE", [plural, name]) => {
-                self.delete(&key(plural, namespace, name), &asked.body, has("dryRun=All"))
-            }
+            ("DELETE", [plural, name]) => self.delete(&key(plural, namespace, name), &asked.body, has("dryRun=All")),
             _ => panic!("{}", asked.line),
         }
     }

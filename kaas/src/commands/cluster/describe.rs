@@ -9,9 +9,7 @@ use serde_json::{Value, json};
 use super::arguments::Describe;
 use super::cluster_state::is_one;
 use super::not_found;
-use crate::control::{
-    Condition, Control, DryRun, ResourcePath, age, age_of, outdated, read_conditions, table, text,
-};
+use crate::control::{Condition, Control, DryRun, ResourcePath, age, age_of, outdated, read_conditions, table, text};
 
 /// Prints the tree.
 pub fn describe(arguments: &Describe) -> anyhow::Result<()> {
@@ -185,13 +183,8 @@ impl Severity {
 fn severity(condition: &Condition<'_>) -> Severity {
     use NodePoolReason as Pool;
     use TenantClusterReason as Cluster;
-    const OF_CLUSTERS: [Cluster; 5] = [
-        Cluster::NoQuorum,
-        Cluster::ChangeFailed,
-        Cluster::ChangeBlocked,
-        Cluster::AdoptionRequired,
-        Cluster::Blocked,
-    ];
+    const OF_CLUSTERS: [Cluster; 5] =
+        [Cluster::NoQuorum, Cluster::ChangeFailed, Cluster::ChangeBlocked, Cluster::AdoptionRequired, Cluster::Blocked];
     const OF_POOLS: [Pool; 9] = [
         Pool::JoinFailed,
         Pool::AdoptionRequired,
@@ -244,9 +237,8 @@ mod tests {
     }
 
     fn objects() -> ObjectTree {
-        let worker = |name: &str, pool: &str, conditions: &[Value]| {
-            object(name, json!({"poolRef": {"name": pool}}), conditions)
-        };
+        let worker =
+            |name: &str, pool: &str, conditions: &[Value]| object(name, json!({"poolRef": {"name": pool}}), conditions);
         let failed = [
             condition(MachineReason::JoinFailed, "the node did not\njoin"),
             condition(MachineReason::WorksNot, "NodeReady is False"),
