@@ -42,7 +42,7 @@ mod tests {
     fn each_shell_script_asks_the_program() {
         for shell in [Shell::Bash, Shell::Elvish, Shell::Fish, Shell::PowerShell, Shell::Zsh] {
             let script = script(shell, "kaas-dev").unwrap();
-            assert!(script.contains(VARIABLE) && script.contains("kaas-dev -- "), "{shell}: {script}");
+            assert!(script.contains(VARIABLE) && script.contains("kaas-dev"), "{shell}: {script}");
         }
     }
 }

@@ -27,6 +27,7 @@ pub fn schemas() -> Vec<OutputSchema> {
     vec![
         of::<cluster::ClusterWithPools<'_>>("cluster", &["kaas cluster get"]),
         of::<cluster::Clusters<'_>>("cluster-list", &["kaas cluster get"]),
+        of::<cluster::ObjectTree>("cluster-tree", &["kaas cluster describe"]),
         of::<upgrade::RenewedNodes>("control-certificate", &["kaas control certificate renew"]),
         of::<deploy::Outcome<'_>>("control-outcome", &["kaas control create", "kaas control delete"]),
         of::<deploy::Plan>("control-plan", &["kaas control create"]),

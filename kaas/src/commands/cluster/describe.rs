@@ -4,27 +4,35 @@ use std::time::SystemTime;
 
 use controller::objects::{MachineReason, NodePoolReason, OperationReason, Reason, TenantClusterReason};
 use fleet::nodes::clean;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::arguments::Describe;
 use super::cluster_state::is_one;
 use super::not_found;
 use crate::control::{Condition, Control, DryRun, ResourcePath, age, age_of, outdated, read_conditions, table, text};
+use crate::output::{object, objects};
 
 /// Prints the tree.
 pub fn describe(arguments: &Describe) -> anyhow::Result<()> {
     let Describe { name, all_conditions, output, within } = arguments;
     let (control, namespace) = within.open()?;
     let objects = ObjectTree::read(&control, &namespace, name)?.ok_or_else(|| not_found(&namespace, name))?;
-    output.result(&objects.value(), || objects.tree(*all_conditions, SystemTime::now()))
+    output.result(&objects, || objects.tree(*all_conditions, SystemTime::now()))
 }
 
-/// A cluster with the objects that belong to it.
+/// A cluster with the objects that belong to it. Its JSON has them unchanged.
+#[derive(Serialize, JsonSchema)]
 pub struct ObjectTree {
+    #[schemars(schema_with = "object")]
     cluster: Value,
+    #[schemars(schema_with = "objects")]
     pools: Vec<Value>,
+    #[schemars(schema_with = "objects")]
     machines: Vec<Value>,
     /// The current or last Operation, and all that have not ended.
+    #[schemars(schema_with = "objects")]
     operations: Vec<Value>,
 }
 
@@ -43,12 +51,6 @@ impl ObjectTree {
         let last = text(&cluster, "/status/operation");
         operations.retain(|one| text(one, "/status/outcome").is_empty() || text(one, "/metadata/name") == last);
         Ok(Some(Self { cluster, pools, machines, operations }))
-    }
-
-    /// The objects, unchanged.
-    fn value(&self) -> Value {
-        let Self { cluster, pools, machines, operations } = self;
-        json!({"cluster": cluster, "pools": pools, "machines": machines, "operations": operations})
     }
 
     /// The deletion of the cluster. The controller deletes the objects of the cluster with it.
@@ -223,6 +225,8 @@ fn is_at_rest(condition: &Condition<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn condition(reason: impl Reason, message: &str) -> Value {

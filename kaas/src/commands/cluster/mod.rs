@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 use self::arguments::{Adopt, Create, Delete, Describe, Get, Kubeconfig, OperationRequest, Upgrade};
 use self::cluster_objects::{ClusterObjects, keys};
 use self::cluster_state::{ClusterState, may_be_tried_again};
-use self::describe::ObjectTree;
+pub use self::describe::ObjectTree;
 use self::reapply::check_reapply;
 use crate::confirm::{ask, by_name};
 use crate::control::{

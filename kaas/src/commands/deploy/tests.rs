@@ -274,7 +274,7 @@ fn conflicting_values_are_reported_once_at_their_line() {
         ("1.20", "properties.kubernetes-version: this image does not carry Kubernetes 1.20, but 1.35 and 1.36"),
         ("pod-cidr", "properties.pod-cidr: the pod CIDR 10.20.0.0/16 overlaps the node subnet 10.20.30.0/24"),
         ("10.20.30.13\"", "properties.gateway: the gateway 10.20.30.13 is the address of"),
-        ("\"Cp3\"", "the node's name is \"Cp3\"; use 1 to 24 lower-case letters"),
+        ("\"Cp3\"", "node[2].name: \"Cp3\" has upper-case letters"),
     ] {
         let found: Vec<&String> = told.iter().filter(|line| line.contains(part)).collect();
         assert_eq!(found.len(), 1, "{part} is not once in {told:#?}");
