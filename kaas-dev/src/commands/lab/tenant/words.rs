@@ -296,7 +296,7 @@ pub mod tests {
         assert!(
             told.ends_with(
                 "waiting: t-w1: a new token mends it [join.certificate-expired]; `kaas-dev lab tenant rejoin-worker t-w1 --name t` \
-                 gives it one"
+                 issues one"
             ),
             "{told}"
         );
