@@ -51,7 +51,7 @@ fn completion_without_a_control_cluster_has_no_candidates() {
 }
 
 #[test]
-fn dry_runs_ask_the_api_server_and_change_nothing() {
+fn dry_runs_ask_the_server_and_change_nothing() {
     let bed = with_shop();
     let pool = json!({"name": "shop-workers"});
     let machine = json!({"spec": {"clusterRef": {"name": "shop"}, "poolRef": pool}});

@@ -123,8 +123,8 @@ fn ssh(facts: &Facts, status: &Status) -> Option<String> {
 fn kubeconfig(facts: &Facts) -> Option<&'static str> {
     match facts.role? {
         _ if !facts.settled => None,
-        Role::ControlPlane => Some("kaas control kubeconfig, or here: sudo kaas-agent kubeconfig"),
-        Role::TenantControlPlane => Some("kaas cluster kubeconfig NAME"),
+        Role::ControlPlane => Some("`kaas control kubeconfig`, or here: `sudo kaas-agent kubeconfig`"),
+        Role::TenantControlPlane => Some("`kaas cluster kubeconfig NAME`"),
         Role::Worker => None,
     }
 }
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(ssh(2), "admin@192.168.10.11 (2 keys set)");
         let kubeconfig = |role| value(&of(role), &status, "kubeconfig");
         assert!(kubeconfig(Role::ControlPlane).unwrap().contains("kaas control kubeconfig"));
-        assert_eq!(kubeconfig(Role::TenantControlPlane).unwrap(), "kaas cluster kubeconfig NAME");
+        assert_eq!(kubeconfig(Role::TenantControlPlane).unwrap(), "`kaas cluster kubeconfig NAME`");
         assert_eq!(kubeconfig(Role::Worker), None);
         let unformed = Facts { settled: false, ..of(Role::ControlPlane) };
         assert_eq!(value(&unformed, &status, "kubeconfig"), None);

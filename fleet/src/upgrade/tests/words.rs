@@ -45,6 +45,6 @@ fn no_message_names_a_command_or_an_option() {
 #[test]
 fn commands_and_options_are_found_in_literals_only() {
     let source = "// say --downgrade\nlet a = \"if that is meant, say --downgrade\";\nlet b = \"see `kaas-agent status`\";\n\
-                  let c = \"kaas-upgrade\";\n    OVA, \"upgrade.ova\", \"It is damaged.\", \"Run `kaas x`.\";\n#[cfg(test)]\nlet d = \"kaas control upgrade\";";
+                  let c = \"kaas-upgrade\";\n    OVA, \"upgrade.ova\", \"It is damaged.\", \"Run `kaas explain`.\";\n#[cfg(test)]\nlet d = \"kaas control upgrade\";";
     assert_eq!(named(source), ["if that is meant, say --downgrade", "see `kaas-agent status`"]);
 }

@@ -93,7 +93,7 @@ impl ObjectTree {
     }
 }
 
-/// What is shown of objects.
+/// Options for showing objects.
 struct View {
     all_conditions: bool,
     now: SystemTime,

@@ -309,7 +309,7 @@ pub mod tests {
         let joining = WorkerStatus { says: Some(says), ..worker("t-w2", State::Joining) };
         let left = super::tests::status(&[joining]);
         let told = super::status(&left);
-        assert!(told.ends_with("joining  it says: it is another one [join.wrong-ca]"), "{told}");
+        assert!(told.ends_with("joining  it reports: it is another one [join.wrong-ca]"), "{told}");
         assert!(unattended(&left, "t").contains("no command works on them") && unattended(&status, "t").is_empty());
         let json = serde_json::to_value(Outcome::of(&RunOutcome::Paused(status.waits.clone()), &status)).unwrap();
         assert_eq!(json["reasons"][0]["code"], "join.certificate-expired");
