@@ -94,7 +94,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(reachability::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
-    Task { what: "what pods may ask for", every: MINUTE, work: Check(pod_security::look) },
+    Task { what: "the requests of pods", every: MINUTE, work: Check(pod_security::look) },
     Task { what: "the Node object of this node", every: Duration::from_secs(10), work: Background(registration::prepare) },
     Task { what: "the cluster's record of this node", every: MINUTE, work: Background(swap::prepare) },
     Task { what: "the encryption of Secrets", every: MINUTE, work: Background(encryption::prepare) },
