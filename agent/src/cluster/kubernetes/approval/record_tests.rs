@@ -230,7 +230,7 @@ fn a_worker_that_was_removed_is_neither_renewed_nor_certified_until_it_joins_aga
     let cluster = Cluster::noting(4, vec![ready(node("worker1", &["10.0.0.21"], 2))]);
     assert_eq!(cluster.asks(&renewal("worker1")).approved, ["csr-0 of system:node:worker1"]);
     cluster.nodes(vec![]);
-    assert!(cluster.asks(&renewal("worker1")).denied[0].contains("no such node any more"));
+    assert!(cluster.asks(&renewal("worker1")).denied[0].contains("no longer has such a node"));
     // It makes its object again: at once, and after its removal was noted.
     cluster.nodes(vec![node("worker1", &["10.0.0.21"], 40)]);
     assert!(cluster.asks(&renewal("worker1")).denied[0].contains("without a join token"));
@@ -284,12 +284,12 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
     // After a power cut it asks with the same key; who else has the token has another one.
     assert_eq!(cluster.asks(&own).approved.len(), 1);
     let other = joins_as("new");
-    assert!(cluster.asks(&other).waiting[0].contains("the same token has let another key in as new"));
+    assert!(cluster.asks(&other).waiting[0].contains("the same token has admitted another key as new"));
     // Its VM was made anew, with a token of its own: to Kubernetes both would be the same node, until a person knows better.
     let mut anew = other.clone();
     anew.username = "system:bootstrap:ghijkl".to_owned();
     cluster.store.lock().unwrap().requests.clear();
-    assert!(cluster.asks(&anew).waiting[0].contains("a token of its own has let another key in as new"));
+    assert!(cluster.asks(&anew).waiting[0].contains("another token for this name has admitted another key as new"));
     cluster.free("new");
     assert_eq!(cluster.decides(now()).approved, ["csr-0 of system:bootstrap:ghijkl"]);
     // Its Node object has come, and is not ready yet. Who else has its token has seen that, and is not let in.
@@ -324,7 +324,7 @@ fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() 
     own.username = "system:bootstrap:ghijkl".to_owned();
     let waits = cluster.asks(&own);
     assert!(waits.approved.is_empty(), "{waits:?}");
-    assert!(waits.waiting[0].contains("another token has let another key in as worker1"), "{waits:?}");
+    assert!(waits.waiting[0].contains("another token has admitted another key as worker1"), "{waits:?}");
     assert_eq!(cluster.noted("worker1").unwrap(), first, "it gives way");
     let told = |minutes: u64| {
         let at = now() + Duration::from_secs(minutes * 60);
@@ -357,7 +357,7 @@ fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
         cluster.store.lock().unwrap().requests.insert("csr-w7".to_owned(), request("csr-w7", &joins_as("w7")));
         cluster.decides(later)
     };
-    assert!(honest(&cluster).waiting[0].contains("a token without a name has let another key in as w7"));
+    assert!(honest(&cluster).waiting[0].contains("a token without a name has admitted another key as w7"));
     let held = cluster.api().follow_workers(&cluster.config, later).unwrap().to_string();
     assert!(held.contains("worker.name-held") && held.contains("w0; w1; w2; and 5 more"), "{held}");
     // Others may come again, and once that certificate has ended this one may.
@@ -379,7 +379,7 @@ fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected(
     assert!(!told(0).contains("worker.name-held"));
     // Nor does whoever has read the token wait for that unseen.
     let held = told(1);
-    assert!(held.contains("worker.name-held") && held.contains("new (by a token of its own)"), "{held}");
+    assert!(held.contains("worker.name-held") && held.contains("new (by a token for this name)"), "{held}");
     assert!(held.contains("kubectl -n kube-system patch") && !held.contains("remove that worker"), "{held}");
     assert!(told(25).contains("worker.name-held"));
     assert!(cluster.noted("new").is_some(), "it has its certificate, and asks for no other one");
@@ -468,7 +468,7 @@ fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
     // It is nobody's that the other certificate could be: a person says so.
     cluster.token(Some("w3"));
     let waits = asks("w3", 100);
-    assert!(waits.waiting[0].contains("has let another key in as w3"), "{waits:?}");
+    assert!(waits.waiting[0].contains("has admitted another key as w3"), "{waits:?}");
     cluster.free("w3");
     assert_eq!(asks("w3", 100).approved.len(), 1);
     let held = cluster.api().follow_workers(&cluster.config, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
@@ -554,7 +554,7 @@ fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_not
         assert!(noted.contains(r#""key":""#) && noted.contains("abcdef"), "{noted}");
         let other = cluster.asks(&joins_as("new"));
         assert!(other.approved.is_empty(), "{other:?}");
-        assert!(other.waiting[0].contains("the same token has let another key in"), "{other:?}");
+        assert!(other.waiting[0].contains("the same token has admitted another key as"), "{other:?}");
     }
 }
 
@@ -607,7 +607,7 @@ fn of_two_keys_by_one_name_the_second_waits_also_before_anything_is_noted() {
         };
         assert!(cluster.noted("new").is_none(), "nothing is noted yet");
         assert_eq!(decided.approved.len(), usize::from(is_same_pass), "{decided:?}");
-        assert!(decided.waiting[0].contains("the same token has let another key in as new"), "{decided:?}");
+        assert!(decided.waiting[0].contains("the same token has admitted another key as new"), "{decided:?}");
     }
 }
 
@@ -666,7 +666,7 @@ fn who_was_let_in_before_anything_was_noted_keeps_the_name_while_the_others_are_
         }
         let second = cluster.asks(&joins_as("new"));
         assert_eq!(second.approved.len(), others, "{second:?}");
-        assert!(second.waiting[0].contains("has let another key in as new"), "{second:?}");
+        assert!(second.waiting[0].contains("has admitted another key as new"), "{second:?}");
         // Who was let in may ask again, and serves as ever.
         assert_eq!(cluster.asks(&own).approved.len(), 1);
         cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
@@ -695,7 +695,7 @@ fn of_two_keys_that_were_let_in_while_the_others_are_noted_is_told() {
         cluster.nodes(nodes);
         let told = cluster.follow();
         assert!(cluster.noted("_complete").is_some());
-        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were let in by it"), "{told:?}");
+        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were admitted by it"), "{told:?}");
         cluster.nodes(vec![there.clone()]);
         assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.len(), 1);
         assert_eq!(cluster.follow(), told, "nor is that forgotten once it serves");
@@ -715,7 +715,7 @@ fn a_name_by_which_an_earlier_image_has_let_two_keys_in_is_named() {
         cluster.follow();
         let told = cluster.follow();
         assert!(cluster.noted("_complete").is_some());
-        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were let in by it"), "{told:?}");
+        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were admitted by it"), "{told:?}");
         // Nor is that forgotten when its node is there.
         cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
         assert_eq!(cluster.follow(), told);

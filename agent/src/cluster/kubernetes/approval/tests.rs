@@ -103,10 +103,10 @@ fn a_kubelet_gets_a_certificate_for_itself_and_for_nobody_else() {
         (Serving { common: "system:node:worker2", ..GOOD }, "another one's"),
         (Serving { names: &["worker1", "worker2"], ..GOOD }, "it names worker2"),
         (Serving { addresses: &[], ..GOOD }, "no address"),
-        (Serving { addresses: &["10.0.0.21", "::ffff:10.0.0.21"], ..GOOD }, "none of IPv4"),
+        (Serving { addresses: &["10.0.0.21", "::ffff:10.0.0.21"], ..GOOD }, "not IPv4"),
         (Serving { usages: &["server auth", "client auth"], ..GOOD }, "other uses"),
         (Serving { usages: &["digital signature"], ..GOOD }, "other uses"),
-        (Serving { user: "system:node:node1", common: "system:node:node1", ..GOOD }, "a control node's"),
+        (Serving { user: "system:node:node1", common: "system:node:node1", ..GOOD }, "a control-plane node's"),
         (Serving { user: "system:node:kubernetes", common: "system:node:kubernetes", ..GOOD }, "others are reached"),
         (Serving { user: "system:node:kubernetes.default.svc", ..GOOD }, "no node's name"),
     ] {
@@ -142,7 +142,7 @@ fn what_a_node_object_says_gives_no_address_that_is_known_to_be_another_ones() {
     let with = |addresses: &[&str]| vec![node("worker1", addresses, 2), node("worker2", &["10.0.0.22"], 1)];
     for (address, why) in [
         ("10.0.0.10", "the virtual IP"),
-        ("10.0.0.12", "a control node's"),
+        ("10.0.0.12", "a control-plane node's"),
         ("10.96.0.1", "a service's"),
         ("10.244.3.7", "a pod's"),
         ("10.0.0.207", "for services"),
@@ -155,7 +155,7 @@ fn what_a_node_object_says_gives_no_address_that_is_known_to_be_another_ones() {
         ("224.0.0.18", "no host's"),
         ("255.255.255.255", "no host's"),
         ("10.0.0.255", "no host's"),
-        ("10.0.0.22", "node worker2, which was there before"),
+        ("10.0.0.22", "node worker2, which is older"),
     ] {
         let asked = Serving { addresses: &[address], ..GOOD };
         let Err(Refusal::Now(said)) = serves(&asked, with(&[address])) else { panic!("{address} is approved") };
@@ -206,12 +206,12 @@ fn a_token_is_good_for_its_own_node_or_a_new_one_and_for_none_that_is_at_work() 
     assert_eq!(judge("new", Some(&own)), Ok(()));
     assert_eq!(judge("lost", Some(&lost)), Ok(()), "it joins again");
     for (name, token, why) in [
-        ("node1", Some(&any), "a control node's"),
-        ("node3", Some(&token(Some("node3"))), "a control node's"),
+        ("node1", Some(&any), "a control-plane node's"),
+        ("node3", Some(&token(Some("node3"))), "a control-plane node's"),
         ("kubernetes", Some(&any), "others are reached"),
         ("worker2", Some(&own), "its token is for new, and it asks to be worker2"),
         ("worker1", Some(&own), "its token is for new"),
-        ("new", None, "no longer there"),
+        ("new", None, "no longer exists"),
     ] {
         let Err(Refusal::Never(said)) = judge(name, token) else { panic!("{name} is not denied") };
         assert!(said.contains(why), "{said}");
