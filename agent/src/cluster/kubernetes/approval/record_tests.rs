@@ -695,7 +695,7 @@ fn of_two_keys_that_were_let_in_while_the_others_are_noted_is_told() {
         cluster.nodes(nodes);
         let told = cluster.follow();
         assert!(cluster.noted("_complete").is_some());
-        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were admitted by it"), "{told:?}");
+        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were admitted"), "{told:?}");
         cluster.nodes(vec![there.clone()]);
         assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.len(), 1);
         assert_eq!(cluster.follow(), told, "nor is that forgotten once it serves");
@@ -715,7 +715,7 @@ fn a_name_by_which_an_earlier_image_has_let_two_keys_in_is_named() {
         cluster.follow();
         let told = cluster.follow();
         assert!(cluster.noted("_complete").is_some());
-        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were admitted by it"), "{told:?}");
+        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were admitted"), "{told:?}");
         // Nor is that forgotten when its node is there.
         cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
         assert_eq!(cluster.follow(), told);

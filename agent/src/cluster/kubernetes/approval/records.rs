@@ -224,7 +224,7 @@ impl WorkerRecords {
         match self.by_name.get(node.name()) {
             Some(record) if record.is_of(node) => Ok(record),
             Some(_) => Err("it was removed from the cluster, and has come back without a join token"),
-            None => Err("no control-plane node has admitted it, or it was removed from the cluster: it needs a join token"),
+            None => Err("no control-plane node has admitted it, or it was removed: it needs a join token"),
         }
     }
 
