@@ -1,5 +1,5 @@
 # Control-plane nodes by Terraform. Set VSPHERE_SERVER, VSPHERE_USER and VSPHERE_PASSWORD, and the deployment secret in
-# TF_VAR_deployment_secret. Remove the resource before the first `kaas control upgrade`: see docs/install/tools.md.
+# TF_VAR_deployment_secret. Before the first `kaas control upgrade`, replace the resource as docs/install/tools.md describes.
 terraform {
   required_providers {
     vsphere = {
