@@ -195,7 +195,7 @@ const UP: &str = "\x1b[A";
 const ENTER: &str = "\r";
 
 #[test]
-fn the_menu_locks_and_destructive_items_need_the_name() {
+fn the_menu_locks_and_deletions_need_the_name() {
     let root = node();
     form(root.path());
     let mut console = Console::open(root.path());
