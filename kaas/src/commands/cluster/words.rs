@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_shown_with_what_is_known_and_nothing_else() {
+    fn a_cluster_shows_known_values_alone() {
         let now = humantime::parse_rfc3339("2026-12-01T10:00:00Z").unwrap();
         let known = ClusterState {
             cluster: json!({
