@@ -83,8 +83,8 @@ impl<'a> FileCluster<'a> {
             assert!(text.contains(from), "the example has no {from}");
             text.replacen(from, to, 1)
         });
-        assert!(text.contains("\"192.168.10.11/24\""), "the example has other addresses");
-        text = text.replace("192.168.10.", &format!("{NETWORK}."));
+        assert!(text.contains("\"10.20.30.11/24\""), "the example has other addresses");
+        text = text.replace("10.20.30.", &format!("{NETWORK}."));
         described.write("cluster.toml", &text);
         described.write("admin.pub", &drawn_key());
         site.vsphere(async |client| {

@@ -103,7 +103,7 @@ fn node() -> Value {
         "A control-plane node.",
         vec![
             key("name", text("The name of the node and of its VM.")),
-            key("address", text("Its address with the prefix length of its subnet, such as 192.168.10.11/24.")),
+            key("address", text("Its address with the prefix length of its subnet, such as 10.20.30.11/24.")),
             may("properties", told("Properties of this node alone, by their keys.")),
         ],
     )

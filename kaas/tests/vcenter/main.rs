@@ -108,7 +108,7 @@ fn cluster_is_created_and_destroyed_by_its_file() {
 
     // A second run creates nothing again. The statement of a node is shown.
     let refused = json!({
-        "machine": null, "phase": "refused", "code": "address.duplicate", "words": "somebody has 192.168.10.12", "lasting": true,
+        "machine": null, "phase": "refused", "code": "address.duplicate", "words": "somebody has 10.20.30.12", "lasting": true,
         "times": 1, "token": null, "at": 7,
     });
     bed.vsphere(async |client| {
@@ -117,14 +117,14 @@ fn cluster_is_created_and_destroyed_by_its_file() {
         client.changes(&vsphere::Unguarded).reconfigure(&vm, &spec).await.unwrap();
     });
     let paused = says(3, &["control", "create", "--timeout", "1s"], &file);
-    assert!(paused.contains("cp2 says: somebody has 192.168.10.12 [address.duplicate]"), "{paused}");
+    assert!(paused.contains("cp2 says: somebody has 10.20.30.12 [address.duplicate]"), "{paused}");
     assert_eq!(paused.matches(" says: ").count(), 1, "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
     let plan = says(0, &["control", "create", "--dry-run"], &file);
     assert!(plan.contains("exists already") && !plan.contains("also creates: a template"), "{plan}");
     assert!(!plan.contains("for the journal"), "{plan}");
     let status = says(3, &["control", "status"], &file);
-    assert!(status.contains("has not formed yet") && status.contains("cp2 at 192.168.10.12: VM cp2 is on"), "{status}");
+    assert!(status.contains("has not formed yet") && status.contains("cp2 at 10.20.30.12: VM cp2 is on"), "{status}");
     // An upgrade uses the same file. There is no upgrade, and no node can be asked.
     assert!(says(1, &["control", "upgrade", "status"], &file).contains("there is no upgrade of this deployment"));
     for command in [
@@ -240,8 +240,8 @@ fn begun_deployment_is_checked_before_anything_is_drawn() {
     fs::rename(&aside, bed.path("control.secret")).unwrap();
     let other = bed.described(&[("processors = 2", "processors = 4")]);
     refused(&other, "was made with other properties, of another size");
-    let other = bed.described(&[("address = \"192.168.10.13/24\"", "address = \"192.168.10.14/24\"")]);
-    refused(&other, "was begun with the control-plane nodes cp1=192.168.10.11");
+    let other = bed.described(&[("address = \"10.20.30.13/24\"", "address = \"10.20.30.14/24\"")]);
+    refused(&other, "was begun with the control-plane nodes cp1=10.20.30.11");
     let file = bed.described(&[]);
     assert!(says(0, &["control", "create", "--dry-run"], &file).contains("exists already"));
     // The removal waits while another client has a snapshot of one of its VMs.

@@ -106,7 +106,7 @@ fn example_is_valid_and_resolves_to_vms() {
         assert_eq!(wanted.networks, ["VM Network"]);
         let told: Vec<_> = wanted.nodes.iter().map(|node| &node.properties).collect();
         assert!(told.iter().all(|other| other["deployment-secret"] == told[0]["deployment-secret"]));
-        assert!(told[0]["control-nodes"].starts_with("cp1=192.168.10.11") && told[0]["address"] == "192.168.10.11/24");
+        assert!(told[0]["control-nodes"].starts_with("cp1=10.20.30.11") && told[0]["address"] == "10.20.30.11/24");
         assert_eq!(told[0].contains_key("api-vip"), nodes == 3);
     }
 }
@@ -261,19 +261,19 @@ fn conflicting_values_are_reported_once_at_their_line() {
     let text = with(
         EXAMPLE,
         &[
-            ("192.168.10.12/24", "192.168.10.11/24"),
-            ("api-vip = \"192.168.10.10\"", "api-vip = \"192.168.11.10\"\nkubernetes-version = \"1.20\""),
+            ("10.20.30.12/24", "10.20.30.11/24"),
+            ("api-vip = \"10.20.30.10\"", "api-vip = \"10.20.31.10\"\nkubernetes-version = \"1.20\""),
             ("name = \"cp3\"", "name = \"Cp3\""),
-            ("gateway = \"192.168.10.1\"", "gateway = \"192.168.10.13\"\npod-cidr = \"192.168.0.0/16\""),
+            ("gateway = \"10.20.30.1\"", "gateway = \"10.20.30.13\"\npod-cidr = \"10.20.0.0/16\""),
         ],
     );
     let told = mistakes(&text);
     let line_of = |text_of: &str| 1 + text.lines().position(|line| line.contains(text_of)).unwrap();
     for (at, part) in [
-        ("192.168.11.10", "properties.api-vip: the virtual IP 192.168.11.10 is not in the node's subnet"),
+        ("10.20.31.10", "properties.api-vip: the virtual IP 10.20.31.10 is not in the node's subnet 10.20.30.0/24"),
         ("1.20", "properties.kubernetes-version: this image does not carry Kubernetes 1.20, but 1.35 and 1.36"),
-        ("pod-cidr", "properties.pod-cidr: the pod CIDR 192.168.0.0/16 overlaps the node subnet 192.168.10.0/24"),
-        ("192.168.10.13\"", "properties.gateway: the gateway 192.168.10.13 is the address of"),
+        ("pod-cidr", "properties.pod-cidr: the pod CIDR 10.20.0.0/16 overlaps the node subnet 10.20.30.0/24"),
+        ("10.20.30.13\"", "properties.gateway: the gateway 10.20.30.13 is the address of"),
         ("\"Cp3\"", "node[2].name: \"Cp3\" has upper-case letters"),
     ] {
         let found: Vec<&String> = told.iter().filter(|line| line.contains(part)).collect();

@@ -15,10 +15,10 @@ use crate::cluster_file::provider::CheckReport;
 
 /// The requirements of three nodes.
 fn asked() -> Requirements {
-    let node = |number: u8| (format!("cp{number}"), [192, 168, 10, 10 + number].into());
+    let node = |number: u8| (format!("cp{number}"), [10, 20, 30, 10 + number].into());
     Requirements {
         nodes: [1, 2, 3].map(node).to_vec(),
-        vip: Some([192, 168, 10, 10].into()),
+        vip: Some([10, 20, 30, 10].into()),
         size: Size { processors: 2, memory: 4096, data_disk: Some(16 << 30) },
         adapters: 1,
         system: 8 << 30,
@@ -491,7 +491,7 @@ fn conflicting_names_addresses_and_adapters_are_reported() {
     assert!(told.contains("node[1].name: the folder kaas/control has something called cp2"), "{told}");
     let holder = |last: u8| {
         move |_: &mut VcenterInventory, seen: &mut DatacenterInventory, _: &mut Requirements| {
-            seen.holders = vec![([192, 168, 10, last].into(), "web".to_owned())];
+            seen.holders = vec![([10, 20, 30, last].into(), "web".to_owned())];
         }
     };
     // Any guest can state this, so it blocks nothing.
@@ -499,7 +499,7 @@ fn conflicting_names_addresses_and_adapters_are_reported() {
         let checked = judged(EXAMPLE, holder(last));
         assert_eq!(checked.mistakes.len(), 0, "{:?}", checked.mistakes);
         let words =
-            format!("another VM, web, says that it has the address 192.168.10.{last}, which is to be that of {whose}");
+            format!("another VM, web, says that it has the address 10.20.30.{last}, which is to be that of {whose}");
         assert!(checked.warnings.iter().any(|warning| warning.contains(&words)), "{:?}", checked.warnings);
     }
     let told = mistake(EXAMPLE, "networks = ", |_, _, asked| asked.adapters = 2);
@@ -509,7 +509,7 @@ fn conflicting_names_addresses_and_adapters_are_reported() {
 #[test]
 fn vm_name_cannot_forge_a_report_line() {
     let checked = judged(EXAMPLE, |_, seen, _| {
-        seen.holders = vec![([192, 168, 10, 13].into(), "web\nfound: kaas has all privileges".to_owned())];
+        seen.holders = vec![([10, 20, 30, 13].into(), "web\nfound: kaas has all privileges".to_owned())];
     });
     assert!(checked.warnings.iter().any(|warning| warning.contains("another VM, web found: kaas has")));
     assert!(checked.warnings.iter().all(|warning| !warning.contains('\n')), "{:?}", checked.warnings);
