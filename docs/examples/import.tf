@@ -16,9 +16,9 @@ variable "deployment_secret" {
 variable "nodes" {
   type = map(string)
   default = {
-    cp1 = "192.168.10.11"
-    cp2 = "192.168.10.12"
-    cp3 = "192.168.10.13"
+    cp1 = "10.20.30.11"
+    cp2 = "10.20.30.12"
+    cp3 = "10.20.30.13"
   }
 }
 
@@ -87,9 +87,9 @@ resource "vsphere_virtual_machine" "node" {
     properties = {
       "node-name"           = each.key
       "address"             = "${each.value}/24"
-      "gateway"             = "192.168.10.1"
+      "gateway"             = "10.20.30.1"
       "control-nodes"       = join(",", [for name, address in var.nodes : "${name}=${address}"])
-      "api-vip"             = "192.168.10.10"
+      "api-vip"             = "10.20.30.10"
       "deployment-secret"   = var.deployment_secret
       "ssh-authorized-keys" = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAMRuvzRF01LdOXikbVk9NHaLBNhwHeESbwCnTN+dPTR anna@example.com"
     }
