@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::cluster::{Wait, require_cluster};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Change, CommandOutcome, Control, DryRun, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
+    Change, CommandOutcome, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
     age, candidates, lines, name, table, text,
 };
 use crate::output::{Output, objects};
@@ -219,7 +219,7 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
     control.patch(pools(namespace), name, "/scale", &part, *dry_run)?;
     if *dry_run {
         let change = Change::of(".spec.replicas", &pool, &part);
-        return DryRun::default().changes("NodePool", &pool, &[change]).report(until.output);
+        return DryRunReport::default().changes("NodePool", &pool, &[change]).report(until.output);
     }
     let taken = format!("the pool {name} is to have {workers} workers");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
@@ -237,7 +237,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         control.delete(pools(namespace), name, uid, true)?;
         let mut machines = control.list(ResourcePath::within("machines", namespace))?;
         machines.retain(|machine| text(machine, "/spec/poolRef/name") == name);
-        return DryRun::default().deletes("NodePool", [&pool]).deletes("Machine", &machines).report(until.output);
+        return DryRunReport::default().deletes("NodePool", [&pool]).deletes("Machine", &machines).report(until.output);
     }
     let question = format!(
         "The pool {name} of the cluster {} is deleted: its workers with their VMs and all data on their disks. This cannot be \

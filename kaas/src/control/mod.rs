@@ -15,7 +15,7 @@ mod wait;
 pub use self::api::{Control, Rejected, ResourcePath};
 pub use self::change::Change;
 pub use self::documents::read;
-pub use self::dry_run::DryRun;
+pub use self::dry_run::DryRunReport;
 pub use self::kubeconfig::ControlClusterArgs;
 pub use self::object::{Condition, age, age_of, read_conditions, status, text};
 pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, table, wait_result};

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::arguments::Describe;
 use super::cluster_state::is_one;
 use super::not_found;
-use crate::control::{Condition, Control, DryRun, ResourcePath, age, age_of, outdated, read_conditions, table, text};
+use crate::control::{Condition, Control, DryRunReport, ResourcePath, age, age_of, outdated, read_conditions, table, text};
 use crate::output::{object, objects};
 
 /// Prints the tree.
@@ -54,9 +54,9 @@ impl ObjectTree {
     }
 
     /// The deletion of the cluster. The controller deletes the objects of the cluster with it.
-    pub fn deletion(&self) -> DryRun {
+    pub fn deletion(&self) -> DryRunReport {
         let Self { cluster, pools, machines, .. } = self;
-        DryRun::default().deletes("TenantCluster", [cluster]).deletes("NodePool", pools).deletes("Machine", machines)
+        DryRunReport::default().deletes("TenantCluster", [cluster]).deletes("NodePool", pools).deletes("Machine", machines)
     }
 
     fn tree(&self, all_conditions: bool, now: SystemTime) -> String {

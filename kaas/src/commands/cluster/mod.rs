@@ -29,7 +29,7 @@ pub use self::describe::ObjectTree;
 use self::reapply::check_reapply;
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Change, CommandOutcome, Control, DryRun, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
+    Change, CommandOutcome, Control, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
 };
 use crate::output::{object, objects};
 
@@ -246,7 +246,7 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
         let fields = [image.as_ref().map(|_| ".spec.image"), kubernetes.as_ref().map(|_| ".spec.version")];
         let changes: Vec<Change<'_>> =
             fields.into_iter().flatten().map(|field| Change::of(field, &known.cluster, &part)).collect();
-        return DryRun::default().changes("TenantCluster", &known.cluster, &changes).report(until.output);
+        return DryRunReport::default().changes("TenantCluster", &known.cluster, &changes).report(until.output);
     }
     wait.until(&format!("the cluster {name} is to run {}", to.join(" and ")), ClusterState::is_changed)
 }
@@ -268,7 +268,7 @@ fn ask_of_operation(
     if dry_run {
         let [old, new] = [operation, &part].map(|object| &object["metadata"]["annotations"][DO]);
         let change = Change { field: &format!(".metadata.annotations[{DO:?}]"), old, new };
-        return DryRun::default().changes("Operation", operation, &[change]).report(wait.until.output);
+        return DryRunReport::default().changes("Operation", operation, &[change]).report(wait.until.output);
     }
     let follow = match asks {
         OperationRequest::Commit if !wait.until.wait => "; once it is committed the workers follow",

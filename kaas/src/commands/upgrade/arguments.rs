@@ -110,15 +110,8 @@ pub enum Upgrade {
         change: ChangeArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        /// Output format
-        #[arg(
-            short,
-            long,
-            value_name = "FORMAT",
-            default_value = "table",
-            help_heading = "Output",
-            requires = "dry_run"
-        )]
+        /// Output format. With json and yaml, progress goes to standard error
+        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
         output: Output,
     },
     /// Show the progress of an upgrade. Changes nothing

@@ -11,8 +11,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fleet::upgrade::{Adoption, Direction, KubernetesOptions, Outcome, Request, RunOutcome, UpgradeStatus};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use self::arguments::{AbandonTarget, ChangeArgs};
+use self::arguments::{AbandonTarget, ChangeArgs, DeploymentArgs};
 pub use self::arguments::{Adopt, Upgrade};
 pub use self::certificate::{Certificate, RenewedNodes};
 use self::connection::MissingCredentials;
@@ -78,9 +80,12 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                     Ok(ExitCode::SUCCESS)
                 });
             }
+            let at = DeploymentArgs { output, ..at };
             at.changing(what, Some(&whose), Duration::ZERO, async |deployment, site| {
                 let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
-                say(&all_run(&done.to, site.tenant()?.as_deref()));
+                let tenant = site.tenant()?;
+                let upgraded = UpgradedKubernetes { to: done.to };
+                output.result(&upgraded, || all_run(&upgraded.to, tenant.as_deref()))?;
                 Ok(ExitCode::SUCCESS)
             })
         }
@@ -110,6 +115,13 @@ pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         },
     )
+}
+
+/// The output of `kubernetes` without `--dry-run`.
+#[derive(Serialize, JsonSchema)]
+pub struct UpgradedKubernetes {
+    /// Minor version that all control-plane nodes run.
+    to: String,
 }
 
 /// The message after an upgrade of Kubernetes. It does not include the workers of a tenant cluster.
