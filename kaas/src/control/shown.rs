@@ -1,5 +1,6 @@
 //! Objects in words for people: columns and conditions. Knows no kind.
 
+use controller::objects::Reason;
 use serde_json::Value;
 
 use super::object::{Condition, read_conditions, text};
@@ -41,11 +42,11 @@ pub fn lines(object: &Value) -> Vec<(String, String)> {
     }
 }
 
-/// Whether all conditions of `about` hold: then `there`. An object with one of the conditions and reasons in `lasting` waits for the operator.
-pub fn wait_result(object: &Value, lasting: &[(&str, &str)], about: &[&str], there: String) -> WaitResult {
+/// Whether all conditions of `about` hold: then `there`. A reason of the kind that needs the operator ends the wait.
+pub fn wait_result<R: Reason>(object: &Value, about: &[&str], there: String) -> WaitResult {
     let said = read_conditions(object);
     let current: Vec<_> = said.iter().filter(|said| said.is_current).collect();
-    if let Some(said) = current.iter().find(|said| lasting.contains(&(said.about, said.reason))) {
+    if let Some(said) = current.iter().find(|said| said.needs_operator::<R>()) {
         return WaitResult::Stopped(format!("{}: {}", text(object, "/metadata/name"), said.words()));
     }
     let holds = |about: &&str| current.iter().any(|said| said.about == *about && said.holds());

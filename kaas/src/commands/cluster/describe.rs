@@ -2,14 +2,13 @@
 
 use std::time::SystemTime;
 
-use controller::objects::{MachineReason, NodePoolReason, OperationReason, Reason, TenantClusterReason};
+use controller::objects::{MachineReason, NodePoolReason, OperationReason, TenantClusterReason};
 use fleet::nodes::clean;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::arguments::Describe;
-use super::cluster_state::is_one;
 use super::not_found;
 use crate::control::{Condition, Control, DryRunReport, ResourcePath, age, age_of, outdated, read_conditions, table, text};
 use crate::output::{object, objects};
@@ -183,48 +182,30 @@ impl Severity {
 }
 
 fn severity(condition: &Condition<'_>) -> Severity {
-    use NodePoolReason as Pool;
-    use TenantClusterReason as Cluster;
-    const OF_CLUSTERS: [Cluster; 5] =
-        [Cluster::NoQuorum, Cluster::ChangeFailed, Cluster::ChangeBlocked, Cluster::AdoptionRequired, Cluster::Blocked];
-    const OF_POOLS: [Pool; 9] = [
-        Pool::JoinFailed,
-        Pool::AdoptionRequired,
-        Pool::CapacityMissing,
-        Pool::NamespaceNotAllowed,
-        Pool::TooMany,
-        Pool::Unfit,
-        Pool::NotSupported,
-        Pool::DrainBlocked,
-        Pool::TooManyUnhealthy,
-    ];
-    const OF_MACHINES: [MachineReason; 3] =
-        [MachineReason::PoweredOff, MachineReason::VmGone, MachineReason::JoinFailed];
-    const OF_OPERATIONS: [OperationReason; 2] = [OperationReason::Blocked, OperationReason::Rejected];
     if condition.holds() || is_at_rest(condition) {
         return Severity::None;
     }
-    let needs_operator = is_one(condition, &OF_CLUSTERS)
-        || is_one(condition, &OF_POOLS)
-        || is_one(condition, &OF_MACHINES)
-        || is_one(condition, &OF_OPERATIONS)
-        || condition.about == Cluster::Passed.condition() && condition.status == "False";
+    let needs_operator = condition.needs_operator::<TenantClusterReason>()
+        || condition.needs_operator::<NodePoolReason>()
+        || condition.needs_operator::<MachineReason>()
+        || condition.needs_operator::<OperationReason>();
     match condition.status {
         _ if needs_operator => Severity::Error,
-        "Unknown" if !is_one(condition, &[OperationReason::NotEnded]) => Severity::Warning,
+        "Unknown" if !condition.is_one(&[OperationReason::NotEnded]) => Severity::Warning,
         _ => Severity::Info,
     }
 }
 
 /// Whether the condition says that there is nothing to do.
 fn is_at_rest(condition: &Condition<'_>) -> bool {
-    is_one(condition, &[TenantClusterReason::Idle])
-        || is_one(condition, &[OperationReason::Ended])
-        || is_one(condition, &[NodePoolReason::RepairOff])
+    condition.is_one(&[TenantClusterReason::Idle])
+        || condition.is_one(&[OperationReason::Ended])
+        || condition.is_one(&[NodePoolReason::RepairOff])
 }
 
 #[cfg(test)]
 mod tests {
+    use controller::objects::Reason;
     use serde_json::json;
 
     use super::*;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use controller::objects::{ProviderReason, Reason};
+use controller::objects::ProviderReason;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -188,24 +188,16 @@ fn rows(providers: &[Value], now: SystemTime) -> Vec<Vec<String>> {
 }
 
 /// Whether clusters can be created on the Provider. The command waits for states that can end without the operator, such as a
-/// server that does not answer yet. For the reasons below, the operator must act.
+/// server that does not answer yet.
 fn wait_result(provider: &Value) -> WaitResult {
-    const WAITS_FOR_A_PERSON: [ProviderReason; 7] = [
-        ProviderReason::Untrusted,
-        ProviderReason::OtherServer,
-        ProviderReason::SecretMissing,
-        ProviderReason::LoginRefused,
-        ProviderReason::PrivilegesMissing,
-        ProviderReason::ObjectsMissing,
-        ProviderReason::ZoneInUse,
-    ];
-    let lasting = WAITS_FOR_A_PERSON.map(|reason| (reason.condition(), reason.word()));
     let there = format!("clusters can be made on {}", text(provider, "/metadata/name"));
-    control::wait_result(provider, &lasting, &["Ready"], there)
+    control::wait_result::<ProviderReason>(provider, &["Ready"], there)
 }
 
 #[cfg(test)]
 mod tests {
+    use controller::objects::Reason;
+
     use super::*;
 
     fn provider(reasons: &[ProviderReason], judged: i64) -> Value {

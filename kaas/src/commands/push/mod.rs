@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use controller::objects::{NodeImageReason, Provider, Reason};
+use controller::objects::{NodeImageReason, Provider};
 use fleet::upgrade::Target;
 use serde_json::{Value, json};
 
@@ -125,19 +125,14 @@ fn is_of(target: &Target, publisher: Option<&str>) -> anyhow::Result<()> {
 
 /// Whether VMs can be made from it.
 fn wait_result(image: &Value) -> WaitResult {
-    const WAITS_FOR_A_PERSON: [NodeImageReason; 4] = [
-        NodeImageReason::NotStamped,
-        NodeImageReason::Expired,
-        NodeImageReason::TooNew,
-        NodeImageReason::OtherAppliance,
-    ];
-    let lasting = WAITS_FOR_A_PERSON.map(|reason| (reason.condition(), reason.word()));
     let there = format!("clusters can be made of {}", text(image, "/metadata/name"));
-    control::wait_result(image, &lasting, &["Ready", "Compatible"], there)
+    control::wait_result::<NodeImageReason>(image, &["Ready", "Compatible"], there)
 }
 
 #[cfg(test)]
 mod tests {
+    use controller::objects::Reason;
+
     use super::image::tests::target;
     use super::*;
 
