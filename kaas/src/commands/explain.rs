@@ -9,8 +9,9 @@ use fleet::{control_plane, upgrade, workers};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::control::table;
+use crate::control::{Cell, table};
 use crate::output::Output;
+use crate::styled::Text;
 
 /// The options of `kaas explain`.
 #[derive(Args)]
@@ -102,10 +103,8 @@ impl Explanation {
     }
 }
 
-fn list(all: &[Explanation]) -> String {
-    let mut rows = vec![["CODE", "OF"].map(str::to_owned).to_vec()];
-    rows.extend(all.iter().map(|one| vec![one.code.to_owned(), one.of.clone()]));
-    table(&rows)
+fn list(all: &[Explanation]) -> Text {
+    table(["CODE", "OF"], all.iter().map(|one| [one.code, one.of.as_str()].map(Cell::from)))
 }
 
 #[cfg(test)]

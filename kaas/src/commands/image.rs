@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use super::push::{self, NODE_IMAGES};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
-    candidates, name, status, table, text,
+    Cell, CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
+    candidates, name, table, text,
 };
 use crate::output::{Output, objects};
+use crate::styled::Text;
 
 /// Commands on images of tenant nodes.
 #[derive(Subcommand)]
@@ -74,27 +75,24 @@ pub struct Images<'a> {
 
 fn list(arguments: &List) -> anyhow::Result<()> {
     let images = arguments.at.open()?.list(NODE_IMAGES)?;
-    arguments.output.result(&Images { images: &images }, || table(&rows(&images, SystemTime::now())))
+    arguments.output.result(&Images { images: &images }, || listed(&images, SystemTime::now()))
 }
 
 /// Images, one a line, with the columns that kubectl shows.
-fn rows(images: &[Value], now: SystemTime) -> Vec<Vec<String>> {
-    let head = ["NAME", "VERSION", "KUBERNETES", "LIFECYCLE", "READY", "COMPATIBLE", "AGE"];
-    let cell = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(images.iter().map(|image| {
+fn listed(images: &[Value], now: SystemTime) -> Text {
+    let row = |image: &Value| {
         let minors = image["status"]["kubernetes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        vec![
-            text(image, "/metadata/name").to_owned(),
-            cell(text(image, "/status/version")),
-            cell(&minors.collect::<Vec<_>>().join(",")),
-            cell(text(image, "/status/phase")),
-            status(image, "Ready").to_owned(),
-            status(image, "Compatible").to_owned(),
-            age(image, now),
+        [
+            Cell::text(text(image, "/metadata/name")),
+            Cell::text(text(image, "/status/version")),
+            Cell::text(&minors.collect::<Vec<_>>().join(",")),
+            Cell::text(text(image, "/status/phase")),
+            Cell::status(image, "Ready"),
+            Cell::status(image, "Compatible"),
+            Cell::text(&age(image, now)),
         ]
-    }));
-    rows
+    };
+    table(["NAME", "VERSION", "KUBERNETES", "LIFECYCLE", "READY", "COMPATIBLE", "AGE"], images.iter().map(row))
 }
 
 /// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.

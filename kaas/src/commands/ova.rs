@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::control::number;
 use crate::output::{self, Output};
 
 /// Commands on OVAs.
@@ -200,7 +201,6 @@ fn text(facts: &Value) -> String {
     let word = |value: &Value| clean(value.as_str().unwrap_or_default());
     let rows = |key: &str| facts[key].as_array().cloned().unwrap_or_default();
     // A descriptor of another vendor may leave numbers out.
-    let number = |value: &Value| value.as_u64().map_or("-".to_owned(), |number| number.to_string());
     let mib = |value: &Value| number(&value.as_u64().map(|bytes| bytes >> 20).into());
     let mut text = format!("{} {} ({})\n", word(&facts["product"]), word(&facts["version"]), word(&facts["name"]));
     text += &match facts["claimed_publisher"].as_str() {

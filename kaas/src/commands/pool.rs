@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 use super::cluster::{Wait, require_cluster};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Change, CommandOutcome, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
-    age, candidates, lines, name, table, text,
+    Cell, Change, CommandOutcome, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs,
+    WaitResult, Waiter, age, candidates, lines, name, table, text,
 };
 use crate::output::{Output, objects};
+use crate::styled::Text;
 
 /// Commands on pools of workers.
 #[derive(Subcommand)]
@@ -184,28 +185,26 @@ fn list(arguments: &List) -> anyhow::Result<()> {
     let namespace = (!all_namespaces).then_some(namespace.as_str());
     let mut pools = control.list(ResourcePath { plural: "nodepools", namespace })?;
     pools.retain(|pool| cluster.as_deref().is_none_or(|cluster| text(pool, "/spec/clusterRef/name") == cluster));
-    output.result(&Pools { pools: &pools }, || table(&rows(&pools, SystemTime::now())))
+    output.result(&Pools { pools: &pools }, || listed(&pools, SystemTime::now()))
 }
 
 /// Pools, one a line, with the columns that kubectl shows.
-fn rows(pools: &[Value], now: SystemTime) -> Vec<Vec<String>> {
+fn listed(pools: &[Value], now: SystemTime) -> Text {
     let head = ["NAMESPACE", "NAME", "CLUSTER", "REPLICAS", "READY", "UPDATED", "CLASS", "AGE"];
-    let number = |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), |number| number.to_string());
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(pools.iter().map(|pool| {
-        let cell = |pointer: &str| text(pool, pointer).to_owned();
-        vec![
+    let row = |pool: &Value| {
+        let cell = |pointer: &str| Cell::text(text(pool, pointer));
+        [
             cell("/metadata/namespace"),
             cell("/metadata/name"),
             cell("/spec/clusterRef/name"),
-            number(&pool["spec"]["replicas"]),
-            number(&pool["status"]["readyReplicas"]),
-            number(&pool["status"]["updatedReplicas"]),
+            Cell::number(&pool["spec"]["replicas"]),
+            Cell::number(&pool["status"]["readyReplicas"]),
+            Cell::number(&pool["status"]["updatedReplicas"]),
             cell("/spec/vmClass"),
-            age(pool, now),
+            Cell::text(&age(pool, now)),
         ]
-    }));
-    rows
+    };
+    table(head, pools.iter().map(row))
 }
 
 fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {

@@ -10,6 +10,7 @@ mod kubeconfig;
 mod object;
 mod prompt;
 mod shown;
+mod table;
 mod wait;
 
 pub use self::api::{Control, Rejected, ResourcePath};
@@ -17,8 +18,9 @@ pub use self::change::Change;
 pub use self::documents::read;
 pub use self::dry_run::DryRunReport;
 pub use self::kubeconfig::ControlClusterArgs;
-pub use self::object::{Condition, age, age_of, read_conditions, status, text};
-pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, table, wait_result};
+pub use self::object::{Condition, age, age_of, read_conditions, text};
+pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, wait_result};
+pub use self::table::{Cell, number, status_style, table};
 pub use self::wait::{CommandOutcome, Look, WaitReport, WaitResult, Waiter};
 
 use clap::Args;

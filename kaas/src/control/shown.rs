@@ -1,4 +1,4 @@
-//! Objects in words for people: columns and conditions. Knows no kind.
+//! Conditions of objects in words for people. Knows no kind.
 
 use controller::objects::Reason;
 use serde_json::Value;
@@ -8,18 +8,6 @@ use super::wait::WaitResult;
 
 /// The state of an object without a condition.
 pub const UNRECONCILED: &str = "the controller has not reconciled it yet";
-
-/// Columns, the widest cell of each with two spaces behind it.
-pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
-}
 
 /// The conditions of an object, one a line.
 pub fn conditions(object: &Value) -> String {
@@ -70,10 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_fit_their_widest_cell_without_trailing_spaces() {
-        let rows = [vec!["NAME", "AGE"], vec!["sh\u{f6}p-two", "2m"]];
-        let rows = rows.map(|row| row.into_iter().map(str::to_owned).collect::<Vec<_>>());
-        assert_eq!(table(&rows), "NAME      AGE\nsh\u{f6}p-two  2m");
+    fn object_without_conditions_is_not_reconciled() {
         assert_eq!(conditions(&json!({})), "the controller has not reconciled it yet");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use anstyle::Style;
 use controller::objects::{MachineReason, NodePoolReason, OperationReason, TenantClusterReason};
 use fleet::nodes::clean;
 use schemars::JsonSchema;
@@ -10,8 +11,12 @@ use serde_json::Value;
 
 use super::arguments::Describe;
 use super::not_found;
-use crate::control::{Condition, Control, DryRunReport, ResourcePath, age, age_of, outdated, read_conditions, table, text};
+use crate::control::{
+    Cell, Condition, Control, DryRunReport, ResourcePath, age, age_of, outdated, read_conditions, status_style, table,
+    text,
+};
 use crate::output::{object, objects};
+use crate::styled::{FAILED, PLAIN, Text, WAITING};
 
 /// Prints the tree.
 pub fn describe(arguments: &Describe) -> anyhow::Result<()> {
@@ -58,7 +63,7 @@ impl ObjectTree {
         DryRunReport::default().deletes("TenantCluster", [cluster]).deletes("NodePool", pools).deletes("Machine", machines)
     }
 
-    fn tree(&self, all_conditions: bool, now: SystemTime) -> String {
+    fn tree(&self, all_conditions: bool, now: SystemTime) -> Text {
         let view = View { all_conditions, now };
         let (workers, nodes): (Vec<&Value>, Vec<&Value>) =
             self.machines.iter().partition(|machine| !machine["spec"]["poolRef"].is_null());
@@ -85,10 +90,9 @@ impl ObjectTree {
         root.below.push(view.group("Workers", &self.cluster, groups[1], pools.into_iter().chain(orphans).collect()));
         root.below.extend(self.operations.iter().map(|one| view.object("Operation", one, "Succeeded", &[])));
 
-        let head = ["NAME", "READY", "SEVERITY", "REASON", "AGE", "MESSAGE"];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        let mut rows = Vec::new();
         root.push(String::new(), "", &mut rows);
-        table(&rows)
+        table(["NAME", "READY", "SEVERITY", "REASON", "AGE", "MESSAGE"], rows)
     }
 }
 
@@ -133,24 +137,39 @@ impl View {
 struct Line {
     name: String,
     /// The cells behind the name.
-    cells: [String; 5],
+    cells: [Cell; 5],
     below: Vec<Line>,
 }
 
 impl Line {
     /// A line with a condition. `None` if the controller has not written it yet.
     fn new(name: String, condition: Option<&Condition<'_>>, severity: Severity, age: String) -> Self {
-        let cell = |text: &str| if text.is_empty() { "-".to_owned() } else { clean(text) };
-        let [status, reason] = condition.map_or(["", ""], |one| [one.status, one.reason]).map(cell);
-        let message = condition.map(|one| clean(&format!("{}{}", one.message, outdated(one)))).unwrap_or_default();
-        Self { name, cells: [status, severity.word().to_owned(), reason, age, message], below: Vec::new() }
+        let (status, reason) = condition.map_or(("", ""), |one| (one.status, one.reason));
+        let message = condition.map(|one| format!("{}{}", one.message, outdated(one))).unwrap_or_default();
+        // The status of an activity is neither good nor bad.
+        let is_activity = condition.is_some_and(|one| one.about == "Progressing");
+        let style = match severity {
+            _ if is_activity => PLAIN,
+            Severity::Error if status != "True" => FAILED,
+            _ => status_style(status),
+        };
+        let cells = [
+            Cell::styled(if status.is_empty() { "-" } else { status }, style),
+            Cell::styled(severity.word(), severity.style()),
+            Cell::text(&clean(reason)),
+            Cell::text(&age),
+            Cell::from(clean(&message).as_str()),
+        ];
+        Self { name, cells, below: Vec::new() }
     }
 
     /// Adds the rows of the line and all lines below it. `branch` leads to its name, and `indent` is before the lines below.
-    fn push(&self, branch: String, indent: &str, rows: &mut Vec<Vec<String>>) {
-        rows.push(std::iter::once(branch + &self.name).chain(self.cells.iter().cloned()).collect());
-        for (at, line) in self.below.iter().enumerate() {
-            let (corner, rest) = if at + 1 == self.below.len() { ("└─", "  ") } else { ("├─", "│ ") };
+    fn push(self, branch: String, indent: &str, rows: &mut Vec<[Cell; 6]>) {
+        let [status, severity, reason, age, message] = self.cells;
+        rows.push([Cell::from((branch + &self.name).as_str()), status, severity, reason, age, message]);
+        let count = self.below.len();
+        for (at, line) in self.below.into_iter().enumerate() {
+            let (corner, rest) = if at + 1 == count { ("└─", "  ") } else { ("├─", "│ ") };
             line.push(format!("{indent}{corner}"), &format!("{indent}{rest}"), rows);
         }
     }
@@ -177,6 +196,14 @@ impl Severity {
             Self::Info => "Info",
             Self::Warning => "Warning",
             Self::Error => "Error",
+        }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Self::None => PLAIN,
+            Self::Info | Self::Warning => WAITING,
+            Self::Error => FAILED,
         }
     }
 }
@@ -255,7 +282,7 @@ mod tests {
     }
 
     fn tree(all_conditions: bool) -> String {
-        objects().tree(all_conditions, humantime::parse_rfc3339("2026-12-01T10:00:00Z").unwrap())
+        objects().tree(all_conditions, humantime::parse_rfc3339("2026-12-01T10:00:00Z").unwrap()).to_string()
     }
 
     #[test]

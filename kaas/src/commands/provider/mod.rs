@@ -17,10 +17,11 @@ use serde_json::{Value, json};
 use self::probe::{Probe, probe};
 use self::provider_objects::{Password, ProviderObjects};
 use crate::control::{
-    self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
-    candidates, conditions, lines, name, status, table, text,
+    self, Cell, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
+    candidates, conditions, lines, name, table, text,
 };
 use crate::output::{Output, objects, result};
+use crate::styled::Text;
 
 /// Commands on Providers
 #[derive(Subcommand)]
@@ -161,30 +162,29 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let providers = control.list(PROVIDERS)?;
-        return arguments.output.result(&Providers { providers: &providers }, || table(&rows(&providers, now)));
+        return arguments.output.result(&Providers { providers: &providers }, || listed(&providers, now));
     };
     let gone = || Rejected::because(format!("there is no Provider {name}"));
     let provider = control.get(PROVIDERS, name)?.ok_or_else(gone)?;
     arguments.output.result(&provider, || {
-        let row = table(&rows(std::slice::from_ref(&provider), now));
-        format!("{row}\n\n{}", conditions(&provider))
+        let mut text = listed(std::slice::from_ref(&provider), now);
+        text.append(format!("\n\n{}", conditions(&provider)));
+        text
     })
 }
 
-fn rows(providers: &[Value], now: SystemTime) -> Vec<Vec<String>> {
-    let mut rows = vec![["NAME", "SERVER", "READY", "FREE GIB", "CLUSTERS", "AGE"].map(str::to_owned).to_vec()];
-    let number = |value: &Value| value.as_i64().map_or_else(|| "-".to_owned(), |number| number.to_string());
-    rows.extend(providers.iter().map(|provider| {
-        vec![
-            text(provider, "/metadata/name").to_owned(),
-            text(provider, "/spec/vsphere/server").to_owned(),
-            status(provider, "Ready").to_owned(),
-            number(&provider["status"]["freeStorageGiB"]),
-            number(&provider["status"]["clusters"]),
-            age(provider, now),
+fn listed(providers: &[Value], now: SystemTime) -> Text {
+    let row = |provider: &Value| {
+        [
+            Cell::text(text(provider, "/metadata/name")),
+            Cell::text(text(provider, "/spec/vsphere/server")),
+            Cell::status(provider, "Ready"),
+            Cell::number(&provider["status"]["freeStorageGiB"]),
+            Cell::number(&provider["status"]["clusters"]),
+            Cell::text(&age(provider, now)),
         ]
-    }));
-    rows
+    };
+    table(["NAME", "SERVER", "READY", "FREE GIB", "CLUSTERS", "AGE"], providers.iter().map(row))
 }
 
 /// Whether clusters can be created on the Provider. The command waits for states that can end without the operator, such as a
