@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use anstream::{AutoStream, ColorChoice};
 use anyhow::Context;
-use clap::ValueEnum;
+use clap::builder::EnumValueParser;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use controller::documents::yaml;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -31,6 +32,30 @@ pub enum Output {
     Json,
     /// The same object in YAML
     Yaml,
+}
+
+/// The option of each command with an output for scripts.
+impl Args for Output {
+    fn augment_args(command: Command) -> Command {
+        let output = Arg::new("output").short('o').long("output").value_name("FORMAT").help_heading("Output");
+        let output = output.value_parser(EnumValueParser::<Self>::new()).default_value("table");
+        command.arg(output.help("Output format. With json and yaml, progress goes to standard error"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Output {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(matches.get_one("output").copied().unwrap_or(Self::Table))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 impl Output {

@@ -18,8 +18,7 @@ use crate::styled::Text;
 pub struct Explain {
     /// Code of a finding, a refusal or a reason, such as disk.foreign or LoginRefused. Without it, all codes are listed
     code: Option<String>,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
 }
 

@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::push::{self, NODE_IMAGES};
+use super::push;
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Cell, CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
+    Cell, Control, ControlClusterArgs, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
     candidates, name, table, text,
 };
 use crate::output::{Output, objects};
@@ -34,8 +34,7 @@ pub enum Image {
 /// The options of `list`.
 #[derive(Args)]
 pub struct List {
-    /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,
@@ -106,25 +105,12 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         format!("The NodeImage {name} is deleted. Its templates stay in the vCenter.\nType its name to confirm");
     by_name("NodeImage", name, confirm.as_deref(), || ask(&question, "give the image's name with --confirm"))?;
     control.delete(NODE_IMAGES, name, uid, false)?;
-    let taken = format!("the NodeImage {name} is being deleted");
-    let waiter = Waiter::new(until.output, &until.waiting);
-    if !until.wait {
-        return waiter.report((CommandOutcome::Accepted(taken), Value::Null));
-    }
-    until.output.tell(&taken);
-    let look = || -> anyhow::Result<Look> {
-        match control.get(NODE_IMAGES, name)?.filter(|image| text(image, "/metadata/uid") == uid) {
-            None => {
-                let progress = WaitResult::Ready(format!("the NodeImage {name} is gone"));
-                Ok(Look { lines: Vec::new(), progress, object: Value::Null })
-            }
-            Some(image) => {
-                let lines = users(&control, name)?;
-                Ok(Look { lines, progress: WaitResult::Pending, object: json!({"image": image}) })
-            }
-        }
-    };
-    waiter.report(waiter.until(look)?)
+    Waiter::new(until).until_gone(&format!("the NodeImage {name}"), || {
+        let image = control.get(NODE_IMAGES, name)?.filter(|image| text(image, "/metadata/uid") == uid);
+        let Some(image) = image else { return Ok(None) };
+        let lines = users(&control, name)?;
+        Ok(Some(Look { lines, progress: WaitResult::Pending, object: json!({"image": image}) }))
+    })
 }
 
 /// The clusters that use an image, each with its line for the operator.

@@ -24,8 +24,7 @@ pub enum Ova {
     Inspect {
         /// OVA
         ova: PathBuf,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+        #[command(flatten)]
         output: Output,
     },
     /// Read all of an OVA of any vendor and check it: files against the manifest, disks against the descriptor, the manifest against a publisher
@@ -42,8 +41,7 @@ pub enum Ova {
         /// Publisher's certificate or public key in PEM: the OVA must be signed with it
         #[arg(long, value_name = "FILE")]
         publisher: Option<PathBuf>,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+        #[command(flatten)]
         output: Output,
     },
     /// Compress a raw disk into a streamOptimized VMDK

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::cluster::{Wait, require_cluster};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Cell, Change, CommandOutcome, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs,
-    WaitResult, Waiter, age, candidates, lines, name, table, text,
+    Cell, Change, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
+    candidates, lines, name, table, text,
 };
 use crate::output::{Output, objects};
 use crate::styled::Text;
@@ -73,8 +73,7 @@ pub struct List {
     /// List the pools of all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     within: NamespaceArgs,
@@ -245,22 +244,9 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     );
     by_name("pool", name, confirm.as_deref(), || ask(&question, "give the pool's name with --confirm"))?;
     control.delete(pools(namespace), name, uid, false)?;
-    let taken = format!("the pool {name} is being deleted");
-    let waiter = Waiter::new(until.output, &until.waiting);
-    if !until.wait {
-        return waiter.report((CommandOutcome::Accepted(taken), Value::Null));
-    }
-    until.output.tell(&taken);
-    let look = || -> anyhow::Result<Look> {
-        match control.get(pools(namespace), name)?.filter(|pool| text(pool, "/metadata/uid") == uid) {
-            None => {
-                let progress = WaitResult::Ready(format!("the pool {name} is gone"));
-                Ok(Look { lines: Vec::new(), progress, object: Value::Null })
-            }
-            Some(pool) => {
-                Ok(Look { lines: lines(&pool), progress: WaitResult::Pending, object: json!({"pool": pool}) })
-            }
-        }
-    };
-    waiter.report(waiter.until(look)?)
+    Waiter::new(until).until_gone(&format!("the pool {name}"), || {
+        let pool = control.get(pools(namespace), name)?.filter(|pool| text(pool, "/metadata/uid") == uid);
+        let progress = WaitResult::Pending;
+        Ok(pool.map(|pool| Look { lines: lines(&pool), progress, object: json!({"pool": pool}) }))
+    })
 }

@@ -29,7 +29,7 @@ pub use self::describe::ObjectTree;
 use self::reapply::check_reapply;
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Change, CommandOutcome, Control, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
+    Change, Control, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
 };
 use crate::output::{object, objects};
 
@@ -98,12 +98,6 @@ impl Wait<'_> {
     /// Waits, unless the command line excludes it, and reports the result.
     pub(super) fn until(&self, taken: &str, come: impl Fn(&ClusterState) -> WaitResult) -> anyhow::Result<ExitCode> {
         let Self { control, namespace, name, until, follows } = self;
-        let waiter = Waiter::new(until.output, &until.waiting);
-        if !until.wait {
-            let known = require_cluster(control, namespace, name)?;
-            return waiter.report((CommandOutcome::Accepted(taken.to_owned()), known.object()));
-        }
-        until.output.tell(taken);
         let look = || {
             let mut known = require_cluster(control, namespace, name)?;
             if *follows {
@@ -111,7 +105,7 @@ impl Wait<'_> {
             }
             Ok(Look { lines: known.lines(), progress: come(&known), object: known.object() })
         };
-        waiter.report(waiter.until(look)?)
+        Waiter::new(until).run(taken, look)
     }
 }
 
@@ -319,24 +313,11 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         }
         return Err(error);
     }
-    let taken = format!("the cluster {name} is being deleted");
-    let waiter = Waiter::new(until.output, &until.waiting);
-    if !until.wait {
-        return waiter.report((CommandOutcome::Accepted(taken), Value::Null));
-    }
-    until.output.tell(&taken);
-    let look = || {
+    Waiter::new(until).until_gone(&format!("the cluster {name}"), || {
         let known = ClusterState::look(&control, namespace, name)?;
-        Ok(match known.filter(|known| text(&known.cluster, "/metadata/uid") == uid) {
-            None => Look {
-                lines: Vec::new(),
-                progress: WaitResult::Ready(format!("the cluster {name} is gone")),
-                object: Value::Null,
-            },
-            Some(known) => Look { lines: known.lines(), progress: known.is_leaving(), object: known.object() },
-        })
-    };
-    waiter.report(waiter.until(look)?)
+        let known = known.filter(|known| text(&known.cluster, "/metadata/uid") == uid);
+        Ok(known.map(|known| Look { lines: known.lines(), progress: known.is_leaving(), object: known.object() }))
+    })
 }
 
 /// The question that names what is deleted.

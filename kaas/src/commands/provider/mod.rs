@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use self::probe::{Probe, probe};
 use self::provider_objects::{Password, ProviderObjects};
 use crate::control::{
-    self, Cell, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
-    candidates, conditions, lines, name, table, text,
+    self, Cell, ControlClusterArgs, Look, PROVIDERS, Rejected, WaitArgs, WaitResult, Waiter, age, candidates,
+    conditions, lines, name, table, text,
 };
 use crate::output::{Output, objects, result};
 use crate::styled::Text;
@@ -77,8 +77,7 @@ pub struct Get {
     /// Name of the Provider. Without it, all Providers are listed
     #[arg(value_parser = name, add = candidates::providers())]
     name: Option<String>,
-    /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,
@@ -95,8 +94,6 @@ pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
         Provider::Role => result(&vsphere::role_file()).map(done),
     }
 }
-
-const PROVIDERS: ResourcePath<'static> = ResourcePath { plural: "providers", namespace: None };
 
 const EXAMPLE: &str = include_str!("example.yaml");
 
@@ -125,29 +122,20 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     apply(false)?;
     let taken = format!("the Provider {name} is asked for");
-    let waiter = Waiter::new(until.output, &until.waiting);
-    let there = || -> anyhow::Result<Value> {
-        let gone = || Rejected::because(format!("the Provider {name} no longer exists"));
-        Ok(control.get(PROVIDERS, name)?.ok_or_else(gone)?)
-    };
-    if !until.wait {
-        return waiter.report((CommandOutcome::Accepted(taken), json!({"provider": there()?})));
-    }
-    until.output.tell(&taken);
     let begun = Instant::now();
     let is_of_before = |object: &Value| {
         let stood = before.as_ref().is_some_and(|before| before["status"] == object["status"]);
         stood && begun.elapsed() < OF_BEFORE
     };
-    let look = || {
-        let object = there()?;
+    Waiter::new(until).run(&taken, || {
+        let gone = || Rejected::because(format!("the Provider {name} no longer exists"));
+        let object = control.get(PROVIDERS, name)?.ok_or_else(gone)?;
         let come = match wait_result(&object) {
             WaitResult::Stopped(_) if is_of_before(&object) => WaitResult::Pending,
             come => come,
         };
         Ok(Look { lines: lines(&object), progress: come, object: json!({"provider": object}) })
-    };
-    waiter.report(waiter.until(look)?)
+    })
 }
 
 /// The output of `get` without a name.

@@ -41,8 +41,7 @@ pub struct Support {
     /// Port of the nodes' endpoint
     #[arg(long, default_value_t = ports::NODE, hide = true)]
     port: u16,
-    /// Output format. With json and yaml, progress goes to standard error
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,

@@ -28,8 +28,7 @@ pub enum Upgrade {
         at: DeploymentArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+        #[command(flatten)]
         output: Output,
     },
     /// Plan an upgrade and run it. A node that is unhealthy on the new image returns to its old VM
@@ -110,8 +109,7 @@ pub enum Upgrade {
         change: ChangeArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        /// Output format. With json and yaml, progress goes to standard error
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+        #[command(flatten)]
         output: Output,
     },
     /// Show the progress of an upgrade. Changes nothing
@@ -119,8 +117,7 @@ pub enum Upgrade {
     Status {
         #[command(flatten)]
         at: DeploymentArgs,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+        #[command(flatten)]
         output: Output,
     },
 }

@@ -29,8 +29,7 @@ pub enum Certificate {
         /// How long one node may take
         #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
         timeout: Duration,
-        /// Output format. With json and yaml, progress goes to standard error
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+        #[command(flatten)]
         output: Output,
     },
 }
