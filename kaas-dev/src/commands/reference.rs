@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
 use fleet::engine::Code;
-use fleet::{control_plane, engine, upgrade, workers};
+use fleet::{CODE_TABLES, CodeTable};
 use kaas::commands::schemas::{OutputSchema, schemas};
 use kaas::commands::{Arguments, leaves};
 use kaas::say;
@@ -66,20 +66,20 @@ fn pages() -> BTreeSet<&'static str> {
 }
 
 /// The generated tables, each with its page and the name of its block.
-fn parts() -> [(&'static str, &'static str, String); 11] {
-    [
+fn parts() -> Vec<(&'static str, &'static str, String)> {
+    let mut parts = vec![
         ("properties.md", "properties", properties::reference_markdown()),
         ("codes.md", "findings", codes::codes_markdown()),
-        ("codes.md", "refusals", table(upgrade::CODES)),
-        ("codes.md", "reasons", table(&[engine::REASONS, upgrade::REASONS].concat())),
-        ("codes.md", "workers", table(workers::REASONS)),
-        ("codes.md", "deployments", table(control_plane::REASONS)),
         ("paths.md", "paths", paths::markdown()),
         ("ports.md", "ports", ports::markdown()),
         ("privileges.md", "privileges", privileges()),
         ("commands.md", "commands", commands(&Arguments::command())),
         ("commands.md", "development-commands", commands(&super::Arguments::command())),
-    ]
+    ];
+    for tables in CODE_TABLES.chunk_by(|one, next| one.block == next.block) {
+        parts.push(("codes.md", tables[0].block, table(tables)));
+    }
+    parts
 }
 
 /// Returns the `document` of a page with each of its tables in its block, between `<!-- NAME:begin -->` and
@@ -96,9 +96,9 @@ fn renew(page: &str, document: &str) -> Result<String, &'static str> {
 }
 
 /// A table of codes with their meanings and remedies.
-fn table(codes: &[Code]) -> String {
+fn table(tables: &[CodeTable]) -> String {
     let mut text = String::from("| Code | When | What to do |\n| --- | --- | --- |\n");
-    for Code { code, meaning, action } in codes {
+    for Code { code, meaning, action } in tables.iter().flat_map(|table| table.codes) {
         let _ = writeln!(text, "| `{code}` | {meaning} | {action} |");
     }
     text

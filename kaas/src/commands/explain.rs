@@ -4,8 +4,8 @@ use anyhow::bail;
 use clap::Args;
 use contract::codes;
 use controller::objects::all;
-use fleet::engine::{self, Code};
-use fleet::{control_plane, upgrade, workers};
+use fleet::engine::Code;
+use fleet::{CODE_TABLES, CodeTable};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -63,13 +63,7 @@ fn explanations() -> Vec<Explanation> {
         action: Some(code.action),
     };
     let mut all_codes: Vec<Explanation> = codes::CODES.iter().map(finding).collect();
-    for (of, codes) in [
-        ("refusal of an upgrade", upgrade::CODES),
-        ("reason of a command that waits", engine::REASONS),
-        ("reason of an upgrade", upgrade::REASONS),
-        ("reason of workers", workers::REASONS),
-        ("reason of a control cluster", control_plane::REASONS),
-    ] {
+    for CodeTable { of, codes, .. } in CODE_TABLES {
         let explained = |code: &Code| Explanation {
             code: code.code,
             of: of.to_owned(),
