@@ -35,5 +35,5 @@ pub mod workers;
 
 pub use cancel::Cancelled;
 pub use codes::{CODE_TABLES, CodeTable};
-pub use find_ova::{find_ova, find_ova_of};
+pub use find_ova::{NoOva, find_ova, find_ova_of};
 pub use notice::Notice;

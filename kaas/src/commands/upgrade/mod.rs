@@ -83,9 +83,9 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             let at = DeploymentArgs { output, ..at };
             at.changing(what, Some(&whose), Duration::ZERO, async |deployment, site| {
                 let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
-                let tenant = site.tenant()?;
+                let hint = site.workers_hint(&done.to)?;
                 let upgraded = UpgradedKubernetes { to: done.to };
-                output.result(&upgraded, || all_run(&upgraded.to, tenant.as_deref()))?;
+                output.result(&upgraded, || all_run(&upgraded.to, hint.as_deref()))?;
                 Ok(ExitCode::SUCCESS)
             })
         }
@@ -124,14 +124,10 @@ pub struct UpgradedKubernetes {
     to: String,
 }
 
-/// The message after an upgrade of Kubernetes. It does not include the workers of a tenant cluster.
-fn all_run(minor: &str, tenant: Option<&str>) -> String {
-    let done = format!("all control-plane nodes run Kubernetes {minor}");
-    let Some(name) = tenant else { return done };
-    format!(
-        "{done}; the workers stay as they are. `kaas-dev lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
-         them there as well"
-    )
+/// The message after an upgrade of Kubernetes. `hint` is about workers, which the upgrade does not include.
+fn all_run(minor: &str, hint: Option<&str>) -> String {
+    let hint = hint.map(|hint| format!("; the workers stay as they are. {hint}")).unwrap_or_default();
+    format!("all control-plane nodes run Kubernetes {minor}{hint}")
 }
 
 /// Writes the result of a run, and returns its exit status.
@@ -152,10 +148,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenant_upgrade_names_the_command_for_its_workers() {
+    fn upgrade_of_kubernetes_ends_with_the_hint_for_workers() {
         assert_eq!(all_run("1.36", None), "all control-plane nodes run Kubernetes 1.36");
-        let told = all_run("1.36", Some("blue"));
-        assert!(told.contains("`kaas-dev lab tenant replace-workers --name blue --kubernetes 1.36`"), "{told}");
+        let told = all_run("1.36", Some("Replace them"));
+        assert_eq!(told, "all control-plane nodes run Kubernetes 1.36; the workers stay as they are. Replace them");
     }
 
     #[test]
