@@ -5,7 +5,7 @@ use contract::deployer::Issued;
 use contract::node::Node;
 use contract::swap::Rejection;
 use fleet::control_plane::DeployStatus;
-use fleet::upgrade::{KubernetesPlan, Plan, UpgradeStatus};
+use fleet::upgrade::{AbandonedUnread, KubernetesPlan, Plan, UpgradeStatus};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
@@ -29,6 +29,7 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<cluster::ClusterWithPools<'_>>("cluster", &["kaas cluster get NAME"]),
         of::<cluster::Clusters<'_>>("cluster-list", &["kaas cluster get"]),
         of::<cluster::ObjectTree>("cluster-tree", &["kaas cluster describe"]),
+        of::<upgrade::AdoptedVms>("control-adopt", &["kaas control adopt"]),
         of::<upgrade::RenewedNodes>("control-certificate", &["kaas control certificate renew"]),
         of::<deploy::Outcome<'_>>("control-outcome", &["kaas control create", "kaas control delete"]),
         of::<deploy::Plan>("control-plan", &["kaas control create --dry-run"]),
@@ -66,10 +67,21 @@ pub fn schemas() -> Vec<OutputSchema> {
         },
         of::<provider::Providers<'_>>("provider-list", &["kaas provider get"]),
         of::<support::Report>("support", &["kaas support"]),
+        of::<AbandonedUnread>("upgrade-abandoned-unread", &["kaas control upgrade abandon"]),
         of::<upgrade::UpgradedKubernetes>("upgrade-kubernetes", &["kaas control upgrade kubernetes"]),
         of::<KubernetesPlan>("upgrade-kubernetes-plan", &["kaas control upgrade kubernetes --dry-run"]),
         of::<Plan>("upgrade-plan", &["kaas control upgrade plan"]),
-        of::<UpgradeStatus>("upgrade-status", &["kaas control upgrade status"]),
+        of::<UpgradeStatus>(
+            "upgrade-status",
+            &[
+                "kaas control upgrade abandon",
+                "kaas control upgrade apply",
+                "kaas control upgrade commit",
+                "kaas control upgrade resume",
+                "kaas control upgrade rollback",
+                "kaas control upgrade status",
+            ],
+        ),
         of::<version::Versions>("version", &["kaas version"]),
         of::<WaitReport>(
             "wait",

@@ -10,12 +10,14 @@ use testbed::{Appliance, few_properties};
 use crate::{CREATE, with_shop};
 
 /// Schemas without a sample: their outputs need control-plane nodes or a vCenter.
-const UNSAMPLED: [&str; 9] = [
+const UNSAMPLED: [&str; 11] = [
+    "control-adopt",
     "control-certificate",
     "control-outcome",
     "control-plan",
     "control-status",
     "endpoint-deployer",
+    "upgrade-abandoned-unread",
     "upgrade-kubernetes",
     "upgrade-kubernetes-plan",
     "upgrade-plan",
