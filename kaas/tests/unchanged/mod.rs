@@ -21,6 +21,8 @@ fn describe_prints_the_tree_of_a_cluster() {
     let shown = bed.json(0, "cluster describe shop -n team-blue");
     assert_eq!(shown["machines"][0]["metadata"]["name"], "shop-workers-w1");
     assert_eq!((shown["machines"].as_array().unwrap().len(), shown["pools"].as_array().unwrap().len()), (1, 1));
+    let (_, err) = bed.says(1, "cluster describe shop -n team-blue --all-conditions -o json");
+    assert!(err.contains("json and yaml have all conditions"), "{err}");
     let (_, err) = bed.says(1, "cluster describe missing -n team-blue");
     assert!(err.contains("there is no cluster missing in the namespace team-blue"), "{err}");
     assert!(bed.kept().written().is_empty());

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use anstyle::Style;
+use anyhow::ensure;
 use controller::objects::{MachineReason, NodePoolReason, OperationReason, TenantClusterReason};
 use fleet::nodes::clean;
 use schemars::JsonSchema;
@@ -15,12 +16,16 @@ use crate::control::{
     Cell, Condition, Control, DryRunReport, ResourcePath, age, age_of, outdated, read_conditions, status_style, table,
     text,
 };
-use crate::output::{object, objects};
+use crate::output::{Output, object, objects};
 use crate::styled::{FAILED, PLAIN, Text, WAITING};
 
 /// Prints the tree.
 pub fn describe(arguments: &Describe) -> anyhow::Result<()> {
     let Describe { name, all_conditions, output, within } = arguments;
+    ensure!(
+        !all_conditions || *output == Output::Table,
+        "--all-conditions is for tables: json and yaml have all conditions\nhelp: leave the option out"
+    );
     let (control, namespace) = within.open()?;
     let objects = ObjectTree::read(&control, &namespace, name)?.ok_or_else(|| not_found(&namespace, name))?;
     output.result(&objects, || objects.tree(*all_conditions, SystemTime::now()))
