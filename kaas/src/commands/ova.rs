@@ -51,6 +51,8 @@ pub enum Ova {
         raw: PathBuf,
         /// VMDK to write. It appears once it is complete
         vmdk: PathBuf,
+        #[command(flatten)]
+        output: Output,
     },
     /// Convert a streamOptimized VMDK back into a raw disk
     #[command(after_help = "Example: `kaas ova unpack disk.vmdk disk.raw`")]
@@ -59,6 +61,8 @@ pub enum Ova {
         vmdk: PathBuf,
         /// Raw disk to write: a new, sparse file
         raw: PathBuf,
+        #[command(flatten)]
+        output: Output,
     },
 }
 
@@ -66,8 +70,8 @@ pub fn run(command: Ova) -> Result<()> {
     match command {
         Ova::Inspect { ova, output } => inspect(&ova, output),
         Ova::Verify { ova, publisher, output } => verify(&ova, publisher.as_deref(), output),
-        Ova::Pack { raw, vmdk } => pack(&raw, &vmdk),
-        Ova::Unpack { vmdk, raw } => unpack(&vmdk, &raw),
+        Ova::Pack { raw, vmdk, output } => pack(&raw, vmdk, output),
+        Ova::Unpack { vmdk, raw, output } => unpack(&vmdk, raw, output),
     }
 }
 
@@ -290,14 +294,37 @@ fn verify_sbom(ova: &Path, key: &PublicKey) -> Result<Option<PathBuf>> {
     Ok(Some(file))
 }
 
-fn pack(raw: &Path, vmdk: &Path) -> Result<()> {
-    let written = vmdk::from_raw(raw, vmdk, &vmdk::Options::default(), &mut |_| {})?;
-    say!("{}: {} of {} bytes hold data, {} written", vmdk.display(), written.populated, written.capacity, written.size);
-    Ok(())
+/// The output of `pack` and `unpack`. Sizes are in bytes.
+#[derive(Serialize, JsonSchema)]
+pub struct ConvertedDisk {
+    /// Path of the written file.
+    path: PathBuf,
+    /// Size of the disk for a guest.
+    capacity: u64,
+    /// Size of the parts that hold data.
+    populated: u64,
+    /// Size of the VMDK that `pack` has written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
 }
 
-fn unpack(vmdk: &Path, raw: &Path) -> Result<()> {
-    let contents = vmdk::to_raw(vmdk, raw).with_context(|| format!("unpacking {}", vmdk.display()))?;
-    say!("{}: {} of {} bytes hold data", raw.display(), contents.populated, contents.capacity);
-    Ok(())
+impl ConvertedDisk {
+    fn text(&self) -> String {
+        let Self { path, capacity, populated, size } = self;
+        let written = size.map(|size| format!(", {size} written")).unwrap_or_default();
+        format!("{}: {populated} of {capacity} bytes hold data{written}", path.display())
+    }
+}
+
+fn pack(raw: &Path, vmdk: PathBuf, output: Output) -> Result<()> {
+    let vmdk::WrittenDisk { capacity, populated, size } =
+        vmdk::from_raw(raw, &vmdk, &vmdk::Options::default(), &mut |_| {})?;
+    let disk = ConvertedDisk { path: vmdk, capacity, populated, size: Some(size) };
+    output.result(&disk, || disk.text())
+}
+
+fn unpack(vmdk: &Path, raw: PathBuf, output: Output) -> Result<()> {
+    let contents = vmdk::to_raw(vmdk, &raw).with_context(|| format!("unpacking {}", vmdk.display()))?;
+    let disk = ConvertedDisk { path: raw, capacity: contents.capacity, populated: contents.populated, size: None };
+    output.result(&disk, || disk.text())
 }

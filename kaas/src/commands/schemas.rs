@@ -6,10 +6,11 @@ use contract::node::Node;
 use contract::swap::Rejection;
 use fleet::control_plane::DeployStatus;
 use fleet::upgrade::{AbandonedUnread, KubernetesPlan, Plan, UpgradeStatus};
+use fleet::vcenter::probe::Report;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use super::{cluster, deploy, explain, image, ova, pool, provider, support, upgrade, version};
+use super::{backup, cluster, deploy, explain, image, ova, pool, provider, recovery_key, support, upgrade, version};
 use crate::control::{DryRunReport, WaitReport};
 use crate::output::{ObjectList, object};
 
@@ -30,6 +31,7 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<cluster::Clusters<'_>>("cluster-list", &["kaas cluster get"]),
         of::<cluster::ObjectTree>("cluster-tree", &["kaas cluster describe"]),
         of::<upgrade::AdoptedVms>("control-adopt", &["kaas control adopt"]),
+        of::<backup::PulledSnapshot>("control-backup", &["kaas control backup"]),
         of::<upgrade::RenewedNodes>("control-certificate", &["kaas control certificate renew"]),
         of::<deploy::Outcome<'_>>("control-outcome", &["kaas control create", "kaas control delete"]),
         of::<deploy::Plan>("control-plan", &["kaas control create --dry-run"]),
@@ -48,6 +50,7 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<Rejection>("endpoint-rejection", &[]),
         of::<explain::Explanations>("explain", &["kaas explain", "kaas explain CODE"]),
         of::<image::Images<'_>>("image-list", &["kaas image list"]),
+        of::<cluster::WrittenKubeconfig>("kubeconfig", &["kaas cluster kubeconfig", "kaas control kubeconfig"]),
         of::<ObjectList<'_>>(
             "object-list",
             &[
@@ -57,6 +60,7 @@ pub fn schemas() -> Vec<OutputSchema> {
                 "kaas provider create --dry-run",
             ],
         ),
+        of::<ova::ConvertedDisk>("ova-disk", &["kaas ova pack", "kaas ova unpack"]),
         of::<ova::Facts<'_>>("ova-inspect", &["kaas ova inspect"]),
         of::<ova::VerifiedOva<'_>>("ova-verify", &["kaas ova verify"]),
         of::<pool::Pools<'_>>("pool-list", &["kaas pool list"]),
@@ -66,6 +70,9 @@ pub fn schemas() -> Vec<OutputSchema> {
             schema: object(&mut SchemaGenerator::default()),
         },
         of::<provider::Providers<'_>>("provider-list", &["kaas provider get"]),
+        of::<Report>("provider-probe", &["kaas provider probe"]),
+        of::<recovery_key::NewKey>("recovery-key-new", &["kaas recovery-key new"]),
+        of::<recovery_key::OpenedKeys>("recovery-key-open", &["kaas recovery-key open"]),
         of::<support::Report>("support", &["kaas support"]),
         of::<AbandonedUnread>("upgrade-abandoned-unread", &["kaas control upgrade abandon"]),
         of::<upgrade::UpgradedKubernetes>("upgrade-kubernetes", &["kaas control upgrade kubernetes"]),

@@ -10,13 +10,17 @@ use testbed::{Appliance, few_properties};
 use crate::{CREATE, with_shop};
 
 /// Schemas without a sample: their outputs need control-plane nodes or a vCenter.
-const UNSAMPLED: [&str; 11] = [
+const UNSAMPLED: [&str; 15] = [
     "control-adopt",
+    "control-backup",
     "control-certificate",
     "control-outcome",
     "control-plan",
     "control-status",
     "endpoint-deployer",
+    "kubeconfig",
+    "provider-probe",
+    "recovery-key-open",
     "upgrade-abandoned-unread",
     "upgrade-kubernetes",
     "upgrade-kubernetes-plan",
@@ -90,6 +94,7 @@ fn json_outputs_match_their_schemas() {
     let (name, full_version) = ("kaas-control-plane", "0.2.0+bbbbbbb.etcd-3.6.0");
     let ova = Appliance { name, full_version, properties: few_properties(), extra_config: Vec::new(), signer: None };
     ova.write(&bed.path(""));
+    bed.file("disk.raw", &"x".repeat(64 << 10));
     let (create, support) = (format!("{CREATE} --dry-run"), format!("support --to-file s.tar.gz --port {}", bed.port));
     let samples = [
         ("version", "version"),
@@ -105,8 +110,11 @@ fn json_outputs_match_their_schemas() {
         ("provider", "provider get dc1"),
         ("provider-list", "provider get"),
         ("object-list", create.as_str()),
+        ("ova-disk", "ova pack disk.raw packed.vmdk"),
+        ("ova-disk", "ova unpack packed.vmdk unpacked.raw"),
         ("ova-inspect", "ova inspect appliance.ova"),
         ("ova-verify", "ova verify appliance.ova"),
+        ("recovery-key-new", "recovery-key new --to-file recovery.pem"),
         ("support", support.as_str()),
         ("wait", "pool scale shop-workers 3 -n team-blue --wait=false"),
     ];

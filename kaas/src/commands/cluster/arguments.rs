@@ -189,6 +189,8 @@ pub struct Kubeconfig {
     #[arg(long, value_name = "FILE")]
     pub(super) to_file: Option<PathBuf>,
     #[command(flatten)]
+    pub(super) output: Output,
+    #[command(flatten)]
     pub(super) within: NamespaceArgs,
 }
 

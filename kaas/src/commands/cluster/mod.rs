@@ -26,6 +26,7 @@ use self::arguments::{Adopt, Create, Delete, Describe, Get, Kubeconfig, Operatio
 use self::cluster_objects::{ClusterObjects, keys};
 use self::cluster_state::{ClusterState, may_be_tried_again};
 pub use self::describe::ObjectTree;
+pub use self::kubeconfig::WrittenKubeconfig;
 use self::reapply::check_reapply;
 use crate::confirm::{ask, by_name};
 use crate::control::{

@@ -45,6 +45,8 @@ pub struct Kubeconfig {
     /// File for the kubeconfig. Default: the one that the description names
     #[arg(long, value_name = "FILE")]
     pub(super) to_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: Output,
 }
 
 /// The options of `delete`.
