@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::Args;
-use contract::codes;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use controller::objects::all;
 use fleet::engine::Code;
 use fleet::{CODE_TABLES, CodeTable};
@@ -17,9 +17,16 @@ use crate::styled::Text;
 #[derive(Args)]
 pub struct Explain {
     /// Code of a finding, a refusal or a reason, such as disk.foreign or LoginRefused. Without it, all codes are listed
+    #[arg(add = codes())]
     code: Option<String>,
     #[command(flatten)]
     output: Output,
+}
+
+/// All codes, which a shell completes.
+fn codes() -> ArgValueCandidates {
+    let code = |one: Explanation| CompletionCandidate::new(one.code).help(Some(one.of.into()));
+    ArgValueCandidates::new(move || explanations().into_iter().map(code).collect())
 }
 
 /// The output of the command.
@@ -56,13 +63,13 @@ pub fn run(arguments: &Explain) -> anyhow::Result<()> {
 
 /// All codes, in the order of the reference.
 fn explanations() -> Vec<Explanation> {
-    let finding = |code: &codes::Code| Explanation {
+    let finding = |code: &contract::codes::Code| Explanation {
         code: code.code,
         of: format!("finding of a node, {}", code.severity),
         meaning: code.meaning,
         action: Some(code.action),
     };
-    let mut all_codes: Vec<Explanation> = codes::CODES.iter().map(finding).collect();
+    let mut all_codes: Vec<Explanation> = contract::codes::CODES.iter().map(finding).collect();
     for CodeTable { of, codes, .. } in CODE_TABLES {
         let explained = |code: &Code| Explanation {
             code: code.code,

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::push;
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Cell, Control, ControlClusterArgs, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
-    candidates, name, table, text,
+    Cell, Control, ControlClusterArgs, DryRunReport, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs, WaitResult,
+    Waiter, age, candidates, name, table, text,
 };
 use crate::output::{Output, objects};
 use crate::styled::Text;
@@ -49,6 +49,9 @@ pub struct Delete {
     /// Name of the NodeImage, as the confirmation. Without it, the command asks for the name
     #[arg(long, value_name = "IMAGE")]
     confirm: Option<String>,
+    /// Only print what would be deleted, without a confirmation. The API server checks the request
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     at: ControlClusterArgs,
     #[command(flatten)]
@@ -96,11 +99,15 @@ fn listed(images: &[Value], now: SystemTime) -> Text {
 
 /// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
-    let Delete { name, confirm, at, until } = arguments;
+    let Delete { name, confirm, dry_run, at, until } = arguments;
     let control = at.open()?;
     let missing = || Rejected::because(format!("there is no NodeImage {name}"));
     let image = control.get(NODE_IMAGES, name)?.ok_or_else(missing)?;
     let uid = text(&image, "/metadata/uid");
+    if *dry_run {
+        control.delete(NODE_IMAGES, name, uid, true)?;
+        return DryRunReport::default().deletes("NodeImage", [&image]).report(until.output);
+    }
     let question =
         format!("The NodeImage {name} is deleted. Its templates stay in the vCenter.\nType its name to confirm");
     by_name("NodeImage", name, confirm.as_deref(), || ask(&question, "give the image's name with --confirm"))?;

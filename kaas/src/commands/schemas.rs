@@ -41,6 +41,7 @@ pub fn schemas() -> Vec<OutputSchema> {
             &[
                 "kaas cluster delete --dry-run",
                 "kaas cluster upgrade --dry-run",
+                "kaas image delete --dry-run",
                 "kaas pool delete --dry-run",
                 "kaas pool scale --dry-run",
             ],

@@ -32,7 +32,7 @@ use crate::work::TimeoutArgs;
 #[derive(Args)]
 pub struct NamespaceArgs {
     /// Namespace of the tenant cluster. Default: the namespace of the context, otherwise `default`
-    #[arg(long, short, value_parser = name, help_heading = "Control cluster")]
+    #[arg(long, short, value_parser = name, help_heading = "Control cluster", add = candidates::namespaces())]
     namespace: Option<String>,
     #[command(flatten)]
     at: ControlClusterArgs,

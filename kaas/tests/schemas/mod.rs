@@ -105,6 +105,7 @@ fn json_outputs_match_their_schemas() {
         ("cluster-tree", "cluster describe shop -n team-blue"),
         ("dry-run", "pool scale shop-workers 3 -n team-blue --dry-run"),
         ("dry-run", "pool delete shop-workers -n team-blue --dry-run"),
+        ("dry-run", "image delete kaas-tenant-0.2.0 --dry-run"),
         ("image-list", "image list"),
         ("pool-list", "pool list -n team-blue"),
         ("provider", "provider get dc1"),

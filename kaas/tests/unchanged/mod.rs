@@ -33,7 +33,10 @@ fn completion_knows_names_of_the_control_cluster() {
     let bed = with_shop();
     bed.kept().put("tenantclusters", "team-red", "bakery", json!({}));
     bed.kept().put("providers", "", "dc1", json!({}));
+    bed.kept().put("namespaces", "", "team-blue", json!({}));
     assert_eq!(bed.completes("kaas cluster get -n team-blue "), ["shop"]);
+    assert_eq!(bed.completes("kaas cluster get --namespace "), ["team-blue"]);
+    assert_eq!(bed.completes("kaas explain disk.fo"), ["disk.foreign"]);
     assert_eq!(bed.completes("kaas cluster delete --namespace=team-red "), ["bakery"]);
     assert_eq!(bed.completes("kaas cluster get -n team-blue s"), ["shop"]);
     assert_eq!(bed.completes("kaas pool scale --namespace team-blue "), ["shop-workers"]);
@@ -83,6 +86,13 @@ fn dry_runs_ask_the_server_and_change_nothing() {
     let written = kept.asked.iter().filter(|asked| !asked.line.starts_with("GET "));
     assert!(written.clone().count() == 7 && written.clone().all(|asked| asked.line.contains("dryRun=All")));
     drop(kept);
+    let file = bed.file(
+        "pool.yaml",
+        "apiVersion: kaas.local/v1alpha1\nkind: NodePool\nmetadata: {name: shop-two}\n\
+         spec: {clusterRef: {name: shop}, replicas: 3, vmClass: large}\n",
+    );
+    let accepted = "the API server accepts the pool shop-two of 3 workers\n";
+    assert_eq!(says(&format!("pool create --file {file}")), accepted);
     bed.kept().refuses = Some(("/scale", "the account may not scale"));
     let (_, err) = bed.says(1, "pool scale shop-workers 5 -n team-blue --dry-run");
     assert!(err.contains("/scale is forbidden"), "{err}");
