@@ -136,7 +136,7 @@ fn a_repeated_create_undoes_no_later_change() {
     for (create, words) in [
         (CREATE.to_owned(), ".spec.version from 1.37 to 1.36. "),
         (format!("{upgraded} --image kaas-tenant-0.2.0"), ".spec.image from kaas-tenant-0.3.0 to kaas-tenant-0.2.0. "),
-        (upgraded, "shop-workers since: .spec.replicas from 10 to 2. "),
+        (upgraded, "shop-workers: .spec.replicas from 10 to 2. "),
     ] {
         let (_, err) = bed.says(1, &format!("{create} --wait=false"));
         assert!(err.contains(words) && err.contains("`kaas cluster upgrade`"), "{err}");

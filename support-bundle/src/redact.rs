@@ -9,7 +9,7 @@ use contract::secret::Secret;
 pub const REMOVED: &str = "[removed]";
 
 /// Endings of names whose value is a secret, in lower case.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 16] = [
     "secret",
     "password",
     "passwd",
@@ -20,6 +20,11 @@ const NAMES: [&str; 11] = [
     "key-data",
     "private_key",
     "private-key",
+    "privatekey",
+    "client_key",
+    "client-key",
+    "clientkey",
+    "cakey",
     "authorization",
 ];
 

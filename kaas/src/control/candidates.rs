@@ -2,9 +2,10 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use fleet::nodes::clean;
+use serde_json::Value;
 
 use super::prompt::candidates;
-use super::{Control, ControlClusterArgs, NamespaceArgs, ResourcePath, text};
+use super::{ControlClusterArgs, NamespaceArgs, ResourcePath, text};
 
 pub fn clusters() -> ArgValueCandidates {
     of_namespace("tenantclusters")
@@ -30,19 +31,23 @@ pub fn ip_pools() -> ArgValueCandidates {
     of_cluster("ippools")
 }
 
+pub fn namespaces() -> ArgValueCandidates {
+    candidates(|words| Ok(names(&ControlClusterArgs::given(words).open()?.list_at("/api/v1/namespaces")?)))
+}
+
 /// Objects of the namespace that the command line names.
 fn of_namespace(plural: &'static str) -> ArgValueCandidates {
     candidates(move |words| {
         let (control, namespace) = NamespaceArgs::given(words).open()?;
-        names(&control, ResourcePath::within(plural, &namespace))
+        Ok(names(&control.list(ResourcePath::within(plural, &namespace))?))
     })
 }
 
 /// Objects without a namespace.
 fn of_cluster(plural: &'static str) -> ArgValueCandidates {
-    candidates(move |words| names(&ControlClusterArgs::given(words).open()?, ResourcePath::anywhere(plural)))
+    candidates(move |words| Ok(names(&ControlClusterArgs::given(words).open()?.list(ResourcePath::anywhere(plural))?)))
 }
 
-fn names(control: &Control, of: ResourcePath<'_>) -> anyhow::Result<Vec<String>> {
-    Ok(control.list(of)?.iter().map(|object| clean(text(object, "/metadata/name"))).collect())
+fn names(objects: &[Value]) -> Vec<String> {
+    objects.iter().map(|object| clean(text(object, "/metadata/name"))).collect()
 }

@@ -13,8 +13,8 @@ pub fn check_reapply(name: &str, changes: &[Change<'_>], tell: impl Fn(&str)) ->
     let undone: Vec<String> = changes.iter().filter(|change| undoes(change)).map(ToString::to_string).collect();
     if !undone.is_empty() {
         return Err(Rejected::because(format!(
-            "it would undo what was set of {name} since: {}. Nothing was changed of it: say in the file or in the command what is set now, \
-             or change that with `kaas pool scale` or `kaas cluster upgrade`",
+            "it would undo later changes of {name}: {}. Nothing was changed. Give the current values in the file or the command, or \
+             change them with `kaas pool scale` or `kaas cluster upgrade`",
             undone.join(", ")
         ))
         .into());
@@ -55,10 +55,10 @@ mod tests {
         assert!(fewer.is::<Rejected>());
         let fewer = fewer.to_string();
         assert!(
-            fewer.starts_with("it would undo what was set of shop since: .spec.replicas from 10 to 3. "),
+            fewer.starts_with("it would undo later changes of shop: .spec.replicas from 10 to 3. "),
             "{fewer}"
         );
-        assert!(fewer.contains("say in the file") && fewer.contains("`kaas pool scale`"), "{fewer}");
+        assert!(fewer.contains("Give the current values in the file") && fewer.contains("`kaas pool scale`"), "{fewer}");
         for (field, wanted) in [
             (".spec.image", json!({"spec": {"image": "a"}})),
             (".spec.version", json!({"spec": {"version": "1.36"}})),

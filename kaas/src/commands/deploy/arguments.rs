@@ -13,8 +13,7 @@ pub struct ClusterFileArgs {
     /// File that describes the cluster. `kaas control create --example` prints one
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: PathBuf,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     pub(super) output: Output,
 }
 
@@ -46,6 +45,8 @@ pub struct Kubeconfig {
     /// File for the kubeconfig. Default: the one that the description names
     #[arg(long, value_name = "FILE")]
     pub(super) to_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: Output,
 }
 
 /// The options of `delete`.

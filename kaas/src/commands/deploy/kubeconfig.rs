@@ -7,8 +7,8 @@ use fleet::control_plane::USER;
 
 use super::arguments::Kubeconfig;
 use crate::cluster_file::{ClusterFile, SiteSession, credentials_by_key};
+use crate::commands::cluster::WrittenKubeconfig;
 use crate::keys::existing_deployer_key;
-use crate::output::say;
 use crate::signals::SignalPolicy;
 
 /// Writes the kubeconfig that a node issues for the deployer's key. After an error, the file keeps the old one.
@@ -24,7 +24,8 @@ pub fn kubeconfig(arguments: &Kubeconfig) -> anyhow::Result<ExitCode> {
     })?;
     let path = std::path::absolute(arguments.to_file.as_ref().unwrap_or(&file.kubeconfig))?;
     fleet::files::write(&path, &credentials.kubeconfig(USER))?;
-    say(&format!("kubeconfig, valid for a day: {}", path.display()));
-    site.access_hints()?.iter().for_each(|way| say(way));
+    let hints = site.access_hints()?;
+    let text = || format!("kubeconfig, valid for a day: {}\n{}", path.display(), hints.join("\n"));
+    arguments.output.result(&WrittenKubeconfig::of(&path, &credentials), text)?;
     Ok(ExitCode::SUCCESS)
 }

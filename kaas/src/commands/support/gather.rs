@@ -8,9 +8,8 @@ use controller::objects::{GROUP, SYSTEM, VERSION, all};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
-use support_bundle::Redactor;
+use support_bundle::{Redactor, redact_object};
 
-use super::fields;
 use crate::control::{Control, conditions, name, text};
 
 /// The namespaces of the appliance's own pods.
@@ -84,10 +83,10 @@ impl<'a> Gathering<'a> {
         gathering
     }
 
-    /// The text of a log. `None` if it cannot be read.
-    pub fn log(&mut self, log: &Log) -> Option<String> {
-        let text = self.read(&log.part, |control| control.text_at(&log.path))?;
-        Some(self.redactor.redact(&text))
+    /// The text of a log, or why it cannot be read.
+    pub fn log(&self, log: &Log) -> Result<String, String> {
+        let text = self.ask(&log.part, |control| control.text_at(&log.path))?;
+        Ok(self.redactor.redact(&text))
     }
 
     fn versions(&mut self) {
@@ -126,7 +125,7 @@ impl<'a> Gathering<'a> {
         };
         let Some(part) = plain_name(node).map(|name| format!("nodes/{name}.json")) else { return };
         let Some(mut status) = self.read(&part, read) else { return };
-        fields::remove(&mut status, &self.redactor);
+        redact_object(&mut status, &self.redactor);
         if self.cluster.is_none() {
             self.cluster = status["cluster"].as_str().and_then(|cluster| name(cluster).ok());
         }
@@ -136,7 +135,7 @@ impl<'a> Gathering<'a> {
     /// The objects of a list, which also becomes a part. Empty if it cannot be read.
     fn list(&mut self, part: &str, path: &str) -> Vec<Value> {
         let Some(mut objects) = self.read(part, |control| control.list_at(path)) else { return Vec::new() };
-        objects.iter_mut().for_each(|object| fields::remove(object, &self.redactor));
+        objects.iter_mut().for_each(|object| redact_object(object, &self.redactor));
         self.keep(part, &json!({"apiVersion": "v1", "kind": "List", "items": objects}));
         objects
     }
@@ -147,12 +146,13 @@ impl<'a> Gathering<'a> {
     }
 
     fn read<T>(&mut self, part: &str, read: impl FnOnce(&Control) -> anyhow::Result<T>) -> Option<T> {
+        let unread = |reason| Unread { part: part.to_owned(), reason };
+        self.ask(part, read).map_err(|reason| self.errors.push(unread(reason))).ok()
+    }
+
+    fn ask<T>(&self, part: &str, read: impl FnOnce(&Control) -> anyhow::Result<T>) -> Result<T, String> {
         (self.tell)(&format!("reading {part}"));
-        let unread = |error: anyhow::Error| {
-            let reason = self.redactor.redact(&format!("{error:#}"));
-            self.errors.push(Unread { part: part.to_owned(), reason });
-        };
-        read(self.control).map_err(unread).ok()
+        read(self.control).map_err(|error| self.redactor.redact(&format!("{error:#}")))
     }
 }
 

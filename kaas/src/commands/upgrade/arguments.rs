@@ -28,9 +28,6 @@ pub enum Upgrade {
         at: DeploymentArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-        output: Output,
     },
     /// Plan an upgrade and run it. A node that is unhealthy on the new image returns to its old VM
     #[command(
@@ -110,25 +107,12 @@ pub enum Upgrade {
         change: ChangeArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        /// Output format
-        #[arg(
-            short,
-            long,
-            value_name = "FORMAT",
-            default_value = "table",
-            help_heading = "Output",
-            requires = "dry_run"
-        )]
-        output: Output,
     },
     /// Show the progress of an upgrade. Changes nothing
     #[command(after_help = "Example: `kaas control upgrade status --file cluster.toml`")]
     Status {
         #[command(flatten)]
         at: DeploymentArgs,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-        output: Output,
     },
 }
 
@@ -141,8 +125,7 @@ pub struct DeploymentArgs {
     /// that the file names
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// The format of the result. With JSON and YAML, progress goes to standard error.
-    #[arg(skip = Output::Table)]
+    #[command(flatten)]
     pub(super) output: Output,
 }
 

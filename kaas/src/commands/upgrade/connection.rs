@@ -24,6 +24,11 @@ pub(super) enum MissingCredentials {
 }
 
 impl ResumeArgs {
+    /// The format of the result.
+    pub(super) fn output(&self) -> Output {
+        self.change.at.output
+    }
+
     /// Runs an action that needs nodes.
     pub(super) fn with(
         &self,
