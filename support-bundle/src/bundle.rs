@@ -131,7 +131,10 @@ mod tests {
         assert_eq!(bundle.failed().collect::<Vec<_>>(), [("c.json", "forbidden\nfor you")]);
         let index = bundle.index("a test");
         let lines: Vec<&str> = index.lines().rev().take(3).collect();
-        assert_eq!((lines[2], lines[0]), (&*format!("{:<44}the first", "a.json"), "c.json  MISSING: forbidden for you"));
+        assert_eq!(
+            (lines[2], lines[0]),
+            (&*format!("{:<44}the first", "a.json"), "c.json  MISSING: forbidden for you")
+        );
         assert!(lines[1].starts_with("b.txt  CUT: "), "{index}");
         let (content, entries) = bundle.finish("a test").unwrap();
         assert!(content.len() as u64 <= INDEX + 20_000, "{}", content.len());

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::cluster::{Wait, require_cluster};
 use crate::confirm::{ask, by_name};
 use crate::control::{
-    Cell, Change, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
-    candidates, lines, name, read, table, text,
+    Cell, Change, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
+    age, candidates, lines, name, read, table, text,
 };
 use crate::output::{Output, objects};
 use crate::styled::Text;

@@ -60,7 +60,12 @@ fn values_of_secret_names_are_removed() {
     becomes("Authorization: Bearer abc.def\n", "Authorization: [removed]\n");
     becomes("Authorization: Basic YTpi\n", "Authorization: [removed]\n");
     becomes("curl -H 'X: Bearer abcdefgh'", "curl -H 'X: Bearer [removed]'");
-    assert!(names_a_secret("clientSecret") && names_a_secret("clientKey") && names_a_secret("PASSWORD") && !names_a_secret("secretName"));
+    assert!(
+        names_a_secret("clientSecret")
+            && names_a_secret("clientKey")
+            && names_a_secret("PASSWORD")
+            && !names_a_secret("secretName")
+    );
 }
 
 #[test]

@@ -353,7 +353,8 @@ mod tests {
         assert_eq!(known(&[condition(TenantClusterReason::Blocked, 2)], &[]).is_made(&[]), WaitResult::Pending);
         let drifted = [condition(NodePoolReason::AdoptionRequired, 3)];
         assert!(matches!(known(&[], &drifted).is_made(&["shop-a"]), WaitResult::Stopped(_)));
-        for reason in [NodePoolReason::JoinFailed, NodePoolReason::NamespaceNotAllowed, NodePoolReason::CapacityMissing] {
+        for reason in [NodePoolReason::JoinFailed, NodePoolReason::NamespaceNotAllowed, NodePoolReason::CapacityMissing]
+        {
             let failed = known(&[], &[condition(reason, 3)]);
             assert!(matches!(failed.is_made(&["shop-a"]), WaitResult::Stopped(_)), "{reason:?}");
             assert!(matches!(failed.is_scaled("shop-a", 2), WaitResult::Stopped(_)), "{reason:?}");

@@ -65,7 +65,10 @@ impl ObjectTree {
     /// The deletion of the cluster. The controller deletes the objects of the cluster with it.
     pub fn deletion(&self) -> DryRunReport {
         let Self { cluster, pools, machines, .. } = self;
-        DryRunReport::default().deletes("TenantCluster", [cluster]).deletes("NodePool", pools).deletes("Machine", machines)
+        DryRunReport::default()
+            .deletes("TenantCluster", [cluster])
+            .deletes("NodePool", pools)
+            .deletes("Machine", machines)
     }
 
     fn tree(&self, all_conditions: bool, now: SystemTime) -> Text {

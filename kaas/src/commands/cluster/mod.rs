@@ -29,9 +29,7 @@ pub use self::describe::ObjectTree;
 pub use self::kubeconfig::WrittenKubeconfig;
 use self::reapply::check_reapply;
 use crate::confirm::{ask, by_name};
-use crate::control::{
-    Change, Control, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
-};
+use crate::control::{Change, Control, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text};
 use crate::output::{object, objects};
 
 /// Commands on tenant clusters.

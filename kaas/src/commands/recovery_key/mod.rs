@@ -86,7 +86,8 @@ pub fn run(command: &RecoveryKey) -> anyhow::Result<()> {
             wrong.iter().for_each(|wrong| crate::output::warn(wrong));
             files::write_new(to_file, &Zeroizing::new(serde_json::to_vec_pretty(&keys)?))?;
             let opened = OpenedKeys { path: to_file.clone(), keys: keys.ids().map(str::to_owned).collect() };
-            output.result(&opened, || format!("{}: the encryption keys {}", to_file.display(), opened.keys.join(" and ")))
+            output
+                .result(&opened, || format!("{}: the encryption keys {}", to_file.display(), opened.keys.join(" and ")))
         }
     }
 }

@@ -58,7 +58,12 @@ fn only_the_matching_private_key_opens_a_snapshot() {
     fs::write(path("own.pem"), PRIVATE).unwrap();
     fs::write(path("snapshot.db"), SNAPSHOT).unwrap();
     let open = |key: &str, snapshot: &str, output: &str| {
-        run(&RecoveryKey::Open { key: path(key), to_file: path(output), snapshot: path(snapshot), output: Output::Table })
+        run(&RecoveryKey::Open {
+            key: path(key),
+            to_file: path(output),
+            snapshot: path(snapshot),
+            output: Output::Table,
+        })
     };
     open("own.pem", "snapshot.db", "keys").unwrap();
     let keys: Keys = serde_json::from_str(&fs::read_to_string(path("keys")).unwrap()).unwrap();

@@ -49,11 +49,7 @@ impl AdoptedVms {
 
 /// Shows the VMs to adopt, and asks for a confirmation. Returns the confirmed ones. Without VMs to adopt, it reports that and
 /// returns `None`. The checks run with `yes` too. Fails if the operator does not confirm.
-pub async fn confirm(
-    deployment: &Deployment<'_>,
-    yes: bool,
-    output: Output,
-) -> anyhow::Result<Option<Vec<Adoption>>> {
+pub async fn confirm(deployment: &Deployment<'_>, yes: bool, output: Output) -> anyhow::Result<Option<Vec<Adoption>>> {
     let adoptions = deployment.adoptable().await?;
     if adoptions.is_empty() {
         return AdoptedVms::of(&adoptions).report(output).map(|_| None);

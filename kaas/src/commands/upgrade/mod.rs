@@ -182,7 +182,11 @@ mod tests {
         ] {
             let told = format!("{arrived_at:?} {wanted:?}");
             let status = describe::tests::status(describe::tests::plan("rolling", "node"));
-            assert_eq!(arrived(Output::Table, &(arrived_at, status), wanted).unwrap(), ExitCode::from(expected), "{told}");
+            assert_eq!(
+                arrived(Output::Table, &(arrived_at, status), wanted).unwrap(),
+                ExitCode::from(expected),
+                "{told}"
+            );
         }
     }
 }
