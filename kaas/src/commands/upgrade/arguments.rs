@@ -263,6 +263,9 @@ pub struct Adopt {
     /// and holds one data disk
     #[arg(long)]
     pub(super) yes: bool,
+    /// Only show the VMs that would be adopted
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 impl Upgrade {
