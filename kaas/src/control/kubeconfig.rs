@@ -23,11 +23,32 @@ pub struct ControlClusterArgs {
 }
 
 /// The names of all contexts, which a shell completes.
-fn contexts() -> ArgValueCandidates {
+pub fn contexts() -> ArgValueCandidates {
     candidates(|words| Credentials::contexts(&ControlClusterArgs::given(words).files()?))
 }
 
+/// Credentials, and where they come from.
+pub struct NamedCredentials {
+    pub credentials: Credentials,
+    pub name: String,
+}
+
 impl ControlClusterArgs {
+    /// These options. Both may be missing.
+    pub fn new(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self { kubeconfig, context }
+    }
+
+    /// The credentials that the options select. `None` without options: `KUBECONFIG` alone selects none.
+    pub fn selected(&self) -> anyhow::Result<Option<NamedCredentials>> {
+        let name = match (&self.kubeconfig, &self.context) {
+            (None, None) => return Ok(None),
+            (Some(path), None) => path.display().to_string(),
+            (_, Some(context)) => format!("the context {context}"),
+        };
+        Ok(Some(NamedCredentials { credentials: self.credentials()?, name }))
+    }
+
     /// The options in the words of an incomplete command line.
     pub(super) fn given(words: &[String]) -> Self {
         Self { kubeconfig: option(words, &["--kubeconfig"]).map(PathBuf::from), context: option(words, &["--context"]) }
@@ -71,6 +92,13 @@ fn files(given: Option<&Path>, variable: Option<&OsStr>, home: Option<&OsStr>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_are_selected_by_options_only() {
+        assert!(ControlClusterArgs::new(None, None).selected().unwrap().is_none());
+        let missing = ControlClusterArgs::new(Some("/missing/kubeconfig".into()), None).selected();
+        assert!(missing.is_err_and(|error| format!("{error:#}").contains("/missing/kubeconfig")));
+    }
 
     #[test]
     fn option_precedes_variable_and_home() {

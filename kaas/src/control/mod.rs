@@ -17,7 +17,7 @@ pub use self::api::{Control, NODE_IMAGES, PROVIDERS, Rejected, ResourcePath};
 pub use self::change::Change;
 pub use self::documents::read;
 pub use self::dry_run::DryRunReport;
-pub use self::kubeconfig::ControlClusterArgs;
+pub use self::kubeconfig::{ControlClusterArgs, NamedCredentials, contexts};
 pub use self::object::{Condition, age, age_of, read_conditions, text};
 pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, wait_result};
 pub use self::table::{Cell, number, status_style, table};

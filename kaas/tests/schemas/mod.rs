@@ -10,10 +10,11 @@ use testbed::{Appliance, few_properties};
 use crate::{CREATE, with_shop};
 
 /// Schemas without a sample: their outputs need control-plane nodes or a vCenter.
-const UNSAMPLED: [&str; 15] = [
+const UNSAMPLED: [&str; 16] = [
     "control-adopt",
     "control-backup",
     "control-certificate",
+    "control-deletion",
     "control-outcome",
     "control-plan",
     "control-status",

@@ -66,6 +66,9 @@ pub struct Destroy {
     /// they are removed. Name them again if you repeat the command
     #[arg(long, value_name = "UUID")]
     pub(super) also_vm: Vec<uuid::Uuid>,
+    /// Only show what would be deleted, without a confirmation
+    #[arg(long)]
+    pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) work: Work,
 }

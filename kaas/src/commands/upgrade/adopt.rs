@@ -15,7 +15,10 @@ use crate::output::Output;
 
 /// The output of the command.
 #[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct AdoptedVms {
+    /// Whether the command only shows what would be adopted.
+    dry_run: bool,
     /// Empty if all control-plane nodes run in VMs of the deployment.
     adopted: Vec<AdoptedVm>,
 }
@@ -28,9 +31,9 @@ struct AdoptedVm {
 }
 
 impl AdoptedVms {
-    pub fn of(adoptions: &[Adoption]) -> Self {
+    pub fn of(adoptions: &[Adoption], dry_run: bool) -> Self {
         let adopted = |Adoption { node, vm, .. }: &Adoption| AdoptedVm { node: node.clone(), vm: vm.name.clone() };
-        Self { adopted: adoptions.iter().map(adopted).collect() }
+        Self { dry_run, adopted: adoptions.iter().map(adopted).collect() }
     }
 
     pub fn report(&self, output: Output) -> anyhow::Result<ExitCode> {
@@ -42,9 +45,15 @@ impl AdoptedVms {
         let names: Vec<&str> = self.adopted.iter().map(|adopted| adopted.node.as_str()).collect();
         match names.as_slice() {
             [] => "all control-plane nodes run in VMs of this deployment".to_owned(),
+            names if self.dry_run => format!("would adopt: {}", names.join(", ")),
             names => format!("adopted: {}", names.join(", ")),
         }
     }
+}
+
+/// The VMs that would be adopted, as text.
+pub fn plan(adoptions: &[Adoption]) -> String {
+    adoptions.iter().map(shown).collect::<String>() + &AdoptedVms::of(adoptions, true).text()
 }
 
 /// Shows the VMs to adopt, and asks for a confirmation. Returns the confirmed ones. Without VMs to adopt, it reports that and
@@ -52,7 +61,7 @@ impl AdoptedVms {
 pub async fn confirm(deployment: &Deployment<'_>, yes: bool, output: Output) -> anyhow::Result<Option<Vec<Adoption>>> {
     let adoptions = deployment.adoptable().await?;
     if adoptions.is_empty() {
-        return AdoptedVms::of(&adoptions).report(output).map(|_| None);
+        return AdoptedVms::of(&adoptions, false).report(output).map(|_| None);
     }
     let shown = adoptions.clone();
     // On a separate thread, so that Ctrl-C works while the command waits for the answer.
@@ -181,9 +190,11 @@ mod tests {
 
     #[test]
     fn result_names_the_adopted_nodes() {
-        let adopted = AdoptedVms::of(&[adoption("cp1", "kaas-cp1"), adoption("cp2", "kaas-cp2")]);
+        let both = [adoption("cp1", "kaas-cp1"), adoption("cp2", "kaas-cp2")];
+        let adopted = AdoptedVms::of(&both, false);
         assert_eq!(adopted.text(), "adopted: cp1, cp2");
         assert_eq!(serde_json::to_value(&adopted).unwrap()["adopted"][1], json!({"node": "cp2", "vm": "kaas-cp2"}));
-        assert_eq!(AdoptedVms::of(&[]).text(), "all control-plane nodes run in VMs of this deployment");
+        assert!(plan(&both).starts_with("VM kaas-cp1, ") && plan(&both).ends_with("\nwould adopt: cp1, cp2"));
+        assert_eq!(AdoptedVms::of(&[], true).text(), "all control-plane nodes run in VMs of this deployment");
     }
 }

@@ -10,6 +10,7 @@ use fleet::hypervisor::Placement;
 use fleet::upgrade::{DescribedPublisher, Mode, OnFailure, Options};
 
 use crate::cluster_file::{ClusterFile, added_provider};
+use crate::control::contexts;
 use crate::keys::publisher_fingerprint;
 use crate::output::Output;
 use crate::work::{TakeOverArgs, TimeoutArgs, duration};
@@ -125,6 +126,10 @@ pub struct DeploymentArgs {
     /// that the file names
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Without `--kubeconfig`, of the files that the variable KUBECONFIG lists, otherwise of
+    /// ~/.kube/config
+    #[arg(long, value_name = "NAME", add = contexts())]
+    pub(super) context: Option<String>,
     #[command(flatten)]
     pub(super) output: Output,
 }
@@ -258,6 +263,9 @@ pub struct Adopt {
     /// and holds one data disk
     #[arg(long)]
     pub(super) yes: bool,
+    /// Only show the VMs that would be adopted
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 impl Upgrade {

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::arguments::{DeploymentArgs, OtherClusterArgs, ResumeArgs};
 use super::words;
 use crate::cluster_file::{ClusterBackend, ClusterFile, Site, SiteSession, added_provider, node_credentials};
+use crate::control::ControlClusterArgs;
 use crate::output::{Output, PAUSED, warn};
 use crate::signals::SignalPolicy;
 use crate::work::advised;
@@ -140,7 +141,8 @@ impl DeploymentArgs {
         let named = self.open()?;
         let site: &SiteSession = &named.site;
         let place = site.find()?.with_context(|| format!("{} does not exist", site.words()))?;
-        let nodes = node_credentials(named.file.as_ref(), self.kubeconfig.as_deref(), &place)?;
+        let selected = ControlClusterArgs::new(self.kubeconfig.clone(), self.context.clone()).selected()?;
+        let nodes = node_credentials(named.file.as_ref(), selected.as_ref(), &place)?;
         match (site.run(SignalPolicy::AtOnce, async |_| nodes.ready().await), lacking) {
             (Ok(()), _) => {}
             (Err(error), MissingCredentials::Continue) => {

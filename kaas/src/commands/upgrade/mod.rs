@@ -106,12 +106,19 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
 /// `kaas control adopt`: adopts VMs that were imported by hand.
 pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     let ChangeArgs { at, over } = &arguments.change;
+    if arguments.dry_run {
+        return at.looking("control adopt", None, async |deployment, _| {
+            let adoptions = deployment.adoptable().await?;
+            at.output.result(&AdoptedVms::of(&adoptions, true), || adopt::plan(&adoptions))?;
+            Ok(ExitCode::SUCCESS)
+        });
+    }
     at.confirming(
         "control adopt",
         async |deployment| adopt::confirm(deployment, arguments.yes, at.output).await,
         async |deployment, adoptions: Vec<Adoption>| {
             deployment.adopt(&adoptions, over.take()).await?;
-            AdoptedVms::of(&adoptions).report(at.output)
+            AdoptedVms::of(&adoptions, false).report(at.output)
         },
     )
 }
