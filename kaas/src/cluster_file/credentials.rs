@@ -70,7 +70,10 @@ impl Read {
         Self::of(&named, network)
     }
 
-    fn of(NamedCredentials { credentials, name }: &NamedCredentials, network: Option<&PathBuf>) -> anyhow::Result<Self> {
+    fn of(
+        NamedCredentials { credentials, name }: &NamedCredentials,
+        network: Option<&PathBuf>,
+    ) -> anyhow::Result<Self> {
         let ends = credentials.ends().with_context(|| format!("{name}: its certificate cannot be read"))?;
         let authorities = credentials.authorities().with_context(|| name.clone())?;
         let client = Client::on(credentials, network.cloned())?;
