@@ -27,7 +27,7 @@ use crate::lease::MARGIN;
 
 pub use add_ons::AddOnSeen;
 pub use bodies::Bodies;
-pub use credentials::Credentials;
+pub use credentials::{Credentials, SelectedContext};
 pub use deployer::{Deployer, DeployerError};
 pub use reqwest::Method;
 use reqwest::StatusCode;

@@ -37,7 +37,7 @@ pub struct Backup {
 /// Pulls the snapshot. The output file is written only if it is complete and verified.
 pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let Backup { node, port, to_file, timeout, at } = arguments;
-    let client = Client::of_credentials(&at.credentials()?)?;
+    let client = Client::of_credentials(&at.selected()?.credentials)?;
     let room = SpaceQuota::unbounded();
     let size = client.wait(client.pull_snapshot(*node, *port, to_file, &room, *timeout))?;
     crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", to_file.display()));

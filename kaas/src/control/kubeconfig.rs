@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
-use fleet::nodes::{Client, Credentials};
+use fleet::nodes::{Client, Credentials, SelectedContext};
 
 use super::Control;
 use super::prompt::{candidates, option};
@@ -35,17 +35,12 @@ impl ControlClusterArgs {
 
     /// The control cluster. Sends nothing yet.
     pub fn open(&self) -> anyhow::Result<Control> {
-        Ok(Control::of(Client::of_credentials(&self.credentials()?)?))
+        Ok(Control::of(Client::of_credentials(&self.selected()?.credentials)?))
     }
 
-    /// The credentials of the selected context.
-    pub fn credentials(&self) -> anyhow::Result<Credentials> {
-        Credentials::merged(&self.files()?, self.context.as_deref())
-    }
-
-    /// The namespace of the selected context.
-    pub fn namespace(&self) -> anyhow::Result<Option<String>> {
-        Credentials::namespace(&self.files()?, self.context.as_deref())
+    /// The selected context. Reads each file once: it may be a pipe, and may change between two reads.
+    pub fn selected(&self) -> anyhow::Result<SelectedContext> {
+        SelectedContext::read(&self.files()?, self.context.as_deref())
     }
 
     fn files(&self) -> anyhow::Result<Vec<PathBuf>> {

@@ -72,7 +72,7 @@ pub fn run(arguments: &Support) -> anyhow::Result<ExitCode> {
     let Support { to_file, limit, port, output, at } = arguments;
     // A taken name ends the command before it reads anything. The write checks the name again.
     to_file.as_deref().map_or(Ok(()), is_free)?;
-    let credentials = at.credentials()?;
+    let credentials = at.selected()?.credentials;
     let control = Control::of(Client::of_credentials(&credentials)?);
     control.reach().map_err(|error| {
         let help = "on each node, run `kaas-agent support-bundle` as root";
