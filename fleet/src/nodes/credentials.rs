@@ -149,7 +149,7 @@ impl Credentials {
     }
 
     /// The Kubernetes API's address, as `https://address:port`.
-    pub(super) fn server(&self) -> &str {
+    pub fn server(&self) -> &str {
         self.0.server.trim_end_matches('/')
     }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::push::{self, NODE_IMAGES};
-use crate::confirm::{ask, by_name};
+use crate::confirm::deletion;
 use crate::control::{
     CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
     candidates, name, status, table, text,
@@ -104,9 +104,11 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let missing = || Rejected::because(format!("there is no NodeImage {name}"));
     let image = control.get(NODE_IMAGES, name)?.ok_or_else(missing)?;
     let uid = text(&image, "/metadata/uid");
-    let question =
-        format!("The NodeImage {name} is deleted. Its templates stay in the vCenter.\nType its name to confirm");
-    by_name("NodeImage", name, confirm.as_deref(), || ask(&question, "give the image's name with --confirm"))?;
+    let going = format!(
+        "The NodeImage {name} is deleted. Its templates stay in the vCenter.\nThe control cluster is {}.",
+        control.place()
+    );
+    deletion("NodeImage", name, confirm.as_deref(), &going, until.output)?;
     control.delete(NODE_IMAGES, name, uid, false)?;
     let taken = format!("the NodeImage {name} is being deleted");
     let waiter = Waiter::new(until.output, &until.waiting);

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cluster::{Wait, require_cluster};
-use crate::confirm::{ask, by_name};
+use crate::confirm::deletion;
 use crate::control::{
     Change, CommandOutcome, Control, DryRun, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
     age, candidates, lines, name, table, text,
@@ -239,12 +239,13 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         machines.retain(|machine| text(machine, "/spec/poolRef/name") == name);
         return DryRun::default().deletes("NodePool", [&pool]).deletes("Machine", &machines).report(until.output);
     }
-    let question = format!(
-        "The pool {name} of the cluster {} is deleted: its workers with their VMs and all data on their disks. This cannot be \
-         undone.\nType the pool's name to confirm it",
-        text(&pool, "/spec/clusterRef/name")
+    let going = format!(
+        "The pool {name} of the cluster {} in the namespace {namespace} is deleted: its workers with their VMs and all data on \
+         their disks. This cannot be undone.\nThe control cluster is {}.",
+        text(&pool, "/spec/clusterRef/name"),
+        control.place()
     );
-    by_name("pool", name, confirm.as_deref(), || ask(&question, "give the pool's name with --confirm"))?;
+    deletion("pool", name, confirm.as_deref(), &going, until.output)?;
     control.delete(pools(namespace), name, uid, false)?;
     let taken = format!("the pool {name} is being deleted");
     let waiter = Waiter::new(until.output, &until.waiting);

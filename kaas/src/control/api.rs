@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use controller::objects::{GROUP, VERSION};
-use fleet::nodes::{Answer, Client, Method};
+use fleet::nodes::{Answer, Client, Method, SelectedContext, clean};
 use serde_json::{Value, json};
 
 use super::{Change, text};
@@ -72,12 +72,24 @@ impl Rejected {
 }
 
 /// A control cluster.
-pub struct Control(Client);
+pub struct Control {
+    client: Client,
+    place: String,
+}
 
 impl Control {
-    /// The control cluster of a client.
-    pub fn of(client: Client) -> Self {
-        Self(client)
+    /// The control cluster of a context. Sends nothing yet.
+    ///
+    /// # Errors
+    /// The credentials are not a certificate and its key.
+    pub fn of(selected: &SelectedContext) -> anyhow::Result<Self> {
+        let client = Client::of_credentials(&selected.credentials)?;
+        Ok(Self { client, place: place(selected.credentials.server(), selected.name.as_deref()) })
+    }
+
+    /// The server and the context, on one line.
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
     /// An object. `None` if it does not exist.
@@ -137,7 +149,7 @@ impl Control {
     /// # Errors
     /// The node cannot be reached or trusted, or denies the credentials.
     pub fn node_status(&self, node: SocketAddrV4) -> anyhow::Result<Value> {
-        let answer = self.0.wait(self.0.node_status(node))?;
+        let answer = self.client.wait(self.client.node_status(node))?;
         ensure!(answer.status == 200, "the node answers {}: {}", answer.status, answer.words());
         serde_json::from_slice(&answer.body).with_context(|| format!("understanding the answer {:?}", answer.words()))
     }
@@ -190,7 +202,7 @@ impl Control {
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
         let force = if force { "&force=true" } else { "" };
         let path = format!("{}/{name}?fieldManager={MANAGER}&fieldValidation=Strict{dry_run}{force}", of.path());
-        self.0.wait(self.0.apply(&path, object)).with_context(|| attempt_of(of, object))
+        self.client.wait(self.client.apply(&path, object)).with_context(|| attempt_of(of, object))
     }
 
     /// Sets fields of an object's status.
@@ -201,7 +213,7 @@ impl Control {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
         let attempt = || format!("recording the status of {name} of {of}");
-        let answer = self.0.wait(self.0.apply(&path, object)).with_context(attempt)?;
+        let answer = self.client.wait(self.client.apply(&path, object)).with_context(attempt)?;
         understood(&answer).with_context(attempt)
     }
 
@@ -242,8 +254,13 @@ impl Control {
     }
 
     fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        self.0.wait(self.0.ask_api(method, path, body))
+        self.client.wait(self.client.ask_api(method, path, body))
     }
+}
+
+fn place(server: &str, context: Option<&str>) -> String {
+    let context = context.map(|context| format!(" (context {})", clean(context))).unwrap_or_default();
+    format!("{}{context}", clean(server))
 }
 
 fn attempt_of(of: ResourcePath<'_>, object: &Value) -> String {
@@ -328,6 +345,13 @@ mod tests {
         assert!(told.contains("does not know this kind"), "{told}");
         let (waits, gives_up) = (told.find("within a minute or two"), told.find("before tenant clusters"));
         assert!(waits.is_some() && waits < gives_up, "a young cluster is the first that comes to mind: {told}");
+    }
+
+    #[test]
+    fn place_names_server_and_context() {
+        let server = "https://10.0.0.10:6443";
+        assert_eq!(place(server, Some("a\nb")), "https://10.0.0.10:6443 (context a b)");
+        assert_eq!(place(server, None), server);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
-use fleet::nodes::{Client, Credentials, SelectedContext};
+use fleet::nodes::{Credentials, SelectedContext};
 
 use super::Control;
 use super::prompt::{candidates, option};
@@ -35,7 +35,7 @@ impl ControlClusterArgs {
 
     /// The control cluster. Sends nothing yet.
     pub fn open(&self) -> anyhow::Result<Control> {
-        Ok(Control::of(Client::of_credentials(&self.selected()?.credentials)?))
+        Control::of(&self.selected()?)
     }
 
     /// The selected context. Reads each file once: it may be a pipe, and may change between two reads.

@@ -22,7 +22,6 @@ pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, table, wa
 pub use self::wait::{CommandOutcome, Look, WaitReport, WaitResult, Waiter};
 
 use clap::Args;
-use fleet::nodes::Client;
 
 use crate::output::Output;
 use crate::work::TimeoutArgs;
@@ -46,7 +45,7 @@ impl NamespaceArgs {
     /// The control cluster and the namespace, by the rules of kubectl.
     pub fn open(&self) -> anyhow::Result<(Control, String)> {
         let selected = self.at.selected()?;
-        let control = Control::of(Client::of_credentials(&selected.credentials)?);
+        let control = Control::of(&selected)?;
         let namespace = self.namespace.clone().or(selected.namespace).unwrap_or_else(|| "default".to_owned());
         // It becomes part of an address.
         let namespace =

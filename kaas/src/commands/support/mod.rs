@@ -14,7 +14,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{anyhow, ensure};
 use clap::Args;
 use contract::ports;
-use fleet::nodes::Client;
 use schemars::JsonSchema;
 use serde::Serialize;
 use support_bundle::{Archive, Keep, REMOVED};
@@ -72,15 +71,15 @@ pub fn run(arguments: &Support) -> anyhow::Result<ExitCode> {
     let Support { to_file, limit, port, output, at } = arguments;
     // A taken name ends the command before it reads anything. The write checks the name again.
     to_file.as_deref().map_or(Ok(()), is_free)?;
-    let credentials = at.selected()?.credentials;
-    let control = Control::of(Client::of_credentials(&credentials)?);
+    let selected = at.selected()?;
+    let control = Control::of(&selected)?;
     control.reach().map_err(|error| {
         let help = "on each node, run `kaas-agent support-bundle` as root";
         anyhow!("the API server of the control cluster does not answer: {error:#}\nhelp: {help}")
     })?;
     let tell = |what: &str| output.tell(what);
     let gathering = Gathering::new(&control, *port, &tell);
-    let address = || credentials.address().map(|address| address.ip().to_string());
+    let address = || selected.credentials.address().map(|address| address.ip().to_string());
     let cluster = gathering.cluster.clone().or_else(address).unwrap_or_else(|| "control".to_owned());
     let now = SystemTime::now();
     let directory = format!("kaas-support-{cluster}-{}", stamp(now));
