@@ -239,6 +239,8 @@ fn a_pool_is_scaled_by_its_subresource_and_waited_for() {
     assert!(out.starts_with(going) && out.contains(&place), "{out}");
     assert!(out.contains("the pool shop-two is being deleted"), "{out}");
     assert!(bed.kept().object("nodepools", "shop-two")["metadata"]["deletionTimestamp"].is_string());
+    let (_, err) = bed.says(1, two);
+    assert!(err.contains("the pool shop-two is being deleted: wait until it is gone"), "{err}");
 }
 
 #[test]

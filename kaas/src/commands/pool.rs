@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use controller::objects::{GROUP, VERSION};
 use schemars::JsonSchema;
@@ -148,6 +148,9 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     let there = control.get(pools(namespace), name)?;
     if let Some(there) = &there {
+        if !there["metadata"]["deletionTimestamp"].is_null() {
+            bail!("the pool {name} is being deleted: wait until it is gone");
+        }
         for (field, value) in spec.as_object().into_iter().flatten() {
             let is = &there["spec"][field.as_str()];
             ensure!(is == value, "the pool {name} exists, and its {field} is {is}, not {value}");
