@@ -3,11 +3,11 @@
 //! Rooms, from the top down. A room uses rooms of its line and below, never one above:
 //!
 //! ```text
-//! commands                                  the command line, one module for each command
-//! cluster_file                              the file that describes a cluster, its provider and credentials
-//! control work                              objects of a control cluster; waits for machines
-//! confirm home keys output signals uploads  the terminal, and parts of this machine
-//! highlight                                 colours for states
+//! commands                                                  the command line, one module for each command
+//! cluster_file                                              the file that describes a cluster, its provider and credentials
+//! control work                                              objects of a control cluster; waits for machines
+//! confirm home keys kubeconfig_file output signals uploads  the terminal, and parts of this machine
+//! highlight                                                 colours for states
 //! ```
 
 #[macro_use]
@@ -20,6 +20,7 @@ pub mod control;
 mod highlight;
 pub mod home;
 pub mod keys;
+mod kubeconfig_file;
 pub mod signals;
 mod uploads;
 pub mod work;
