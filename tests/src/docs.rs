@@ -502,6 +502,16 @@ fn readme_names_each_built_ova() {
     }
 }
 
+/// The disks of a lab are lost, so no script removes them without a question.
+#[test]
+fn make_lab_down_leaves_the_confirmation_out() {
+    let [makefile, setup] =
+        ["Makefile", ".ci/setup"].map(|file| fs::read_to_string(repository().join(file)).unwrap());
+    let recipe = makefile.split_once("\nlab-down:").and_then(|(_, rest)| rest.split("\n\n").next()).unwrap();
+    assert!(recipe.contains(" lab down") && !recipe.contains("--confirm"), "{recipe}");
+    assert!(setup.contains("make lab-down\\` removes the lab's VMs with their disks and all data"));
+}
+
 /// The table of contents.
 const CONTENTS: &str = "docs/README.md";
 
