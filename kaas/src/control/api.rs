@@ -313,7 +313,10 @@ fn accepted(answer: &Answer) -> anyhow::Result<()> {
                 .to_owned(),
         )
         .into()),
-        400..=499 if answer.status != 408 => Err(Rejected(format!("the API server refuses it: {}", answer.reason())).into()),
+        // 408 and 429 ask for another attempt.
+        400..=499 if ![408, 429].contains(&answer.status) => {
+            Err(Rejected(format!("the API server refuses it: {}", answer.reason())).into())
+        }
         _ => Err(anyhow!("the API server answered {}", answer.refusal())),
     }
 }
@@ -387,7 +390,7 @@ mod tests {
         };
         let words = "the API server refuses it: a cluster [2J is deleted with its VMs";
         assert_eq!(refused(422), (true, words.to_owned()));
-        for unknown in [408, 500, 504] {
+        for unknown in [408, 429, 500, 504] {
             assert!(!refused(unknown).0, "{unknown}");
         }
         assert!(understood(&answer(200, "[]")).is_err() && understood(&answer(200, "{").clone()).is_err());
