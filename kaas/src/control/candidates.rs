@@ -1,10 +1,9 @@
 //! The names of objects of the control cluster, which a shell completes.
 
 use clap_complete::engine::ArgValueCandidates;
-use fleet::nodes::clean;
 
 use super::prompt::candidates;
-use super::{Control, ControlClusterArgs, NamespaceArgs, ResourcePath, text};
+use super::{Control, ControlClusterArgs, NamespaceArgs, ResourcePath, name, text};
 
 pub fn clusters() -> ArgValueCandidates {
     of_namespace("tenantclusters")
@@ -44,5 +43,6 @@ fn of_cluster(plural: &'static str) -> ArgValueCandidates {
 }
 
 fn names(control: &Control, of: ResourcePath<'_>) -> anyhow::Result<Vec<String>> {
-    Ok(control.list(of)?.iter().map(|object| clean(text(object, "/metadata/name"))).collect())
+    // A shell runs what a completed line contains, so other names are left out.
+    Ok(control.list(of)?.iter().filter_map(|object| name(text(object, "/metadata/name")).ok()).collect())
 }
