@@ -1,6 +1,6 @@
 //! The output of the commands. A failure to write progress is ignored: a full disk, a closed pipe or a lost terminal must not
 //! end a run. A failure to write a result is an error: scripts read it. Names of VMs, pods and products come from other
-//! systems, so control characters in them are replaced by spaces.
+//! systems, so control characters in them are replaced by spaces. In JSON and YAML they are escaped, and no text changes.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -56,7 +56,7 @@ impl Output {
         match self {
             Self::Table => return Ok(false),
             Self::Json => json(value)?,
-            Self::Yaml => hand_over(&mut io::stdout().lock(), &yaml(&serde_json::to_value(value)?))?,
+            Self::Yaml => hand_over(&mut io::stdout().lock(), &yaml_text(&serde_json::to_value(value)?))?,
         }
         Ok(true)
     }
@@ -64,7 +64,9 @@ impl Output {
     /// Writes objects as `--file` reads them: a list in JSON, or one document of YAML for each. `text` is for people.
     pub fn objects(self, objects: &[&Value], text: impl FnOnce() -> String) -> anyhow::Result<()> {
         match self {
-            Self::Yaml => result(&objects.iter().copied().map(yaml).collect::<String>()),
+            Self::Yaml => {
+                hand_over(&mut io::stdout().lock(), &objects.iter().copied().map(yaml_text).collect::<String>())
+            }
             _ => self.result(&ObjectList { api_version: "v1", kind: "List", items: objects }, text),
         }
     }
@@ -130,7 +132,35 @@ pub fn result(text: &str) -> anyhow::Result<()> {
 
 /// Writes a result for scripts to standard output.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    hand_over(&mut io::stdout().lock(), &serde_json::to_string_pretty(value)?)
+    hand_over(&mut io::stdout().lock(), &json_text(value)?)
+}
+
+/// JSON with the escapes of RFC 8259, section 7: two for a character beyond `\uffff`.
+fn json_text(value: &impl Serialize) -> anyhow::Result<String> {
+    let escape = |c: char| -> String {
+        c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+    };
+    Ok(escaped(&serde_json::to_string_pretty(value)?, escape))
+}
+
+/// YAML with the escapes of double-quoted texts (YAML 1.2.2, section 5.7).
+fn yaml_text(value: &Value) -> String {
+    escaped(&yaml(value), |c| match u32::from(c) {
+        code @ ..=0xffff => format!("\\u{code:04x}"),
+        code => format!("\\U{code:08x}"),
+    })
+}
+
+/// Escapes the characters that [`plain`] replaces. In JSON and YAML, only texts in double quotes have them.
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_plain(c) || c == '\n' {
+            true => clean.push(c),
+            false => clean += &escape(c),
+        }
+    }
+    clean
 }
 
 /// Writes lines. Errors are ignored.
@@ -230,6 +260,19 @@ mod tests {
         for others in ["vsphere_api", "hyper::client", "rustls", ""] {
             assert!(!shown(others), "{others}");
         }
+    }
+
+    #[test]
+    fn control_characters_in_json_and_yaml_are_escaped() {
+        let value = serde_json::json!({"na\u{202e}me": "a\u{1b}[2J\u{7f}\u{9b}8m\u{2028}\u{e0041}\n\t\u{f6}\u{1f600}\\", "n": [1]});
+        let [json, yaml] = [json_text(&value).unwrap(), yaml_text(&value)];
+        for text in [&json, &yaml] {
+            assert!(text.chars().all(|c| is_plain(c) || c == '\n') && text.contains("\u{f6}\u{1f600}"), "{text}");
+        }
+        assert!(json.contains("\\u001b[2J\\u007f\\u009b8m\\u2028\\udb40\\udc41\\n\\t"), "{json}");
+        assert!(yaml.contains("\\u001b[2J\\u007f\\u009b8m\\u2028\\U000e0041\\n\\t"), "{yaml}");
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), value);
+        assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), value);
     }
 
     #[test]
