@@ -180,6 +180,17 @@ fn plain(text: &str) -> String {
     text.trim_end_matches('\n').chars().map(plain).collect()
 }
 
+/// Whether a shell reads a text as one word, and not as an option or a command.
+pub fn is_shell_word(text: &str) -> bool {
+    let is_harmless = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
+    !text.is_empty() && !text.starts_with('-') && text.chars().all(is_harmless)
+}
+
+/// A text as one word of a command line, in quotes if it needs them.
+pub fn shell_word(text: &str) -> String {
+    if is_shell_word(text) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
 fn hand_over(to: &mut impl Write, text: &str) -> anyhow::Result<()> {
     let written = writeln!(to, "{}", text.trim_end_matches('\n')).and_then(|()| to.flush());
     written.context("writing the result")
@@ -240,6 +251,18 @@ mod tests {
         accompany(&mut text, "a step", ColorChoice::Never);
         hand_over(&mut text, "a plan\n").unwrap();
         assert_eq!(text, b"a step\na plan\n");
+    }
+
+    #[test]
+    fn words_of_a_shell_need_no_quotes() {
+        for text in ["admin", "kubernetes-admin@kubernetes", "arn:aws:eks:eu-west-1:7:cluster/a_b", "10.0.0.10:6443"] {
+            assert!(is_shell_word(text), "{text}");
+        }
+        for text in ["", "a b", "a;reboot", "$(reboot)", "`reboot`", "a'b", "a\"b", "a\nb", "a|b", "a&b", "-o", "a\u{202e}b"] {
+            assert!(!is_shell_word(text), "{text:?}");
+        }
+        assert_eq!(shell_word("my cluster's.toml"), r"'my cluster'\''s.toml'");
+        assert_eq!(shell_word("cluster.toml"), "cluster.toml");
     }
 
     #[test]

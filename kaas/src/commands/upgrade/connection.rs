@@ -13,7 +13,7 @@ use super::words;
 use crate::cluster_file::{ClusterBackend, ClusterFile, Site, SiteSession, added_provider, node_credentials};
 use crate::output::{Output, PAUSED, warn};
 use crate::signals::SignalPolicy;
-use crate::work::advised;
+use crate::work::advised_with;
 
 /// The behaviour of a command that cannot ask nodes now: without credentials, or with all VMs off.
 #[derive(Clone, Copy)]
@@ -152,7 +152,7 @@ impl DeploymentArgs {
                 warn(&format!("{error:#}"));
                 Ok(ExitCode::from(PAUSED))
             }
-            acted => acted.map_err(advised),
+            acted => acted.map_err(|error| advised_with(error, &self.commands())),
         }
     }
 }

@@ -18,6 +18,7 @@ pub use self::certificate::{Certificate, RenewedNodes};
 use self::connection::MissingCredentials;
 use crate::output::{PAUSED, STOPPED, ended, say};
 use crate::signals::SignalPolicy;
+use crate::work::UpgradeCommands;
 
 /// Runs one of the commands. Exit statuses: 0 if it is done, 3 if it waits for something or for the operator, 4 if nodes were
 /// rolled back.
@@ -32,7 +33,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
             let options = wanted.options(on.change.at.cluster.file.as_deref())?;
             let went = deployment.apply(&site.ova(&wanted.ova)?, &options, on.change.over.take()).await?;
-            Ok(arrived(&went, Some(Outcome::Upgraded)))
+            Ok(arrived(&on.change.at.commands(), &went, Some(Outcome::Upgraded)))
         }),
         Upgrade::Resume { ova, on } => on.with_or_without_nodes(what, async |deployment, _| {
             // A resumed rollback, commit or abandonment ends as such.
@@ -41,24 +42,25 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 Direction::Forward => Some(Outcome::Upgraded),
                 Direction::Commit => Some(Outcome::Committed),
             };
-            Ok(arrived(&deployment.go_on(Request::Resume, ova, on.change.over.take()).await?, wanted))
+            let went = deployment.go_on(Request::Resume, ova, on.change.over.take()).await?;
+            Ok(arrived(&on.change.at.commands(), &went, wanted))
         }),
         Upgrade::Rollback { all_at_once, on } => on.with_or_without_nodes(what, async |deployment, _| {
             let verb = if all_at_once { Request::RollbackAtOnce } else { Request::Rollback };
-            Ok(arrived(&deployment.go_on(verb, None, on.change.over.take()).await?, Some(Outcome::RolledBack)))
+            let went = deployment.go_on(verb, None, on.change.over.take()).await?;
+            Ok(arrived(&on.change.at.commands(), &went, Some(Outcome::RolledBack)))
         }),
         Upgrade::Commit(on) => on.with(what, async |deployment, _| {
-            Ok(arrived(
-                &deployment.go_on(Request::Commit, None, on.change.over.take()).await?,
-                Some(Outcome::Committed),
-            ))
+            let went = deployment.go_on(Request::Commit, None, on.change.over.take()).await?;
+            Ok(arrived(&on.change.at.commands(), &went, Some(Outcome::Committed)))
         }),
         Upgrade::Abandon { confirm, change: ChangeArgs { at, over }, whose } => {
             let ending = SignalPolicy::WhereItCanBeContinued;
             at.with(what, Some(&whose), Duration::ZERO, MissingCredentials::Continue, ending, async |deployment, _| {
                 match confirm {
                     AbandonTarget::Upgrade(id) => {
-                        Ok(arrived(&deployment.abandon(id, over.take()).await?, Some(Outcome::Abandoned)))
+                        let went = deployment.abandon(id, over.take()).await?;
+                        Ok(arrived(&at.commands(), &went, Some(Outcome::Abandoned)))
                     }
                     AbandonTarget::Hold(number) => {
                         let end = deployment.abandon_unread(number, over.take()).await?;
@@ -92,7 +94,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             SignalPolicy::AtOnce,
             async |deployment, _| {
                 let status = deployment.status().await?;
-                output.result(&status, || words::status(&status))?;
+                output.result(&status, || words::status(&status, &at.commands()))?;
                 Ok(ExitCode::SUCCESS)
             },
         ),
@@ -123,13 +125,17 @@ fn all_run(minor: &str, tenant: Option<&str>) -> String {
 }
 
 /// Writes the result of a run, and returns its exit status.
-fn arrived((arrived, status): &(RunOutcome, UpgradeStatus), wanted: Option<Outcome>) -> ExitCode {
+fn arrived(
+    commands: &UpgradeCommands,
+    (arrived, status): &(RunOutcome, UpgradeStatus),
+    wanted: Option<Outcome>,
+) -> ExitCode {
     let exit = match arrived {
         RunOutcome::Ended(outcome) if wanted.is_none_or(|wanted| wanted == *outcome) => 0,
         RunOutcome::Ended(_) | RunOutcome::NodeIsBack(_) => STOPPED,
         RunOutcome::Paused(_) | RunOutcome::Cancelled => PAUSED,
     };
-    ended(exit, &words::status(status))
+    ended(exit, &words::status(status, commands))
 }
 
 #[cfg(test)]
@@ -168,7 +174,8 @@ mod tests {
         ] {
             let told = format!("{arrived_at:?} {wanted:?}");
             let status = describe::tests::status(describe::tests::plan("rolling", "node"));
-            assert_eq!(arrived(&(arrived_at, status), wanted), ExitCode::from(expected), "{told}");
+            let commands = UpgradeCommands::new("kaas", []);
+            assert_eq!(arrived(&commands, &(arrived_at, status), wanted), ExitCode::from(expected), "{told}");
         }
     }
 }
