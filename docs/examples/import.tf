@@ -1,5 +1,6 @@
-# Control nodes by Terraform. VSPHERE_SERVER, VSPHERE_USER and VSPHERE_PASSWORD say where and as whom; the deployment secret
-# comes from TF_VAR_deployment_secret. Before the first `kaas control upgrade` the resource goes, as docs/import.md says.
+# Control-plane nodes by Terraform. VSPHERE_SERVER, VSPHERE_USER and VSPHERE_PASSWORD name the vCenter and the account. The
+# deployment secret comes from TF_VAR_deployment_secret. Before the first `kaas control upgrade`, remove the resource as
+# docs/install/tools.md describes.
 terraform {
   required_providers {
     vsphere = {
@@ -46,7 +47,7 @@ data "vsphere_network" "management" {
   datacenter_id = data.vsphere_datacenter.here.id
 }
 
-# What the OVA says of its hardware.
+# The hardware, as the OVA describes it.
 data "vsphere_ovf_vm_template" "image" {
   name             = "kaas-control-plane"
   resource_pool_id = data.vsphere_compute_cluster.cluster.resource_pool_id

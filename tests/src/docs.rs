@@ -530,6 +530,21 @@ fn readme_is_short_and_contents_are_complete() {
     }
 }
 
+#[test]
+fn examples_cite_existing_pages() {
+    let mut count = 0;
+    for entry in fs::read_dir(repository().join("docs/examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let pages = text.split_whitespace().filter(|word| word.starts_with("docs/"));
+        for page in pages.map(|word| word.trim_end_matches(['.', ',', ')'])) {
+            assert!(repository().join(page).exists(), "{}: {page} is missing", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 0, "no example cites a page");
+}
+
 /// The errors of this link on `docs/one.md`. `docs/two.md` has the heading "Ports, and *why*".
 fn judged(link: &str) -> Vec<String> {
     let two = "# Two\n\n```\n# not a heading\n```\n\n## Ports, and `why`\n";
