@@ -2,6 +2,7 @@
 //! do the same. Knows the names of kinds, and not the meaning of their fields.
 
 mod api;
+mod bound;
 pub mod candidates;
 mod change;
 mod documents;
@@ -13,6 +14,7 @@ mod shown;
 mod wait;
 
 pub use self::api::{Control, Rejected, ResourcePath};
+pub use self::bound::Bound;
 pub use self::change::Change;
 pub use self::documents::read;
 pub use self::dry_run::DryRun;

@@ -1,10 +1,12 @@
 //! Reads the parts of a bundle from a control cluster. A part that cannot be read becomes an error of the bundle. No Secret and no
 //! ConfigMap is read. All texts are redacted.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::Context;
 use controller::objects::{GROUP, SYSTEM, VERSION, all};
+use fleet::nodes::is_timeout;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,6 +20,10 @@ const NAMESPACES: [&str; 4] = ["kube-system", SYSTEM, "metallb-system", "local-p
 
 /// The last lines of a log that are read, and the largest log in bytes. A client accepts at most 16 MiB.
 const LOG: &str = "timestamps=true&tailLines=5000&limitBytes=8388608";
+
+/// The bytes after which a list ends, at the end of a page. Objects take about ten times their bytes in memory, and the events of all
+/// tenants are one list.
+const LIST: usize = 16 << 20;
 
 /// A part that could not be read.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -37,6 +43,8 @@ pub struct Document {
 pub struct Log {
     pub part: String,
     path: String,
+    /// The node of the pod. The API server asks its kubelet for the log.
+    node: String,
 }
 
 /// The parts that were read so far.
@@ -46,6 +54,8 @@ pub struct Gathering<'a> {
     port: u16,
     tell: &'a dyn Fn(&str),
     redactor: Redactor,
+    /// Nodes that did not answer for a log in time.
+    silent: BTreeSet<String>,
     /// The name of the control cluster, as its nodes report it.
     pub cluster: Option<String>,
     pub documents: Vec<Document>,
@@ -61,6 +71,7 @@ impl<'a> Gathering<'a> {
             port,
             tell,
             redactor: Redactor::new([]),
+            silent: BTreeSet::new(),
             cluster: None,
             documents: Vec::new(),
             logs: Vec::new(),
@@ -86,8 +97,19 @@ impl<'a> Gathering<'a> {
 
     /// The text of a log. `None` if it cannot be read.
     pub fn log(&mut self, log: &Log) -> Option<String> {
-        let text = self.read(&log.part, |control| control.text_at(&log.path))?;
-        Some(self.redactor.redact(&text))
+        if self.silent.contains(&log.node) {
+            let reason = format!("not read: the node {} did not answer in time for another log", log.node);
+            self.errors.push(Unread { part: log.part.clone(), reason });
+            return None;
+        }
+        let mut is_late = false;
+        let text = self.read(&log.part, |control| {
+            control.text_at(&log.path).inspect_err(|error| is_late = is_timeout(error) || is_kubelet_timeout(error))
+        });
+        if is_late {
+            self.silent.insert(log.node.clone());
+        }
+        Some(self.redactor.redact(&text?))
     }
 
     fn versions(&mut self) {
@@ -133,9 +155,13 @@ impl<'a> Gathering<'a> {
         self.keep(&part, &status);
     }
 
-    /// The objects of a list, which also becomes a part. Empty if it cannot be read.
+    /// The objects of a list, which also becomes a part. Without its end if that cannot be read.
     fn list(&mut self, part: &str, path: &str) -> Vec<Value> {
-        let Some(mut objects) = self.read(part, |control| control.list_at(path)) else { return Vec::new() };
+        let mut objects = Vec::new();
+        let read = self.read(part, |control| control.list_into(path, LIST, &mut objects));
+        if read.is_none() && objects.is_empty() {
+            return objects;
+        }
         objects.iter_mut().for_each(|object| fields::remove(object, &self.redactor));
         self.keep(part, &json!({"apiVersion": "v1", "kind": "List", "items": objects}));
         objects
@@ -147,6 +173,10 @@ impl<'a> Gathering<'a> {
     }
 
     fn read<T>(&mut self, part: &str, read: impl FnOnce(&Control) -> anyhow::Result<T>) -> Option<T> {
+        if let Some(ended) = self.control.ended() {
+            self.errors.push(Unread { part: part.to_owned(), reason: ended.to_string() });
+            return None;
+        }
         (self.tell)(&format!("reading {part}"));
         let unread = |error: anyhow::Error| {
             let reason = self.redactor.redact(&format!("{error:#}"));
@@ -154,6 +184,11 @@ impl<'a> Gathering<'a> {
         };
         read(self.control).map_err(unread).ok()
     }
+}
+
+/// Whether the API server did not reach the kubelet in time, as Go's network errors say.
+fn is_kubelet_timeout(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains("i/o timeout")
 }
 
 /// The name of an object, if it is fit for a path.
@@ -184,6 +219,7 @@ fn logs(namespace: &str, pod: &Value) -> Vec<Log> {
                     logs.push(Log {
                         part: format!("logs/{namespace}/{pod_name}/{container}{suffix}.txt"),
                         path: format!("{path}?container={container}&{LOG}{query}"),
+                        node: text(pod, "/spec/nodeName").to_owned(),
                     });
                 }
             }

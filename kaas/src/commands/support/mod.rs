@@ -1,6 +1,7 @@
 //! `kaas support`: writes a support bundle of a control cluster. Changes nothing.
 //!
-//! 1. Reads objects, events, leases and the status of each node. An unreadable part becomes an error of the bundle.
+//! 1. Reads objects, events, leases and the status of each node. An unreadable part becomes an error of the bundle. After
+//!    the end of the time or Ctrl-C, all further parts are unreadable.
 //! 2. Packs them, then reads and packs the logs one by one. A log that exceeds its share loses its oldest part.
 //! 3. Writes the file, once it is complete.
 
@@ -9,21 +10,28 @@ mod gather;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use contract::ports;
 use schemars::JsonSchema;
 use serde::Serialize;
 use support_bundle::{Archive, Keep, REMOVED};
+use tokio::runtime::Builder;
+use tokio::sync::watch;
 
 use self::gather::{Document, Gathering, Unread};
-use crate::control::{Control, ControlClusterArgs};
+use crate::control::{Bound, Control, ControlClusterArgs};
 use crate::output::{Output, STOPPED, warn};
+use crate::signals::{SignalPolicy, until_ended};
+use crate::work::duration;
 
 /// The largest size of `README.txt` and `errors.txt` together, in compressed bytes.
 const INDEX: u64 = 64 << 10;
+
+/// The longest time that a command may take: a year. It has an end, so that a sum of times has one.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// How many times larger the share of a list is than the share of a log.
 const WEIGHT: u64 = 4;
@@ -37,6 +45,9 @@ pub struct Support {
     /// Largest size of the bundle in MiB. Longer logs lose their oldest part
     #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = clap::value_parser!(u64).range(1..=256))]
     limit: u64,
+    /// How long the command may take. After that, the bundle has the parts that were read, and the command ends with status 4
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration, help_heading = "Waiting")]
+    timeout: Duration,
     /// Port of the nodes' endpoint
     #[arg(long, default_value_t = ports::NODE, hide = true)]
     port: u16,
@@ -68,7 +79,8 @@ struct Part {
 
 /// Writes a bundle. Exit statuses: 0 if it is complete, 4 if a part could not be read.
 pub fn run(arguments: &Support) -> anyhow::Result<ExitCode> {
-    let Support { to_file, limit, port, output, at } = arguments;
+    let Support { to_file, limit, timeout, port, output, at } = arguments;
+    let deadline = Instant::now() + (*timeout).min(LONGEST);
     // A taken name ends the command before it reads anything. The write checks the name again.
     to_file.as_deref().map_or(Ok(()), is_free)?;
     let selected = at.selected()?;
@@ -77,14 +89,24 @@ pub fn run(arguments: &Support) -> anyhow::Result<ExitCode> {
         let help = "on each node, run `kaas-agent support-bundle` as root";
         anyhow!("the API server of the control cluster does not answer: {error:#}\nhelp: {help}")
     })?;
-    let tell = |what: &str| output.tell(what);
-    let gathering = Gathering::new(&control, *port, &tell);
-    let address = || selected.credentials.address().map(|address| address.ip().to_string());
-    let cluster = gathering.cluster.clone().or_else(address).unwrap_or_else(|| "control".to_owned());
-    let now = SystemTime::now();
-    let directory = format!("kaas-support-{cluster}-{}", stamp(now));
+    let address = selected.credentials.address().map(|address| address.ip().to_string());
+    let (limit, port, output) = (limit << 20, *port, *output);
+    let runtime = Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
+    let read = move |cancelled: watch::Receiver<bool>| {
+        let control = control.until(Bound { deadline, cancelled });
+        let tell = |what: &str| output.tell(what);
+        let gathering = Gathering::new(&control, port, &tell);
+        let cluster = gathering.cluster.clone().or(address).unwrap_or_else(|| "control".to_owned());
+        let now = SystemTime::now();
+        let directory = format!("kaas-support-{cluster}-{}", stamp(now));
+        anyhow::Ok((pack(gathering, &directory, now, limit)?, directory))
+    };
+    // On a separate thread, so that the operator can end the command early.
+    let act = async |cancelled: watch::Receiver<bool>| {
+        tokio::task::spawn_blocking(move || read(cancelled)).await.context("reading the control cluster")?
+    };
+    let ((content, parts, errors), directory) = until_ended(&runtime, SignalPolicy::WithPartsRead, act, || {})?;
     let path = to_file.clone().unwrap_or_else(|| PathBuf::from(format!("{directory}.tar.gz")));
-    let (content, parts, errors) = pack(gathering, &directory, now, limit << 20)?;
     fleet::files::write_new(&path, &content)?;
     let report = Report { path, size: content.len() as u64, parts, errors };
     output.result(&report, || report.text())?;
