@@ -572,9 +572,8 @@ users:
         assert_eq!(contexts(&[YAML, &renamed]), Ok(names));
         let blue = renamed.replace("    user: other-admin\n", "    user: other-admin\n    namespace: blue\n");
         let namespace = |texts: &[&str], context| selected(texts, context).map(|read| (read.name, read.namespace));
-        let [first_name, other_name] = ["kubernetes-admin@kubernetes", "other-admin@other"].map(|name| Some(name.to_owned()));
-        assert_eq!(namespace(&[YAML, &blue], None), Ok((first_name, None)));
-        let expected = Ok((other_name, Some("blue".to_owned())));
+        assert_eq!(namespace(&[YAML, &blue], None), Ok((Some("kubernetes-admin@kubernetes".to_owned()), None)));
+        let expected = Ok((Some("other-admin@other".to_owned()), Some("blue".to_owned())));
         assert_eq!(namespace(&[YAML, &blue], Some("other-admin@other")), expected);
         assert_eq!(namespace(&[&blue, YAML], None), expected);
         let without = YAML.replace("current-context: kubernetes-admin@kubernetes\n", "");

@@ -258,7 +258,7 @@ mod tests {
         for text in ["admin", "kubernetes-admin@kubernetes", "arn:aws:eks:eu-west-1:7:cluster/a_b", "10.0.0.10:6443"] {
             assert!(is_shell_word(text), "{text}");
         }
-        for text in ["", "a b", "a;reboot", "$(reboot)", "`reboot`", "a'b", "a\"b", "a\nb", "a|b", "a&b", "-o", "a\u{202e}b"] {
+        for text in ["", "a b", "a;b", "$(reboot)", "`reboot`", "a'b", "a\"b", "a\nb", "a|b", "a&b", "-o", "a\u{202e}b"] {
             assert!(!is_shell_word(text), "{text:?}");
         }
         assert_eq!(shell_word("my cluster's.toml"), r"'my cluster'\''s.toml'");
@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn control_characters_in_json_and_yaml_are_escaped() {
-        let value = serde_json::json!({"na\u{202e}me": "a\u{1b}[2J\u{7f}\u{9b}8m\u{2028}\u{e0041}\n\t\u{f6}\u{1f600}\\", "n": [1]});
+        let text = "a\u{1b}[2J\u{7f}\u{9b}8m\u{2028}\u{e0041}\n\t\u{f6}\u{1f600}\\";
+        let value = serde_json::json!({"na\u{202e}me": text, "n": [1]});
         let [json, yaml] = [json_text(&value).unwrap(), yaml_text(&value)];
         for text in [&json, &yaml] {
             assert!(text.chars().all(|c| is_plain(c) || c == '\n') && text.contains("\u{f6}\u{1f600}"), "{text}");

@@ -69,7 +69,9 @@ impl Signals {
             SignalPolicy::WhereItCanBeContinued => {
                 "ending at the next moment at which it can be continued; ask again (Ctrl-C) to end now"
             }
-            SignalPolicy::WithPartsRead => "ending with the parts that were read; ask again (Ctrl-C) to end without them",
+            SignalPolicy::WithPartsRead => {
+                "ending with the parts that were read; ask again (Ctrl-C) to end without them"
+            }
         });
         cancel.send_replace(true);
         self.asked(ending).await
@@ -122,6 +124,19 @@ mod tests {
             let (status, ()) =
                 tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, asked) }).await.unwrap();
             assert_eq!(status, 143);
+            cancel.send_replace(false);
+            let ended = Signals::taken().unwrap().ended(SignalPolicy::WithPartsRead, &cancel);
+            let asked = async {
+                send(Signal::SIGINT);
+                tokio::time::timeout(Duration::from_secs(5), cancelled.wait_for(|asked| *asked))
+                    .await
+                    .unwrap()
+                    .unwrap();
+                send(Signal::SIGINT);
+            };
+            let (status, ()) =
+                tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, asked) }).await.unwrap();
+            assert_eq!(status, 130);
             let ended = Signals::taken().unwrap().ended(SignalPolicy::AtOnce, &cancel);
             let goes = async { send(Signal::SIGHUP) };
             let (status, ()) =
