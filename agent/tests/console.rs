@@ -20,10 +20,10 @@ use flate2::read::GzDecoder;
 use nix::pty::{Winsize, openpty};
 use tempfile::TempDir;
 
-/// What only a test that hangs takes: nothing depends on how long things last.
+/// Only a hanging test takes that long: no assertion depends on times.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Stands in for PAM's helper: knows one password.
+/// Replaces PAM's helper: knows one password.
 const HELPER: &str = "#!/bin/sh\n[ \"$1\" = admin ] && [ \"$(tr -d '\\000')\" = right ] || exit 7\n";
 
 fn lay(root: &Path, path: &str, content: &[u8], mode: u32) {
@@ -88,7 +88,7 @@ impl Console {
         Self::open_with(root, &[])
     }
 
-    /// With further options. A program that stands in for another one is in the root's `bin`.
+    /// With further options. Programs that replace others are in the root's `bin`.
     fn open_with(root: &Path, options: &[&str]) -> Self {
         let path = format!("{}:{}", root.join("bin").display(), std::env::var("PATH").unwrap());
         let size = Winsize { ws_row: 25, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
@@ -151,7 +151,7 @@ impl Console {
     /// Gives a wrong password, which is not shown.
     fn guess(&mut self, password: &str) {
         self.type_in(password);
-        // What was said of the last one is gone with the first key.
+        // The first key removes the message about the last one.
         self.until("something hidden", |text| text.contains("***") && !text.contains("not accepted"));
         self.type_in(ENTER);
         self.shows("not accepted");
@@ -185,7 +185,7 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        // One that has ended already is no trouble.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -195,7 +195,7 @@ const UP: &str = "\x1b[A";
 const ENTER: &str = "\r";
 
 #[test]
-fn the_menu_is_locked_and_nothing_destructive_goes_without_the_name() {
+fn the_menu_locks_and_deletions_need_the_name() {
     let root = node();
     form(root.path());
     let mut console = Console::open(root.path());
@@ -239,12 +239,12 @@ fn the_menu_is_locked_and_nothing_destructive_goes_without_the_name() {
     console.leave();
 }
 
-/// Stands in for runuser: a shell that counts what it hears.
+/// Replaces runuser: a shell that counts its lines.
 const SHELL: &str =
     "#!/bin/sh\necho a shell for $*\nn=0\nwhile read -r line; do n=$((n+1)); echo heard $n: $line; done\n";
 
 #[test]
-fn a_shell_that_nobody_types_in_is_locked_away_and_comes_back_with_the_password() {
+fn an_idle_shell_locks_until_the_password() {
     let root = node();
     form(root.path());
     lay(root.path(), "bin/runuser", SHELL.as_bytes(), 0o755);
@@ -271,14 +271,14 @@ fn a_shell_that_nobody_types_in_is_locked_away_and_comes_back_with_the_password(
     console.shows("heard 1: one");
     console.type_in("two\n");
     console.shows("heard 2: two");
-    // Whoever cannot open it cannot end the console with it either.
+    // Without the password the shell cannot be ended either.
     console.shows("Enter: menu");
     console.type_in("\x03\r");
     console.shows("Type the console password");
 }
 
 #[test]
-fn a_bad_property_is_mended_in_the_form() {
+fn a_bad_property_is_corrected_in_the_form() {
     let root = node();
     let mut image = Vec::new();
     let packed: &[u8] = include_bytes!("../src/intake/environment/fixtures/iso/plain.iso.gz");
@@ -302,7 +302,7 @@ fn a_bad_property_is_mended_in_the_form() {
     let form = console.shows("it is elsewhere. Correct it.");
     assert!(form.contains("192.168.99.1") && form.contains("(given; kept)"), "{form}");
 
-    // Still wrong: it is said beside the field, and nothing is saved.
+    // Still wrong: the form shows it next to the field and saves nothing.
     let overrides = root.path().join("run/kaas/overrides.json");
     console.type_in("\x15192.168.10.999\x13");
     console.shows("Nothing was saved");
@@ -315,7 +315,7 @@ fn a_bad_property_is_mended_in_the_form() {
 }
 
 #[test]
-fn a_worker_whose_certificate_has_expired_is_given_its_new_token_in_the_form() {
+fn expired_workers_get_a_token_in_the_form() {
     let root = node();
     let image = include_str!("../src/intake/config/fixtures/image.json");
     let image = image.replace("\"role\": \"control-plane\"", "\"role\": \"worker\"");

@@ -1,6 +1,5 @@
-# Control-plane nodes by Terraform. VSPHERE_SERVER, VSPHERE_USER and VSPHERE_PASSWORD name the vCenter and the account. The
-# deployment secret comes from TF_VAR_deployment_secret. Before the first `kaas control upgrade`, remove the resource as
-# docs/install/tools.md describes.
+# Control-plane nodes by Terraform. Set VSPHERE_SERVER, VSPHERE_USER and VSPHERE_PASSWORD, and the deployment secret in
+# TF_VAR_deployment_secret. Before the first `kaas control upgrade`, replace the resource as docs/install/tools.md describes.
 terraform {
   required_providers {
     vsphere = {
@@ -17,9 +16,9 @@ variable "deployment_secret" {
 variable "nodes" {
   type = map(string)
   default = {
-    cp1 = "192.168.10.11"
-    cp2 = "192.168.10.12"
-    cp3 = "192.168.10.13"
+    cp1 = "10.20.30.11"
+    cp2 = "10.20.30.12"
+    cp3 = "10.20.30.13"
   }
 }
 
@@ -47,7 +46,7 @@ data "vsphere_network" "management" {
   datacenter_id = data.vsphere_datacenter.here.id
 }
 
-# The hardware, as the OVA describes it.
+# The hardware that the OVA describes.
 data "vsphere_ovf_vm_template" "image" {
   name             = "kaas-control-plane"
   resource_pool_id = data.vsphere_compute_cluster.cluster.resource_pool_id
@@ -88,9 +87,9 @@ resource "vsphere_virtual_machine" "node" {
     properties = {
       "node-name"           = each.key
       "address"             = "${each.value}/24"
-      "gateway"             = "192.168.10.1"
+      "gateway"             = "10.20.30.1"
       "control-nodes"       = join(",", [for name, address in var.nodes : "${name}=${address}"])
-      "api-vip"             = "192.168.10.10"
+      "api-vip"             = "10.20.30.10"
       "deployment-secret"   = var.deployment_secret
       "ssh-authorized-keys" = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAMRuvzRF01LdOXikbVk9NHaLBNhwHeESbwCnTN+dPTR anna@example.com"
     }

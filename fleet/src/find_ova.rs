@@ -8,6 +8,11 @@ use anyhow::{Context, bail};
 /// Name of the control cluster's appliance, from its image.
 const CONTROL_PLANE: &str = "kaas-control-plane";
 
+/// A directory without an OVA.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no OVA in {}", .0.display())]
+pub struct NoOva(PathBuf);
+
 /// The OVA of a control cluster's node: the file `path`, the only OVA in the directory, or the only one with the
 /// builder's name.
 pub fn find_ova(path: &Path) -> anyhow::Result<PathBuf> {
@@ -35,7 +40,7 @@ pub fn find_ova_of(path: &Path, appliance: &str) -> anyhow::Result<PathBuf> {
     }
     match found.as_slice() {
         [one] => Ok(one.clone()),
-        [] => bail!("there is no OVA in {}; `make ova` builds one", path.display()),
+        [] => Err(NoOva(path.to_owned()).into()),
         _ => bail!("there are several OVAs in {}; name one of them", path.display()),
     }
 }

@@ -5,6 +5,7 @@
 //! Rooms, from the top down. A room uses rooms of its line and below, never one above:
 //!
 //! ```text
+//! codes
 //! control_plane upgrade vcenter workers
 //! engine
 //! hypervisor
@@ -14,6 +15,7 @@
 //! ```
 
 mod cancel;
+mod codes;
 pub mod control_plane;
 pub mod engine;
 pub mod files;
@@ -32,5 +34,6 @@ pub mod vcenter;
 pub mod workers;
 
 pub use cancel::Cancelled;
-pub use find_ova::{find_ova, find_ova_of};
+pub use codes::{CODE_TABLES, CodeTable};
+pub use find_ova::{NoOva, find_ova, find_ova_of};
 pub use notice::Notice;

@@ -260,8 +260,10 @@ impl Site for LabSite {
         Ok(Vec::new())
     }
 
-    fn tenant(&self) -> anyhow::Result<Option<String>> {
-        Ok(self.there()?.plan().tenant.is_some().then(|| self.name.clone()))
+    fn workers_hint(&self, minor: &str) -> anyhow::Result<Option<String>> {
+        let hint =
+            || format!("`kaas-dev lab tenant replace-workers --name {} --kubernetes {minor}` upgrades them", self.name);
+        Ok(self.there()?.plan().tenant.is_some().then(hint))
     }
 
     fn close(&self) {}

@@ -17,6 +17,7 @@ mod labs;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use fleet::NoOva;
 
 use commands::{Arguments, program};
 use kaas::commands::completion;
@@ -24,5 +25,10 @@ use kaas::commands::completion;
 fn main() -> ExitCode {
     completion::answer(program);
     let arguments = Arguments::from_arg_matches(&program().get_matches()).unwrap_or_else(|error| error.exit());
-    kaas::run(arguments.verbose, || commands::run(arguments.command))
+    kaas::run(arguments.verbose, || commands::run(arguments.command).map_err(hinted))
+}
+
+/// Adds a remedy that only the build host has.
+fn hinted(error: anyhow::Error) -> anyhow::Error {
+    if error.is::<NoOva>() { anyhow::anyhow!("{error:#}\nhelp: `make ova` builds one") } else { error }
 }

@@ -7,7 +7,7 @@
 //! cluster_file                                              the file that describes a cluster, its provider and credentials
 //! control work                                              objects of a control cluster; waits for machines
 //! confirm home keys kubeconfig_file output signals uploads  the terminal, and parts of this machine
-//! highlight                                                 colours for states
+//! styled                                                    text with styles for states
 //! ```
 
 #[macro_use]
@@ -17,11 +17,11 @@ pub mod cluster_file;
 pub mod commands;
 pub mod confirm;
 pub mod control;
-mod highlight;
 pub mod home;
 pub mod keys;
 mod kubeconfig_file;
 pub mod signals;
+mod styled;
 mod uploads;
 pub mod work;
 

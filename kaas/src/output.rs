@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use anstream::{AutoStream, ColorChoice};
 use anyhow::Context;
-use clap::ValueEnum;
+use clap::builder::EnumValueParser;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use controller::documents::yaml;
 use fleet::nodes::is_plain;
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -15,7 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::highlight::highlight;
+use crate::styled::Text;
 
 /// Writes progress to standard output, as `println!`. Errors of the write are ignored.
 #[macro_export]
@@ -34,6 +35,30 @@ pub enum Output {
     Yaml,
 }
 
+/// The option of each command with an output for scripts.
+impl Args for Output {
+    fn augment_args(command: Command) -> Command {
+        let output = Arg::new("output").short('o').long("output").value_name("FORMAT").help_heading("Output");
+        let output = output.value_parser(EnumValueParser::<Self>::new()).default_value("table");
+        command.arg(output.help("Output format. With json and yaml, progress goes to standard error"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Output {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(matches.get_one("output").copied().unwrap_or(Self::Table))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 impl Output {
     /// Writes progress. If scripts read the result, progress goes to standard error.
     pub fn tell(self, what: &str) {
@@ -44,11 +69,11 @@ impl Output {
     }
 
     /// Writes a result: `value` for scripts, `text` for people.
-    pub fn result(self, value: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+    pub fn result<T: Into<Text>>(self, value: &impl Serialize, text: impl FnOnce() -> T) -> anyhow::Result<()> {
         if self.value(value)? {
             return Ok(());
         }
-        hand_over(&mut io::stdout().lock(), &shown(&text(), AutoStream::choice(&io::stdout())))
+        hand_over(&mut io::stdout().lock(), &shown(&text().into(), AutoStream::choice(&io::stdout())))
     }
 
     /// Writes the result for scripts. Returns false, and writes nothing, if people read the output.
@@ -127,7 +152,7 @@ pub fn ended(exit: u8, text: &str) -> ExitCode {
 
 /// Writes a result to standard output.
 pub fn result(text: &str) -> anyhow::Result<()> {
-    hand_over(&mut io::stdout().lock(), &plain(text))
+    hand_over(&mut io::stdout().lock(), &Text::from(text).to_string())
 }
 
 /// Writes a result for scripts to standard output.
@@ -137,9 +162,8 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
 
 /// JSON with the escapes of RFC 8259, section 7: two for a character beyond `\uffff`.
 fn json_text(value: &impl Serialize) -> anyhow::Result<String> {
-    let escape = |c: char| -> String {
-        c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
-    };
+    let escape =
+        |c: char| -> String { c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect() };
     Ok(escaped(&serde_json::to_string_pretty(value)?, escape))
 }
 
@@ -151,7 +175,7 @@ fn yaml_text(value: &Value) -> String {
     })
 }
 
-/// Escapes the characters that [`plain`] replaces. In JSON and YAML, only texts in double quotes have them.
+/// Escapes the characters that [`Text`] replaces. In JSON and YAML, only texts in double quotes have them.
 fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
@@ -165,19 +189,13 @@ fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
 
 /// Writes lines. Errors are ignored.
 fn accompany(to: &mut impl Write, text: &str, colours: ColorChoice) {
-    let _ = writeln!(to, "{}", shown(text, colours)).and_then(|()| to.flush());
+    let text = Text::from(text.trim_end_matches('\n'));
+    let _ = writeln!(to, "{}", shown(&text, colours)).and_then(|()| to.flush());
 }
 
-/// A plain text, with colours if the stream is a terminal that has them, and `NO_COLOR` is unset.
-fn shown(text: &str, colours: ColorChoice) -> String {
-    let text = plain(text);
-    if colours == ColorChoice::Never { text } else { highlight(&text) }
-}
-
-/// Replaces characters that could move, colour or hide text on a terminal by spaces. Removes line breaks at the end.
-fn plain(text: &str) -> String {
-    let plain = |c| if is_plain(c) || matches!(c, '\n' | '\t') { c } else { ' ' };
-    text.trim_end_matches('\n').chars().map(plain).collect()
+/// The text, with colours if the stream is a terminal that has them, and `NO_COLOR` is unset.
+fn shown(text: &Text, colours: ColorChoice) -> String {
+    if colours == ColorChoice::Never { text.to_string() } else { text.coloured() }
 }
 
 /// Whether a shell reads a text as one word, and not as an option or a command.
@@ -258,7 +276,8 @@ mod tests {
         for text in ["admin", "kubernetes-admin@kubernetes", "arn:aws:eks:eu-west-1:7:cluster/a_b", "10.0.0.10:6443"] {
             assert!(is_shell_word(text), "{text}");
         }
-        for text in ["", "a b", "a;b", "$(reboot)", "`reboot`", "a'b", "a\"b", "a\nb", "a|b", "a&b", "-o", "a\u{202e}b"] {
+        for text in ["", "a b", "a;b", "$(reboot)", "`reboot`", "a'b", "a\"b", "a\nb", "a|b", "a&b", "-o", "a\u{202e}b"]
+        {
             assert!(!is_shell_word(text), "{text:?}");
         }
         assert_eq!(shell_word("my cluster's.toml"), r"'my cluster'\''s.toml'");
@@ -305,7 +324,9 @@ mod tests {
         let name = "error: the VM web\u{1b}[2J\u{9b}8m\r\u{202e} is a copy\n  of two\n";
         accompany(&mut text, name, ColorChoice::Never);
         assert_eq!(String::from_utf8(text).unwrap(), "error: the VM web [2J 8m   is a copy\n  of two\n");
-        let coloured = shown(name, ColorChoice::Always);
-        assert_eq!(coloured, "\u{1b}[31merror:\u{1b}[0m the VM web [2J 8m   is a copy\n  of two");
+        let mut coloured = Vec::new();
+        accompany(&mut coloured, name, ColorChoice::Always);
+        let expected = "\u{1b}[31merror:\u{1b}[0m the VM web [2J 8m   is a copy\n  of two\n";
+        assert_eq!(String::from_utf8(coloured).unwrap(), expected);
     }
 }

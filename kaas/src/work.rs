@@ -14,8 +14,7 @@ use crate::output::{Output, shell_word};
 /// The options of a command that waits for a state.
 #[derive(Args)]
 pub struct Work {
-    /// Output format. With json and yaml, progress goes to standard error
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
     pub waiting: TimeoutArgs,

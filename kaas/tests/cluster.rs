@@ -45,7 +45,7 @@ fn with_shop() -> Bed {
 }
 
 #[test]
-fn a_cluster_is_asked_for_and_waited_for_until_it_and_its_workers_are_ready() {
+fn create_waits_for_a_cluster_and_its_workers() {
     let bed = Bed::start();
     bed.acts(|kept, look| {
         match look {
@@ -120,7 +120,7 @@ fn where_one_object_is_refused_none_is_made() {
 }
 
 #[test]
-fn a_create_that_is_given_again_goes_on_and_undoes_nothing_that_other_commands_have_set_since() {
+fn a_repeated_create_undoes_no_later_change() {
     let bed = with_shop();
     bed.says(0, "pool scale shop-workers 1 -n team-blue --wait=false");
     let (out, _) = bed.says(0, &format!("{CREATE} --dry-run"));
@@ -128,7 +128,7 @@ fn a_create_that_is_given_again_goes_on_and_undoes_nothing_that_other_commands_h
     let (out, _) = bed.says(0, &format!("{CREATE} --wait=false"));
     assert_eq!(out.matches("shop-workers: .spec.replicas from 1 to 2\n").count(), 1, "more take nothing away: {out}");
     assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 2);
-    // What another person has set since stays: it would go without a question.
+    // Later changes of another user stay: without the check they would be lost unnoticed.
     bed.says(0, "pool scale shop-workers 10 -n team-blue --wait=false");
     bed.says(0, "cluster upgrade shop -n team-blue --kubernetes 1.37 --image kaas-tenant-0.3.0 --wait=false");
     bed.kept().asked.clear();
@@ -136,7 +136,7 @@ fn a_create_that_is_given_again_goes_on_and_undoes_nothing_that_other_commands_h
     for (create, words) in [
         (CREATE.to_owned(), ".spec.version from 1.37 to 1.36. "),
         (format!("{upgraded} --image kaas-tenant-0.2.0"), ".spec.image from kaas-tenant-0.3.0 to kaas-tenant-0.2.0. "),
-        (upgraded, "shop-workers since: .spec.replicas from 10 to 2. "),
+        (upgraded, "shop-workers: .spec.replicas from 10 to 2. "),
     ] {
         let (_, err) = bed.says(1, &format!("{create} --wait=false"));
         assert!(err.contains(words) && err.contains("`kaas cluster upgrade`"), "{err}");
@@ -149,7 +149,7 @@ fn a_create_that_is_given_again_goes_on_and_undoes_nothing_that_other_commands_h
 }
 
 #[test]
-fn a_cluster_that_needs_a_person_ends_the_wait_and_one_that_stands_still_pauses_it() {
+fn blocked_clusters_end_waits_and_stuck_ones_pause() {
     let bed = Bed::start();
     let paused = bed.json(3, &format!("{CREATE} --timeout 0s"));
     let why = "shop: the controller has not reconciled it yet";
@@ -168,7 +168,7 @@ fn a_cluster_that_needs_a_person_ends_the_wait_and_one_that_stands_still_pauses_
 }
 
 #[test]
-fn clusters_are_listed_page_by_page_and_shown_one_by_one() {
+fn clusters_are_listed_by_page_and_shown() {
     let bed = with_shop();
     for name in ["bakery", "cafe", "depot"] {
         bed.kept().put("tenantclusters", "team-red", name, json!({}));
@@ -189,7 +189,7 @@ fn clusters_are_listed_page_by_page_and_shown_one_by_one() {
 }
 
 #[test]
-fn a_pool_is_scaled_by_its_subresource_and_waited_for() {
+fn scaling_uses_the_subresource_and_waits() {
     let bed = with_shop();
     bed.acts(|kept, look| {
         if look > 2 {
@@ -244,7 +244,7 @@ fn a_pool_is_scaled_by_its_subresource_and_waited_for() {
 }
 
 #[test]
-fn an_upgrade_changes_what_is_said_and_shows_its_operation() {
+fn an_upgrade_changes_given_fields_and_shows_progress() {
     let bed = with_shop();
     bed.acts(|kept, look| match look {
         1 => {}
@@ -288,7 +288,7 @@ fn an_upgrade_changes_what_is_said_and_shows_its_operation() {
 }
 
 #[test]
-fn what_is_said_to_an_upgrade_is_an_annotation_of_its_operation() {
+fn requests_to_an_upgrade_are_annotations() {
     let bed = with_shop();
     let operation = json!({
         "spec": {"clusterRef": {"name": "shop"}, "type": "ImageSwap", "clusterGeneration": 2, "fromImage": "kaas-tenant-0.2.0",
@@ -310,7 +310,7 @@ fn what_is_said_to_an_upgrade_is_an_annotation_of_its_operation() {
 }
 
 #[test]
-fn after_a_commit_the_workers_that_follow_are_told_of_and_waited_for() {
+fn a_commit_reports_and_awaits_following_workers() {
     let bed = with_shop();
     let operation = json!({
         "spec": {"clusterRef": {"name": "shop"}, "type": "ImageSwap", "clusterGeneration": 2, "fromImage": "kaas-tenant-0.2.0",
@@ -356,7 +356,7 @@ fn after_a_commit_the_workers_that_follow_are_told_of_and_waited_for() {
     assert!(out.ends_with("shop-swap-2 has ended: committed, and its 2 workers have followed\n"), "{out}");
 }
 
-/// A kubeconfig of the cluster with this server, good for half a day. The authority's key is the client's as well.
+/// A kubeconfig of the cluster with this server, valid for half a day. The CA's key is the client's as well.
 fn of_shop(bed: &Bed, server: &str) -> Kubeconfig {
     let control = Kubeconfig::parse(&fs::read_to_string(bed.path("control.kubeconfig")).unwrap()).unwrap();
     let key = KeyPair::from_pem(control.key.expose()).unwrap();
@@ -372,7 +372,7 @@ fn good_until(key: &KeyPair, ends: SystemTime) -> String {
 }
 
 #[test]
-fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
+fn kubeconfigs_are_private_and_the_clusters_alone() {
     let bed = with_shop();
     let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
     assert!(err.contains("has no kubeconfig yet"), "{err}");
@@ -416,7 +416,7 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
         let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
         assert!(err.contains(words) && !bed.path("shop.kubeconfig").exists(), "{words}: {err}");
     }
-    // Of the cluster alone is asked, and nothing is said of the Secret where nobody can tell yet.
+    // Without a fingerprint of the CA the command reads both objects, and does not judge the Secret.
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", handed(&text));
     let authority = bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["caFingerprint"].take();
     bed.kept().asked.clear();
@@ -424,10 +424,10 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     assert!(err.contains("does not name its CA yet") && !err.contains("another client"), "{err}");
     assert_eq!(bed.kept().asked.len(), 2, "the cluster, and the Secret");
     bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["caFingerprint"] = authority;
-    // One of its control nodes does as well as the endpoint.
+    // One of its control-plane nodes serves as well as the endpoint.
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", leads("https://192.168.10.20:6443"));
     bed.says(0, "cluster kubeconfig shop -n team-blue --to-file cp1.kubeconfig");
-    // What kubectl would go by in entries that are not the current ones is not written either.
+    // Entries that are not the current ones are not written either: kubectl could use them.
     let more = text.replacen(
         r#""users": ["#,
         r#""users": [{"name": "other", "user": {"exec": {"command": "/tmp/evil"}}},"#,
@@ -446,7 +446,7 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
 }
 
 #[test]
-fn a_kubeconfig_takes_the_place_of_an_earlier_one_and_of_nothing_else() {
+fn a_kubeconfig_replaces_only_an_earlier_one() {
     let bed = with_shop();
     let server = "https://192.168.10.10:6443";
     let (own, key) = (of_shop(&bed, server), KeyPair::generate().unwrap());
@@ -482,7 +482,7 @@ fn a_kubeconfig_takes_the_place_of_an_earlier_one_and_of_nothing_else() {
 }
 
 #[test]
-fn vms_of_a_cluster_are_adopted_by_an_annotation_and_waited_for_until_it_is_noted() {
+fn adopt_sets_an_annotation_and_waits() {
     let bed = with_shop();
     bed.kept().says("tenantclusters", "shop", "Progressing", "False", "AdoptionRequired");
     bed.kept().asked.clear();
@@ -502,7 +502,7 @@ fn vms_of_a_cluster_are_adopted_by_an_annotation_and_waited_for_until_it_is_note
 }
 
 #[test]
-fn a_cluster_is_deleted_once_its_name_is_given_and_waited_for_until_it_is_gone() {
+fn delete_needs_the_name_and_waits() {
     let bed = with_shop();
     let (_, err) = bed.says(1, "cluster delete shop -n team-blue");
     assert!(err.contains("2 workers with their VMs") && err.contains("standard input is closed"), "{err}");
@@ -511,7 +511,7 @@ fn a_cluster_is_deleted_once_its_name_is_given_and_waited_for_until_it_is_gone()
     let (_, err) = bed.says(1, "cluster delete shop -n team-blue --confirm shop-two");
     assert!(err.contains("not confirmed: the cluster is shop; nothing was changed"), "{err}");
     assert!(bed.kept().written().is_empty());
-    // Who may not delete it leaves nothing by which the next one would delete it unasked.
+    // After a denied deletion no confirmation stays, with which a later one would need no question.
     bed.kept().refuses = Some(("DELETE", "whoever asks may not"));
     let (_, err) = bed.says(1, "cluster delete shop -n team-blue --confirm shop");
     assert!(err.contains("DELETE is forbidden"), "{err}");
@@ -559,7 +559,7 @@ spec: {subnet: 192.168.10.0/24, ranges: [{first: 192.168.10.20, last: 192.168.10
 ";
 
 #[test]
-fn a_provider_is_made_with_its_account_whose_password_nobody_sees_on_the_way() {
+fn provider_creation_hides_the_password() {
     let bed = Bed::start();
     let (file, password) = (bed.file("dc1.yaml", PROVIDER), bed.file("password", "s3cret\n"));
     let controller = |kept: &mut control::Kept, look| {
@@ -601,7 +601,7 @@ fn a_provider_is_made_with_its_account_whose_password_nobody_sees_on_the_way() {
 }
 
 #[test]
-fn an_api_server_that_is_away_for_a_while_ends_no_wait() {
+fn waits_survive_an_absent_api_server() {
     let bed = with_shop();
     // It breaks off its answer, twice.
     bed.acts(|kept, look| {

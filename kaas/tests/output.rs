@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use std::{env, fs};
 
+use serde_json::json;
 use testbed::{Appliance, few_properties};
 
 use control::Bed;
@@ -28,26 +29,44 @@ fn with_cluster() -> Bed {
     let bed = Bed::start();
     bed.says(
         0,
-        "cluster create shop --namespace team-blue --provider dc1 --kubernetes 1.36 --network blue --endpoint 192.168.10.10 \
-         --control-nodes 3 --workers 2 --worker-class medium --wait=false",
+        "cluster create shop --namespace team-blue --provider dc1 --kubernetes 1.36 --network tenants \
+         --endpoint 192.168.10.10 --control-nodes 3 --workers 2 --worker-class medium --wait=false",
     );
     let mut kept = bed.kept();
-    for (about, reason) in [("Preflight", "Passed"), ("UpToDate", "Current"), ("Ready", "Available")] {
+    for (about, reason) in [
+        ("Preflight", "Passed"),
+        ("ControlPlaneReady", "AllReady"),
+        ("NodesReady", "AllReady"),
+        ("UpToDate", "Current"),
+        ("Ready", "Available"),
+    ] {
         kept.says("tenantclusters", "shop", about, "True", reason);
+    }
+    let workers = ["shop-workers-w1", "shop-workers-w2"];
+    let machines = ["shop-cp1", "shop-cp2", "shop-cp3"].into_iter().chain(workers);
+    for name in machines.clone() {
+        let mut machine = json!({"spec": {"clusterRef": {"name": "shop"}}});
+        if workers.contains(&name) {
+            machine["spec"]["poolRef"] = json!({"name": "shop-workers"});
+        }
+        kept.put("machines", "team-blue", name, machine);
+        kept.says("machines", name, "Ready", "True", "Ready");
     }
     kept.says("nodepools", "shop-workers", "Ready", "True", "AllReady");
     let created = humantime::format_rfc3339_seconds(SystemTime::now() - AGE).to_string();
-    for (plural, name) in [("tenantclusters", "shop"), ("nodepools", "shop-workers")] {
+    let machines = machines.map(|name| ("machines", name));
+    for (plural, name) in [("tenantclusters", "shop"), ("nodepools", "shop-workers")].into_iter().chain(machines) {
         let object = kept.object(plural, name);
         object["metadata"]["creationTimestamp"] = created.as_str().into();
         for condition in object["status"]["conditions"].as_array_mut().expect("conditions") {
             condition["message"] = "".into();
+            condition["lastTransitionTime"] = created.as_str().into();
         }
     }
     let status = &mut kept.object("tenantclusters", "shop")["status"];
     status["version"] = "1.36.3".into();
     status["controlPlane"]["ready"] = 3.into();
-    status["nodes"]["ready"] = 5.into();
+    status["nodes"]["ready"] = 2.into();
     status["resolved"]["endpoint"] = "192.168.10.10".into();
     status["resolved"]["image"] = "kaas-tenant-0.2.0".into();
     for count in ["replicas", "readyReplicas", "updatedReplicas"] {
@@ -71,6 +90,7 @@ fn files() -> BTreeMap<String, String> {
     let mut files: BTreeMap<String, String> = [
         ("cluster-get", "cluster get --namespace team-blue"),
         ("cluster-get-shop", "cluster get shop --namespace team-blue"),
+        ("cluster-describe", "cluster describe shop --namespace team-blue"),
         ("pool-list", "pool list --namespace team-blue"),
         ("provider-create-example", "provider create --example"),
         ("explain", "explain disk.foreign"),

@@ -23,7 +23,10 @@ const NAMES: &[&str] = &[
     "private_key",
     "private-key",
     "privatekey",
+    "client_key",
+    "client-key",
     "clientkey",
+    "cakey",
     "api_key",
     "api-key",
     "apikey",
@@ -198,9 +201,8 @@ fn named_values(line: &str) -> String {
 
 /// Where the value of the name that ends at `name` begins, and whether a colon precedes it. `None` without a value.
 fn value_start(line: &str, lower: &str, name: usize) -> Option<(usize, bool)> {
-    let skip = |from: usize, blanks: &str| {
-        line.len() - line[from..].trim_start_matches(|c: char| blanks.contains(c)).len()
-    };
+    let skip =
+        |from: usize, blanks: &str| line.len() - line[from..].trim_start_matches(|c: char| blanks.contains(c)).len();
     // The name may be in quotes, also in escaped ones.
     let after = skip(name, "\"'\\");
     let sign = skip(after, " \t");

@@ -488,6 +488,21 @@ fn the_tutorial_creates_each_object_it_names() {
     }
 }
 
+/// The fenced blocks of a page in this language, joined by empty lines.
+fn blocks(page: &str, language: &str) -> String {
+    let begin = format!("```{language}\n");
+    let contents = page.split(begin.as_str()).skip(1).filter_map(|rest| rest.split("\n```").next());
+    contents.collect::<Vec<_>>().join("\n\n")
+}
+
+/// The page about the cluster file has the printed example in parts, each with an explanation.
+#[test]
+fn cluster_file_page_has_the_whole_example() {
+    let example = fs::read_to_string(repository().join("kaas/src/commands/deploy/examples/vsphere.toml")).unwrap();
+    assert_eq!(blocks(&pages()["docs/install/cluster-file.md"], "toml"), example.trim_end());
+    assert_eq!(blocks("```toml\na\n```\n\nb\n\n```yaml\nc\n```\n\n```toml\nd\n\ne\n```\n", "toml"), "a\n\nd\n\ne");
+}
+
 /// `make ova` builds an OVA of each spec in the Makefile.
 #[test]
 fn readme_names_each_built_ova() {
@@ -505,8 +520,7 @@ fn readme_names_each_built_ova() {
 /// The disks of a lab are lost, so no script removes them without a question.
 #[test]
 fn make_lab_down_leaves_the_confirmation_out() {
-    let [makefile, setup] =
-        ["Makefile", ".ci/setup"].map(|file| fs::read_to_string(repository().join(file)).unwrap());
+    let [makefile, setup] = ["Makefile", ".ci/setup"].map(|file| fs::read_to_string(repository().join(file)).unwrap());
     let recipe = makefile.split_once("\nlab-down:").and_then(|(_, rest)| rest.split("\n\n").next()).unwrap();
     assert!(recipe.contains(" lab down") && !recipe.contains("--confirm"), "{recipe}");
     assert!(setup.contains("make lab-down\\` removes the lab's VMs with their disks and all data"));

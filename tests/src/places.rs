@@ -26,11 +26,13 @@ pub fn kaas_dev() -> String {
 
 fn program(name: &str) -> String {
     let found = match std::env::var_os("KAAS_COMMAND") {
-        Some(named) => Some(PathBuf::from(named).with_file_name(name)).filter(|path| path.is_file()),
+        Some(named) => PathBuf::from(named).with_file_name(name),
         None => {
             let own = std::env::current_exe().expect("the scenario's own program");
-            own.ancestors().map(|directory| directory.join(name)).find(|path| path.is_file())
+            let found = own.ancestors().map(|directory| directory.join(name)).find(|path| path.is_file());
+            found.unwrap_or_else(|| own.with_file_name(name))
         }
     };
-    found.unwrap_or_else(|| panic!("there is no {name}: `make ova` or `cargo build` builds it")).display().to_string()
+    assert!(found.is_file(), "there is no {}: `make ova` or `cargo build` builds it", found.display());
+    found.display().to_string()
 }

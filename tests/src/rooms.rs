@@ -7,8 +7,19 @@ use std::fs;
 use crate::modules::{defining, sources};
 use crate::places::workspace;
 
-const CRATES: [&str; 10] =
-    ["agent", "contract", "controller", "fleet", "image", "kaas", "kaas-dev", "lab", "ova", "vsphere"];
+const CRATES: [&str; 11] = [
+    "agent",
+    "contract",
+    "controller",
+    "fleet",
+    "image",
+    "kaas",
+    "kaas-dev",
+    "lab",
+    "ova",
+    "support-bundle",
+    "vsphere",
+];
 
 /// The layers from the top down: the block `text` in the head of the root module. Each line has the rooms of a layer. Two
 /// spaces separate them from a description.

@@ -5,11 +5,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
+pub use support_bundle::stamp;
 use zeroize::Zeroizing;
 
 /// Creates missing directories. After a crash the file has the old content or the new one, never a mix. After an error
@@ -96,11 +96,6 @@ pub fn sha256(path: &Path) -> io::Result<[u8; 32]> {
             length => sum.update(&part[..length]),
         }
     }
-}
-
-/// A time for file names, in UTC (ISO 8601, basic format): `20261121T143000Z`.
-pub fn stamp(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time.max(UNIX_EPOCH)).to_string().replace(['-', ':'], "")
 }
 
 /// No effect outside of tests.

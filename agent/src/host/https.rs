@@ -1,5 +1,6 @@
-//! A small blocking HTTPS client for services of control nodes: one request, one
-//! connection, answers that fit in memory. It knows nothing of what it asks for.
+//! A small blocking HTTPS client for services of control-plane nodes: one
+//! request, one connection, answers that fit in memory. It does not interpret
+//! the answers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,14 +15,13 @@ use url::Position;
 use zeroize::Zeroizing;
 
 /// The longest answer that is read, in bytes. Kubernetes keeps objects of up to 1.5 MiB (etcd's `--max-request-bytes`), and writes
-/// up to six bytes for one of them: `<` is `\u003c` (Go's `json.Encoder`). So each object is read, whatever somebody has
-/// put into it.
+/// up to six bytes for one of them: `<` is `\u003c` (Go's `json.Encoder`). So each object is read, whatever its content is.
 pub(crate) const LONGEST: usize = 16 << 20;
 
 /// How much of a path is shown, in characters.
 const LONGEST_SHOWN: usize = 300;
 
-/// A whole exchange may take so many times as long as one wait: a server that gives a byte now and then ends nobody's work.
+/// A whole exchange may take so many times as long as one wait: a server that sends a byte now and then blocks no caller.
 const WAITS: u32 = 6;
 
 /// An answer of more than [`LONGEST`] bytes, of which nothing is given.
@@ -49,7 +49,7 @@ pub struct Answer {
 /// `certificate` with `key`; all in PEM. It goes straight to the server, and nowhere else.
 pub fn builder(authority: &str, certificate: &str, key: &str) -> anyhow::Result<ClientBuilder> {
     let pair = Zeroizing::new([certificate, "\n", key].concat());
-    let authority = Certificate::from_pem_bundle(authority.as_bytes()).context("reading the authority")?;
+    let authority = Certificate::from_pem_bundle(authority.as_bytes()).context("reading the CA")?;
     let identity = Identity::from_pem(pair.as_bytes()).context("reading the client certificate and its key")?;
     let builder = reqwest::Client::builder().no_proxy().redirect(Policy::none());
     Ok(builder.https_only(true).tls_certs_only(authority).identity(identity))
@@ -75,7 +75,7 @@ impl Client {
         Self::of(server, "https", builder(authority, certificate, key)?, timeout)
     }
 
-    /// A client of whoever answers: nothing proves the server, and nothing is shown to it. What it says must prove itself.
+    /// A client of any server: nothing proves the server, and no credential is shown to it. Its answers must prove themselves.
     pub fn without_verification(server: SocketAddr, timeout: Duration) -> anyhow::Result<Self> {
         let builder = reqwest::Client::builder().no_proxy().https_only(true);
         Self::of(server, "https", builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true), timeout)
@@ -84,9 +84,9 @@ impl Client {
     /// A client that trusts servers of `authority` alone, in PEM, and shows a bearer token (RFC 6750).
     ///
     /// # Errors
-    /// The authority or the token cannot be understood.
+    /// The CA or the token cannot be parsed.
     pub fn with_token(server: SocketAddr, authority: &str, token: &Secret, timeout: Duration) -> anyhow::Result<Self> {
-        let authority = Certificate::from_pem_bundle(authority.as_bytes()).context("reading the authority")?;
+        let authority = Certificate::from_pem_bundle(authority.as_bytes()).context("reading the CA")?;
         let shown = Zeroizing::new(format!("Bearer {}", token.expose()));
         let mut shown = HeaderValue::from_str(&shown).context("a token that no header can hold")?;
         shown.set_sensitive(true);
@@ -163,7 +163,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// What comes of an answer, and what was asked.
+    /// The result of an answer, and the request.
     fn asked(answer: &'static str) -> (anyhow::Result<Answer>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_taken_whole_or_not_at_all() {
+    fn answers_are_read_whole_or_not_at_all() {
         let (answer, _) = asked("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         assert_eq!(answer.unwrap().body, b"ok");
         let (chunked, _) = asked("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
@@ -216,7 +216,7 @@ mod tests {
             // An answer that comes before its request would be refused as such.
             assert_ne!(stream.read(&mut [0; 1024]).unwrap(), 0);
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").unwrap();
-            // Until nobody reads any more.
+            // Until the client closes the connection.
             while stream.write_all(b"x").is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
             }

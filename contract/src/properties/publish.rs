@@ -31,12 +31,12 @@ pub struct FormProperty {
     pub default: Option<String>,
 }
 
-/// What the label of a required property ends with.
+/// The end of a required property's label.
 const REQUIRED: &str = " (required for a new node)";
-/// What its description ends with.
-const UNLESS: &str = " Leave it empty only in a VM that takes over a node's data disk: the configuration is there.";
+/// The end of its description.
+const UNLESS: &str = " Leave it empty only in a VM that takes over a node's data disk with the configuration.";
 
-/// The properties for an image with these roles that carries these Kubernetes minors, such as
+/// The properties for an image with these roles that carries these minor versions of Kubernetes, such as
 /// `1.36`; the newest is the default. All are user-configurable strings and numbers;
 /// the ProductSection must not have a class.
 ///
@@ -67,7 +67,7 @@ fn form_of(table: &[Property], roles: &Roles, kubernetes_minors: &[String]) -> V
     asked.map(publish).collect()
 }
 
-/// What label and description end with: which of the roles need the property, and which alone use it.
+/// The ends of label and description: the roles that need the property, and the roles that use it if not all do.
 fn needed_by(property: &Property, roles: &Roles) -> (String, String) {
     let names = |of: &dyn Fn(Role) -> bool| roles.iter().filter(|role| of(*role)).map(Role::name).collect::<Vec<_>>();
     let (all, using) = (names(&|_| true), names(&|role| property.need(role).is_some()));
@@ -90,8 +90,8 @@ fn default(property: &Property, roles: &Roles) -> Option<&'static str> {
 }
 
 /// An options file as `govc import.spec` writes it and `govc import.ova
-/// -options` reads it: every property with its default, `networks` (the OVF's
-/// network names) still to be mapped, powered off after the import.
+/// -options` reads it. Every property has its default. The operator maps
+/// `networks`, the OVF's network names. The VM stays off after the import.
 pub fn options_json(roles: &Roles, kubernetes_minors: &[String], networks: &[&str]) -> Json {
     let properties: Vec<Json> = form(roles, kubernetes_minors)
         .into_iter()
@@ -147,7 +147,7 @@ pub fn reference_markdown() -> String {
     text
 }
 
-/// What happens without a value: in each role, where they differ.
+/// The result of an empty value: for each role, if they differ.
 fn without_value(property: &Property) -> String {
     let words = |role: Role| match property.need(role) {
         Some(Need::Default(default)) => format!("`{default}`"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn form_has_each_property_once_and_none_needs_a_value() {
+    fn the_form_has_each_property_once() {
         for roles in [Roles::from(Role::ControlPlane), several()] {
             form_needs_no_value(&form(&roles, &minors()));
         }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_with_several_roles_asks_for_the_role_and_says_which_one_needs_what() {
+    fn images_with_several_roles_ask_for_the_role() {
         let mut rows = table().to_vec();
         let row = rows.iter_mut().find(|row| row.key == SNAPSHOT_TARGET).unwrap();
         *row = row.clone().need_in(Role::TenantControlPlane, None);

@@ -86,16 +86,16 @@ properties! {
     ROLE = "role", row(Node, Kind::Role)
         .label("Role")
         .description(
-            "What this VM is in its cluster. Asked for where the appliance has several roles. It stays for the life of \
-             the node.",
+            "Role of this VM in its cluster. Asked for if the appliance has several roles. It stays for the life of the \
+             node.",
         )
         .example("tenant-control-plane");
     NODE_NAME = "node-name" => name: Option<String>, row(Node, Kind::DnsLabel)
         .must_be_given()
         .label("Node name")
         .description(
-            "Host name of this VM, without a domain. A control node's is one of the names in the list of control \
-             nodes; a worker's is no other node's of its cluster.",
+            "Host name of this VM, without a domain. For a control-plane node it is a name of the list of control-plane \
+             nodes. For a worker it is a name that no other node of the cluster has.",
         )
         .example("cp1");
     ADDRESS = "address" => address_source: Option<AddressSource>, row(Node, Kind::AddressOrDhcp)
@@ -185,9 +185,9 @@ properties! {
     CONTROL_NODES = "control-nodes" => control_nodes: Option<Vec<ControlNode>>, row(Cluster, Kind::ControlNodes)
         .must_be_given()
         .not_of_workers()
-        .label("Control nodes")
+        .label("Control-plane nodes")
         .description(
-            "One or three control nodes as name=address, separated by commas, in the same order on every \
+            "One or three control-plane nodes as name=address, separated by commas, in the same order on every \
              node. The first one creates the certificate authorities. For example \
              cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13.",
         )
@@ -197,8 +197,8 @@ properties! {
         .need_in(Role::Worker, Some(Need::Required))
         .label("Virtual IP of the Kubernetes API")
         .description(
-            "Unused IPv4 address in the control nodes' subnet at which clients reach the Kubernetes API, whichever \
-             control node is up. Needed with three control nodes. A worker joins the cluster there.",
+            "Unused IPv4 address in the subnet of the control-plane nodes, at which clients reach the Kubernetes API, \
+             whichever of them is up. Needed with three control-plane nodes. A worker joins the cluster there.",
         )
         .example("192.168.10.10");
     DEPLOYMENT_SECRET = "deployment-secret" => secret: Option<Secret>, row(Cluster, Kind::Secret)
@@ -206,7 +206,7 @@ properties! {
         .not_of_workers()
         .label("Deployment secret")
         .description(
-            "Proves to the control nodes that they belong together. Use the same random value on every node, \
+            "Proves to the control-plane nodes that they belong together. Use the same random value on every node, \
              with at least 128 bits: for example the output of \"openssl rand -hex 16\". It is not needed \
              after the cluster has formed.",
         );
@@ -237,8 +237,8 @@ properties! {
         .spec(&["podSecurity"])
         .label("Pod security")
         .description(
-            "What pods may ask for in namespaces that do not say it with their own label: the level of the Pod Security \
-             Standards that is enforced. kube-system is exempt.",
+            "The enforced level of the Pod Security Standards, for namespaces without a label of their level. \
+             kube-system is exempt.",
         )
         .or("baseline")
         .not_of_workers();
@@ -285,13 +285,13 @@ properties! {
         .changeable()
         .label("Join token")
         .description(
-            "Bootstrap token with which the worker joins its cluster, as \"kubeadm token create\" on a control node \
-             prints it. Needed once: it is erased when the worker has joined. A worker whose certificate has expired \
+            "Bootstrap token with which the worker joins its cluster, as \"kubeadm token create\" on a control-plane \
+             node prints it. Needed once: it is erased when the worker has joined. A worker whose certificate has expired \
              joins again with a new one.",
         );
     CLUSTER_CA_HASH = "cluster-ca-hash" => authority_hash: Option<String>, row(Cluster, Kind::AuthorityHash)
         .of_workers(Need::Required)
-        .label("Hash of the cluster's authority")
+        .label("Hash of the cluster's CA")
         .description(
             "SHA-256 of the public key of the cluster's certificate authority, as \"kubeadm token create \
              --print-join-command\" prints it: the worker joins no other cluster.",
@@ -329,9 +329,9 @@ properties! {
         .changeable()
         .label("Deployer's public key")
         .description(
-            "Whoever proves the private key gets an administrator's certificate of a day from the node's endpoint (port \
-             9441), again and again, once the cluster has formed. Another key, or none, makes what was given out for the \
-             former one worthless. The same on every control node.",
+            "A client that proves the private key gets an administrator's certificate of a day from the node's endpoint \
+             (port 9441), as often as it asks, once the cluster has formed. Another key, or none, makes the certificates of \
+             the former one worthless. The same on every control-plane node.",
         )
         .not_of_workers();
     HTTP_PROXY = "http-proxy" => http_proxy: Option<String>, row(Site, Kind::Url { credentials: true })
@@ -381,8 +381,8 @@ properties! {
         .label("Snapshot target")
         .description(
             "Directory on a WebDAV or similar server to which each snapshot of the cluster's store is copied with \
-             HTTP PUT, for example https://backup.example.com/clusters/one/. User name and password may stand \
-             before the host. The snapshots hold all that Kubernetes knows, Secrets encrypted.",
+             HTTP PUT, for example https://backup.example.com/clusters/one/. User name and password may precede \
+             the host. The snapshots hold all that Kubernetes knows, Secrets encrypted.",
         )
         .example("https://backup.example.com/clusters/one/")
         .not_of_workers();
@@ -391,7 +391,7 @@ properties! {
         .spec(&["backup.every"])
         .label("Time between snapshots")
         .description(
-            "How often a snapshot of the cluster's store is taken, by the control node of etcd's leader. Each is as large as the \
+            "How often the control-plane node of etcd's leader takes a snapshot of the cluster's store. Each is as large as the \
              store. The newest twelve stay on the node's data disk, and of the last three days one each. The same on every node.",
         )
         .example("1h")
@@ -403,8 +403,8 @@ properties! {
         .label("Recovery public key")
         .description(
             "Your public key, to which the keys that encrypt the cluster's Secrets are sealed inside each snapshot. With \
-             the private key, which stays with you, a snapshot can be restored after all control nodes were lost. The same \
-             on every node.",
+             the private key, which stays with you, a snapshot can be restored after all control-plane nodes were lost. The \
+             same on every node.",
         )
         .not_of_workers();
     VXLAN_PORT = "vxlan-port" => vxlan_port: Option<u32>, row(Advanced, Kind::Port { lowest: 1024 })

@@ -1,4 +1,4 @@
-//! What a property's text becomes, or what is wrong with it.
+//! The value of a property's text, or its problems.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ use crate::pod_security::PodSecurity;
 use crate::role::Role;
 use crate::secret::Secret;
 
-/// One entry of the control node list.
+/// One entry of the list of control-plane nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ControlNode {
     /// Host name, a DNS label.
@@ -25,7 +25,7 @@ pub struct ControlNode {
 /// Where a node has its address from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressSource {
-    /// A person gives it, with the prefix length of its subnet.
+    /// The operator configures it, with the prefix length of its subnet.
     Static(Ipv4Net),
     /// A DHCP server leases it.
     Dhcp,
@@ -137,11 +137,11 @@ pub struct Taint {
     /// May be empty.
     #[serde(default)]
     pub value: String,
-    /// What it does to pods that do not tolerate it.
+    /// Its effect on pods that do not tolerate it.
     pub effect: Effect,
 }
 
-/// What a taint does to pods that do not tolerate it, in Kubernetes' words.
+/// The effect of a taint on pods that do not tolerate it, in Kubernetes' words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// None is put on the node.
@@ -198,7 +198,7 @@ pub enum Value {
     Networks(Vec<Ipv4Net>),
     /// Static routes.
     Routes(Vec<Route>),
-    /// The control node list.
+    /// The list of control-plane nodes.
     ControlNodes(Vec<ControlNode>),
     /// A number.
     Number(u32),
@@ -206,9 +206,9 @@ pub enum Value {
     Period(Period),
     /// A secret.
     Secret(Secret),
-    /// What a VM is in its cluster.
+    /// The role of a VM in its cluster.
     Role(Role),
-    /// What pods may ask for.
+    /// The enforced level of the Pod Security Standards.
     PodSecurity(PodSecurity),
     /// Labels of a node.
     Labels(Vec<Label>),
@@ -258,11 +258,11 @@ try_from_value! {
 /// Something wrong with a single value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What kind of mistake it is.
+    /// The kind of mistake.
     pub code: &'static Code,
-    /// What was seen. Never holds a secret.
+    /// The finding, without secrets.
     pub seen: String,
-    /// What to do about it.
+    /// The remedy.
     pub action: String,
 }
 

@@ -9,6 +9,8 @@ use crate::objects::{Described, Kind, all};
 
 const BEGIN: &str = "<!-- objects:begin -->";
 const END: &str = "<!-- objects:end -->";
+/// Records that only the controller reads. Their fields are not part of the API, and are not listed.
+const JOURNALS: [&str; 3] = ["status.deployment", "status.entries", "status.journal"];
 
 /// `document` with the reference in its block. `None` without such a block.
 pub fn renew(document: &str) -> Option<String> {
@@ -92,7 +94,12 @@ fn fields(path: &str, schema: &Value, is_required: bool, text: &mut String, rule
             other => format!("`{}`", plain(other)),
         };
         let meaning = cell(schema["description"].as_str().unwrap_or_default());
-        let _ = writeln!(text, "| `{path}` | {} | {default} | {meaning} |", form(schema));
+        let is_journal = JOURNALS.contains(&path);
+        let note = if is_journal { " Its fields are internal to the controller, and may change." } else { "" };
+        let _ = writeln!(text, "| `{path}` | {} | {default} | {meaning}{note} |", form(schema));
+        if is_journal {
+            return;
+        }
     }
     rules.extend(messages(path, schema));
     let required: Vec<&str> = list(&schema["required"]).filter_map(Value::as_str).collect();
@@ -213,6 +220,17 @@ mod tests {
             let repeated: Vec<&&str> =
                 list.iter().filter(|line| list.iter().filter(|other| other == line).count() > 1).collect();
             assert!(repeated.is_empty(), "{repeated:?}");
+        }
+    }
+
+    #[test]
+    fn fields_of_journals_are_not_listed() {
+        let text = reference();
+        for journal in JOURNALS {
+            assert!(text.contains(&format!("| `{journal}` |")), "no {journal}");
+            for below in [".", "[]."] {
+                assert!(!text.contains(&format!("`{journal}{below}")), "fields of {journal}");
+            }
         }
     }
 

@@ -73,6 +73,14 @@ pub trait Reason: Copy + 'static {
 
     /// The meaning, and what to do.
     fn meaning(self) -> &'static str;
+
+    /// Whether the operator must act. Without that, the state may pass by itself.
+    fn needs_operator(self) -> bool;
+
+    /// The reason with this word of a condition.
+    fn find(condition: &str, word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.condition() == condition && reason.word() == word)
+    }
 }
 
 /// Sets the condition of a reason. Returns true if that changed anything. The transition time changes only with the status.
@@ -95,11 +103,12 @@ pub fn set(conditions: &mut Vec<Condition>, reason: impl Reason, message: &str, 
     true
 }
 
-/// The reasons of a kind: conditions, each with its meaning when it is `True`, and the reasons of each.
+/// The reasons of a kind: conditions, each with its meaning when it is `True`, and the reasons of each. `for operator` marks those
+/// that need the operator.
 macro_rules! reasons {
     ($(#[$doc:meta])* $name:ident:
      $($(#[doc = $about:literal])+ $condition:ident {
-         $($(#[doc = $meaning:literal])+ $reason:ident $(as $word:ident)? = $standing:ident,)+
+         $($(#[doc = $meaning:literal])+ $reason:ident $(as $word:ident)? = $standing:ident $(for $who:ident)?,)+
      })+) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +134,10 @@ macro_rules! reasons {
             fn meaning(self) -> &'static str {
                 match self { $($(Self::$reason => concat!($($meaning),+),)+)+ }
             }
+
+            fn needs_operator(self) -> bool {
+                match self { $($(Self::$reason => $crate::objects::condition::needs_operator!($($who)?),)+)+ }
+            }
         }
     };
 }
@@ -138,6 +151,16 @@ macro_rules! word {
     };
 }
 
+macro_rules! needs_operator {
+    () => {
+        false
+    };
+    (operator) => {
+        true
+    };
+}
+
+pub(super) use needs_operator;
 pub(super) use reasons;
 pub(super) use word;
 
@@ -153,7 +176,7 @@ mod tests {
             /// The sun shines.
             Sun = True,
             /// It rains: take an umbrella.
-            Rain = False,
+            Rain = False for operator,
             /// The sky was not observed.
             NotLooked = Unknown,
         }
@@ -183,6 +206,9 @@ mod tests {
         let warm = &conditions[1];
         assert_eq!((warm.about.as_str(), warm.reason.as_str()), ("Warm", "NotLooked"));
         assert_eq!(Weather::Rain.meaning(), " It rains: take an umbrella.");
+        assert!(Weather::Rain.needs_operator() && !Weather::NotLooked.needs_operator());
+        let found = [("Warm", "NotLooked"), ("Warm", "Rain")].map(|(condition, word)| Weather::find(condition, word));
+        assert_eq!(found, [Some(Weather::WarmNotLooked), None]);
         assert_eq!(Weather::CONDITIONS, [("Dry", " It is dry."), ("Warm", " It is warm.")]);
     }
 }

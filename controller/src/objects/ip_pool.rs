@@ -132,9 +132,9 @@ reasons! {
         /// Some addresses are free.
         AddressesFree = True,
         /// No address is free: add a range.
-        Exhausted = False,
+        Exhausted = False for operator,
         /// A range is in another pool as well; the message names it. Neither pool assigns addresses until one of them is changed.
-        Overlaps = False,
+        Overlaps = False for operator,
         /// The addresses were not counted yet.
         NotCounted = Unknown,
     }

@@ -223,9 +223,9 @@ reasons! {
         VmProvisioning as Provisioning = False,
         /// The VM is powered off, and not by the controller. Power it on, or delete the Machine. Otherwise another worker
         /// replaces it according to its pool's `repair`.
-        PoweredOff = False,
+        PoweredOff = False for operator,
         /// The VM no longer exists.
-        VmGone as Gone = False,
+        VmGone as Gone = False for operator,
         /// The VM is kept, as `spec.removal` asks; the message has its name. The controller no longer manages it. Remove it in
         /// the vCenter when you no longer need it.
         VmKept as Kept = False,
@@ -239,7 +239,7 @@ reasons! {
         /// The node has not joined yet.
         Joining = False,
         /// The node did not join; the message has the reason, as its console does.
-        JoinFailed = False,
+        JoinFailed = False for operator,
         /// The node is not Ready; the message has the reason that the node reports.
         NotReady = False,
         /// The node is drained; the message has what blocks that, if something does.

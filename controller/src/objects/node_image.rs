@@ -173,9 +173,9 @@ reasons! {
         NoTemplate = False,
         /// A template lacks the stamp of this digest and this publisher, so it is not trusted; the message names it. Delete it
         /// and push the OVA again.
-        NotStamped = False,
+        NotStamped = False for operator,
         /// Its last phase has begun: use another image.
-        Expired = False,
+        Expired = False for operator,
         /// No Provider could be asked.
         NotAsked = Unknown,
     }
@@ -184,9 +184,9 @@ reasons! {
         /// The controller can run it.
         Understood = True,
         /// The image needs something that this controller does not know: upgrade the control cluster first.
-        TooNew = False,
+        TooNew = False for operator,
         /// The image is not one for tenant clusters.
-        OtherAppliance = False,
+        OtherAppliance = False for operator,
         /// No template was read yet.
         NotRead = Unknown,
     }

@@ -233,23 +233,23 @@ reasons! {
         WorkersNotReady = False,
         /// Some workers did not join and are left as they are; their Machines have the reason. They are replaced after a change
         /// of the image or the class, or when you delete such a Machine.
-        JoinFailed = False,
+        JoinFailed = False for operator,
         /// The controller's database is older than VMs of workers, which the message names, as after a restore of the control
         /// cluster. No worker is changed, powered off, deleted or created until the operator decides.
-        AdoptionRequired = False,
+        AdoptionRequired = False for operator,
         /// The Provider's limits do not suffice for all wanted workers; the message has the numbers. Existing workers stay.
-        CapacityMissing = False,
+        CapacityMissing = False for operator,
         /// The Provider no longer allows the namespace, and fewer workers exist than are wanted: none is created. Existing
         /// workers stay.
-        NamespaceNotAllowed = False,
+        NamespaceNotAllowed = False for operator,
         /// The cluster has 16 older pools: no worker is created for this one. Enlarge those, or delete one of them.
-        TooMany = False,
+        TooMany = False for operator,
         /// The cluster is missing, or not Ready for workers yet.
         ClusterNotReady = False,
         /// An object that the spec names is missing or unsuitable, or a Machine of the pool cannot be read. The message names it.
-        Unfit = False,
+        Unfit = False for operator,
         /// The spec asks for something that this version of the controller does not support; the message names it.
-        NotSupported = False,
+        NotSupported = False for operator,
         /// The cluster does not answer.
         NotReached = Unknown,
     }
@@ -262,7 +262,7 @@ reasons! {
         /// `rollout.paused` or the cluster's `paused` is set.
         Paused = False,
         /// A worker cannot leave; the message names the pods, budgets or volumes that block it.
-        DrainBlocked = False,
+        DrainBlocked = False for operator,
         /// The control-plane nodes have to be changed first.
         AwaitingControlPlane = False,
     }
@@ -272,11 +272,11 @@ reasons! {
         FewUnhealthy = True,
         /// More workers are unhealthy than `repair.maxUnhealthyPercent` allows. Look for a common cause. None is replaced until
         /// then.
-        TooManyUnhealthy = False,
+        TooManyUnhealthy = False for operator,
         /// Some workers did not join, so a replacement would not join either. Their Machines have the reason.
-        RepairStopped as JoinFailed = False,
+        RepairStopped as JoinFailed = False for operator,
         /// There is no capacity for a replacement; the message has the numbers. The unhealthy worker stays until then.
-        NoRoom as CapacityMissing = False,
+        NoRoom as CapacityMissing = False for operator,
         /// `repair.afterSeconds` is 0.
         RepairOff = False,
         /// The cluster or its Provider does not answer: the health of workers is unknown.

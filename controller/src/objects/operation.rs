@@ -252,13 +252,13 @@ reasons! {
         Waiting = False,
         /// A step failed and waits for the operator; the message says what can be done. The annotation `kaas.local/do` retries it
         /// (`resume`), rolls back (`rollback`), or ends the Operation where it is (`abandon`).
-        Blocked = False,
+        Blocked = False for operator,
         /// All nodes are healthy on the new image, and the commit is awaited. Set the annotation `kaas.local/do` to `commit`, or
         /// to `rollback`.
         AwaitingCommit = False,
         /// The annotation `kaas.local/do` has an unknown word, or one that the Operation no longer allows; the message says
         /// which. Known are `resume`, `rollback`, `commit` and `abandon`.
-        Rejected = False,
+        Rejected = False for operator,
         /// The Operation has ended.
         Ended = False,
         /// The control cluster itself is being upgraded, or one of its nodes takes no pods. The Operation continues afterwards.

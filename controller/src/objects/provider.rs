@@ -378,9 +378,9 @@ reasons! {
         Unreachable = False,
         /// No trusted CA has signed its certificate, or its thumbprint is another one: compare the certificate before you change
         /// either.
-        Untrusted = False,
+        Untrusted = False for operator,
         /// The server is not a vCenter, has an unsupported version, or is another one than before under the same name.
-        OtherServer = False,
+        OtherServer = False for operator,
         /// The server was not asked yet.
         NotAsked = Unknown,
     }
@@ -389,10 +389,10 @@ reasons! {
         /// The account is logged in.
         LoggedIn = True,
         /// The Secret is missing, or lacks `username` or `password`: create it in `kaas-system`.
-        SecretMissing = False,
+        SecretMissing = False for operator,
         /// The vCenter rejects the user or the password. The controller tries again only after the Secret changes, so that the
         /// account is not locked.
-        LoginRefused = False,
+        LoginRefused = False for operator,
         /// The server is not reached.
         LoginNotAsked as NotReached = Unknown,
     }
@@ -401,9 +401,9 @@ reasons! {
         /// Nothing is missing.
         Complete = True,
         /// Privileges are missing; the message names each, and its object. `kaas provider role` prints them all.
-        PrivilegesMissing = False,
+        PrivilegesMissing = False for operator,
         /// A data center, cluster, resource pool, folder, datastore or port group of the spec is missing; the message names each.
-        ObjectsMissing = False,
+        ObjectsMissing = False for operator,
         /// The account is not logged in.
         PrivilegesNotAsked as NotLoggedIn = Unknown,
     }
@@ -415,7 +415,7 @@ reasons! {
         NotReady = False,
         /// A zone with Machines was removed from the spec, or has another cluster or datastore. Restore its former values; the
         /// message has both.
-        ZoneInUse = False,
+        ZoneInUse = False for operator,
         /// Requests failed so often that none is sent for a while; the message says until when.
         BackingOff = False,
         /// Something that has to be known is unknown.

@@ -24,7 +24,7 @@ const CONNECTING: Duration = Duration::from_secs(5);
 /// So many objects are asked for at once.
 const PAGE: u32 = 500;
 
-/// An API server that is asked with somebody's credentials. Clones share its connections.
+/// An API server, with the credentials of one user. Clones share its connections.
 #[derive(Clone)]
 pub struct Api(Client);
 
@@ -70,13 +70,14 @@ impl Api {
     }
 }
 
-/// What was refused was not done. Of all else nobody can say that (Kubernetes API conventions, "HTTP Status codes").
+/// The failure for a status code. A refused request was not done. After any other error that is unknown (Kubernetes API
+/// conventions, "HTTP Status codes").
 fn refused(code: u16, reason: &str, words: &str) -> Failure {
     match code {
         404 => Failure::Missing,
         409 if reason == "AlreadyExists" => Failure::Exists,
         409 => Failure::Changed,
-        // Too many questions at once: it was not done, and may be asked again as if nobody had answered.
+        // With too many requests at once (429) it was not done, but may be sent again, as after no answer.
         400..=499 if !matches!(code, 408 | 429) => Failure::Refused(format!("{code} {words}")),
         _ => Failure::Unknown(anyhow::anyhow!("it says {code}: {words}")),
     }
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_of_a_label_or_of_a_field() {
+    fn lists_select_a_label_or_a_field() {
         assert_eq!(selector("kaas.local/cluster", "shop"), "&labelSelector=kaas.local%2Fcluster%3Dshop");
         assert_eq!(selector(".spec.clusterRef.name", "shop"), "&fieldSelector=spec.clusterRef.name%3Dshop");
     }

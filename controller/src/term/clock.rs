@@ -25,8 +25,8 @@ impl Clock {
         Self(Kind::Tests(tokio::time::Instant::now(), "2027-01-01T00:00:00Z".parse().expect("a time")))
     }
 
-    /// Time since some moment, the machine's sleep included: neither a change of the clock nor a suspended machine makes what is old
-    /// look fresh (clock_gettime(2), `CLOCK_BOOTTIME`).
+    /// Time since some moment, the machine's sleep included. Neither a change of the clock nor a suspended machine makes old
+    /// values look fresh (clock_gettime(2), `CLOCK_BOOTTIME`).
     pub fn now(&self) -> Duration {
         match &self.0 {
             Kind::Machine => clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or(Duration::MAX),
@@ -35,7 +35,7 @@ impl Clock {
         }
     }
 
-    /// What time it is, to the second.
+    /// The current time, to the second.
     pub fn time(&self) -> Time {
         let now = match &self.0 {
             Kind::Machine => Timestamp::now(),

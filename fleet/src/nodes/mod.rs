@@ -200,14 +200,6 @@ fn plain(value: Value) -> Value {
 }
 
 impl Client {
-    /// A client with the credentials of a kubeconfig's current context, on this process's network.
-    ///
-    /// # Errors
-    /// If the file cannot be read or lacks a certificate.
-    pub fn of_kubeconfig(kubeconfig: &Path) -> anyhow::Result<Self> {
-        Self::of_credentials(&Credentials::read(kubeconfig)?)
-    }
-
     /// A client with these credentials, on this process's network.
     ///
     /// # Errors
@@ -216,7 +208,7 @@ impl Client {
         Self::on(credentials, None)
     }
 
-    /// As [`Client::of_kubeconfig`], from inside a network namespace: a lab's.
+    /// A client with the credentials of a kubeconfig's current context, from inside a network namespace: a lab's.
     pub fn from_inside(kubeconfig: &Path, namespace: PathBuf) -> anyhow::Result<Self> {
         Self::on(&Credentials::read(kubeconfig)?, Some(namespace))
     }
@@ -236,7 +228,8 @@ impl Client {
         })
     }
 
-    fn on(credentials: &Credentials, namespace: Option<PathBuf>) -> anyhow::Result<Self> {
+    /// As [`Client::of_credentials`], from inside a network namespace, if one is given.
+    pub fn on(credentials: &Credentials, namespace: Option<PathBuf>) -> anyhow::Result<Self> {
         Ok(Self { network: Some(Arc::new(Network::start(namespace)?)), ..Self::new(credentials)? })
     }
 

@@ -1,6 +1,7 @@
 //! The record that replaces the journal of an upgrade of which nothing could be read, not even its plan.
 
 use anyhow::Context;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Reason;
@@ -9,7 +10,7 @@ use crate::journals::upgrade::FILE;
 use crate::lease::Lease;
 
 /// The end of an upgrade of which nothing could be read. It replaces a lease's journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AbandonedUnread {
     /// When: seconds of Unix time.
     pub at: u64,

@@ -12,7 +12,7 @@ codes! {
     QUORUM, "upgrade.quorum", "etcd has a quorum again, before nodes that go back all at once were stopped. Ask for the rollback again: another order is due.", "Request the rollback again.";
     NODE_CORDONED, "upgrade.node-cordoned", "A node that is swapped is healthy, and takes no pods: it is cordoned. It does not go back for that.", "Run `kubectl uncordon NAME`.";
     NODE_DIFFERS, "upgrade.node-differs", "A node runs another image, or with another VM, data disk or member of etcd, than the plan says.", "See which VM and image the node has. Then abandon the upgrade and plan another one.";
-    NODE_GAVE_UP, "upgrade.node-gave-up", "A node gave up what it was asked for, and gives no code.", "See the journal of kaas-agent on the node.";
+    NODE_GAVE_UP, "upgrade.node-gave-up", "A node gave up what it was asked for, and gives no code.", "See the journal of `kaas-agent` on the node.";
     NODE_IMAGE, "upgrade.node-image", "A node's image does not know of what it is asked for.", "Use a newer image on the node first.";
     VM_STATE, "upgrade.vm-state", "A VM is not as the step needs it: on, off, disconnected, or without another disk.", "Set the VM to the state that the message names.";
     VM_UNASKABLE, "upgrade.vm-unaskable", "A guest cannot be asked to shut down: VMware Tools do not run in it. Its power is not cut for that.", "Shut the node down on its console.";

@@ -28,8 +28,7 @@ pub struct Audit {
     /// Check against pinned data only: Go modules. Expired judgements and components that are not built do not fail
     #[arg(long)]
     pinned: bool,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     sources: Sources,

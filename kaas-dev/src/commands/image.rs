@@ -89,8 +89,7 @@ pub struct Build {
     /// Certificate of the key, followed by those that issued it, in PEM
     #[arg(long, requires = "sign_key", value_name = "FILE")]
     sign_certificate: Option<PathBuf>,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     sources: Sources,
@@ -105,8 +104,7 @@ pub struct Lock {
     /// Do not change the lock files of included specs, and lock only the packages that these specs add
     #[arg(long)]
     keep_included: bool,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     sources: Sources,

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
 use fleet::engine::Code;
-use fleet::{control_plane, engine, upgrade, workers};
+use fleet::{CODE_TABLES, CodeTable};
 use kaas::commands::schemas::{OutputSchema, schemas};
 use kaas::commands::{Arguments, leaves};
 use kaas::say;
@@ -45,10 +45,22 @@ pub fn run(arguments: &Reference) -> anyhow::Result<()> {
 
 fn write_schemas(directory: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
-    for (name, text) in schema_files()? {
-        image::renew::write(&directory.join(name), &text)?;
+    let files = schema_files()?;
+    for (name, text) in &files {
+        image::renew::write(&directory.join(name), text)?;
+    }
+    for orphan in orphans(directory, &files)? {
+        std::fs::remove_file(&orphan).with_context(|| format!("removing {}", orphan.display()))?;
     }
     Ok(())
+}
+
+/// The files of the directory that belong to no schema.
+fn orphans(directory: &Path, files: &[(String, String)]) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(directory).with_context(|| format!("listing {}", directory.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+    paths.retain(|path| !files.iter().any(|(name, _)| path.ends_with(name)));
+    Ok(paths)
 }
 
 /// The files of the schemas, each with its text.
@@ -66,20 +78,20 @@ fn pages() -> BTreeSet<&'static str> {
 }
 
 /// The generated tables, each with its page and the name of its block.
-fn parts() -> [(&'static str, &'static str, String); 11] {
-    [
+fn parts() -> Vec<(&'static str, &'static str, String)> {
+    let mut parts = vec![
         ("properties.md", "properties", properties::reference_markdown()),
         ("codes.md", "findings", codes::codes_markdown()),
-        ("codes.md", "refusals", table(upgrade::CODES)),
-        ("codes.md", "reasons", table(&[engine::REASONS, upgrade::REASONS].concat())),
-        ("codes.md", "workers", table(workers::REASONS)),
-        ("codes.md", "deployments", table(control_plane::REASONS)),
         ("paths.md", "paths", paths::markdown()),
         ("ports.md", "ports", ports::markdown()),
         ("privileges.md", "privileges", privileges()),
         ("commands.md", "commands", commands(&Arguments::command())),
         ("commands.md", "development-commands", commands(&super::Arguments::command())),
-    ]
+    ];
+    for tables in CODE_TABLES.chunk_by(|one, next| one.block == next.block) {
+        parts.push(("codes.md", tables[0].block, table(tables)));
+    }
+    parts
 }
 
 /// Returns the `document` of a page with each of its tables in its block, between `<!-- NAME:begin -->` and
@@ -96,9 +108,9 @@ fn renew(page: &str, document: &str) -> Result<String, &'static str> {
 }
 
 /// A table of codes with their meanings and remedies.
-fn table(codes: &[Code]) -> String {
+fn table(tables: &[CodeTable]) -> String {
     let mut text = String::from("| Code | When | What to do |\n| --- | --- | --- |\n");
-    for Code { code, meaning, action } in codes {
+    for Code { code, meaning, action } in tables.iter().flat_map(|table| table.codes) {
         let _ = writeln!(text, "| `{code}` | {meaning} | {action} |");
     }
     text
@@ -159,10 +171,21 @@ mod tests {
     #[test]
     fn schema_files_equal_the_types() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/schemas");
-        for (name, text) in schema_files().unwrap() {
-            let written = std::fs::read_to_string(directory.join(&name)).unwrap_or_default();
-            assert!(written == text, "docs/reference/schemas/{name} is behind the code: `make reference` renews it");
+        let files = schema_files().unwrap();
+        for (name, text) in &files {
+            let written = std::fs::read_to_string(directory.join(name)).unwrap_or_default();
+            assert!(written == *text, "docs/reference/schemas/{name} is behind the code: `make reference` renews it");
         }
+        let orphans = orphans(&directory, &files).unwrap();
+        assert!(orphans.is_empty(), "files without a schema, which `make reference` removes: {orphans:?}");
+    }
+
+    #[test]
+    fn schema_directory_loses_only_orphans() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("former.json"), "").unwrap();
+        write_schemas(directory.path()).unwrap();
+        assert!(!directory.path().join("former.json").exists() && directory.path().join("version.json").exists());
     }
 
     /// The options in calls of a program that the called command does not have.

@@ -13,6 +13,7 @@ use fleet::upgrade::{Given, Renewed};
 
 use super::file::ClusterFile;
 use super::provider::ClusterBackend;
+use crate::control::NamedCredentials;
 use crate::keys::existing_deployer_key;
 use crate::output::warn;
 
@@ -20,13 +21,13 @@ use crate::output::warn;
 /// node issues for the deployer's key. Without both, the kubeconfig that the file names.
 pub fn node_credentials<'p>(
     file: Option<&ClusterFile>,
-    given: Option<&Path>,
+    given: Option<&NamedCredentials>,
     place: &'p ClusterBackend,
 ) -> anyhow::Result<Renewed<'p>> {
-    let first = given.map(|path| Read::of(path, place.network.as_ref())).transpose()?;
+    let first = given.map(|given| Read::of(given, place.network.as_ref())).transpose()?;
     let last = file.map(|file| &file.kubeconfig).filter(|path| path.try_exists().unwrap_or_default());
     let last = last.filter(|_| given.is_none()).and_then(|path| {
-        let read = Read::of(path, place.network.as_ref());
+        let read = Read::at(path, place.network.as_ref());
         read.inspect_err(|error| warn(&format!("warning: {error:#}; it is not used"))).ok()
     });
     // An expired kubeconfig still identifies its cluster.
@@ -39,7 +40,7 @@ pub fn node_credentials<'p>(
             let (kept, network) = (Arc::clone(&kept), network.clone());
             Box::pin(async move {
                 let path = tokio::task::spawn_blocking(move || kept()).await.context("renewing the kubeconfig")??;
-                Ok(Read::of(&path, network.as_ref())?.given)
+                Ok(Read::at(&path, network.as_ref())?.given)
             })
         }));
     }
@@ -64,15 +65,19 @@ struct Read {
 }
 
 impl Read {
-    fn of(path: &Path, network: Option<&PathBuf>) -> anyhow::Result<Self> {
-        let credentials = Credentials::read(path)?;
-        let ends = credentials.ends().with_context(|| format!("{}: its certificate cannot be read", path.display()))?;
-        let authorities = credentials.authorities().with_context(|| path.display().to_string())?;
-        let client = match network {
-            Some(network) => Client::from_inside(path, network.clone())?,
-            None => Client::of_kubeconfig(path)?,
-        };
-        Ok(Self { given: Given { nodes: Arc::new(client), ends, whence: path.display().to_string() }, authorities })
+    fn at(path: &Path, network: Option<&PathBuf>) -> anyhow::Result<Self> {
+        let named = NamedCredentials { credentials: Credentials::read(path)?, name: path.display().to_string() };
+        Self::of(&named, network)
+    }
+
+    fn of(
+        NamedCredentials { credentials, name }: &NamedCredentials,
+        network: Option<&PathBuf>,
+    ) -> anyhow::Result<Self> {
+        let ends = credentials.ends().with_context(|| format!("{name}: its certificate cannot be read"))?;
+        let authorities = credentials.authorities().with_context(|| name.clone())?;
+        let client = Client::on(credentials, network.cloned())?;
+        Ok(Self { given: Given { nodes: Arc::new(client), ends, whence: name.clone() }, authorities })
     }
 }
 

@@ -72,8 +72,8 @@ pub trait Site {
     /// The OVA at a path, or in a directory, for VMs of this site.
     fn ova(&self, path: &Path) -> anyhow::Result<PathBuf>;
 
-    /// The name of the tenant cluster in this site. `None` if it is a control cluster.
-    fn tenant(&self) -> anyhow::Result<Option<String>>;
+    /// How to upgrade the workers of this site to a minor version of Kubernetes. `None` if it has none.
+    fn workers_hint(&self, minor: &str) -> anyhow::Result<Option<String>>;
 
     /// Ends what is open, such as a session.
     fn close(&self);

@@ -10,9 +10,12 @@ use clap::Args;
 use contract::ports;
 use fleet::lease::SpaceQuota;
 use fleet::nodes::Client;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::recovery_key;
 use crate::control::ControlClusterArgs;
+use crate::output::{Output, warn};
 use crate::work::duration;
 
 /// The options of `kaas control backup`.
@@ -31,25 +34,45 @@ pub struct Backup {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     timeout: Duration,
     #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
     at: ControlClusterArgs,
+}
+
+/// The output of the command.
+#[derive(Serialize, JsonSchema)]
+pub struct PulledSnapshot {
+    /// Path of the file.
+    path: PathBuf,
+    /// Size in bytes.
+    size: u64,
+    /// Fingerprints of the recovery keys that the encryption keys are sealed to.
+    sealed_to: BTreeSet<String>,
 }
 
 /// Pulls the snapshot. The output file is written only if it is complete and verified.
 pub fn run(arguments: &Backup) -> anyhow::Result<()> {
-    let Backup { node, port, to_file, timeout, at } = arguments;
+    let Backup { node, port, to_file, timeout, output, at } = arguments;
     let client = Client::of_credentials(&at.selected()?.credentials)?;
     let room = SpaceQuota::unbounded();
     let size = client.wait(client.pull_snapshot(*node, *port, to_file, &room, *timeout))?;
-    crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", to_file.display()));
     let kept = recovery_key::kept_in(to_file)?;
-    let to: BTreeSet<&str> = kept.copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str())).collect();
-    if to.is_empty() {
-        crate::output::warn(
-            "it carries no encryption keys sealed to you: without the cluster's nodes, its Secrets are lost",
-        );
-    } else {
-        let to: Vec<&str> = to.into_iter().collect();
-        crate::output::say(&format!("it carries the encryption keys of its Secrets, sealed to {}", to.join(" and ")));
+    let sealed_to = kept.copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str().to_owned())).collect();
+    let pulled = PulledSnapshot { path: to_file.clone(), size, sealed_to };
+    output.result(&pulled, || pulled.text())?;
+    if pulled.sealed_to.is_empty() {
+        warn("warning: it carries no encryption keys sealed to you: without the cluster's nodes, its Secrets are lost");
     }
     Ok(())
+}
+
+impl PulledSnapshot {
+    fn text(&self) -> String {
+        let text = format!("{}: {} bytes, SHA-256 verified", self.path.display(), self.size);
+        if self.sealed_to.is_empty() {
+            return text;
+        }
+        let to: Vec<&str> = self.sealed_to.iter().map(String::as_str).collect();
+        format!("{text}\nit carries the encryption keys of its Secrets, sealed to {}", to.join(" and "))
+    }
 }

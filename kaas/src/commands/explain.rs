@@ -2,24 +2,31 @@
 
 use anyhow::bail;
 use clap::Args;
-use contract::codes;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use controller::objects::all;
-use fleet::engine::{self, Code};
-use fleet::{control_plane, upgrade, workers};
+use fleet::engine::Code;
+use fleet::{CODE_TABLES, CodeTable};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::control::table;
+use crate::control::{Cell, table};
 use crate::output::Output;
+use crate::styled::Text;
 
 /// The options of `kaas explain`.
 #[derive(Args)]
 pub struct Explain {
     /// Code of a finding, a refusal or a reason, such as disk.foreign or LoginRefused. Without it, all codes are listed
+    #[arg(add = codes())]
     code: Option<String>,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
+}
+
+/// All codes, which a shell completes.
+fn codes() -> ArgValueCandidates {
+    let code = |one: Explanation| CompletionCandidate::new(one.code).help(Some(one.of.into()));
+    ArgValueCandidates::new(move || explanations().into_iter().map(code).collect())
 }
 
 /// The output of the command.
@@ -56,20 +63,14 @@ pub fn run(arguments: &Explain) -> anyhow::Result<()> {
 
 /// All codes, in the order of the reference.
 fn explanations() -> Vec<Explanation> {
-    let finding = |code: &codes::Code| Explanation {
+    let finding = |code: &contract::codes::Code| Explanation {
         code: code.code,
         of: format!("finding of a node, {}", code.severity),
         meaning: code.meaning,
         action: Some(code.action),
     };
-    let mut all_codes: Vec<Explanation> = codes::CODES.iter().map(finding).collect();
-    for (of, codes) in [
-        ("refusal of an upgrade", upgrade::CODES),
-        ("reason of a command that waits", engine::REASONS),
-        ("reason of an upgrade", upgrade::REASONS),
-        ("reason of workers", workers::REASONS),
-        ("reason of a control cluster", control_plane::REASONS),
-    ] {
+    let mut all_codes: Vec<Explanation> = contract::codes::CODES.iter().map(finding).collect();
+    for CodeTable { of, codes, .. } in CODE_TABLES {
         let explained = |code: &Code| Explanation {
             code: code.code,
             of: of.to_owned(),
@@ -102,10 +103,8 @@ impl Explanation {
     }
 }
 
-fn list(all: &[Explanation]) -> String {
-    let mut rows = vec![["CODE", "OF"].map(str::to_owned).to_vec()];
-    rows.extend(all.iter().map(|one| vec![one.code.to_owned(), one.of.clone()]));
-    table(&rows)
+fn list(all: &[Explanation]) -> Text {
+    table(["CODE", "OF"], all.iter().map(|one| [one.code, one.of.as_str()].map(Cell::from)))
 }
 
 #[cfg(test)]

@@ -8,13 +8,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::push::{self, NODE_IMAGES};
+use super::push;
 use crate::confirm::deletion;
 use crate::control::{
-    CommandOutcome, Control, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
-    candidates, name, status, table, text,
+    Cell, Control, ControlClusterArgs, DryRunReport, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs, WaitResult,
+    Waiter, age, candidates, name, table, text,
 };
 use crate::output::{Output, objects};
+use crate::styled::Text;
 
 /// Commands on images of tenant nodes.
 #[derive(Subcommand)]
@@ -33,8 +34,7 @@ pub enum Image {
 /// The options of `list`.
 #[derive(Args)]
 pub struct List {
-    /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,
@@ -49,6 +49,9 @@ pub struct Delete {
     /// Name of the NodeImage, as the confirmation. Without it, the command asks for the name
     #[arg(long, value_name = "IMAGE")]
     confirm: Option<String>,
+    /// Only print what would be deleted, without a confirmation. The API server checks the request
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     at: ControlClusterArgs,
     #[command(flatten)]
@@ -74,61 +77,49 @@ pub struct Images<'a> {
 
 fn list(arguments: &List) -> anyhow::Result<()> {
     let images = arguments.at.open()?.list(NODE_IMAGES)?;
-    arguments.output.result(&Images { images: &images }, || table(&rows(&images, SystemTime::now())))
+    arguments.output.result(&Images { images: &images }, || listed(&images, SystemTime::now()))
 }
 
 /// Images, one a line, with the columns that kubectl shows.
-fn rows(images: &[Value], now: SystemTime) -> Vec<Vec<String>> {
-    let head = ["NAME", "VERSION", "KUBERNETES", "LIFECYCLE", "READY", "COMPATIBLE", "AGE"];
-    let cell = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(images.iter().map(|image| {
+fn listed(images: &[Value], now: SystemTime) -> Text {
+    let row = |image: &Value| {
         let minors = image["status"]["kubernetes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        vec![
-            text(image, "/metadata/name").to_owned(),
-            cell(text(image, "/status/version")),
-            cell(&minors.collect::<Vec<_>>().join(",")),
-            cell(text(image, "/status/phase")),
-            status(image, "Ready").to_owned(),
-            status(image, "Compatible").to_owned(),
-            age(image, now),
+        [
+            Cell::text(text(image, "/metadata/name")),
+            Cell::text(text(image, "/status/version")),
+            Cell::text(&minors.collect::<Vec<_>>().join(",")),
+            Cell::text(text(image, "/status/phase")),
+            Cell::status(image, "Ready"),
+            Cell::status(image, "Compatible"),
+            Cell::text(&age(image, now)),
         ]
-    }));
-    rows
+    };
+    table(["NAME", "VERSION", "KUBERNETES", "LIFECYCLE", "READY", "COMPATIBLE", "AGE"], images.iter().map(row))
 }
 
 /// Deletes the object and waits until it is gone. If the wait ends early, the deletion continues.
 fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
-    let Delete { name, confirm, at, until } = arguments;
+    let Delete { name, confirm, dry_run, at, until } = arguments;
     let control = at.open()?;
     let missing = || Rejected::because(format!("there is no NodeImage {name}"));
     let image = control.get(NODE_IMAGES, name)?.ok_or_else(missing)?;
     let uid = text(&image, "/metadata/uid");
+    if *dry_run {
+        control.delete(NODE_IMAGES, name, uid, true)?;
+        return DryRunReport::default().deletes("NodeImage", [&image]).report(until.output);
+    }
     let going = format!(
         "The NodeImage {name} is deleted. Its templates stay in the vCenter.\nThe control cluster is {}.",
         control.place()
     );
     deletion("NodeImage", name, confirm.as_deref(), &going, until.output)?;
     control.delete(NODE_IMAGES, name, uid, false)?;
-    let taken = format!("the NodeImage {name} is being deleted");
-    let waiter = Waiter::new(until.output, &until.waiting);
-    if !until.wait {
-        return waiter.report((CommandOutcome::Accepted(taken), Value::Null));
-    }
-    until.output.tell(&taken);
-    let look = || -> anyhow::Result<Look> {
-        match control.get(NODE_IMAGES, name)?.filter(|image| text(image, "/metadata/uid") == uid) {
-            None => {
-                let progress = WaitResult::Ready(format!("the NodeImage {name} is gone"));
-                Ok(Look { lines: Vec::new(), progress, object: Value::Null })
-            }
-            Some(image) => {
-                let lines = users(&control, name)?;
-                Ok(Look { lines, progress: WaitResult::Pending, object: json!({"image": image}) })
-            }
-        }
-    };
-    waiter.report(waiter.until(look)?)
+    Waiter::new(until).until_gone(&format!("the NodeImage {name}"), || {
+        let image = control.get(NODE_IMAGES, name)?.filter(|image| text(image, "/metadata/uid") == uid);
+        let Some(image) = image else { return Ok(None) };
+        let lines = users(&control, name)?;
+        Ok(Some(Look { lines, progress: WaitResult::Pending, object: json!({"image": image}) }))
+    })
 }
 
 /// The clusters that use an image, each with its line for the operator.

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::control::number;
 use crate::output::{self, Output};
 
 /// Commands on OVAs.
@@ -23,8 +24,7 @@ pub enum Ova {
     Inspect {
         /// OVA
         ova: PathBuf,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+        #[command(flatten)]
         output: Output,
     },
     /// Read all of an OVA of any vendor and check it: files against the manifest, disks against the descriptor, the manifest against a publisher
@@ -41,8 +41,7 @@ pub enum Ova {
         /// Publisher's certificate or public key in PEM: the OVA must be signed with it
         #[arg(long, value_name = "FILE")]
         publisher: Option<PathBuf>,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+        #[command(flatten)]
         output: Output,
     },
     /// Compress a raw disk into a streamOptimized VMDK
@@ -52,6 +51,8 @@ pub enum Ova {
         raw: PathBuf,
         /// VMDK to write. It appears once it is complete
         vmdk: PathBuf,
+        #[command(flatten)]
+        output: Output,
     },
     /// Convert a streamOptimized VMDK back into a raw disk
     #[command(after_help = "Example: `kaas ova unpack disk.vmdk disk.raw`")]
@@ -60,6 +61,8 @@ pub enum Ova {
         vmdk: PathBuf,
         /// Raw disk to write: a new, sparse file
         raw: PathBuf,
+        #[command(flatten)]
+        output: Output,
     },
 }
 
@@ -67,8 +70,8 @@ pub fn run(command: Ova) -> Result<()> {
     match command {
         Ova::Inspect { ova, output } => inspect(&ova, output),
         Ova::Verify { ova, publisher, output } => verify(&ova, publisher.as_deref(), output),
-        Ova::Pack { raw, vmdk } => pack(&raw, &vmdk),
-        Ova::Unpack { vmdk, raw } => unpack(&vmdk, &raw),
+        Ova::Pack { raw, vmdk, output } => pack(&raw, vmdk, output),
+        Ova::Unpack { vmdk, raw, output } => unpack(&vmdk, raw, output),
     }
 }
 
@@ -200,7 +203,6 @@ fn text(facts: &Value) -> String {
     let word = |value: &Value| clean(value.as_str().unwrap_or_default());
     let rows = |key: &str| facts[key].as_array().cloned().unwrap_or_default();
     // A descriptor of another vendor may leave numbers out.
-    let number = |value: &Value| value.as_u64().map_or("-".to_owned(), |number| number.to_string());
     let mib = |value: &Value| number(&value.as_u64().map(|bytes| bytes >> 20).into());
     let mut text = format!("{} {} ({})\n", word(&facts["product"]), word(&facts["version"]), word(&facts["name"]));
     text += &match facts["claimed_publisher"].as_str() {
@@ -292,14 +294,37 @@ fn verify_sbom(ova: &Path, key: &PublicKey) -> Result<Option<PathBuf>> {
     Ok(Some(file))
 }
 
-fn pack(raw: &Path, vmdk: &Path) -> Result<()> {
-    let written = vmdk::from_raw(raw, vmdk, &vmdk::Options::default(), &mut |_| {})?;
-    say!("{}: {} of {} bytes hold data, {} written", vmdk.display(), written.populated, written.capacity, written.size);
-    Ok(())
+/// The output of `pack` and `unpack`. Sizes are in bytes.
+#[derive(Serialize, JsonSchema)]
+pub struct ConvertedDisk {
+    /// Path of the written file.
+    path: PathBuf,
+    /// Size of the disk for a guest.
+    capacity: u64,
+    /// Size of the parts that hold data.
+    populated: u64,
+    /// Size of the VMDK that `pack` has written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
 }
 
-fn unpack(vmdk: &Path, raw: &Path) -> Result<()> {
-    let contents = vmdk::to_raw(vmdk, raw).with_context(|| format!("unpacking {}", vmdk.display()))?;
-    say!("{}: {} of {} bytes hold data", raw.display(), contents.populated, contents.capacity);
-    Ok(())
+impl ConvertedDisk {
+    fn text(&self) -> String {
+        let Self { path, capacity, populated, size } = self;
+        let written = size.map(|size| format!(", {size} written")).unwrap_or_default();
+        format!("{}: {populated} of {capacity} bytes hold data{written}", path.display())
+    }
+}
+
+fn pack(raw: &Path, vmdk: PathBuf, output: Output) -> Result<()> {
+    let vmdk::WrittenDisk { capacity, populated, size } =
+        vmdk::from_raw(raw, &vmdk, &vmdk::Options::default(), &mut |_| {})?;
+    let disk = ConvertedDisk { path: vmdk, capacity, populated, size: Some(size) };
+    output.result(&disk, || disk.text())
+}
+
+fn unpack(vmdk: &Path, raw: PathBuf, output: Output) -> Result<()> {
+    let contents = vmdk::to_raw(vmdk, &raw).with_context(|| format!("unpacking {}", vmdk.display()))?;
+    let disk = ConvertedDisk { path: raw, capacity: contents.capacity, populated: contents.populated, size: None };
+    output.result(&disk, || disk.text())
 }

@@ -1,6 +1,7 @@
 //! `kaas pool …`: the workers of tenant clusters, as NodePools of the control cluster. Each command writes objects that kubectl
 //! could write as well, and waits for the controller. It can be interrupted at any time.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -14,10 +15,11 @@ use serde_json::{Value, json};
 use super::cluster::{Wait, require_cluster};
 use crate::confirm::deletion;
 use crate::control::{
-    Change, CommandOutcome, Control, DryRun, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
-    age, candidates, lines, name, table, text,
+    Cell, Change, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
+    age, candidates, lines, name, read, table, text,
 };
 use crate::output::{Output, objects};
+use crate::styled::Text;
 
 /// Commands on pools of workers.
 #[derive(Subcommand)]
@@ -39,18 +41,27 @@ pub enum Pool {
 /// The options of `create`.
 #[derive(Args)]
 pub struct Create {
-    /// Name of the pool. It begins with the name of the cluster and a dash
-    #[arg(value_parser = name)]
-    name: String,
+    /// Name of the pool, unless `--file` is given. It begins with the name of the cluster and a dash
+    #[arg(value_parser = name, required_unless_present = "file")]
+    name: Option<String>,
+    /// YAML file with one NodePool. docs/reference/objects.md has the fields
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["name", "cluster", "worker_class", "workers", "zone"])]
+    file: Option<PathBuf>,
     /// Cluster of the workers
-    #[arg(long, value_parser = name, add = candidates::clusters())]
-    cluster: String,
+    #[arg(long, value_parser = name, required_unless_present = "file", add = candidates::clusters())]
+    cluster: Option<String>,
     /// VMClass of the workers
-    #[arg(long, value_name = "CLASS", value_parser = name, add = candidates::vm_classes())]
-    worker_class: String,
-    /// Number of workers
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
-    workers: u32,
+    #[arg(
+        long,
+        value_name = "CLASS",
+        value_parser = name,
+        required_unless_present = "file",
+        add = candidates::vm_classes()
+    )]
+    worker_class: Option<String>,
+    /// Number of workers. Default: 1
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    workers: Option<u32>,
     /// Zone for workers. Give the option once for each zone. Default: all zones of the Provider
     #[arg(long, value_parser = name)]
     zone: Vec<String>,
@@ -72,8 +83,7 @@ pub struct List {
     /// List the pools of all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     within: NamespaceArgs,
@@ -138,30 +148,23 @@ fn require_pool(control: &Control, namespace: &str, name: &str) -> anyhow::Resul
 
 /// Creates the pool, or continues to wait for one with the same values.
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
-    let Create { name, cluster, worker_class, workers, zone, dry_run, within, until } = arguments;
+    let Create { dry_run, within, until, .. } = arguments;
     let (control, namespace) = within.open()?;
-    let namespace = namespace.as_str();
+    let object = arguments.object(&namespace)?;
+    let [namespace, name, cluster] =
+        ["/metadata/namespace", "/metadata/name", "/spec/clusterRef/name"].map(|pointer| text(&object, pointer));
+    let workers = object["spec"]["replicas"].as_u64().unwrap_or(1);
     require_cluster(&control, namespace, cluster)?;
-    let mut spec = json!({"clusterRef": {"name": cluster}, "replicas": workers, "vmClass": worker_class});
-    if !zone.is_empty() {
-        spec["zones"] = zone.clone().into();
-    }
     let there = control.get(pools(namespace), name)?;
     if let Some(there) = &there {
         if !there["metadata"]["deletionTimestamp"].is_null() {
             bail!("the pool {name} is being deleted: wait until it is gone");
         }
-        for (field, value) in spec.as_object().into_iter().flatten() {
+        for (field, value) in object["spec"].as_object().into_iter().flatten() {
             let is = &there["spec"][field.as_str()];
             ensure!(is == value, "the pool {name} exists, and its {field} is {is}, not {value}");
         }
     }
-    let object = json!({
-        "apiVersion": format!("{GROUP}/{VERSION}"),
-        "kind": "NodePool",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    });
     if there.is_none() {
         control.apply(pools(namespace), &object, *dry_run)?;
     }
@@ -171,7 +174,42 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     let taken = format!("the pool {name} of {workers} workers is requested");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
-        .until(&taken, |known| known.is_made(&[name.as_str()]))
+        .until(&taken, |known| known.is_made(&[name]))
+}
+
+impl Create {
+    /// The NodePool of the options or of the file. `namespace` is used if the file names none.
+    fn object(&self, namespace: &str) -> anyhow::Result<Value> {
+        let Some(file) = &self.file else {
+            let Self { name, cluster, worker_class, workers, zone, .. } = self;
+            let mut spec = json!({
+                "clusterRef": {"name": cluster},
+                "replicas": workers.unwrap_or(1),
+                "vmClass": worker_class,
+            });
+            if !zone.is_empty() {
+                spec["zones"] = zone.clone().into();
+            }
+            return Ok(json!({
+                "apiVersion": format!("{GROUP}/{VERSION}"),
+                "kind": "NodePool",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": spec,
+            }));
+        };
+        let mut objects = read(file, &["NodePool"], "`kaas cluster create` creates clusters with their pools")?;
+        ensure!(objects.len() == 1, "the file has {} NodePools: give one", objects.len());
+        let mut object = objects.remove(0);
+        if text(&object, "/metadata/namespace").is_empty() {
+            object["metadata"]["namespace"] = namespace.into();
+        }
+        // Both become parts of an address.
+        for pointer in ["/metadata/namespace", "/spec/clusterRef/name"] {
+            let part = text(&object, pointer);
+            name(part).map_err(|wrong| anyhow::anyhow!("{pointer} of the NodePool is {part:?}: {wrong}"))?;
+        }
+        Ok(object)
+    }
 }
 
 /// The output of `list`.
@@ -187,28 +225,26 @@ fn list(arguments: &List) -> anyhow::Result<()> {
     let namespace = (!all_namespaces).then_some(namespace.as_str());
     let mut pools = control.list(ResourcePath { plural: "nodepools", namespace })?;
     pools.retain(|pool| cluster.as_deref().is_none_or(|cluster| text(pool, "/spec/clusterRef/name") == cluster));
-    output.result(&Pools { pools: &pools }, || table(&rows(&pools, SystemTime::now())))
+    output.result(&Pools { pools: &pools }, || listed(&pools, SystemTime::now()))
 }
 
 /// Pools, one a line, with the columns that kubectl shows.
-fn rows(pools: &[Value], now: SystemTime) -> Vec<Vec<String>> {
+fn listed(pools: &[Value], now: SystemTime) -> Text {
     let head = ["NAMESPACE", "NAME", "CLUSTER", "REPLICAS", "READY", "UPDATED", "CLASS", "AGE"];
-    let number = |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), |number| number.to_string());
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(pools.iter().map(|pool| {
-        let cell = |pointer: &str| text(pool, pointer).to_owned();
-        vec![
+    let row = |pool: &Value| {
+        let cell = |pointer: &str| Cell::text(text(pool, pointer));
+        [
             cell("/metadata/namespace"),
             cell("/metadata/name"),
             cell("/spec/clusterRef/name"),
-            number(&pool["spec"]["replicas"]),
-            number(&pool["status"]["readyReplicas"]),
-            number(&pool["status"]["updatedReplicas"]),
+            Cell::number(&pool["spec"]["replicas"]),
+            Cell::number(&pool["status"]["readyReplicas"]),
+            Cell::number(&pool["status"]["updatedReplicas"]),
             cell("/spec/vmClass"),
-            age(pool, now),
+            Cell::text(&age(pool, now)),
         ]
-    }));
-    rows
+    };
+    table(head, pools.iter().map(row))
 }
 
 fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
@@ -222,7 +258,7 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
     control.patch(pools(namespace), name, "/scale", &part, *dry_run)?;
     if *dry_run {
         let change = Change::of(".spec.replicas", &pool, &part);
-        return DryRun::default().changes("NodePool", &pool, &[change]).report(until.output);
+        return DryRunReport::default().changes("NodePool", &pool, &[change]).report(until.output);
     }
     let taken = format!("the pool {name} is to have {workers} workers");
     Wait { control: &control, namespace, name: cluster, until, follows: false }
@@ -240,7 +276,7 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         control.delete(pools(namespace), name, uid, true)?;
         let mut machines = control.list(ResourcePath::within("machines", namespace))?;
         machines.retain(|machine| text(machine, "/spec/poolRef/name") == name);
-        return DryRun::default().deletes("NodePool", [&pool]).deletes("Machine", &machines).report(until.output);
+        return DryRunReport::default().deletes("NodePool", [&pool]).deletes("Machine", &machines).report(until.output);
     }
     let going = format!(
         "The pool {name} of the cluster {} in the namespace {namespace} is deleted: its workers with their VMs and all data on \
@@ -250,22 +286,9 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     );
     deletion("pool", name, confirm.as_deref(), &going, until.output)?;
     control.delete(pools(namespace), name, uid, false)?;
-    let taken = format!("the pool {name} is being deleted");
-    let waiter = Waiter::new(until.output, &until.waiting);
-    if !until.wait {
-        return waiter.report((CommandOutcome::Accepted(taken), Value::Null));
-    }
-    until.output.tell(&taken);
-    let look = || -> anyhow::Result<Look> {
-        match control.get(pools(namespace), name)?.filter(|pool| text(pool, "/metadata/uid") == uid) {
-            None => {
-                let progress = WaitResult::Ready(format!("the pool {name} is gone"));
-                Ok(Look { lines: Vec::new(), progress, object: Value::Null })
-            }
-            Some(pool) => {
-                Ok(Look { lines: lines(&pool), progress: WaitResult::Pending, object: json!({"pool": pool}) })
-            }
-        }
-    };
-    waiter.report(waiter.until(look)?)
+    Waiter::new(until).until_gone(&format!("the pool {name}"), || {
+        let pool = control.get(pools(namespace), name)?.filter(|pool| text(pool, "/metadata/uid") == uid);
+        let progress = WaitResult::Pending;
+        Ok(pool.map(|pool| Look { lines: lines(&pool), progress, object: json!({"pool": pool}) }))
+    })
 }

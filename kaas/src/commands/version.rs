@@ -10,8 +10,7 @@ use crate::output::Output;
 /// The options of `kaas version`.
 #[derive(Args)]
 pub struct Version {
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
 }
 

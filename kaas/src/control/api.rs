@@ -27,13 +27,16 @@ pub struct ResourcePath<'a> {
     pub namespace: Option<&'a str>,
 }
 
+pub const NODE_IMAGES: ResourcePath<'static> = ResourcePath::anywhere("nodeimages");
+pub const PROVIDERS: ResourcePath<'static> = ResourcePath::anywhere("providers");
+
 impl<'a> ResourcePath<'a> {
     pub fn within(plural: &'a str, namespace: &'a str) -> Self {
         Self { plural, namespace: Some(namespace) }
     }
 
     /// Of a kind without a namespace, or in all namespaces.
-    pub fn anywhere(plural: &'a str) -> Self {
+    pub const fn anywhere(plural: &'a str) -> Self {
         Self { plural, namespace: None }
     }
 

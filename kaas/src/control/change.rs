@@ -1,11 +1,11 @@
-//! What becomes of a field that an object has already.
+//! The change of a field that an object already has.
 
 use std::fmt;
 
 use fleet::nodes::clean;
 use serde_json::Value;
 
-/// A field that is set anew.
+/// A field that gets a new value.
 #[derive(Debug)]
 pub struct Change<'a> {
     /// As the API server names it, such as `.spec.replicas`.
@@ -15,7 +15,8 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Of a field in `there` that is to be as in `wanted`. One of a list's elements is found in neither, and only its name is told.
+    /// The change of a field from its value in `there` to that in `wanted`. Elements of lists are found in neither: for them only
+    /// the name is shown.
     pub fn of(field: &'a str, there: &'a Value, wanted: &'a Value) -> Self {
         static NOTHING: Value = Value::Null;
         let pointer = field.replace('.', "/");
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_told_with_what_is_there_and_what_is_to_be() {
+    fn changes_show_the_old_and_new_value() {
         let there = json!({"spec": {"controlPlane": {"replicas": 1}, "image": "a"}});
         let wanted = json!({"spec": {"controlPlane": {"replicas": 3}, "image": "b", "paused": true}});
         let told = |field| Change::of(field, &there, &wanted).to_string();

@@ -25,14 +25,35 @@ pub struct ControlClusterArgs {
 
 /// The names of contexts, which a shell completes. Others may have written the kubeconfig, so names with other characters are
 /// left out.
-fn contexts() -> ArgValueCandidates {
+pub fn contexts() -> ArgValueCandidates {
     candidates(|words| {
         let names = Credentials::contexts(&ControlClusterArgs::given(words).files()?)?;
         Ok(names.into_iter().filter(|name| is_shell_word(name)).collect())
     })
 }
 
+/// Credentials, and where they come from.
+pub struct NamedCredentials {
+    pub credentials: Credentials,
+    pub name: String,
+}
+
 impl ControlClusterArgs {
+    /// These options. Both may be missing.
+    pub fn new(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self { kubeconfig, context }
+    }
+
+    /// The credentials that the options select. `None` without options: `KUBECONFIG` alone selects none.
+    pub fn named(&self) -> anyhow::Result<Option<NamedCredentials>> {
+        let name = match (&self.kubeconfig, &self.context) {
+            (None, None) => return Ok(None),
+            (Some(path), None) => path.display().to_string(),
+            (_, Some(context)) => format!("the context {context}"),
+        };
+        Ok(Some(NamedCredentials { credentials: self.selected()?.credentials, name }))
+    }
+
     /// The options in the words of an incomplete command line.
     pub(super) fn given(words: &[String]) -> Self {
         Self { kubeconfig: option(words, &["--kubeconfig"]).map(PathBuf::from), context: option(words, &["--context"]) }
@@ -71,6 +92,13 @@ fn files(given: Option<&Path>, variable: Option<&OsStr>, home: Option<&OsStr>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_are_selected_by_options_only() {
+        assert!(ControlClusterArgs::new(None, None).named().unwrap().is_none());
+        let missing = ControlClusterArgs::new(Some("/missing/kubeconfig".into()), None).named();
+        assert!(missing.is_err_and(|error| format!("{error:#}").contains("/missing/kubeconfig")));
+    }
 
     #[test]
     fn option_precedes_variable_and_home() {

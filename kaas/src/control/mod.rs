@@ -11,17 +11,19 @@ mod kubeconfig;
 mod object;
 mod prompt;
 mod shown;
+mod table;
 mod wait;
 
-pub use self::api::{Control, Rejected, ResourcePath};
+pub use self::api::{Control, NODE_IMAGES, PROVIDERS, Rejected, ResourcePath};
 pub use self::bound::Bound;
 pub use self::change::Change;
 pub use self::documents::read;
-pub use self::dry_run::DryRun;
-pub use self::kubeconfig::ControlClusterArgs;
-pub use self::object::{Condition, age, age_of, read_conditions, status, text};
-pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, table, wait_result};
-pub use self::wait::{CommandOutcome, Look, WaitReport, WaitResult, Waiter};
+pub use self::dry_run::DryRunReport;
+pub use self::kubeconfig::{ControlClusterArgs, NamedCredentials, contexts};
+pub use self::object::{Condition, age, age_of, read_conditions, text};
+pub use self::shown::{UNRECONCILED, conditions, lines, note, outdated, wait_result};
+pub use self::table::{Cell, number, status_style, table};
+pub use self::wait::{Look, WaitReport, WaitResult, Waiter};
 
 use clap::Args;
 
@@ -32,7 +34,7 @@ use crate::work::TimeoutArgs;
 #[derive(Args)]
 pub struct NamespaceArgs {
     /// Namespace of the tenant cluster. Default: the namespace of the context, otherwise `default`
-    #[arg(long, short, value_parser = name, help_heading = "Control cluster")]
+    #[arg(long, short, value_parser = name, help_heading = "Control cluster", add = candidates::namespaces())]
     namespace: Option<String>,
     #[command(flatten)]
     at: ControlClusterArgs,
@@ -59,8 +61,7 @@ impl NamespaceArgs {
 /// The format of the output, and the wait.
 #[derive(Args)]
 pub struct WaitArgs {
-    /// Output format. With json and yaml, progress goes to standard error
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     pub output: Output,
     /// Wait until the wanted state is reached. With false, the command ends once the API server has accepted the request
     #[arg(

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use controller::objects::Reason;
 use serde_json::Value;
 
 /// The text at a place of an object. Empty if it is missing.
@@ -28,6 +29,21 @@ pub struct Condition<'v> {
 impl Condition<'_> {
     pub fn holds(&self) -> bool {
         self.is_current && self.status == "True"
+    }
+
+    /// The reason of a kind. `None` if the kind has no such reason of the condition.
+    pub fn of_kind<R: Reason>(&self) -> Option<R> {
+        R::find(self.about, self.reason)
+    }
+
+    /// Whether it has one of these reasons.
+    pub fn is_one<R: Reason>(&self, reasons: &[R]) -> bool {
+        reasons.iter().any(|reason| reason.condition() == self.about && reason.word() == self.reason)
+    }
+
+    /// Whether the operator must act, by the reasons of a kind.
+    pub fn needs_operator<R: Reason>(&self) -> bool {
+        self.of_kind::<R>().is_some_and(R::needs_operator)
     }
 
     /// For people: `Preflight is False (AddressesMissing): the pool api has none left`.
@@ -101,6 +117,15 @@ mod tests {
         assert_eq!((status(&object(json!(2)), "Ready"), status(&object(json!(2)), "UpToDate")), ("True", "-"));
         assert!(read_conditions(&json!({"metadata": {"generation": 3}})).is_empty());
         assert_eq!(read_conditions(&object(json!(3)))[0].words(), "Ready is True (Available)");
+    }
+
+    #[test]
+    fn reason_of_another_kind_needs_no_operator() {
+        use controller::objects::{NodePoolReason, ProviderReason};
+        let object = json!({"status": {"conditions": [{"type": "Ready", "reason": "NamespaceNotAllowed"}]}});
+        let ready = read_conditions(&object)[0];
+        assert_eq!(ready.of_kind::<NodePoolReason>(), Some(NodePoolReason::NamespaceNotAllowed));
+        assert!(ready.needs_operator::<NodePoolReason>() && !ready.needs_operator::<ProviderReason>());
     }
 
     #[test]

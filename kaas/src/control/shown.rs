@@ -1,5 +1,6 @@
-//! Objects in words for people: columns and conditions. Knows no kind.
+//! Conditions of objects in words for people. Knows no kind.
 
+use controller::objects::Reason;
 use serde_json::Value;
 
 use super::object::{Condition, read_conditions, text};
@@ -7,18 +8,6 @@ use super::wait::WaitResult;
 
 /// The state of an object without a condition.
 pub const UNRECONCILED: &str = "the controller has not reconciled it yet";
-
-/// Columns, the widest cell of each with two spaces behind it.
-pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
-}
 
 /// The conditions of an object, one a line.
 pub fn conditions(object: &Value) -> String {
@@ -41,11 +30,11 @@ pub fn lines(object: &Value) -> Vec<(String, String)> {
     }
 }
 
-/// Whether all conditions of `about` hold: then `there`. An object with one of the conditions and reasons in `lasting` waits for the operator.
-pub fn wait_result(object: &Value, lasting: &[(&str, &str)], about: &[&str], there: String) -> WaitResult {
+/// Whether all conditions of `about` hold: then `there`. A reason of the kind that needs the operator ends the wait.
+pub fn wait_result<R: Reason>(object: &Value, about: &[&str], there: String) -> WaitResult {
     let said = read_conditions(object);
     let current: Vec<_> = said.iter().filter(|said| said.is_current).collect();
-    if let Some(said) = current.iter().find(|said| lasting.contains(&(said.about, said.reason))) {
+    if let Some(said) = current.iter().find(|said| said.needs_operator::<R>()) {
         return WaitResult::Stopped(format!("{}: {}", text(object, "/metadata/name"), said.words()));
     }
     let holds = |about: &&str| current.iter().any(|said| said.about == *about && said.holds());
@@ -69,10 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_fit_their_widest_cell_without_trailing_spaces() {
-        let rows = [vec!["NAME", "AGE"], vec!["sh\u{f6}p-two", "2m"]];
-        let rows = rows.map(|row| row.into_iter().map(str::to_owned).collect::<Vec<_>>());
-        assert_eq!(table(&rows), "NAME      AGE\nsh\u{f6}p-two  2m");
+    fn object_without_conditions_is_not_reconciled() {
         assert_eq!(conditions(&json!({})), "the controller has not reconciled it yet");
     }
 }

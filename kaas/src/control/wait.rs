@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::WaitArgs;
 use super::api::Rejected;
 use crate::output::{Output, PAUSED, STOPPED, say, warn};
-use crate::work::TimeoutArgs;
 
 /// The progress of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Look {
 
 /// The end of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommandOutcome {
+enum CommandOutcome {
     Done(String),
     /// The API server has accepted the request, and the command does not wait.
     Accepted(String),
@@ -57,19 +57,46 @@ pub struct WaitReport {
 
 pub struct Waiter {
     output: Output,
+    wait: bool,
     limit: Duration,
     pace: Duration,
 }
 
 impl Waiter {
     /// With the options of a command. Looks every two seconds.
-    pub fn new(output: Output, waiting: &TimeoutArgs) -> Self {
-        Self { output, limit: waiting.timeout, pace: Duration::from_secs(2) }
+    pub fn new(WaitArgs { output, wait, waiting }: &WaitArgs) -> Self {
+        Self { output: *output, wait: *wait, limit: waiting.timeout, pace: Duration::from_secs(2) }
+    }
+
+    /// Waits, unless the command line excludes it, and reports the result. `accepted` describes the accepted request.
+    pub fn run(&self, accepted: &str, mut look: impl FnMut() -> anyhow::Result<Look>) -> anyhow::Result<ExitCode> {
+        if !self.wait {
+            return self.report((CommandOutcome::Accepted(accepted.to_owned()), look()?.object));
+        }
+        self.output.tell(accepted);
+        self.report(self.until(look)?)
+    }
+
+    /// As [`Self::run`], after the deletion of `what`. `look` returns `None` once it is gone.
+    pub fn until_gone(
+        &self,
+        what: &str,
+        mut look: impl FnMut() -> anyhow::Result<Option<Look>>,
+    ) -> anyhow::Result<ExitCode> {
+        let accepted = format!("{what} is being deleted");
+        if !self.wait {
+            return self.report((CommandOutcome::Accepted(accepted), Value::Null));
+        }
+        let gone = || {
+            let progress = WaitResult::Ready(format!("{what} is gone"));
+            Look { lines: Vec::new(), progress, object: Value::Null }
+        };
+        self.run(&accepted, || Ok(look()?.unwrap_or_else(gone)))
     }
 
     /// Looks until the wanted state is reached, the operator must act, or nothing has changed within the timeout. Repeats a look without
     /// an answer, and reports it.
-    pub fn until(&self, mut look: impl FnMut() -> anyhow::Result<Look>) -> anyhow::Result<(CommandOutcome, Value)> {
+    fn until(&self, mut look: impl FnMut() -> anyhow::Result<Look>) -> anyhow::Result<(CommandOutcome, Value)> {
         const UNSEEN: &str = "the API server";
         let (mut told, mut object) = (BTreeMap::<String, String>::new(), Value::Null);
         let mut since = Instant::now();
@@ -110,7 +137,7 @@ impl Waiter {
     }
 
     /// Reports the end of a wait, and the objects.
-    pub fn report(&self, (arrived, object): (CommandOutcome, Value)) -> anyhow::Result<ExitCode> {
+    fn report(&self, (arrived, object): (CommandOutcome, Value)) -> anyhow::Result<ExitCode> {
         let (word, exit) = match &arrived {
             CommandOutcome::Done(_) => ("done", ExitCode::SUCCESS),
             CommandOutcome::Accepted(_) => ("taken", ExitCode::SUCCESS),
@@ -150,7 +177,7 @@ mod tests {
     use super::*;
 
     fn waiter(limit: u64) -> Waiter {
-        Waiter { output: Output::Json, limit: Duration::from_millis(limit), pace: Duration::ZERO }
+        Waiter { output: Output::Json, wait: true, limit: Duration::from_millis(limit), pace: Duration::ZERO }
     }
 
     fn look(line: &str, come: WaitResult) -> Look {

@@ -33,7 +33,7 @@ pub struct Asked {
 }
 
 /// The plurals of the API group without a name.
-const CORE: [&str; 4] = ["events", "nodes", "pods", "secrets"];
+const CORE: [&str; 5] = ["events", "namespaces", "nodes", "pods", "secrets"];
 
 /// Plural, namespace and name.
 pub type Key = (String, String, String);

@@ -21,6 +21,8 @@ fn describe_prints_the_tree_of_a_cluster() {
     let shown = bed.json(0, "cluster describe shop -n team-blue");
     assert_eq!(shown["machines"][0]["metadata"]["name"], "shop-workers-w1");
     assert_eq!((shown["machines"].as_array().unwrap().len(), shown["pools"].as_array().unwrap().len()), (1, 1));
+    let (_, err) = bed.says(1, "cluster describe shop -n team-blue --all-conditions -o json");
+    assert!(err.contains("json and yaml have all conditions"), "{err}");
     let (_, err) = bed.says(1, "cluster describe missing -n team-blue");
     assert!(err.contains("there is no cluster missing in the namespace team-blue"), "{err}");
     assert!(bed.kept().written().is_empty());
@@ -32,7 +34,10 @@ fn completion_knows_names_of_the_control_cluster() {
     bed.kept().put("tenantclusters", "team-red", "bakery", json!({}));
     bed.kept().put("providers", "", "dc1", json!({}));
     bed.kept().put("providers", "", "dc2;reboot", json!({}));
+    bed.kept().put("namespaces", "", "team-blue", json!({}));
     assert_eq!(bed.completes("kaas cluster get -n team-blue "), ["shop"]);
+    assert_eq!(bed.completes("kaas cluster get --namespace "), ["team-blue"]);
+    assert_eq!(bed.completes("kaas explain disk.fo"), ["disk.foreign"]);
     assert_eq!(bed.completes("kaas cluster delete --namespace=team-red "), ["bakery"]);
     assert_eq!(bed.completes("kaas cluster get -n team-blue s"), ["shop"]);
     assert_eq!(bed.completes("kaas pool scale --namespace team-blue "), ["shop-workers"]);
@@ -85,6 +90,13 @@ fn dry_runs_ask_the_server_and_change_nothing() {
     let written = kept.asked.iter().filter(|asked| !asked.line.starts_with("GET "));
     assert!(written.clone().count() == 7 && written.clone().all(|asked| asked.line.contains("dryRun=All")));
     drop(kept);
+    let file = bed.file(
+        "pool.yaml",
+        "apiVersion: kaas.local/v1alpha1\nkind: NodePool\nmetadata: {name: shop-two}\n\
+         spec: {clusterRef: {name: shop}, replicas: 3, vmClass: large}\n",
+    );
+    let accepted = "the API server accepts the pool shop-two of 3 workers\n";
+    assert_eq!(says(&format!("pool create --file {file}")), accepted);
     bed.kept().refuses = Some(("/scale", "the account may not scale"));
     let (_, err) = bed.says(1, "pool scale shop-workers 5 -n team-blue --dry-run");
     assert!(err.contains("/scale is forbidden"), "{err}");

@@ -55,11 +55,17 @@ fn values_of_secret_names_are_removed() {
     becomes(r#"  "console_password_hash": "x","#, r#"  "console_password_hash": "[removed]","#);
     becomes(r#"{\"token\":\"abc\"}"#, r#"{\"token\":\"[removed]\"}"#);
     becomes("    client-key-data: LS0tLS1C\n", "    client-key-data: [removed]\n");
+    becomes(r#"{"privateKey":"abc","clientKey":"def"}"#, r#"{"privateKey":"[removed]","clientKey":"[removed]"}"#);
     becomes("kubelet --token abc --v=2", "kubelet --token [removed] --v=2");
     becomes("Authorization: Bearer abc.def\n", "Authorization: [removed]\n");
     becomes("Authorization: Basic YTpi\n", "Authorization: [removed]\n");
     becomes("curl -H 'X: Bearer abcdefgh'", "curl -H 'X: Bearer [removed]'");
-    assert!(names_a_secret("clientSecret") && names_a_secret("PASSWORD") && !names_a_secret("secretName"));
+    assert!(
+        names_a_secret("clientSecret")
+            && names_a_secret("clientKey")
+            && names_a_secret("PASSWORD")
+            && !names_a_secret("secretName")
+    );
 }
 
 #[test]

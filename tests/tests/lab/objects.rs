@@ -187,7 +187,7 @@ impl Bed {
         if kind == "PoolAddress" {
             merge(
                 &mut made,
-                &json!({"metadata": {"name": "blue-nodes-192-168-10-22"}, "spec": {"address": "192.168.10.22"}}),
+                &json!({"metadata": {"name": "tenants-192-168-10-22"}, "spec": {"address": "192.168.10.22"}}),
             );
         }
         merge(&mut made, change);

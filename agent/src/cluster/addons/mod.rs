@@ -1,5 +1,5 @@
-//! What the cluster needs besides its control plane, as Kubernetes objects: its add-ons, the rights of the host services and
-//! the limits of pods. Pure; applying is [`crate::cluster::kubernetes::api::apply`]'s.
+//! The Kubernetes objects of the cluster besides its control plane: its add-ons, the rights of the host services and the limits
+//! of pods. Pure; [`crate::cluster::kubernetes::api::apply`] applies them.
 
 pub mod controller;
 mod coredns;
@@ -26,12 +26,12 @@ pub fn rights(cluster: &Cluster) -> Vec<Value> {
     rights::objects(cluster)
 }
 
-/// What gives a deployer's user its rights, as long as his key is the node's: one object, named as the user is.
+/// The rights of the deployer's user, as long as the node has the deployer's key: one object with the name of the user.
 pub fn deployer_rights(user: &str) -> Vec<Value> {
     vec![rights::administrator(user)]
 }
 
-/// What workers need to join this cluster: nothing, where none do. `authority` is the cluster's, in PEM.
+/// The objects with which workers join this cluster: none, if no workers join it. `authority` is the cluster's CA, in PEM.
 pub fn workers(config: &ControlPlane, authority: &str) -> Vec<Value> {
     workers::objects(config, authority)
 }
@@ -54,7 +54,7 @@ const ALL: [&str; 4] = [CLUSTER_DNS, CLUSTER_METRICS, LOCAL_VOLUMES, SERVICE_VIP
 pub struct AddOn {
     /// The property that chooses it, or [`CONTROLLER`].
     pub name: &'static str,
-    /// What its objects have as [`BUILD`].
+    /// The value of [`BUILD`] in its objects.
     pub mark: String,
     /// The file of the image with the kinds of objects that it brings, which must be known before `objects`.
     pub kinds: Option<String>,
@@ -137,7 +137,7 @@ pub fn wanted(config: &ControlPlane, image: &ImageFacts) -> Vec<AddOn> {
     wanted
 }
 
-/// Whether the controller of tenant clusters runs on a control node of this image.
+/// Whether the controller of tenant clusters runs on a control-plane node of this image.
 pub fn has_controller(config: &ControlPlane, image: &ImageFacts) -> bool {
     config.role == Role::ControlPlane && image.carries(controller::IMAGE)
 }
@@ -157,11 +157,11 @@ pub fn unwanted(config: &ControlPlane, wanted: &[AddOn]) -> Vec<&'static str> {
 pub const REMOVED: &str = "apiservice,storageclass,poddisruptionbudget,deployment,daemonset,service,configmap,secret,serviceaccount,\
                            rolebinding,role,clusterrolebinding,clusterrole";
 
-/// The container images of the add-ons that a control node runs, by name.
+/// The container images of the add-ons that a control-plane node runs, by name.
 pub fn images(config: &ControlPlane, image: &ImageFacts) -> Vec<&'static str> {
     let chosen = &config.cluster.add_ons;
     let table = [
-        // Nobody knows where it runs before the property is changed.
+        // Always: the property may be turned on later, and its pods may run on any node.
         (true, "coredns"),
         (chosen.metrics, metrics_server::IMAGE),
         (chosen.local_volumes, local_volumes::PROVISIONER),
@@ -171,7 +171,7 @@ pub fn images(config: &ControlPlane, image: &ImageFacts) -> Vec<&'static str> {
     table.into_iter().filter(|(chosen, _)| *chosen).map(|(_, image)| image).collect()
 }
 
-/// Those that a worker runs, whatever its cluster has chosen: that may change while the worker is there.
+/// The images that a worker runs, whatever its cluster has chosen: that may change during the worker's life.
 pub fn images_of_workers() -> Vec<&'static str> {
     vec!["coredns", metallb::SPEAKER_IMAGE, local_volumes::HELPER]
 }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_dns_asks_the_same_servers_on_each_node() {
+    fn cluster_dns_asks_the_same_servers_everywhere() {
         let corefile = |servers: u8| {
             let mut config = three_nodes();
             config.node.dns_servers = (1..=servers).map(|last| Ipv4Addr::new(10, 0, 0, last)).collect();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_left_out_by_itself_and_the_control_cluster_has_dns_alone() {
+    fn each_add_on_can_be_left_out() {
         let all = wanted(&with_all(), &facts());
         let names = |add_ons: &[AddOn]| add_ons.iter().map(|add_on| add_on.name).collect::<Vec<_>>();
         assert_eq!(names(&all), ALL);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_has_the_images_of_the_pods_that_come_to_it() {
+    fn nodes_have_the_images_of_their_pods() {
         let images = |text: &str| {
             let prefix = image::reference("", image::CARRIED);
             let (before, after) = prefix.split_at(prefix.len() - image::CARRIED.len() - 1);
@@ -312,7 +312,7 @@ mod tests {
 
     /// The image has them from the controller's own sources.
     #[test]
-    fn the_controllers_pods_run_as_the_account_and_in_the_namespace_that_it_has_rights_in() {
+    fn the_controllers_pods_match_its_rights() {
         let rights = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../controller/definitions/rights.yaml");
         let rights = std::fs::read_to_string(rights).unwrap();
         let pods = controllers().objects.pop().unwrap();
@@ -327,9 +327,9 @@ mod tests {
         );
     }
 
-    /// What it keeps there is a way back: it outlives pods and image swaps.
+    /// Its files outlive pods and image swaps, so that an upgrade can be rolled back.
     #[test]
-    fn what_the_controller_keeps_is_on_the_nodes_data_disk_and_its_users() {
+    fn the_controllers_files_are_on_the_data_disk() {
         let pods = controllers().objects.pop().unwrap();
         let pod = &pods["spec"]["template"]["spec"];
         let volumes = pod["volumes"].as_array().unwrap();
@@ -346,7 +346,7 @@ mod tests {
 
     /// The API server would refuse the pods, or kill what needs it most.
     #[test]
-    fn all_that_runs_is_marked_prioritized_limited_and_confined() {
+    fn all_pods_are_marked_prioritized_limited_and_confined() {
         let mut all = wanted(&with_all(), &facts());
         all.push(controllers());
         let objects: Vec<&Value> = all.iter().flat_map(|add_on| &add_on.objects).collect();

@@ -1,4 +1,4 @@
-//! What the API server's answers say: what was asked for, or why not.
+//! Reads the API server's answers: the requested object, or the reason of the error.
 
 use anyhow::anyhow;
 use serde::Deserialize;
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_200_is_an_error_with_the_servers_reason() {
+    fn other_codes_are_errors_with_the_reason() {
         let answer = |code, body: &str| Answer { code, body: body.as_bytes().to_vec() };
         assert_eq!(body(answer(200, "{}")).unwrap(), b"{}");
         let forbidden = body(answer(403, r#"{"kind":"Status","message":"nodes is forbidden"}"#)).unwrap_err();

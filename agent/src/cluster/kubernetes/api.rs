@@ -1,4 +1,4 @@
-//! The API server as the agent sees it: is it ready, which nodes are there.
+//! The agent's client of the API server: its readiness, its nodes and other objects.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::https::{Answer, Client};
 
-/// The agent's client certificate: its own on a control node, the kubelet's on a worker.
+/// The agent's client certificate: its own on a control-plane node, the kubelet's on a worker.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kaas-agent.conf";
 /// The user that the agent's certificate names. It may read nodes.
 pub const USER: &str = "system:kaas:agent";
@@ -55,7 +55,7 @@ impl Api {
         Self::new(address, &files::below(root, ADMINISTRATOR), timeout)
     }
 
-    /// What is at a path, as it was sent.
+    /// The body of the answer at a path.
     pub(super) fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         answer::body(self.client.get(path)?)
     }
@@ -101,7 +101,7 @@ impl Api {
         self.client.post(path, body)
     }
 
-    /// Deletes what is at a path, if it is there.
+    /// Deletes the object at a path, if it exists.
     pub(super) fn delete(&self, path: &str) -> anyhow::Result<()> {
         let answer = self.client.delete(path)?;
         if answer.code == 404 { Ok(()) } else { answer::body(answer).map(drop) }
@@ -116,7 +116,7 @@ impl Api {
         let answer = self.client.get("/readyz")?;
         match answer.code {
             200 => Ok(()),
-            // Nobody is known to it before its own roles are in the store.
+            // No user has rights before the API server's own roles are in the store.
             401 | 403 => bail!("the API server has started and has no access rights yet"),
             code => bail!("the API server answers {code}: {}", unready(&String::from_utf8_lossy(&answer.body))),
         }
@@ -155,8 +155,8 @@ impl Api {
         Ok(nodes)
     }
 
-    /// The same, or the node of this name alone where the API answers and its list cannot be read: what others have written into
-    /// their nodes says nothing of this one.
+    /// The same, or the node of this name alone if the API answers and its list cannot be read. Bad values in other Node objects
+    /// do not matter for this one.
     ///
     /// # Errors
     /// The API does not answer, or not with that node.
@@ -171,8 +171,8 @@ impl Api {
     }
 }
 
-/// What `/readyz` lists as not ready yet: its lines read `[+]name ok` or
-/// `[-]name failed: …`.
+/// The names that `/readyz` lists as not ready yet: its lines read `[+]name ok`
+/// or `[-]name failed: …`.
 fn unready(body: &str) -> String {
     let names: Vec<&str> = body
         .lines()
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_ready_is_named() {
+    fn failed_checks_of_readyz_are_named() {
         let body = "[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/rbac/bootstrap-roles failed: x\n";
         assert_eq!(unready(body), "etcd, poststarthook/rbac/bootstrap-roles");
         assert_eq!(unready("no\nmore"), "no");

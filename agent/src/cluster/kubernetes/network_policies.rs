@@ -1,4 +1,4 @@
-//! The NetworkPolicies of the cluster, which nobody enforces: the API server takes them without a word about that.
+//! The NetworkPolicies of the cluster, which the pod network does not enforce. The API server accepts them without a warning.
 
 use anyhow::Context as _;
 use contract::codes;
@@ -36,7 +36,7 @@ struct Name {
 }
 
 impl Api {
-    /// What a person should know of the cluster's NetworkPolicies. However many there are, a few are asked for.
+    /// The finding about the cluster's NetworkPolicies. However many exist, only a few are read.
     ///
     /// # Errors
     /// The API does not answer, or not with a list of them.
@@ -60,8 +60,7 @@ fn judge(list: &[u8]) -> anyhow::Result<Findings> {
     Ok(Findings::from(codes::NETWORK_POLICY_NOT_ENFORCED.finding(
         "NetworkPolicy",
         format!("nothing enforces {}{more}", names.join(", ")),
-        "Do not rely on them: keep apart what must not meet by other means, such as TLS with client certificates or a cluster \
-         of its own",
+        "Do not rely on them: separate workloads by other means, such as client certificates or separate clusters",
     )))
 }
 
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_policies_are_named_and_the_others_counted() {
+    fn only_the_first_policies_are_named() {
         let item = |name: &str| json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"podSelector": {}}});
         assert_eq!(judged(&json!({"metadata": {"resourceVersion": "7"}, "items": []})), [""; 0]);
         let one = json!({"metadata": {}, "items": [item("deny")]});

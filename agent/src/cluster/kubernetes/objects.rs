@@ -1,12 +1,12 @@
-//! Where the API has the objects that the agent brings, and whether they are there.
+//! The paths of the objects that the agent applies, and whether the objects exist.
 
 use anyhow::Context as _;
 use serde_json::Value;
 
 use super::api::Api;
 
-/// The path of an object as it is applied, by what it says of itself (Kubernetes API conventions, "Types (Kinds)" and
-/// "Resources"): its resource is called by its kind, in small letters and in the plural.
+/// The path of an object that is applied, from its own fields (Kubernetes API conventions, "Types (Kinds)" and "Resources").
+/// The name of its resource is its kind, in small letters and in the plural.
 fn path(object: &Value) -> Option<String> {
     let version = object["apiVersion"].as_str()?;
     let api = if version.contains('/') { "apis" } else { "api" };
@@ -45,7 +45,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_object_is_found_by_what_it_says_of_itself() {
+    fn an_objects_own_fields_give_its_path() {
         let at = |version: &str, kind: &str, namespace: Option<&str>| {
             let object =
                 json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": namespace}});

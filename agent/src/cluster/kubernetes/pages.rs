@@ -1,5 +1,5 @@
-//! Lists of the API server, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks"): however long a
-//! list is, and whatever somebody has put into it, each answer is read whole.
+//! Lists of the API server, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks"). Each answer is
+//! read whole, however long a list and its objects are.
 
 use std::ops::ControlFlow;
 
@@ -27,7 +27,7 @@ struct Metadata {
     next: String,
 }
 
-/// Tells an answer that is too long, which is none, from other failures.
+/// Returns `None` for an answer that is too long, and other errors as they are.
 pub fn unless_too_long<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match answer {
         Err(error) if error.root_cause().is::<https::TooLong>() => Ok(None),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pages_are_asked_for_or_none_is_given() {
+    fn a_list_has_all_pages_or_fails() {
         let of = |path: &str| {
             all(path, |path| match path {
                 "/pods?limit=100" => Ok(r#"{"metadata": {"continue": "a+b="}, "items": [1, 2]}"#),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_long_objects_is_asked_for_one_by_one() {
+    fn long_objects_are_read_one_by_one() {
         let of = |path: &str| {
             all(path, |path| match path {
                 "/long?limit=100" | "/longer?limit=100" | "/longer?limit=1" => Err(https::TooLong.into()),

@@ -22,9 +22,9 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 pub struct Pod {
     namespace: String,
     name: String,
-    /// Nothing makes it anew.
+    /// No controller creates it again.
     bare: bool,
-    /// What it keeps in such volumes goes with it.
+    /// The data in its `emptyDir` volumes goes with it.
     empty_dir: bool,
     /// It was asked to end.
     ending: bool,
@@ -36,7 +36,7 @@ impl Pod {
     }
 }
 
-/// What a drain of these pods deletes for good.
+/// The pods and data that a drain of these pods deletes for good.
 pub fn losses(pods: &[Pod]) -> Losses {
     let names = |lost: fn(&Pod) -> bool| pods.iter().filter(|pod| lost(pod)).map(Pod::full_name).collect();
     Losses { bare_pods: names(|pod| pod.bare), empty_dirs: names(|pod| pod.empty_dir) }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_moves_what_kubectl_does_and_names_what_it_deletes_for_good() {
+    fn a_drain_names_lost_pods_and_data() {
         let scratch = json!([{"name": "data", "configMap": {}}, {"name": "tmp", "emptyDir": {"medium": "Memory"}}]);
         let all = items(&json!([
             {"metadata": {"namespace": "a", "name": "bare"}},
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_control_plane_has_restarted_when_each_pod_is_ready_with_its_mark() {
+    fn restarted_pods_are_ready_with_their_mark() {
         let pod = |component: &str, mark: &str, ready: &str| {
             json!({"metadata": {"labels": {"component": component}, "annotations": {MARK: mark}},
                 "status": {"conditions": [{"type": "Ready", "status": ready}]}})
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_ended_keep_no_port_of_their_node_open() {
+    fn ended_pods_keep_no_port_open() {
         let selector = "spec.nodeName=cp1,spec.hostNetwork=true,status.phase!=Succeeded,status.phase!=Failed";
         assert_eq!(in_the_network_of("cp1"), format!("/api/v1/pods?fieldSelector={selector}"));
     }

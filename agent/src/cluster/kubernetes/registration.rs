@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_taint_is_found_where_workloads_are_kept_away() {
+    fn a_missing_taint_is_found() {
         let mut bare = object("cp1", Role::TenantControlPlane, None);
         bare["spec"]["taints"] = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
         assert!(!registered(bare.clone()).is_marked(Role::TenantControlPlane));

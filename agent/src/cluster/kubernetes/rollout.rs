@@ -47,7 +47,7 @@ impl Workload {
 /// Why a workload does not run as it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadProblem {
-    /// What is so, naming the workload.
+    /// The problem, with the name of the workload.
     pub seen: String,
     /// Whether it passes by itself where pods are still coming up, as on a node that was just powered on: too few of them run.
     pub passes: bool,
@@ -80,7 +80,7 @@ const STUCK: &str = "ProgressDeadlineExceeded";
 fn judge(workload: &Workload, object: Option<&Value>) -> Option<WorkloadProblem> {
     let what = format!("the {} {}/{}", workload.kind.name(), workload.namespace, workload.name);
     let lasting = |seen: String| Some(WorkloadProblem { seen, passes: false });
-    let Some(object) = object else { return lasting(format!("{what} is not there")) };
+    let Some(object) = object else { return lasting(format!("{what} is missing")) };
     let (spec, status) = (&object["spec"], &object["status"]);
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let (wanted, running) = match workload.kind {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_is_in_trouble_when_it_does_not_run_and_no_longer_comes_up() {
+    fn a_stuck_deployment_is_a_problem() {
         let with = |available: &str, progressing: &str, reason: &str| {
             judged(
                 "Deployment",
@@ -150,12 +150,12 @@ mod tests {
         let stuck = "the next version of the deployment n/x does not come up, the former one still runs";
         assert_eq!(with("True", "False", STUCK), Some(WorkloadProblem { seen: stuck.to_owned(), passes: false }));
         let missing = Workload { kind: Kind::Deployment, namespace: "n".into(), name: "x".into() };
-        let gone = "the deployment n/x is not there".to_owned();
+        let gone = "the deployment n/x is missing".to_owned();
         assert_eq!(judge(&missing, None), Some(WorkloadProblem { seen: gone, passes: false }));
     }
 
     #[test]
-    fn a_daemon_set_runs_on_each_node_that_it_is_for() {
+    fn a_daemon_set_runs_on_its_nodes() {
         let with = |wanted, running| {
             judged("DaemonSet", json!({"desiredNumberScheduled": wanted, "numberAvailable": running}))
         };

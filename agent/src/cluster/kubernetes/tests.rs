@@ -1,4 +1,4 @@
-//! What each part is told, as reviewed.
+//! The configuration of each part, as reviewed.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn kubeadm_on_three_machines() {
 }
 
 #[test]
-fn the_api_server_shows_the_operators_certificate_to_who_asks_for_its_names() {
+fn the_operators_certificate_serves_its_names() {
     let names = ["api.example.com".to_owned(), "*.k8s.example.com".to_owned()];
     let text = kubeadm::configuration::documents(&three_nodes(), &machine(), "1.36.3", &names);
     let pem = "/etc/kubernetes/pki/kaas-api.pem";
@@ -41,7 +41,7 @@ fn the_api_server_shows_the_operators_certificate_to_who_asks_for_its_names() {
 }
 
 #[test]
-fn kubeadm_is_patched_with_the_mark_of_credentials_and_on_slow_hosts_with_longer_timeouts() {
+fn patches_have_marks_and_slow_hosts_timeouts() {
     let mut config = one_node();
     let marks = [("kube-apiserver", "0123".to_owned()), ("kube-scheduler", "4567".to_owned())];
     let mut all = String::new();
@@ -73,8 +73,8 @@ impl Runner for Says {
 }
 
 #[test]
-fn containers_send_no_raw_packets_unless_they_ask_for_it_and_open_as_many_files_as_ever() {
-    // What `ctr oci spec` of containerd 2.4 gives, shortened.
+fn containers_send_no_raw_packets_by_default() {
+    // The output of `ctr oci spec` of containerd 2.4, shortened.
     let own = Says(
         r#"{"ociVersion": "1.3.0", "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "capabilities": {
             "bounding": ["CAP_CHOWN", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE"],
@@ -96,7 +96,7 @@ fn containers_send_no_raw_packets_unless_they_ask_for_it_and_open_as_many_files_
 }
 
 #[test]
-fn a_runtime_that_hangs_is_not_waited_for_long() {
+fn waiting_for_a_hanging_runtime_ends() {
     struct Limited;
     impl Runner for Limited {
         fn run(&self, command: &Command) -> Result<Vec<u8>, command::Error> {
@@ -108,7 +108,7 @@ fn a_runtime_that_hangs_is_not_waited_for_long() {
 }
 
 #[test]
-fn a_registry_mirror_stands_for_all_registries_until_it_is_removed() {
+fn a_registry_mirror_replaces_all_registries() {
     let (root, platform) = container();
     let mirrors = root.path().join("etc/containerd/certs.d/_default/hosts.toml");
     let own = root.path().join("etc/containerd/certs.d/kaas.local/hosts.toml");
@@ -136,7 +136,7 @@ fn an_unchanged_status_is_reported_every_five_minutes() {
 }
 
 #[test]
-fn a_tenants_control_node_registers_with_its_taint() {
+fn tenant_control_planes_register_with_their_taint() {
     for (role, taints) in [
         (Role::ControlPlane, json!([])),
         (Role::TenantControlPlane, json!([{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}])),
@@ -153,7 +153,7 @@ fn a_tenants_control_node_registers_with_its_taint() {
 }
 
 #[test]
-fn the_kubelet_in_a_container_stays_below_its_cgroup() {
+fn a_contained_kubelet_stays_below_its_cgroup() {
     let (_root, platform) = container();
     let settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &platform);
     assert_eq!(settings["cgroupRoot"], "/lab/node1");
@@ -172,7 +172,7 @@ fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
 }
 
 #[test]
-fn nodes_of_a_tenant_leave_the_virtual_ips_of_services_to_who_announces_them() {
+fn tenant_nodes_leave_service_vips_to_their_announcers() {
     let pods = one_node().cluster.pod_cidr;
     let strict = |config| proxy::configuration(&config, pods, &machine())["ipvs"]["strictARP"].clone();
     assert_eq!(strict(Config::ControlPlane(in_a_tenant(one_node()))), true);
@@ -193,7 +193,7 @@ fn external_ips_are_refused_and_routed_nowhere() {
 }
 
 #[test]
-fn pods_leave_processes_to_the_node_and_the_greedy_go_before_they_take_the_last_of_theirs() {
+fn pods_leave_processes_to_the_node() {
     let settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &machine());
     let number = |value: &serde_json::Value| value.as_str().unwrap().parse::<u64>().unwrap();
     let reserved = number(&settings["systemReserved"]["pid"]);
@@ -223,7 +223,7 @@ fn larger_nodes_keep_more_memory_free_of_pods() {
 }
 
 #[test]
-fn a_workers_pods_end_before_its_shutdown_and_a_control_nodes_after_its_virtual_ip_has_moved() {
+fn pods_end_before_a_shutdown() {
     let mut settings = kubelet::configuration(&one_node().node, one_node().cluster.dns_address(), 1, &machine());
     assert!(settings.get("shutdownGracePeriod").is_none());
     kubelet::of_worker(&mut settings, &joined().registration, None);
@@ -264,7 +264,7 @@ fn the_image_sets_what_the_kubelet_protects() {
 }
 
 #[test]
-fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
+fn the_kubelet_forgets_pods_of_earlier_boots() {
     let root = tempfile::tempdir().unwrap();
     kubelet::forget_pods(root.path()).unwrap();
     let checkpoint = root.path().join("var/lib/kubelet/cpu_manager_state");
@@ -280,7 +280,7 @@ fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
 }
 
 #[test]
-fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
+fn the_newest_usable_certificate_replaces_an_unusable_one() {
     use crate::cluster::pki::{CertificateAuthorities, Leaf};
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("var/lib/kubelet/pki");
@@ -291,7 +291,7 @@ fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
     };
     let pair = made(now);
     let whole = [pair.certificate.as_str(), pair.key.expose()].concat();
-    // By a clock that is two years ahead: authorities begin a year early.
+    // By a clock that is two years ahead: CAs are valid from a year before.
     let early = made(now + std::time::Duration::from_secs(2 * 366 * 24 * 60 * 60));
     let early = [early.certificate.as_str(), early.key.expose()].concat();
     let mut zeros = whole.clone().into_bytes();
@@ -317,7 +317,7 @@ fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
         assert!(replace(), "the kubelet has to start again");
         assert_eq!(std::fs::read(at("kubelet-client-current.pem")).unwrap(), whole.as_bytes());
         assert!(at("kubelet-server-current.pem").symlink_metadata().is_err(), "the kubelet asks for a new one");
-        // What is usable stays.
+        // A usable certificate stays.
         files::write_atomically(&at("kubelet-client-2026-04-01-00-00-00.pem"), whole.as_bytes(), 0o600).unwrap();
         assert!(!replace());
         let link = std::fs::read_link(at("kubelet-client-current.pem")).unwrap();
@@ -326,7 +326,7 @@ fn an_unusable_certificate_gives_way_to_the_newest_usable_one() {
 }
 
 #[test]
-fn after_a_wrong_time_a_certificate_that_lasts_is_linked_again() {
+fn after_a_wrong_time_certificates_are_linked_again() {
     use crate::cluster::pki::{self, CertificateAuthorities, CertificateWithKey, Leaf};
     const YEAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 60 * 60);
     let root = tempfile::tempdir().unwrap();
@@ -373,7 +373,7 @@ fn after_a_wrong_time_a_certificate_that_lasts_is_linked_again() {
 }
 
 #[test]
-fn a_worker_with_a_disk_for_local_volumes_registers_with_the_label_that_their_class_wants() {
+fn workers_with_volume_disks_register_with_their_label() {
     use crate::intake::config::Registration;
     let pool = Registration { pool: Some("edge".to_owned()), ..Registration::default() };
     let label = format!("{}=true", contract::local_volumes::LABEL);

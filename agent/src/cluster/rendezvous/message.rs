@@ -1,5 +1,5 @@
-//! What control nodes say to each other once both have proved the deployment
-//! secret.
+//! The messages between control-plane nodes once both have proved the
+//! deployment secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,13 +48,17 @@ pub enum Progress {
     Awaited,
     /// It has saved its bundle.
     HandedOver,
-    /// It is recorded in the cluster's store that it has joined, or it was removed as a member: it is handed nothing
-    /// any more.
+    /// The cluster's store has a record that it has joined, or it was removed as a member. It no longer gets a bundle.
     Joined,
 }
 
-/// What all control nodes must agree on before a cluster is formed, by readable
-/// names.
+/// A fact's name in the protocol. Other versions compare it, so that it stays.
+const CONTROL_NODES: &str = concat!("control", " nodes");
+/// A fact's name in the protocol. Other versions compare it, so that it stays.
+const KUBERNETES_MINOR: &str = concat!("Kubernetes", " minor");
+
+/// The values on which all control-plane nodes must agree before a cluster is
+/// formed, by readable names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Facts(BTreeMap<String, String>);
@@ -73,12 +77,12 @@ impl Facts {
                 ("image", image.to_owned()),
                 ("role", config.role.to_string()),
                 ("cluster name", cluster.name.clone()),
-                ("control nodes", nodes.join(",")),
+                (CONTROL_NODES, nodes.join(",")),
                 ("virtual IP", address),
                 ("pod CIDR", cluster.pod_cidr.to_string()),
                 ("service CIDR", cluster.service_cidr.to_string()),
                 ("VXLAN port", cluster.vxlan_port.to_string()),
-                ("Kubernetes minor", cluster.kubernetes_minor.clone()),
+                (KUBERNETES_MINOR, cluster.kubernetes_minor.clone()),
                 ("pod security", cluster.pod_security.to_string()),
                 ("add-ons", cluster.add_ons.to_string()),
             ]
@@ -111,16 +115,21 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "its {} is {}, here it is {}", self.fact, self.theirs, self.ours)
+        let fact = match self.fact.as_str() {
+            CONTROL_NODES => "list of control-plane nodes",
+            KUBERNETES_MINOR => "minor version of Kubernetes",
+            fact => fact,
+        };
+        write!(f, "its {fact} is {}, here it is {}", self.theirs, self.ours)
     }
 }
 
 /// How a node introduces itself: the first message in each direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Its name in the control node list.
+    /// Its name in the list of control-plane nodes.
     pub node: String,
-    /// Drawn anew at each start: a node that meets its own number is talking to itself.
+    /// Drawn at each start: a node that meets its own number is talking to itself.
     pub instance: Uuid,
     /// How far its forming has come.
     pub state: Membership,
@@ -150,11 +159,11 @@ pub enum Reply {
         /// To be saved before anything else is done.
         bundle: Box<MemberBundle>,
     },
-    /// What was said is on record.
+    /// The request is on record.
     Noted,
     /// Not now: ask again.
     Wait {
-        /// Why, for the person who watches.
+        /// Why, for the operator.
         reason: String,
     },
 }

@@ -3,19 +3,18 @@
 
 mod sources;
 
-use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use contract::secret::Secret;
 use serde::Serialize;
 use serde_json::Value;
-use support_bundle::{Archive, Keep, REMOVED, Redactor};
+use support_bundle::{Bundle, Entry, Outcome, Part, Redactor, directory_name};
 
 use crate::cluster::records::Records;
 use crate::host::command::Runner;
@@ -25,9 +24,6 @@ use crate::status::Status;
 
 /// The directory of bundles without `--file`.
 const DIRECTORY: &str = "/var/tmp";
-
-/// The largest size of the index, in compressed bytes.
-const INDEX: u64 = 32 << 10;
 
 /// `kaas-agent support-bundle`
 #[derive(Args)]
@@ -43,23 +39,6 @@ pub struct Options {
     output: Output,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "is")]
-enum SourceOutcome {
-    Whole,
-    Cut { bytes: usize },
-    Failed { reason: String },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Entry {
-    name: String,
-    #[serde(skip)]
-    what: String,
-    #[serde(flatten)]
-    outcome: SourceOutcome,
-}
-
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The file. `None` if the bundle went to standard output.
@@ -71,7 +50,7 @@ pub struct Summary {
 
 impl Summary {
     pub fn incomplete(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().filter(|entry| entry.outcome != SourceOutcome::Whole).map(|entry| entry.name.as_str())
+        self.entries.iter().filter(|entry| entry.outcome != Outcome::Whole).map(|entry| entry.name.as_str())
     }
 }
 
@@ -153,11 +132,9 @@ fn fill(
 ) -> anyhow::Result<Vec<Entry>> {
     let directory = name(root, now);
     let redactor = Redactor::new(known_secrets(root));
-    let time = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let mut archive = Archive::new(&mut *writer, &directory, time, limit);
     let sources = sources::all(root);
-    let mut weights: u64 = sources.iter().map(|source| source.weight).sum();
-    let mut entries = Vec::new();
+    let weights: u64 = sources.iter().map(|source| source.weight).sum();
+    let mut bundle = Bundle::new(&mut *writer, &directory, now, limit, weights);
     let mut group = "";
     for source in &sources {
         let next = source.name.split_once('/').map_or("this node", |(directory, _)| directory);
@@ -165,20 +142,12 @@ fn fill(
             progress(&format!("gathering: {next}"));
             group = next;
         }
-        let share = archive.left().saturating_sub(INDEX) * source.weight / weights.max(1);
-        weights -= source.weight;
-        let fate = match source.get(root, runner) {
-            Ok(text) => match archive.add(&source.name, &redactor.redact(&text), share, source.keep)? {
-                0 => SourceOutcome::Whole,
-                bytes => SourceOutcome::Cut { bytes },
-            },
-            Err(error) => SourceOutcome::Failed { reason: redactor.redact(&format!("{error:#}")) },
-        };
-        entries.push(Entry { name: source.name.clone(), what: source.what.clone(), outcome: fate });
+        let part = Part { name: &source.name, about: &source.what, weight: source.weight, keep: source.keep };
+        let text = source.get(root, runner).map(|text| redactor.redact(&text));
+        bundle.add(&part, text.map_err(|error| redactor.redact(&format!("{error:#}"))))?;
     }
-    let left = archive.left();
-    archive.add("README.txt", &index(&directory, &entries), left, Keep::Beginning)?;
-    archive.finish()?.flush()?;
+    let (out, entries) = bundle.finish("a KaaS appliance node")?;
+    out.flush()?;
     if writer.bytes > limit {
         bail!("the bundle came to {} bytes, which is more than it may be", writer.bytes);
     }
@@ -232,23 +201,7 @@ fn known_secrets(root: &Path) -> Vec<Secret> {
 
 fn name(root: &Path, now: SystemTime) -> String {
     let node = Status::read(root).ok().and_then(|status| status.node).unwrap_or_else(|| "node".to_owned());
-    format!("kaas-support-{node}-{}", files::stamp(now))
-}
-
-fn index(directory: &str, entries: &[Entry]) -> String {
-    let mut text = format!(
-        "{directory}\n\nA support bundle of a KaaS appliance node. All files are plain text or JSON. Secrets were removed: each\n\
-         leaves {REMOVED} behind. Logs that are too long lose their oldest part, lists their end.\n\n"
-    );
-    for entry in entries {
-        let fate = match &entry.outcome {
-            SourceOutcome::Whole => String::new(),
-            SourceOutcome::Cut { bytes } => format!("  CUT: {bytes} bytes were left out"),
-            SourceOutcome::Failed { reason } => format!("  MISSING: {}", reason.replace('\n', " ")),
-        };
-        let _ = writeln!(text, "{:<44}{}{fate}", entry.name, entry.what);
-    }
-    text
+    directory_name(&node, now)
 }
 
 struct Count<W> {

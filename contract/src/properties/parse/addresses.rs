@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_given_by_its_first_address_or_is_a_single_one() {
+    fn networks_are_first_or_single_addresses() {
         assert_eq!(network("10.0.0.0/8").unwrap().to_string(), "10.0.0.0/8");
         assert_eq!(network("192.168.10.7").unwrap().to_string(), "192.168.10.7/32");
         for (text, code) in [
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_given_from_first_to_last_or_as_a_network() {
+    fn ranges_are_spans_or_networks() {
         for (text, shown) in [
             ("10.0.0.5-10.0.0.9", "10.0.0.5-10.0.0.9"),
             ("10.0.0.5-10.0.0.5", "10.0.0.5-10.0.0.5"),

@@ -15,9 +15,9 @@ const END: &str = "-----END CERTIFICATE-----";
 const ACTION: &str =
     "Give the CA certificates in PEM with line ends written as \\n, or the output of \"base64 -w0 ca.pem\"";
 
-/// The certificates in a text, each in PEM of its own with lines of 64
-/// characters (RFC 7468). The text is PEM with line ends as they are, written
-/// as `\n`, or turned into spaces by XML; or base64 of PEM or of one certificate in DER.
+/// The certificates in a text, each as separate PEM with lines of 64 characters
+/// (RFC 7468). The text is PEM, or base64 of PEM or of one certificate in DER.
+/// Line ends of PEM may be written as `\n`, or turned into spaces by XML.
 ///
 /// # Errors
 /// The problems of all certificates. Whether one has expired is not judged here:
@@ -54,13 +54,13 @@ fn ders(text: &str) -> Result<Vec<Result<Vec<u8>, Fault>>, Problem> {
     if text.contains("PRIVATE KEY-----") {
         return Err(Problem::new(
             &codes::CERTIFICATE_PRIVATE,
-            "a private key was given; it should not be used any more",
+            "a private key was given; it should no longer be used",
             ACTION,
         ));
     }
     let text = unescape_lines(&text);
     let mut parts = text.split(BEGIN);
-    // What stands before the first certificate is commentary, unless it is another kind of PEM.
+    // Text before the first certificate is commentary, unless it is another kind of PEM.
     let before = parts.next().unwrap_or_default();
     let mut ders: Vec<_> = parts
         .map(|part| {

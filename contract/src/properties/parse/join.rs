@@ -1,4 +1,4 @@
-//! What a worker joins its cluster with: a bootstrap token and the hash of the cluster's authority.
+//! The values with which a worker joins its cluster: a bootstrap token and the hash of the cluster's CA.
 
 use super::super::value::Problem;
 use super::quoted;
@@ -11,7 +11,7 @@ pub const TOKEN_LENGTH: usize = 6 + 1 + 16;
 /// How long a hash is, in characters.
 pub const HASH_LENGTH: usize = HASH.len() + 64;
 
-/// What hashes begin with: there is no other kind.
+/// The prefix of each hash: there is no other kind.
 const HASH: &str = "sha256:";
 
 /// A bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens"): the public half that names it, a dot, and the
@@ -33,7 +33,7 @@ pub fn token(text: &str) -> Result<Secret, Problem> {
     }
 }
 
-/// The hash of an authority's public key (`--discovery-token-ca-cert-hash` of kubeadm), in lower case.
+/// The hash of a CA's public key (`--discovery-token-ca-cert-hash` of kubeadm), in lower case.
 ///
 /// # Errors
 /// It has another form.
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_have_two_halves_and_no_message_tells_them() {
+    fn tokens_have_two_halves_and_stay_secret() {
         assert_eq!(token("abcdef.0123456789abcdef").unwrap().expose().len(), TOKEN_LENGTH);
         for text in [
             "",

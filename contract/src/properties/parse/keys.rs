@@ -11,7 +11,7 @@ pub fn recovery(text: &str) -> Result<String, Problem> {
         Error::Private => Problem::new(
             &codes::RECOVERY_KEY_PRIVATE,
             "it is a private key",
-            "Give the public key; whoever has seen the private one can read the Secrets of snapshots, so make another pair",
+            "Give the public key; a reader of the private one can read the Secrets of snapshots, so make another pair",
         ),
         other => Problem::new(
             &codes::PROPERTY_MALFORMED,
@@ -27,8 +27,7 @@ pub fn deployer(text: &str) -> Result<String, Problem> {
         deployer::Error::Private => Problem::new(
             &codes::DEPLOYER_KEY_PRIVATE,
             "it is a private key",
-            "Give the public key; whoever has seen the private one can become the cluster's administrator, so make another \
-             pair",
+            "Give the public key; a reader of the private one can become the cluster's administrator, so make another pair",
         ),
         other => Problem::new(
             &codes::PROPERTY_MALFORMED,
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deployers_key_becomes_one_line_and_a_private_one_is_refused_unrepeated() {
+    fn deployer_keys_are_one_line_and_never_private() {
         let public = include_str!("../../deployer/fixtures/key.pub");
         let private = include_str!("../../deployer/fixtures/key.pem");
         let line: String = public.lines().filter(|line| !line.starts_with('-')).collect();
@@ -58,7 +57,7 @@ mod tests {
     const PRIVATE: &str = include_str!("../../recovery/fixtures/key.pem");
 
     #[test]
-    fn a_public_key_becomes_one_line_and_a_private_one_is_refused_unrepeated() {
+    fn recovery_keys_are_one_line_and_never_private() {
         let line = PUBLIC.lines().nth(1).unwrap();
         assert_eq!(recovery(PUBLIC).as_deref(), Ok(line));
         assert_eq!(recovery(line).as_deref(), Ok(line));

@@ -7,7 +7,7 @@ use crate::codes;
 /// Labels that a node gives itself.
 ///
 /// # Errors
-/// Each that is malformed, that a node may not set, or whose key is there twice.
+/// Each that is malformed, that a node may not set, or whose key is repeated.
 pub fn labels(text: &str) -> Result<Vec<Label>, Vec<Problem>> {
     let labels = names::list(text, label)?;
     once(labels, "labels", |label| label.key.clone())
@@ -16,7 +16,7 @@ pub fn labels(text: &str) -> Result<Vec<Label>, Vec<Problem>> {
 /// Taints that a node has when it joins.
 ///
 /// # Errors
-/// Each that is malformed, or that is there twice.
+/// Each that is malformed or repeated.
 pub fn taints(text: &str) -> Result<Vec<Taint>, Vec<Problem>> {
     let taints = names::list(text, taint)?;
     once(taints, "taints", |taint| format!("{}:{}", taint.key, taint.effect.name()))
@@ -60,8 +60,8 @@ fn taint(text: &str) -> Result<Taint, Problem> {
     Ok(Taint { key: key.to_owned(), value: value.to_owned(), effect })
 }
 
-/// Whether a kubelet may set the label of its own node (Kubernetes, `NodeRestriction`, and the kubelet's `--node-labels`).
-/// What it makes of the machine by itself is left to it.
+/// Whether a kubelet may set this label on its node (Kubernetes, `NodeRestriction`, and the kubelet's `--node-labels`).
+/// Labels that the kubelet derives from the machine are left to it.
 fn nodes_own(key: &str) -> bool {
     const SHOWN: [&str; 3] =
         ["topology.kubernetes.io/zone", "topology.kubernetes.io/region", "node.kubernetes.io/instance-type"];
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_a_node_may_not_give_itself_are_named() {
+    fn labels_that_nodes_may_not_set_are_named() {
         for key in [
             "kubernetes.io/hostname",
             "node-role.kubernetes.io/worker",

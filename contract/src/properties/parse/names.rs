@@ -30,14 +30,14 @@ pub fn label(text: &str) -> Result<String, Problem> {
     if !is_label(text) {
         return problem("is not a DNS label");
     }
-    // systemd and resolvers give this name a meaning of their own.
+    // This name has a special meaning for systemd and resolvers.
     if text == "localhost" {
         return problem("is every machine's name for itself");
     }
     Ok(text.to_owned())
 }
 
-/// What a VM is in its cluster.
+/// The role of a VM in its cluster.
 pub fn role(text: &str) -> Result<Role, Problem> {
     let known = || Role::ALL.map(Role::name).join(", ");
     text.parse().map_err(|UnknownRole| {
@@ -98,8 +98,8 @@ pub fn control_node(text: &str) -> Result<ControlNode, Problem> {
     Ok(ControlNode { name: label(name)?, address: addresses::host_address(address)? })
 }
 
-/// What a proxy is not asked for: a host, a domain and all below it
-/// (`.example.com`, `*.example.com`), an address, or a range.
+/// A destination that is reached without the proxy: a host, a domain and all
+/// below it (`.example.com`, `*.example.com`), an address, or a range.
 pub fn exclusion(text: &str) -> Result<String, Problem> {
     addresses::refuse_ipv6(text)?;
     let lower = text.to_ascii_lowercase();
@@ -154,7 +154,7 @@ pub(super) fn is_domain(text: &str) -> bool {
     text.len() <= 253 && !last_is_number && text.split('.').all(is_label)
 }
 
-/// Whether somebody who wrote this meant an address: digits and dots only.
+/// Whether the text was meant as an address: it has digits and dots only.
 pub(super) fn looks_like_address(text: &str) -> bool {
     text.contains('.') && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn control_nodes() {
+    fn entries_of_the_node_list() {
         let node = control_node("cp1=10.0.0.1").unwrap();
         assert_eq!((node.name.as_str(), node.address), ("cp1", Ipv4Addr::new(10, 0, 0, 1)));
         for (text, code) in [
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_take_many_separators_and_report_each_bad_entry() {
+    fn lists_report_each_bad_entry() {
         assert_eq!(list("a, b;c\\nd\n e", label).unwrap(), ["a", "b", "c", "d", "e"]);
         assert_eq!(list("a,B,c_d", label).unwrap_err().len(), 2);
         assert_eq!(list(" , ", label).unwrap_err().len(), 1);

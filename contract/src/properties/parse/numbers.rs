@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_time_have_a_unit_and_keep_to_their_range() {
+    fn spans_have_a_unit_and_a_range() {
         let read = |text: &str| period(text, Period::minutes(15), Period::days(7));
         for (text, minutes, shown) in [
             ("15m", 15, "15m"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn minors_have_two_numbers() {
+    fn minor_versions_have_two_numbers() {
         assert_eq!(kubernetes_minor("v1.36").as_deref(), Ok("1.36"));
         for text in ["1", "1.36.3", "1.", "one.two", "1.036", "1.99999", ""] {
             assert!(kubernetes_minor(text).is_err(), "{text}");

@@ -11,11 +11,11 @@ struct Method {
     digest: usize,
     /// Parts between prefix and digest, separated by `$`: parameters and salt.
     parts: usize,
-    /// Whether `rounds=n$` may stand before the salt.
+    /// Whether `rounds=n$` may precede the salt.
     rounds: bool,
 }
 
-/// What is accepted (crypt(5) of libxcrypt, "AVAILABLE HASHING METHODS").
+/// The accepted methods (crypt(5) of libxcrypt, "AVAILABLE HASHING METHODS").
 const METHODS: &[Method] = &[
     Method { prefix: "$y$", digest: 43, parts: 2, rounds: false },
     Method { prefix: "$gy$", digest: 43, parts: 2, rounds: false },
@@ -48,7 +48,7 @@ pub fn hash(text: &str) -> Result<String, Problem> {
             }
             _ => problem(
                 &codes::PASSWORD_PLAIN,
-                "what was given is not a hash; if it is a password, it should not be used any more",
+                "the value is not a hash; if it is a password, it should no longer be used",
             ),
         };
     };

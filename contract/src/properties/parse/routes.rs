@@ -6,8 +6,8 @@ use crate::codes;
 use crate::encoding::unescape_lines;
 use crate::properties::Route;
 
-/// Networks that may be routed: one that covers everything is the default
-/// gateway's, which has a property of its own.
+/// The shortest prefix length of a route. The network of all addresses is the
+/// default gateway's, which has a separate property.
 const SHORTEST: u8 = 8;
 
 /// `network via gateway` entries, separated by commas, semicolons or line ends.

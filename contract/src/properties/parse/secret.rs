@@ -1,17 +1,17 @@
 //! The deployment secret, and how its strength is judged.
 //!
-//! Strength is a property of how a secret was made, which its text does not
-//! tell. What can be told is judged so that values made by a random generator
-//! pass and what people think up does not:
+//! Strength depends on how a secret was made, which its text does not show. The
+//! checks accept values of a random generator and refuse invented ones:
 //!
-//! 1. *Capacity*: characters times the bits that a character of the smallest
-//!    fitting alphabet holds: digits 3.32, hexadecimal 4, letters of one case
-//!    4.70, base32 5, letters of one case with digits 5.17, base64 6, printable
-//!    characters 6.57. Separators inside hexadecimal are not counted, and a
-//!    UUID counts 122. At least 128 bits are needed.
-//! 2. *Regularity*: a character that repeats what stood before counts nothing,
-//!    one that goes on in a run (`aaa`, `123`, `qwe`) one bit. What is left
-//!    must be 80 bits.
+//! 1. *Capacity*: the number of characters times the bits of one character in
+//!    the smallest fitting alphabet. Digits have 3.32 bits, hexadecimal 4,
+//!    letters of one case 4.70, base32 5, letters of one case with digits 5.17.
+//!    Base64 has 6 bits, printable characters 6.57. Separators inside
+//!    hexadecimal are not counted, and a UUID counts 122. At least 128 bits are
+//!    needed.
+//! 2. *Regularity*: a character that repeats an earlier sequence counts
+//!    nothing, one that continues a run (`aaa`, `123`, `qwe`) one bit. The sum
+//!    must be at least 80 bits.
 //! 3. *Words*: text that reads like words counts 13 bits a different word (a
 //!    Diceware word has 12.9), so that ten random words are enough.
 //!
@@ -136,14 +136,15 @@ fn near(one: char, other: char) -> bool {
     (one as u32).abs_diff(other as u32) <= 1 || on_keyboard
 }
 
-/// The commonest pairs of letters in English, which German and French share
-/// enough of: random letters have one in ten of their pairs among them, words half.
-const COMMON_PAIRS: &str = "th he in er an re nd at on nt ha es st en ed to it ou ea hi is or ti as te et ng of al de se \
-                            le sa si ar ve ra ld ur ro me ic ri co li io ce ll ma ne om el ch la ec ho ss us ac ot us pe \
-                            ow ee ge wo sh em op ck da";
+/// The commonest pairs of letters in English. German and French share enough of
+/// them: of random letters one pair in ten is among them, of words half.
+const COMMON_PAIRS: &str = "\
+th he in er an re nd at on nt ha es st en ed to it ou ea hi is or ti as te et ng of al de se
+le sa si ar ve ra ld ur ro me ic ri co li io ce ll ma ne om el ch la ec ho ss us ac ot us pe
+ow ee ge wo sh em op ck da";
 
-/// Bits of a text as words, if it reads like words: most of it letters, in
-/// stretches of one case (a capital may begin one), with the common pairs of letters.
+/// Bits of a text as words, if it reads like words. Most of it are letters, in
+/// stretches of one case with the common pairs. A stretch may begin with a capital.
 fn word_bits(text: &str) -> Option<f64> {
     let words = words(text);
     let letters: usize = words.iter().map(|word| word.chars().count()).sum();
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn text_arrives_unchanged_and_messages_do_not_hold_it() {
+    fn text_stays_unchanged_and_out_of_messages() {
         let text = " x7$Qm!p2<Wz&9%rT'v\"B ü ";
         assert_eq!(secret(text).unwrap().expose(), text);
         for text in ["hunter2", &"Xk4!".repeat(300), "tab\tin it 9f86d081884c7d659a2feaa0c55ad015"] {

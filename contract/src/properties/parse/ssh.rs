@@ -21,9 +21,9 @@ const TYPES: &[&str] = &[
 /// Key types that are known, but too weak.
 const WEAK: &[&str] = &["ssh-dss", "ssh-rsa1"];
 
-/// One or more keys, each as `type data comment`. They may stand on lines of
-/// their own, on lines written as `\n`, or, because XML turns line ends in
-/// attributes into spaces, simply one after another; or all of it in base64.
+/// One or more keys, each as `type data comment`. Line ends, a written `\n` or
+/// spaces separate them: XML turns line ends in attributes into spaces. The
+/// whole text may be in base64.
 ///
 /// # Errors
 /// The problems of all keys.
@@ -31,8 +31,8 @@ pub fn keys(text: &str) -> Result<Vec<String>, Vec<Problem>> {
     if text.contains("PRIVATE KEY") {
         return Err(vec![Problem::new(
             &codes::SSH_KEY_PRIVATE,
-            "a private key was given; it should not be used any more",
-            "Give the public key: the content of the .pub file beside the private one",
+            "a private key was given; it should no longer be used",
+            "Give the public key: the content of the .pub file next to the private one",
         )]);
     }
     if !text.trim().contains(char::is_whitespace) && !text.contains("\\n") {

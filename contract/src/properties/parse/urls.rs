@@ -7,8 +7,8 @@ use super::addresses;
 use crate::codes;
 use crate::secret::Secret;
 
-/// An http:// or https:// URL as it was written. `credentials`: whether
-/// `user:password@` may stand in it; if so, a path may not.
+/// An http:// or https:// URL as it was written. With `credentials` it may
+/// contain `user:password@`, and no path.
 ///
 /// Messages never repeat the part before an `@`.
 pub fn url(text: &str, credentials: bool) -> Result<String, Problem> {
@@ -34,7 +34,7 @@ fn problem(text: &str, why: impl AsRef<str>, action: &str) -> Problem {
     Problem::new(&codes::URL_MALFORMED, format!("{shown} {}", why.as_ref()), action)
 }
 
-/// What holds for all URLs.
+/// The checks of all URLs.
 fn examine(text: &str, action: &str) -> Result<Url, Problem> {
     let problem = |why: String| problem(text, why, action);
     if text.chars().any(|c| c.is_whitespace() || c.is_control()) {

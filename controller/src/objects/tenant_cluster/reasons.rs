@@ -11,35 +11,35 @@ reasons! {
         /// All checks passed.
         Passed = True,
         /// The Provider, a zone, a network, a class, a pool or an image of the spec is missing; the message names each.
-        ReferenceMissing = False,
+        ReferenceMissing = False for operator,
         /// The Provider does not allow the namespace: ask its operator.
-        NamespaceNotAllowed = False,
+        NamespaceNotAllowed = False for operator,
         /// The Provider is not Ready: look at its conditions.
         ProviderNotReady = False,
         /// The Provider's limits do not suffice; the message has the numbers. Free capacity of hosts and datastores is not
         /// checked: the Provider shows it.
-        CapacityMissing = False,
+        CapacityMissing = False for operator,
         /// Addresses are missing; the message names what. A pool has too few free addresses, or `vipsPerNamespace` of the IPPool
         /// limits the namespace's addresses for endpoints and Services. Or an address of the spec is reserved, or belongs to
         /// another object.
-        AddressesMissing = False,
+        AddressesMissing = False for operator,
         /// The endpoint or an address for Services is not in the subnet of the control-plane nodes, or not all addresses of their
         /// pools are. A range that overlaps that subnet is `PropertiesRefused`.
-        RangesOverlap = False,
+        RangesOverlap = False for operator,
         /// The image is unsuitable; the message has the reason. It lacks the minor version, cannot replace the former image, has
         /// expired, or has a format that this controller does not know.
-        ImageUnsuitable = False,
+        ImageUnsuitable = False for operator,
         /// A Secret that the spec names is missing or lacks a key; the message names it.
-        SecretMissing = False,
+        SecretMissing = False for operator,
         /// The name of an object that the cluster needs is used by an object of another owner; the message names it.
-        NameTaken = False,
+        NameTaken = False for operator,
         /// Control-plane nodes would reject the OVF properties that follow from the spec; the message says which, as their
         /// consoles would.
-        PropertiesRefused = False,
+        PropertiesRefused = False for operator,
         /// Control-plane nodes or their VMs are not in the state that a change needs; the message has details.
         ControlPlaneUnfit = False,
         /// The spec asks for something that this version of the controller does not support; the message names it.
-        NotSupported = False,
+        NotSupported = False for operator,
         /// Something that has to be known is unknown.
         PreflightNotKnown as NotKnown = Unknown,
     }
@@ -53,7 +53,7 @@ reasons! {
         /// operator.
         Degraded = False,
         /// Too few control-plane nodes are Ready; the message names the others, with the reason.
-        NoQuorum = False,
+        NoQuorum = False for operator,
         /// The cluster does not answer.
         ControlPlaneNotReached as NotReached = Unknown,
     }
@@ -77,7 +77,7 @@ reasons! {
         /// The new image waits for its ten minutes, or for the operator's commit: `kaas.local/do: commit` on the Operation.
         AwaitingCommit = False,
         /// A change failed and waits for the operator; the Operation has the reason, and what can be done with `kaas.local/do`.
-        ChangeFailed = False,
+        ChangeFailed = False for operator,
         /// Something differs, and the change is blocked: `Preflight` has the reason. Nothing was changed.
         ChangeBlocked = False,
         /// Something differs that this version of the controller does not change; the message names it, and what the operator can
@@ -110,9 +110,9 @@ reasons! {
         /// The controller's database is older than the VMs that the message names, as after a restore of the control cluster. No
         /// control-plane node is changed, powered off, deleted or created until the operator decides. The reason is also set if
         /// the removal of control-plane nodes had begun, and the cluster is not being deleted.
-        AdoptionRequired = False,
+        AdoptionRequired = False for operator,
         /// Only the operator can remove a problem; the other conditions name it.
-        Blocked = False,
+        Blocked = False for operator,
     }
     /// The cluster can be used.
     Ready {

@@ -1,5 +1,6 @@
 //! Answers of rows, and the meaning of a failed call for a row.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::hypervisor::{Error, ErrorKind, Result};
@@ -12,7 +13,7 @@ pub const DIFFERS: &str = "differs";
 pub const NOT_TRIED: &str = "not tried";
 
 /// A row with its answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Answered {
     pub(crate) row: &'static str,
     pub(crate) assumption: &'static str,

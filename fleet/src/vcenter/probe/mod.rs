@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -56,7 +57,7 @@ pub struct Setup {
 }
 
 /// The answers. In JSON they contain no names and no addresses.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Report {
     format: u32,
     kaas: &'static str,

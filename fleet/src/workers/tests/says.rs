@@ -232,7 +232,7 @@ async fn an_impostor_is_not_taken_for_a_worker() {
     // Without a recorded key, the VM's statement counts.
     let ways = [
         (false, "workers.name-in-use", "admitted with another key than its VM's"),
-        (true, "workers.unproved", "it says: waiting for the cluster to sign its certificate"),
+        (true, "workers.unproved", "it reports: waiting for the cluster to sign its certificate"),
     ];
     for (notes_no_keys, code, words) in ways {
         let world = World::with(1).await;

@@ -51,7 +51,10 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         }
         Tenant::Pause(at) => WorkerPool::of(open(&at)?, &at).go(what, &Goal::Pause),
         Tenant::Resume(at) => WorkerPool::of(open(&at)?, &at).go(what, &Goal::GoOn),
-        Tenant::Status(at) => WorkerPool::of(open(&at)?, &at).status(),
+        Tenant::Status(at) => {
+            let at = TenantArgs::from(at);
+            WorkerPool::of(open(&at)?, &at).status()
+        }
         Tenant::ReplaceControlPlane { node, ova, properties, data_disk, ready_timeout, at } => {
             let lab = open(&at)?;
             let say = |what: &str| at.work.output.tell(what);

@@ -108,8 +108,7 @@ pub struct Get {
     /// List the clusters of all namespaces
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     pub(super) all_namespaces: bool,
-    /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     pub(super) output: Output,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
@@ -124,8 +123,7 @@ pub struct Describe {
     /// Also show conditions that hold
     #[arg(long)]
     pub(super) all_conditions: bool,
-    /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     pub(super) output: Output,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
@@ -190,6 +188,8 @@ pub struct Kubeconfig {
     /// existing file is replaced only if this command wrote it for this cluster, or if its certificate has expired
     #[arg(long, value_name = "FILE")]
     pub(super) to_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: Output,
     #[command(flatten)]
     pub(super) within: NamespaceArgs,
 }

@@ -1,5 +1,5 @@
-//! The objects that make a cluster, from a few words or from a file. Pure but for reading the file; what they mean, the API
-//! server and the controller judge. Nothing stands in them that nobody has said: defaults are the kinds' own.
+//! The objects that make a cluster, from arguments or from a file. Pure but for reading the file. The API server and the
+//! controller judge the values. The objects have only values that the user gave: defaults are the kinds' own.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub struct ClusterObjects {
 }
 
 impl ClusterObjects {
-    /// What a few words come to, and who may log in.
+    /// The objects for arguments, with the SSH keys that may log in.
     pub fn from_arguments(name: &str, namespace: &str, said: &ClusterArgs, ssh_keys: &[String]) -> Self {
         let object = |kind: &str, name: &str, spec: Value| {
             json!({
@@ -63,7 +63,7 @@ impl ClusterObjects {
         Self { cluster: object("TenantCluster", name, spec), pools: pool.into_iter().collect() }
     }
 
-    /// What a file has, for a namespace where it names none.
+    /// The objects of a file. `namespace` is for files that name none.
     ///
     /// # Errors
     /// It cannot be read, has not one cluster, or something that is not of it.
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn few_words_come_to_objects_of_the_kinds_in_which_nothing_stands_that_nobody_has_said() {
+    fn arguments_become_objects_without_defaults() {
         let wanted = ClusterObjects::from_arguments("shop", "team-blue", &said(), &[]);
         let spec = json!({
             "providerRef": {"name": "dc1"},
@@ -166,7 +166,7 @@ mod tests {
         is_in(&wanted.pools[0]["spec"], &serde_json::to_value(&pool.spec).unwrap(), "pool");
     }
 
-    /// Whether all of `part` is in `whole`, which may have defaults beside.
+    /// Whether all of `part` is in `whole`, which may have defaults in addition.
     fn is_in(part: &Value, whole: &Value, path: &str) {
         match (part, whole) {
             (Value::Object(part), Value::Object(whole)) => {
@@ -181,12 +181,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "cluster.imge is no field")]
-    fn what_is_no_field_is_found() {
+    fn unknown_fields_are_found() {
         is_in(&json!({"imge": "a"}), &json!({"image": "a"}), "cluster");
     }
 
     #[test]
-    fn a_file_has_one_cluster_with_pools_of_its_own_in_one_namespace() {
+    fn a_file_has_one_cluster_with_its_pools() {
         let cluster = |namespace: Option<&str>| json!({"kind": "TenantCluster", "metadata": {"name": "shop", "namespace": namespace}});
         let pool = |of: &str, namespace: Option<&str>| {
             json!({"kind": "NodePool", "metadata": {"name": "shop-a", "namespace": namespace},

@@ -18,12 +18,14 @@ pub struct ClusterState {
 
 /// The condition of the present spec with one of these reasons, in words.
 fn because<R: Reason>(object: &Value, reasons: &[R]) -> Option<String> {
-    let is_it = |condition: &&Condition<'_>| condition.is_current && is_one(condition, reasons);
+    let is_it = |condition: &&Condition<'_>| condition.is_current && condition.is_one(reasons);
     read_conditions(object).iter().find(is_it).map(Condition::words)
 }
 
-pub fn is_one<R: Reason>(condition: &Condition<'_>, reasons: &[R]) -> bool {
-    reasons.iter().any(|reason| reason.condition() == condition.about && reason.word() == condition.reason)
+/// The condition `about` of the present spec in words, if its reason needs the operator.
+fn needs_operator<R: Reason>(object: &Value, about: &str) -> Option<String> {
+    let is_it = |condition: &&Condition<'_>| condition.is_current && condition.about == about;
+    read_conditions(object).iter().find(is_it).filter(|it| it.needs_operator::<R>()).map(Condition::words)
 }
 
 fn holds(object: &Value, about: &str) -> bool {
@@ -110,7 +112,7 @@ impl ClusterState {
         let of_command = |pool: &&Value| pools.contains(&text(pool, "/metadata/name"));
         let mut there = 0;
         for pool in self.pools.iter().filter(of_command) {
-            if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::AdoptionRequired]) {
+            if let Some(why) = needs_operator::<NodePoolReason>(pool, "Ready") {
                 return WaitResult::Stopped(format!("{}: {why}", text(pool, "/metadata/name")));
             }
             there += usize::from(holds(pool, "Ready"));
@@ -132,7 +134,7 @@ impl ClusterState {
             let wanted = wanted.unwrap_or_default();
             return WaitResult::Stopped(format!("another client has scaled the pool {name} to {wanted} workers"));
         }
-        if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::AdoptionRequired]) {
+        if let Some(why) = needs_operator::<NodePoolReason>(pool, "Ready") {
             return WaitResult::Stopped(format!("{name}: {why}"));
         }
         let count = |field: &str| pool["status"][field].as_u64().unwrap_or_default();
@@ -147,7 +149,7 @@ impl ClusterState {
     /// Whether control-plane nodes and workers have the image and minor version of the spec.
     pub fn is_changed(&self) -> WaitResult {
         let cluster = &self.cluster;
-        if let Some(why) = because(cluster, &[TenantClusterReason::ChangeFailed]) {
+        if let Some(why) = needs_operator::<TenantClusterReason>(cluster, "UpToDate") {
             return WaitResult::Stopped(format!("{}: {why}{}", self.name(), self.of_operation()));
         }
         if let (Some(why), "Manual") =
@@ -180,7 +182,7 @@ impl ClusterState {
         let is_noted = operation["metadata"]["annotations"][annotation].is_null();
         let outcome = text(operation, "/status/outcome");
         let name = text(operation, "/metadata/name");
-        let stands = reason_of(operation, &[OperationReason::Blocked, OperationReason::Rejected]);
+        let stands = reason_of(operation, OperationReason::needs_operator);
         match (is_noted, stands, outcome) {
             (false, ..) => WaitResult::Pending,
             (true, _, outcome @ ("committed" | "done")) => {
@@ -210,7 +212,7 @@ impl ClusterState {
         if !same["metadata"]["annotations"][annotation].is_null() {
             return WaitResult::Pending;
         }
-        match (self.is_changed(), reason_of(same, &[OperationReason::Rejected])) {
+        match (self.is_changed(), reason_of(same, |reason| reason == OperationReason::Rejected)) {
             (there @ WaitResult::Ready(_), _) => there,
             (_, Some(why)) => WaitResult::Stopped(format!("{operation}: {why}")),
             (changed, None) => changed,
@@ -231,7 +233,7 @@ impl ClusterState {
 
     /// Whether the deletion continues.
     pub fn is_leaving(&self) -> WaitResult {
-        let stands = because(&self.cluster, &[TenantClusterReason::Blocked, TenantClusterReason::AdoptionRequired]);
+        let stands = needs_operator::<TenantClusterReason>(&self.cluster, "Progressing");
         stands.map_or(WaitResult::Pending, |why| WaitResult::Stopped(format!("{}: {why}", self.name())))
     }
 
@@ -241,7 +243,7 @@ impl ClusterState {
         if !cluster["metadata"]["deletionTimestamp"].is_null() {
             return Some(format!("the cluster {name} is being deleted"));
         }
-        let why = because(cluster, &[TenantClusterReason::Blocked, TenantClusterReason::AdoptionRequired])?;
+        let why = needs_operator::<TenantClusterReason>(cluster, "Progressing")?;
         let mut others = String::new();
         for other in read_conditions(cluster).iter().filter(|one| one.is_current && one.status == "False") {
             if !["Progressing", "Ready"].contains(&other.about) {
@@ -261,9 +263,9 @@ pub fn may_be_tried_again(operation: &Value) -> bool {
     ["rolled back", "abandoned"].contains(&text(operation, "/status/outcome"))
 }
 
-/// The condition of an Operation with one of these reasons, in words. Its spec never changes, so each condition is current.
-fn reason_of(operation: &Value, reasons: &[OperationReason]) -> Option<String> {
-    read_conditions(operation).iter().find(|condition| is_one(condition, reasons)).map(Condition::words)
+/// The condition of an Operation with such a reason, in words. Its spec never changes, so each condition is current.
+fn reason_of(operation: &Value, is_such: fn(OperationReason) -> bool) -> Option<String> {
+    read_conditions(operation).iter().find(|one| one.of_kind().is_some_and(is_such)).map(Condition::words)
 }
 
 fn lines_of_pool(pool: &Value) -> Vec<(String, String)> {
@@ -351,8 +353,13 @@ mod tests {
         assert_eq!(known(&[condition(TenantClusterReason::Blocked, 2)], &[]).is_made(&[]), WaitResult::Pending);
         let drifted = [condition(NodePoolReason::AdoptionRequired, 3)];
         assert!(matches!(known(&[], &drifted).is_made(&["shop-a"]), WaitResult::Stopped(_)));
+        for reason in [NodePoolReason::JoinFailed, NodePoolReason::NamespaceNotAllowed, NodePoolReason::CapacityMissing]
+        {
+            let failed = known(&[], &[condition(reason, 3)]);
+            assert!(matches!(failed.is_made(&["shop-a"]), WaitResult::Stopped(_)), "{reason:?}");
+            assert!(matches!(failed.is_scaled("shop-a", 2), WaitResult::Stopped(_)), "{reason:?}");
+        }
         let failed = [condition(NodePoolReason::JoinFailed, 3)];
-        assert!(matches!(known(&[], &failed).is_made(&["shop-a"]), WaitResult::Stopped(_)));
         assert_eq!(known(&[], &failed).is_made(&[]), WaitResult::Pending, "another pool is another command's");
         let mut leaves = known(&[condition(TenantClusterReason::Available, 3)], &[]);
         leaves.cluster["metadata"]["deletionTimestamp"] = "2026-12-01T09:00:00Z".into();

@@ -2,21 +2,30 @@
 
 use std::time::SystemTime;
 
-use controller::objects::{MachineReason, NodePoolReason, OperationReason, Reason, TenantClusterReason};
+use anstyle::Style;
+use anyhow::ensure;
+use controller::objects::{MachineReason, NodePoolReason, OperationReason, TenantClusterReason};
 use fleet::nodes::clean;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::arguments::Describe;
-use super::cluster_state::is_one;
 use super::not_found;
-use crate::control::{Condition, Control, DryRun, ResourcePath, age, age_of, outdated, read_conditions, table, text};
-use crate::output::{object, objects};
+use crate::control::{
+    Cell, Condition, Control, DryRunReport, ResourcePath, age, age_of, outdated, read_conditions, status_style, table,
+    text,
+};
+use crate::output::{Output, object, objects};
+use crate::styled::{FAILED, PLAIN, Text, WAITING};
 
 /// Prints the tree.
 pub fn describe(arguments: &Describe) -> anyhow::Result<()> {
     let Describe { name, all_conditions, output, within } = arguments;
+    ensure!(
+        !all_conditions || *output == Output::Table,
+        "--all-conditions is for tables: json and yaml have all conditions\nhelp: leave the option out"
+    );
     let (control, namespace) = within.open()?;
     let objects = ObjectTree::read(&control, &namespace, name)?.ok_or_else(|| not_found(&namespace, name))?;
     output.result(&objects, || objects.tree(*all_conditions, SystemTime::now()))
@@ -54,12 +63,15 @@ impl ObjectTree {
     }
 
     /// The deletion of the cluster. The controller deletes the objects of the cluster with it.
-    pub fn deletion(&self) -> DryRun {
+    pub fn deletion(&self) -> DryRunReport {
         let Self { cluster, pools, machines, .. } = self;
-        DryRun::default().deletes("TenantCluster", [cluster]).deletes("NodePool", pools).deletes("Machine", machines)
+        DryRunReport::default()
+            .deletes("TenantCluster", [cluster])
+            .deletes("NodePool", pools)
+            .deletes("Machine", machines)
     }
 
-    fn tree(&self, all_conditions: bool, now: SystemTime) -> String {
+    fn tree(&self, all_conditions: bool, now: SystemTime) -> Text {
         let view = View { all_conditions, now };
         let (workers, nodes): (Vec<&Value>, Vec<&Value>) =
             self.machines.iter().partition(|machine| !machine["spec"]["poolRef"].is_null());
@@ -86,10 +98,9 @@ impl ObjectTree {
         root.below.push(view.group("Workers", &self.cluster, groups[1], pools.into_iter().chain(orphans).collect()));
         root.below.extend(self.operations.iter().map(|one| view.object("Operation", one, "Succeeded", &[])));
 
-        let head = ["NAME", "READY", "SEVERITY", "REASON", "AGE", "MESSAGE"];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        let mut rows = Vec::new();
         root.push(String::new(), "", &mut rows);
-        table(&rows)
+        table(["NAME", "READY", "SEVERITY", "REASON", "AGE", "MESSAGE"], rows)
     }
 }
 
@@ -134,24 +145,39 @@ impl View {
 struct Line {
     name: String,
     /// The cells behind the name.
-    cells: [String; 5],
+    cells: [Cell; 5],
     below: Vec<Line>,
 }
 
 impl Line {
     /// A line with a condition. `None` if the controller has not written it yet.
     fn new(name: String, condition: Option<&Condition<'_>>, severity: Severity, age: String) -> Self {
-        let cell = |text: &str| if text.is_empty() { "-".to_owned() } else { clean(text) };
-        let [status, reason] = condition.map_or(["", ""], |one| [one.status, one.reason]).map(cell);
-        let message = condition.map(|one| clean(&format!("{}{}", one.message, outdated(one)))).unwrap_or_default();
-        Self { name, cells: [status, severity.word().to_owned(), reason, age, message], below: Vec::new() }
+        let (status, reason) = condition.map_or(("", ""), |one| (one.status, one.reason));
+        let message = condition.map(|one| format!("{}{}", one.message, outdated(one))).unwrap_or_default();
+        // The status of an activity is neither good nor bad.
+        let is_activity = condition.is_some_and(|one| one.about == "Progressing");
+        let style = match severity {
+            _ if is_activity => PLAIN,
+            Severity::Error if status != "True" => FAILED,
+            _ => status_style(status),
+        };
+        let cells = [
+            Cell::styled(if status.is_empty() { "-" } else { status }, style),
+            Cell::styled(severity.word(), severity.style()),
+            Cell::text(&clean(reason)),
+            Cell::text(&age),
+            Cell::from(clean(&message).as_str()),
+        ];
+        Self { name, cells, below: Vec::new() }
     }
 
     /// Adds the rows of the line and all lines below it. `branch` leads to its name, and `indent` is before the lines below.
-    fn push(&self, branch: String, indent: &str, rows: &mut Vec<Vec<String>>) {
-        rows.push(std::iter::once(branch + &self.name).chain(self.cells.iter().cloned()).collect());
-        for (at, line) in self.below.iter().enumerate() {
-            let (corner, rest) = if at + 1 == self.below.len() { ("└─", "  ") } else { ("├─", "│ ") };
+    fn push(self, branch: String, indent: &str, rows: &mut Vec<[Cell; 6]>) {
+        let [status, severity, reason, age, message] = self.cells;
+        rows.push([Cell::from((branch + &self.name).as_str()), status, severity, reason, age, message]);
+        let count = self.below.len();
+        for (at, line) in self.below.into_iter().enumerate() {
+            let (corner, rest) = if at + 1 == count { ("└─", "  ") } else { ("├─", "│ ") };
             line.push(format!("{indent}{corner}"), &format!("{indent}{rest}"), rows);
         }
     }
@@ -180,51 +206,41 @@ impl Severity {
             Self::Error => "Error",
         }
     }
+
+    fn style(self) -> Style {
+        match self {
+            Self::None => PLAIN,
+            Self::Info | Self::Warning => WAITING,
+            Self::Error => FAILED,
+        }
+    }
 }
 
 fn severity(condition: &Condition<'_>) -> Severity {
-    use NodePoolReason as Pool;
-    use TenantClusterReason as Cluster;
-    const OF_CLUSTERS: [Cluster; 5] =
-        [Cluster::NoQuorum, Cluster::ChangeFailed, Cluster::ChangeBlocked, Cluster::AdoptionRequired, Cluster::Blocked];
-    const OF_POOLS: [Pool; 9] = [
-        Pool::JoinFailed,
-        Pool::AdoptionRequired,
-        Pool::CapacityMissing,
-        Pool::NamespaceNotAllowed,
-        Pool::TooMany,
-        Pool::Unfit,
-        Pool::NotSupported,
-        Pool::DrainBlocked,
-        Pool::TooManyUnhealthy,
-    ];
-    const OF_MACHINES: [MachineReason; 3] =
-        [MachineReason::PoweredOff, MachineReason::VmGone, MachineReason::JoinFailed];
-    const OF_OPERATIONS: [OperationReason; 2] = [OperationReason::Blocked, OperationReason::Rejected];
     if condition.holds() || is_at_rest(condition) {
         return Severity::None;
     }
-    let needs_operator = is_one(condition, &OF_CLUSTERS)
-        || is_one(condition, &OF_POOLS)
-        || is_one(condition, &OF_MACHINES)
-        || is_one(condition, &OF_OPERATIONS)
-        || condition.about == Cluster::Passed.condition() && condition.status == "False";
+    let needs_operator = condition.needs_operator::<TenantClusterReason>()
+        || condition.needs_operator::<NodePoolReason>()
+        || condition.needs_operator::<MachineReason>()
+        || condition.needs_operator::<OperationReason>();
     match condition.status {
         _ if needs_operator => Severity::Error,
-        "Unknown" if !is_one(condition, &[OperationReason::NotEnded]) => Severity::Warning,
+        "Unknown" if !condition.is_one(&[OperationReason::NotEnded]) => Severity::Warning,
         _ => Severity::Info,
     }
 }
 
 /// Whether the condition says that there is nothing to do.
 fn is_at_rest(condition: &Condition<'_>) -> bool {
-    is_one(condition, &[TenantClusterReason::Idle])
-        || is_one(condition, &[OperationReason::Ended])
-        || is_one(condition, &[NodePoolReason::RepairOff])
+    condition.is_one(&[TenantClusterReason::Idle])
+        || condition.is_one(&[OperationReason::Ended])
+        || condition.is_one(&[NodePoolReason::RepairOff])
 }
 
 #[cfg(test)]
 mod tests {
+    use controller::objects::Reason;
     use serde_json::json;
 
     use super::*;
@@ -274,7 +290,7 @@ mod tests {
     }
 
     fn tree(all_conditions: bool) -> String {
-        objects().tree(all_conditions, humantime::parse_rfc3339("2026-12-01T10:00:00Z").unwrap())
+        objects().tree(all_conditions, humantime::parse_rfc3339("2026-12-01T10:00:00Z").unwrap()).to_string()
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! namespace can replace the Secret, and kubectl follows a kubeconfig. The Secret is therefore checked against the cluster's
 //! status, and the file is written from the checked parts alone.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +12,8 @@ use base64::prelude::BASE64_STANDARD;
 use contract::deployer::{Fingerprint, HOURS};
 use contract::ports;
 use fleet::nodes::Credentials;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -18,7 +21,6 @@ use super::arguments::Kubeconfig;
 use super::not_found;
 use crate::control::{ResourcePath, text};
 use crate::kubeconfig_file;
-use crate::output::say;
 
 /// The type of a cluster's kubeconfig Secret, and the label with the cluster's name, as Cluster API has them.
 const SECRET: &str = "cluster.x-k8s.io/secret";
@@ -31,7 +33,7 @@ const BEFORE: &str = "deployer";
 
 /// Writes the whole file, readable by its owner alone. After an error, the file is unchanged.
 pub fn write(arguments: &Kubeconfig) -> anyhow::Result<()> {
-    let Kubeconfig { name, to_file, within } = arguments;
+    let Kubeconfig { name, to_file, output, within } = arguments;
     let path = to_file.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
     let (control, namespace) = within.open()?;
     let place_of = ResourcePath::within("tenantclusters", &namespace);
@@ -51,8 +53,8 @@ pub fn write(arguments: &Kubeconfig) -> anyhow::Result<()> {
         judged(&object, &cluster, SystemTime::now()).with_context(|| format!("reading the Secret {secret}"))?;
     let forms = |of: &Credentials| vec![of.kubeconfig_named(name), of.kubeconfig(name), of.kubeconfig(BEFORE)];
     kubeconfig_file::place(&path, name, &credentials, &forms)?;
-    say(&told(&path, &credentials));
-    Ok(())
+    let written = WrittenKubeconfig::of(&path, &credentials);
+    output.result(&written, || format!("{written}; run the command again for a renewed one"))
 }
 
 /// The credentials in a Secret. Their server must be the cluster's endpoint or a control-plane node. Their CA must be the one that the
@@ -90,12 +92,30 @@ fn judged(secret: &Value, cluster: &Value, now: SystemTime) -> anyhow::Result<Cr
     Ok(credentials)
 }
 
-/// The server and the end of the validity, as text.
-fn told(path: &Path, credentials: &Credentials) -> String {
-    let leads = credentials.address().map(|server| format!("leads to https://{server}")).unwrap_or_default();
-    let ends = match credentials.ends() {
-        Some(ends) => format!("valid until {}", humantime::format_rfc3339_seconds(ends)),
-        None => "without a known end".to_owned(),
-    };
-    format!("{}: {leads}, {ends}; run the command again for a renewed one", path.display())
+/// The output of the command, and of `kaas control kubeconfig`.
+#[derive(Serialize, JsonSchema)]
+pub struct WrittenKubeconfig {
+    /// Path of the file.
+    path: PathBuf,
+    /// Address and port of the server.
+    server: Option<String>,
+    /// When the certificate expires.
+    valid_until: Option<String>,
+}
+
+impl WrittenKubeconfig {
+    pub fn of(path: &Path, credentials: &Credentials) -> Self {
+        let server = credentials.address().map(|server| server.to_string());
+        let valid_until = credentials.ends().map(|ends| humantime::format_rfc3339_seconds(ends).to_string());
+        Self { path: path.to_owned(), server, valid_until }
+    }
+}
+
+impl fmt::Display for WrittenKubeconfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leads = self.server.as_ref().map(|server| format!("leads to https://{server}")).unwrap_or_default();
+        let ends = self.valid_until.as_ref();
+        let ends = ends.map_or_else(|| "without a known end".to_owned(), |ends| format!("valid until {ends}"));
+        write!(f, "{}: {leads}, {ends}", self.path.display())
+    }
 }

@@ -26,11 +26,10 @@ use self::arguments::{Adopt, Create, Delete, Describe, Get, Kubeconfig, Operatio
 use self::cluster_objects::{ClusterObjects, keys};
 use self::cluster_state::{ClusterState, may_be_tried_again};
 pub use self::describe::ObjectTree;
+pub use self::kubeconfig::WrittenKubeconfig;
 use self::reapply::check_reapply;
 use crate::confirm::deletion;
-use crate::control::{
-    Change, CommandOutcome, Control, DryRun, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text,
-};
+use crate::control::{Change, Control, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text};
 use crate::output::{object, objects};
 
 /// Commands on tenant clusters.
@@ -98,12 +97,6 @@ impl Wait<'_> {
     /// Waits, unless the command line excludes it, and reports the result.
     pub(super) fn until(&self, taken: &str, come: impl Fn(&ClusterState) -> WaitResult) -> anyhow::Result<ExitCode> {
         let Self { control, namespace, name, until, follows } = self;
-        let waiter = Waiter::new(until.output, &until.waiting);
-        if !until.wait {
-            let known = require_cluster(control, namespace, name)?;
-            return waiter.report((CommandOutcome::Accepted(taken.to_owned()), known.object()));
-        }
-        until.output.tell(taken);
         let look = || {
             let mut known = require_cluster(control, namespace, name)?;
             if *follows {
@@ -111,7 +104,7 @@ impl Wait<'_> {
             }
             Ok(Look { lines: known.lines(), progress: come(&known), object: known.object() })
         };
-        waiter.report(waiter.until(look)?)
+        Waiter::new(until).run(taken, look)
     }
 }
 
@@ -246,7 +239,7 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
         let fields = [image.as_ref().map(|_| ".spec.image"), kubernetes.as_ref().map(|_| ".spec.version")];
         let changes: Vec<Change<'_>> =
             fields.into_iter().flatten().map(|field| Change::of(field, &known.cluster, &part)).collect();
-        return DryRun::default().changes("TenantCluster", &known.cluster, &changes).report(until.output);
+        return DryRunReport::default().changes("TenantCluster", &known.cluster, &changes).report(until.output);
     }
     wait.until(&format!("the cluster {name} is to run {}", to.join(" and ")), ClusterState::is_changed)
 }
@@ -268,7 +261,7 @@ fn ask_of_operation(
     if dry_run {
         let [old, new] = [operation, &part].map(|object| &object["metadata"]["annotations"][DO]);
         let change = Change { field: &format!(".metadata.annotations[{DO:?}]"), old, new };
-        return DryRun::default().changes("Operation", operation, &[change]).report(wait.until.output);
+        return DryRunReport::default().changes("Operation", operation, &[change]).report(wait.until.output);
     }
     let follow = match asks {
         OperationRequest::Commit if !wait.until.wait => "; once it is committed the workers follow",
@@ -318,24 +311,11 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         }
         return Err(error);
     }
-    let taken = format!("the cluster {name} is being deleted");
-    let waiter = Waiter::new(until.output, &until.waiting);
-    if !until.wait {
-        return waiter.report((CommandOutcome::Accepted(taken), Value::Null));
-    }
-    until.output.tell(&taken);
-    let look = || {
+    Waiter::new(until).until_gone(&format!("the cluster {name}"), || {
         let known = ClusterState::look(&control, namespace, name)?;
-        Ok(match known.filter(|known| text(&known.cluster, "/metadata/uid") == uid) {
-            None => Look {
-                lines: Vec::new(),
-                progress: WaitResult::Ready(format!("the cluster {name} is gone")),
-                object: Value::Null,
-            },
-            Some(known) => Look { lines: known.lines(), progress: known.is_leaving(), object: known.object() },
-        })
-    };
-    waiter.report(waiter.until(look)?)
+        let known = known.filter(|known| text(&known.cluster, "/metadata/uid") == uid);
+        Ok(known.map(|known| Look { lines: known.lines(), progress: known.is_leaving(), object: known.object() }))
+    })
 }
 
 /// The text that names what is deleted.

@@ -1,20 +1,20 @@
-//! `kaas cluster create` that is given again after other commands: it goes on, and undoes nothing that was set since. To the API server two
-//! people who use these commands are one, so it would let one of them undo without a question what the other one has set.
+//! `kaas cluster create` that runs again after other commands: it continues, and undoes no later change. The API server cannot
+//! distinguish two users of these commands. Without this check, one could undo the other's change unnoticed.
 
 use serde_json::Value;
 
 use crate::control::{Change, Rejected};
 
-/// Refuses to set anew what takes nodes away or makes others of them. All else may be, and is told.
+/// Refuses changes that remove or replace nodes. It allows other changes and reports them.
 ///
 /// # Errors
-/// [`Refused`], with what to do.
+/// [`Rejected`], with the remedy.
 pub fn check_reapply(name: &str, changes: &[Change<'_>], tell: impl Fn(&str)) -> anyhow::Result<()> {
     let undone: Vec<String> = changes.iter().filter(|change| undoes(change)).map(ToString::to_string).collect();
     if !undone.is_empty() {
         return Err(Rejected::because(format!(
-            "it would undo what was set of {name} since: {}. Nothing was changed of it: say in the file or in the command what is set now, \
-             or change that with `kaas pool scale` or `kaas cluster upgrade`",
+            "it would undo later changes of {name}: {}. Nothing was changed. Give the current values in the file or the command, or \
+             change them with `kaas pool scale` or `kaas cluster upgrade`",
             undone.join(", ")
         ))
         .into());
@@ -23,7 +23,7 @@ pub fn check_reapply(name: &str, changes: &[Change<'_>], tell: impl Fn(&str)) ->
     Ok(())
 }
 
-/// Whether nodes would go, or become others. What cannot be told is not taken for harmless.
+/// Whether a change removes or replaces nodes. An unknown change counts as one.
 fn undoes(change: &Change<'_>) -> bool {
     match change.field.rsplit('.').next() {
         Some("replicas") => {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_set_anew_that_takes_nodes_away_or_makes_others_of_them_and_the_rest_is_told() {
+    fn changes_that_remove_nodes_are_refused() {
         let there = json!({"spec": {"replicas": 10, "image": "b", "version": "1.37", "controlPlane": {"replicas": 3}}});
         let told = RefCell::new(Vec::new());
         let judged = |field: &str, wanted: &Value| {
@@ -54,11 +54,11 @@ mod tests {
         let fewer = judged(".spec.replicas", &json!({"spec": {"replicas": 3}})).unwrap_err();
         assert!(fewer.is::<Rejected>());
         let fewer = fewer.to_string();
+        assert!(fewer.starts_with("it would undo later changes of shop: .spec.replicas from 10 to 3. "), "{fewer}");
         assert!(
-            fewer.starts_with("it would undo what was set of shop since: .spec.replicas from 10 to 3. "),
+            fewer.contains("Give the current values in the file") && fewer.contains("`kaas pool scale`"),
             "{fewer}"
         );
-        assert!(fewer.contains("say in the file") && fewer.contains("`kaas pool scale`"), "{fewer}");
         for (field, wanted) in [
             (".spec.image", json!({"spec": {"image": "a"}})),
             (".spec.version", json!({"spec": {"version": "1.36"}})),

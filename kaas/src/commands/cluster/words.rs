@@ -5,73 +5,60 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::cluster_state::ClusterState;
-use crate::control::{age, conditions, note, read_conditions, status, table, text};
-
-/// A cell: `-` where there is nothing.
-fn cell(text: &str) -> String {
-    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
-}
-
-fn number(value: &Value) -> String {
-    value.as_u64().map_or_else(|| "-".to_owned(), |number| number.to_string())
-}
+use crate::control::{Cell, age, conditions, note, read_conditions, table, text};
+use crate::styled::Text;
 
 /// Clusters, one a line, with the columns that kubectl shows.
-pub fn clusters(clusters: &[Value], now: SystemTime) -> String {
+pub fn clusters(clusters: &[Value], now: SystemTime) -> Text {
     let head = ["NAMESPACE", "NAME", "READY", "VERSION", "IMAGE", "CP", "NODES", "OPERATION", "AGE"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(clusters.iter().map(|cluster| {
-        vec![
-            cell(text(cluster, "/metadata/namespace")),
-            cell(text(cluster, "/metadata/name")),
-            status(cluster, "Ready").to_owned(),
-            cell(text(cluster, "/status/version")),
-            cell(text(cluster, "/status/resolved/image")),
-            number(&cluster["status"]["controlPlane"]["ready"]),
-            number(&cluster["status"]["nodes"]["ready"]),
-            cell(text(cluster, "/status/operation")),
-            age(cluster, now),
+    let row = |cluster: &Value| {
+        let cell = |pointer: &str| Cell::text(text(cluster, pointer));
+        [
+            cell("/metadata/namespace"),
+            cell("/metadata/name"),
+            Cell::status(cluster, "Ready"),
+            cell("/status/version"),
+            cell("/status/resolved/image"),
+            Cell::number(&cluster["status"]["controlPlane"]["ready"]),
+            Cell::number(&cluster["status"]["nodes"]["ready"]),
+            cell("/status/operation"),
+            Cell::text(&age(cluster, now)),
         ]
-    }));
-    table(&rows)
+    };
+    table(head, clusters.iter().map(row))
 }
 
-/// One cluster: what it is, and what its conditions say.
-pub fn cluster(known: &ClusterState, now: SystemTime) -> String {
-    let mut lines = vec![clusters(std::slice::from_ref(&known.cluster), now)];
+/// One cluster, with its conditions, pools and Operation.
+pub fn cluster(known: &ClusterState, now: SystemTime) -> Text {
+    let mut shown = clusters(std::slice::from_ref(&known.cluster), now);
     let endpoint = text(&known.cluster, "/status/resolved/endpoint");
     if !endpoint.is_empty() {
-        lines.push(format!("\nKubernetes API: https://{endpoint}:6443"));
+        shown.append(format!("\n\nKubernetes API: https://{endpoint}:6443"));
     }
-    lines.push(format!("\n{}", conditions(&known.cluster)));
+    shown.append(format!("\n\n{}", conditions(&known.cluster)));
     if !known.pools.is_empty() {
-        let head = ["POOL", "REPLICAS", "READY", "UPDATED", "CLASS"];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
-        rows.extend(known.pools.iter().map(|pool| {
-            vec![
-                cell(text(pool, "/metadata/name")),
-                number(&pool["spec"]["replicas"]),
-                number(&pool["status"]["readyReplicas"]),
-                number(&pool["status"]["updatedReplicas"]),
-                cell(text(pool, "/spec/vmClass")),
+        let row = |pool: &Value| {
+            [
+                Cell::text(text(pool, "/metadata/name")),
+                Cell::number(&pool["spec"]["replicas"]),
+                Cell::number(&pool["status"]["readyReplicas"]),
+                Cell::number(&pool["status"]["updatedReplicas"]),
+                Cell::text(text(pool, "/spec/vmClass")),
             ]
-        }));
-        lines.push(format!("\n{}", table(&rows)));
-        let why = |pool: &Value| {
-            let stands = read_conditions(pool)
-                .into_iter()
-                .filter(|said| !said.holds())
-                .map(|said| note(&said))
-                .collect::<Vec<_>>();
-            stands.into_iter().map(|line| format!("{}: {line}", text(pool, "/metadata/name"))).collect::<Vec<_>>()
         };
-        lines.extend(known.pools.iter().flat_map(why));
+        shown.append("\n\n");
+        shown.append(table(["POOL", "REPLICAS", "READY", "UPDATED", "CLASS"], known.pools.iter().map(row)));
+        for pool in &known.pools {
+            for said in read_conditions(pool).iter().filter(|said| !said.holds()) {
+                shown.append(format!("\n{}: {}", text(pool, "/metadata/name"), note(said)));
+            }
+        }
     }
     if known.operation.is_some() {
         let of_operation = known.lines().pop().map(|(_, line)| line).unwrap_or_default();
-        lines.push(format!("\n{of_operation}"));
+        shown.append(format!("\n\n{of_operation}"));
     }
-    lines.join("\n")
+    shown
 }
 
 #[cfg(test)]
@@ -81,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_shown_with_what_is_known_and_nothing_else() {
+    fn a_cluster_shows_known_values_alone() {
         let now = humantime::parse_rfc3339("2026-12-01T10:00:00Z").unwrap();
         let known = ClusterState {
             cluster: json!({
@@ -122,6 +109,6 @@ POOL          REPLICAS  READY  UPDATED  CLASS
 shop-general  3         1      -        medium
 
 shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (ImageSwap): 0 of 1 steps are done";
-        assert_eq!(cluster(&known, now), expected);
+        assert_eq!(cluster(&known, now).to_string(), expected);
     }
 }

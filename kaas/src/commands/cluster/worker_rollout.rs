@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use controller::objects::{NodePoolReason, Reason};
+use controller::objects::NodePoolReason;
 use serde_json::Value;
 
-use crate::control::{WaitResult, read_conditions, text};
+use crate::control::{Condition, WaitResult, read_conditions, text};
 
 /// The cluster with its final version, its pools and its workers.
 pub struct WorkerRollout<'k> {
@@ -69,20 +69,16 @@ impl WorkerRollout<'_> {
 
     /// Whether all workers have followed. `words` describe the control-plane nodes. Paused workers are not awaited.
     pub fn wait_result(&self, words: &str) -> WaitResult {
-        use NodePoolReason::{AdoptionRequired, ClusterNotReady, JoinFailed, NotReached, Scaling, WorkersNotReady};
+        use NodePoolReason::{ClusterNotReady, NotReached, Scaling, WorkersNotReady};
         let is_paused = |of: &Value| of.as_bool().unwrap_or_default();
         let of_cluster = is_paused(&self.cluster["spec"]["paused"]);
         let (mut stay, mut goes, mut there) = (Vec::new(), false, 0);
         for (pool, counted) in self.pools() {
             let name = text(pool, "/metadata/name");
             let conditions = read_conditions(pool);
-            let ready = conditions.iter().find(|one| one.about == JoinFailed.condition() && one.is_current);
-            let is_one = |reasons: &[NodePoolReason]| {
-                ready.is_some_and(|ready| reasons.iter().any(|reason| reason.word() == ready.reason))
-            };
-            if is_one(&[JoinFailed, AdoptionRequired]) {
-                let why = ready.map(|ready| ready.words()).unwrap_or_default();
-                return WaitResult::Stopped(format!("{words}. {name}: {why}"));
+            let ready = conditions.iter().find(|one| one.about == "Ready" && one.is_current);
+            if let Some(ready) = ready.filter(|ready| ready.needs_operator::<NodePoolReason>()) {
+                return WaitResult::Stopped(format!("{words}. {name}: {}", ready.words()));
             }
             let is_behind = counted.current < counted.all;
             if is_behind && (of_cluster || is_paused(&pool["spec"]["rollout"]["paused"])) {
@@ -90,7 +86,8 @@ impl WorkerRollout<'_> {
                 continue;
             }
             there += counted.current;
-            goes |= is_behind || ready.is_none() || is_one(&[Scaling, WorkersNotReady, NotReached, ClusterNotReady]);
+            let moves = |ready: &Condition<'_>| ready.is_one(&[Scaling, WorkersNotReady, NotReached, ClusterNotReady]);
+            goes |= is_behind || ready.is_none_or(moves);
         }
         if goes {
             return WaitResult::Pending;
@@ -110,6 +107,7 @@ impl WorkerRollout<'_> {
 
 #[cfg(test)]
 mod tests {
+    use controller::objects::Reason;
     use serde_json::json;
 
     use super::*;
@@ -149,18 +147,11 @@ mod tests {
         let mut unsaid = ready.clone();
         unsaid["metadata"]["generation"] = 4.into();
         assert_eq!(come(&cluster(), &[unsaid], &[new()]), WaitResult::Pending, "nobody has judged it");
-        for (reason, word) in
-            [(NodePoolReason::JoinFailed, "JoinFailed"), (NodePoolReason::AdoptionRequired, "AdoptionRequired")]
-        {
+        for reason in [NodePoolReason::JoinFailed, NodePoolReason::AdoptionRequired, NodePoolReason::CapacityMissing] {
             let stopped = come(&cluster(), &[pool("shop-a", reason)], &[new()]);
-            let words = format!("shop-a: Ready is False ({word})");
-            assert!(matches!(stopped, WaitResult::Stopped(why) if why.contains(&words)));
+            let words = format!("shop-a: Ready is False ({})", reason.word());
+            assert!(matches!(stopped, WaitResult::Stopped(why) if why.contains(&words)), "{reason:?}");
         }
-        // A pool that lacks workers for another reason lacked them before.
-        assert!(matches!(
-            come(&cluster(), &[pool("shop-a", NodePoolReason::CapacityMissing)], &[new()]),
-            WaitResult::Ready(_)
-        ));
         assert_eq!(come(&cluster(), &[], &[]), WaitResult::Ready("the cluster shop runs it".to_owned()));
     }
 

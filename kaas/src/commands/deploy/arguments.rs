@@ -13,8 +13,7 @@ pub struct ClusterFileArgs {
     /// File that describes the cluster. `kaas control create --example` prints one
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: PathBuf,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     pub(super) output: Output,
 }
 
@@ -47,6 +46,8 @@ pub struct Kubeconfig {
     /// wrote it for this cluster, or if its certificate has expired
     #[arg(long, value_name = "FILE")]
     pub(super) to_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: Output,
 }
 
 /// The options of `delete`.
@@ -66,6 +67,9 @@ pub struct Destroy {
     /// they are removed. Name them again if you repeat the command
     #[arg(long, value_name = "UUID")]
     pub(super) also_vm: Vec<uuid::Uuid>,
+    /// Only show what would be deleted, without a confirmation
+    #[arg(long)]
+    pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) work: Work,
 }

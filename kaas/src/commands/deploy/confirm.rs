@@ -1,5 +1,8 @@
 //! The confirmation of a cluster's removal: its name, typed.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::cluster_file::Site;
 use crate::confirm::{ask, by_name};
 
@@ -25,7 +28,35 @@ pub struct DestroyConfirmation {
     pub tenants: Option<String>,
 }
 
+/// The output of a dry run.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionPlan {
+    /// Always true.
+    dry_run: bool,
+    cluster: String,
+    /// The place of the cluster, whose VMs would be removed.
+    place: String,
+    /// The place of its journal, which would be removed.
+    journal: String,
+    /// Whether its data disks would be removed.
+    data_disks: bool,
+    /// Other VMs and disks, copies and tenant clusters, a line each: what happens to them.
+    others: Vec<String>,
+}
+
 impl DestroyConfirmation {
+    pub fn plan(&self) -> DeletionPlan {
+        DeletionPlan {
+            dry_run: true,
+            cluster: self.cluster.clone(),
+            place: self.place.clone(),
+            journal: self.journal.clone(),
+            data_disks: self.disks,
+            others: self.named().cloned().collect(),
+        }
+    }
+
     pub fn of(cluster: &str, site: &dyn Site, disks: bool) -> Self {
         Self {
             cluster: cluster.to_owned(),
@@ -57,11 +88,13 @@ impl DestroyConfirmation {
         given: Option<&str>,
         ask: impl FnOnce(&str) -> anyhow::Result<String>,
     ) -> anyhow::Result<()> {
-        by_name("cluster", &self.cluster, given, || ask(&self.question()))
+        by_name("cluster", &self.cluster, given, || {
+            ask(&format!("{}\nType the cluster's name to confirm it", self.summary()))
+        })
     }
 
     /// The text lists everything that is removed in addition. No other output does, so the operator cannot miss it.
-    fn question(&self) -> String {
+    pub fn summary(&self) -> String {
         let Self { cluster, place, journal, disks, left, doubtful: _, held: _, copies: _, also, tenants: _ } = self;
         let named: String = self.named().map(|named| format!("{named}\n")).collect();
         let and_disks = match (disks, left.len()) {
@@ -77,8 +110,7 @@ impl DestroyConfirmation {
             also => format!(", and the {also} that are named above"),
         };
         format!(
-            "{named}All VMs of the cluster {cluster} in {place} are removed{also}{and_disks}.\nIts journal is removed too: {journal}.\nType the \
-             cluster's name to confirm it"
+            "{named}All VMs of the cluster {cluster} in {place} are removed{also}{and_disks}.\nIts journal is removed too: {journal}."
         )
     }
 }

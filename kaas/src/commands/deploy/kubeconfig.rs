@@ -10,9 +10,9 @@ use fleet::nodes::Credentials;
 
 use super::arguments::Kubeconfig;
 use crate::cluster_file::{ClusterFile, SiteSession, credentials_by_key};
+use crate::commands::cluster::WrittenKubeconfig;
 use crate::keys::existing_deployer_key;
 use crate::kubeconfig_file;
-use crate::output::say;
 use crate::signals::SignalPolicy;
 
 /// Writes the kubeconfig that a node issues for the deployer's key. Replaces an existing file only if this program wrote it for the
@@ -29,8 +29,9 @@ pub fn kubeconfig(arguments: &Kubeconfig) -> anyhow::Result<ExitCode> {
     })?;
     let path = std::path::absolute(arguments.to_file.as_ref().unwrap_or(&file.kubeconfig))?;
     write(&path, &file.name.value, &credentials)?;
-    say(&format!("kubeconfig, valid for a day: {}", path.display()));
-    site.access_hints()?.iter().for_each(|way| say(way));
+    let hints = site.access_hints()?;
+    let text = || format!("kubeconfig, valid for a day: {}\n{}", path.display(), hints.join("\n"));
+    arguments.output.result(&WrittenKubeconfig::of(&path, &credentials), text)?;
     Ok(ExitCode::SUCCESS)
 }
 

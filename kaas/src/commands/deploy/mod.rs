@@ -30,6 +30,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 pub use self::arguments::{ClusterFileArgs, Deploy, Destroy, Kubeconfig};
+pub use self::confirm::DeletionPlan;
 use self::confirm::DestroyConfirmation;
 use self::judge::{Resolve, ResolvedFile, another_key, begun_with, judge};
 pub use self::kubeconfig::kubeconfig;
@@ -109,6 +110,10 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         tenants: looks.tenants(&place)?,
         ..DestroyConfirmation::of(name, &*site, arguments.data_disks)
     };
+    if arguments.dry_run {
+        arguments.work.output.result(&going.plan(), || going.summary())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let given = arguments.confirm.clone();
     if given.is_some() {
         // Without a question, its parts are written as progress.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use controller::objects::{ProviderReason, Reason};
+use controller::objects::ProviderReason;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,10 +17,11 @@ use serde_json::{Value, json};
 use self::probe::{Probe, probe};
 use self::provider_objects::{Password, ProviderObjects};
 use crate::control::{
-    self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, age,
-    candidates, conditions, lines, name, status, table, text,
+    self, Cell, ControlClusterArgs, Look, PROVIDERS, Rejected, WaitArgs, WaitResult, Waiter, age, candidates,
+    conditions, lines, name, table, text,
 };
 use crate::output::{Output, objects, result};
+use crate::styled::Text;
 
 /// Commands on Providers
 #[derive(Subcommand)]
@@ -76,8 +77,7 @@ pub struct Get {
     /// Name of the Provider. Without it, all Providers are listed
     #[arg(value_parser = name, add = candidates::providers())]
     name: Option<String>,
-    /// Output format. With json and yaml, the objects are printed unchanged
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,
@@ -94,8 +94,6 @@ pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
         Provider::Role => result(&vsphere::role_file()).map(done),
     }
 }
-
-const PROVIDERS: ResourcePath<'static> = ResourcePath { plural: "providers", namespace: None };
 
 const EXAMPLE: &str = include_str!("example.yaml");
 
@@ -124,29 +122,20 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     apply(false)?;
     let taken = format!("the Provider {name} is asked for");
-    let waiter = Waiter::new(until.output, &until.waiting);
-    let there = || -> anyhow::Result<Value> {
-        let gone = || Rejected::because(format!("the Provider {name} no longer exists"));
-        Ok(control.get(PROVIDERS, name)?.ok_or_else(gone)?)
-    };
-    if !until.wait {
-        return waiter.report((CommandOutcome::Accepted(taken), json!({"provider": there()?})));
-    }
-    until.output.tell(&taken);
     let begun = Instant::now();
     let is_of_before = |object: &Value| {
         let stood = before.as_ref().is_some_and(|before| before["status"] == object["status"]);
         stood && begun.elapsed() < OF_BEFORE
     };
-    let look = || {
-        let object = there()?;
+    Waiter::new(until).run(&taken, || {
+        let gone = || Rejected::because(format!("the Provider {name} no longer exists"));
+        let object = control.get(PROVIDERS, name)?.ok_or_else(gone)?;
         let come = match wait_result(&object) {
             WaitResult::Stopped(_) if is_of_before(&object) => WaitResult::Pending,
             come => come,
         };
         Ok(Look { lines: lines(&object), progress: come, object: json!({"provider": object}) })
-    };
-    waiter.report(waiter.until(look)?)
+    })
 }
 
 /// The output of `get` without a name.
@@ -161,51 +150,42 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     let now = SystemTime::now();
     let Some(name) = &arguments.name else {
         let providers = control.list(PROVIDERS)?;
-        return arguments.output.result(&Providers { providers: &providers }, || table(&rows(&providers, now)));
+        return arguments.output.result(&Providers { providers: &providers }, || listed(&providers, now));
     };
     let gone = || Rejected::because(format!("there is no Provider {name}"));
     let provider = control.get(PROVIDERS, name)?.ok_or_else(gone)?;
     arguments.output.result(&provider, || {
-        let row = table(&rows(std::slice::from_ref(&provider), now));
-        format!("{row}\n\n{}", conditions(&provider))
+        let mut text = listed(std::slice::from_ref(&provider), now);
+        text.append(format!("\n\n{}", conditions(&provider)));
+        text
     })
 }
 
-fn rows(providers: &[Value], now: SystemTime) -> Vec<Vec<String>> {
-    let mut rows = vec![["NAME", "SERVER", "READY", "FREE GIB", "CLUSTERS", "AGE"].map(str::to_owned).to_vec()];
-    let number = |value: &Value| value.as_i64().map_or_else(|| "-".to_owned(), |number| number.to_string());
-    rows.extend(providers.iter().map(|provider| {
-        vec![
-            text(provider, "/metadata/name").to_owned(),
-            text(provider, "/spec/vsphere/server").to_owned(),
-            status(provider, "Ready").to_owned(),
-            number(&provider["status"]["freeStorageGiB"]),
-            number(&provider["status"]["clusters"]),
-            age(provider, now),
+fn listed(providers: &[Value], now: SystemTime) -> Text {
+    let row = |provider: &Value| {
+        [
+            Cell::text(text(provider, "/metadata/name")),
+            Cell::text(text(provider, "/spec/vsphere/server")),
+            Cell::status(provider, "Ready"),
+            Cell::number(&provider["status"]["freeStorageGiB"]),
+            Cell::number(&provider["status"]["clusters"]),
+            Cell::text(&age(provider, now)),
         ]
-    }));
-    rows
+    };
+    table(["NAME", "SERVER", "READY", "FREE GIB", "CLUSTERS", "AGE"], providers.iter().map(row))
 }
 
 /// Whether clusters can be created on the Provider. The command waits for states that can end without the operator, such as a
-/// server that does not answer yet. For the reasons below, the operator must act.
+/// server that does not answer yet.
 fn wait_result(provider: &Value) -> WaitResult {
-    const WAITS_FOR_A_PERSON: [ProviderReason; 7] = [
-        ProviderReason::Untrusted,
-        ProviderReason::OtherServer,
-        ProviderReason::SecretMissing,
-        ProviderReason::LoginRefused,
-        ProviderReason::PrivilegesMissing,
-        ProviderReason::ObjectsMissing,
-        ProviderReason::ZoneInUse,
-    ];
-    let lasting = WAITS_FOR_A_PERSON.map(|reason| (reason.condition(), reason.word()));
     let there = format!("clusters can be made on {}", text(provider, "/metadata/name"));
-    control::wait_result(provider, &lasting, &["Ready"], there)
+    control::wait_result::<ProviderReason>(provider, &["Ready"], there)
 }
 
 #[cfg(test)]
 mod tests {
+    use controller::objects::Reason;
+
     use super::*;
 
     fn provider(reasons: &[ProviderReason], judged: i64) -> Value {

@@ -11,7 +11,7 @@ use fleet::vcenter::probe::{AS_ASSUMED, DIFFERS, LEFT, NOT_TRIED};
 
 use crate::cluster_file::ClusterFile;
 use crate::confirm::ask;
-use crate::output::{result, warn};
+use crate::output::{Output, warn};
 use crate::work::{TakeOverArgs, advised, duration};
 
 /// The arguments of `probe`.
@@ -31,10 +31,12 @@ pub struct Probe {
     yes: bool,
     #[command(flatten)]
     over: TakeOverArgs,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Runs the command. Exit statuses: 0 if no row differs, 3 if the operator ended the run, 4 if a row differs.
-pub fn probe(Probe { file, to_file, guest_timeout, yes, over }: &Probe) -> anyhow::Result<ExitCode> {
+pub fn probe(Probe { file, to_file, guest_timeout, yes, over, output }: &Probe) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(file)?;
     let question = format!(
         "The probe imports the OVA in {}, makes two VMs and a First Class Disk there, and powers one VM on with its network disconnected. In a \
@@ -57,7 +59,7 @@ pub fn probe(Probe { file, to_file, guest_timeout, yes, over }: &Probe) -> anyho
         fleet::files::write(&path, &(serde_json::to_string_pretty(&report)? + "\n"))
     });
     let [same, differ, untried] = [AS_ASSUMED, DIFFERS, NOT_TRIED].map(|verdict| report.count(verdict));
-    result(&format!("{same} as assumed, {differ} differ, {untried} not tried"))?;
+    output.result(&report, || format!("{same} as assumed, {differ} differ, {untried} not tried"))?;
     if !report.left.is_empty() {
         if let Err(error) = &written {
             warn(&format!("{error:#}"));

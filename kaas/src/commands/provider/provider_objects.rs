@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::cluster_file::Source;
-use crate::control::{ResourcePath, read, text};
+use crate::control::{PROVIDERS, ResourcePath, read, text};
 
 /// A Provider, the objects that it names, and its account.
 pub struct ProviderObjects {
@@ -68,7 +68,7 @@ impl ProviderObjects {
     pub fn objects(&self) -> impl Iterator<Item = (ResourcePath<'static>, &Value)> {
         let account = self.account.iter().map(|account| (ResourcePath::within("secrets", SYSTEM), account));
         let others = self.others.iter().map(|(plural, object)| (ResourcePath::anywhere(plural), object));
-        account.chain(others).chain([(super::PROVIDERS, &self.provider)])
+        account.chain(others).chain([(PROVIDERS, &self.provider)])
     }
 
     /// The objects of the file, without the Secret.

@@ -13,23 +13,20 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use controller::objects::{NodeImageReason, Provider, Reason};
+use controller::objects::{NodeImageReason, Provider};
 use fleet::upgrade::Target;
 use serde_json::{Value, json};
 
 use self::image::NodeImage;
 use crate::control::{
-    self, CommandOutcome, ControlClusterArgs, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, candidates,
-    lines, name, text,
+    self, ControlClusterArgs, Look, NODE_IMAGES, PROVIDERS, Rejected, WaitArgs, WaitResult, Waiter, candidates, lines,
+    name, text,
 };
 use crate::keys::publisher_fingerprint;
 use crate::work::TakeOverArgs;
 
 /// The name of the tenant nodes' appliance, as in its image.
 const TENANT: &str = "kaas-tenant";
-
-pub(super) const NODE_IMAGES: ResourcePath<'static> = ResourcePath { plural: "nodeimages", namespace: None };
-const PROVIDERS: ResourcePath<'static> = ResourcePath { plural: "providers", namespace: None };
 
 /// The options of `kaas image push`.
 #[derive(Args)]
@@ -90,20 +87,11 @@ pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
     control.apply(NODE_IMAGES, &image.object, false)?;
     control.apply_status(NODE_IMAGES, &image.status)?;
     let taken = format!("{} lies on {provider} as the NodeImage {}", target.image, image.name);
-    let waiter = Waiter::new(until.output, &until.waiting);
-    let there = || -> anyhow::Result<Value> {
+    Waiter::new(until).run(&taken, || {
         let gone = || Rejected::because(format!("the NodeImage {} no longer exists", image.name));
-        Ok(control.get(NODE_IMAGES, &image.name)?.ok_or_else(gone)?)
-    };
-    if !until.wait {
-        return waiter.report((CommandOutcome::Accepted(taken), json!({"image": there()?})));
-    }
-    tell(&taken);
-    let look = || {
-        let object = there()?;
+        let object = control.get(NODE_IMAGES, &image.name)?.ok_or_else(gone)?;
         Ok(Look { lines: lines(&object), progress: wait_result(&object), object: json!({"image": object}) })
-    };
-    waiter.report(waiter.until(look)?)
+    })
 }
 
 /// Checks that the OVA is one of tenant nodes and signed by this publisher. Without a publisher, it must be unsigned.
@@ -125,19 +113,14 @@ fn is_of(target: &Target, publisher: Option<&str>) -> anyhow::Result<()> {
 
 /// Whether VMs can be made from it.
 fn wait_result(image: &Value) -> WaitResult {
-    const WAITS_FOR_A_PERSON: [NodeImageReason; 4] = [
-        NodeImageReason::NotStamped,
-        NodeImageReason::Expired,
-        NodeImageReason::TooNew,
-        NodeImageReason::OtherAppliance,
-    ];
-    let lasting = WAITS_FOR_A_PERSON.map(|reason| (reason.condition(), reason.word()));
     let there = format!("clusters can be made of {}", text(image, "/metadata/name"));
-    control::wait_result(image, &lasting, &["Ready", "Compatible"], there)
+    control::wait_result::<NodeImageReason>(image, &["Ready", "Compatible"], there)
 }
 
 #[cfg(test)]
 mod tests {
+    use controller::objects::Reason;
+
     use super::image::tests::target;
     use super::*;
 

@@ -13,8 +13,12 @@ use clap::Subcommand;
 use contract::properties::RECOVERY_PUBLIC_KEY;
 use contract::recovery::{Error, Key, Keys, PrivateKey};
 use fleet::files;
+use schemars::JsonSchema;
+use serde::Serialize;
 use snapshot::{SealedCopies, SealedCopy};
 use zeroize::Zeroizing;
+
+use crate::output::Output;
 
 /// Commands for the recovery of clusters.
 #[derive(Subcommand)]
@@ -25,6 +29,8 @@ pub enum RecoveryKey {
         /// File for the private key. An existing file is never replaced
         #[arg(long, value_name = "FILE")]
         to_file: PathBuf,
+        #[command(flatten)]
+        output: Output,
     },
     /// Open the encryption keys that a snapshot carries, for `kaas-agent restore --recovered-keys`
     #[command(after_help = "Example: `kaas recovery-key open --key recovery.pem --to-file keys.json control.db`")]
@@ -37,18 +43,38 @@ pub enum RecoveryKey {
         to_file: PathBuf,
         /// Snapshot
         snapshot: PathBuf,
+        #[command(flatten)]
+        output: Output,
     },
+}
+
+/// The output of `new`.
+#[derive(Serialize, JsonSchema)]
+pub struct NewKey {
+    /// Path of the private key.
+    path: PathBuf,
+    public_key: String,
+}
+
+/// The output of `open`.
+#[derive(Serialize, JsonSchema)]
+pub struct OpenedKeys {
+    /// Path of the opened keys.
+    path: PathBuf,
+    /// Identifiers of the keys.
+    keys: Vec<String>,
 }
 
 /// Creates a key pair, or opens the sealed keys of a snapshot. Fails if the key opens none of them.
 pub fn run(command: &RecoveryKey) -> anyhow::Result<()> {
     match command {
-        RecoveryKey::New { to_file } => {
+        RecoveryKey::New { to_file, output } => {
             let key = PrivateKey::draw()?;
             files::write_new(to_file, key.pem().expose().as_bytes())?;
-            crate::output::result(&format!("{RECOVERY_PUBLIC_KEY}={}", key.public()?))
+            let new = NewKey { path: to_file.clone(), public_key: key.public()?.to_string() };
+            output.result(&new, || format!("{RECOVERY_PUBLIC_KEY}={}", new.public_key))
         }
-        RecoveryKey::Open { key, to_file, snapshot } => {
+        RecoveryKey::Open { key, to_file, snapshot, output } => {
             let text = fs::read_to_string(key).map(Zeroizing::new);
             let text = text.with_context(|| format!("reading {}", key.display()))?;
             let key = PrivateKey::of_pem(&text).with_context(|| key.display().to_string())?;
@@ -59,9 +85,9 @@ pub fn run(command: &RecoveryKey) -> anyhow::Result<()> {
             let (keys, wrong) = opened(&copies, &key)?;
             wrong.iter().for_each(|wrong| crate::output::warn(wrong));
             files::write_new(to_file, &Zeroizing::new(serde_json::to_vec_pretty(&keys)?))?;
-            let ids: Vec<&str> = keys.ids().collect();
-            crate::output::say(&format!("{}: the encryption keys {}", to_file.display(), ids.join(" and ")));
-            Ok(())
+            let opened = OpenedKeys { path: to_file.clone(), keys: keys.ids().map(str::to_owned).collect() };
+            output
+                .result(&opened, || format!("{}: the encryption keys {}", to_file.display(), opened.keys.join(" and ")))
         }
     }
 }

@@ -51,13 +51,19 @@ fn look(snapshot: &[u8]) -> std::io::Result<SealedCopies> {
 fn only_the_matching_private_key_opens_a_snapshot() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    run(&RecoveryKey::New { to_file: path("other.pem") }).unwrap();
+    let new = || run(&RecoveryKey::New { to_file: path("other.pem"), output: Output::Table });
+    new().unwrap();
     assert_eq!(fs::metadata(path("other.pem")).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(run(&RecoveryKey::New { to_file: path("other.pem") }).is_err(), "a private key was written over");
+    assert!(new().is_err(), "a private key was written over");
     fs::write(path("own.pem"), PRIVATE).unwrap();
     fs::write(path("snapshot.db"), SNAPSHOT).unwrap();
     let open = |key: &str, snapshot: &str, output: &str| {
-        run(&RecoveryKey::Open { key: path(key), to_file: path(output), snapshot: path(snapshot) })
+        run(&RecoveryKey::Open {
+            key: path(key),
+            to_file: path(output),
+            snapshot: path(snapshot),
+            output: Output::Table,
+        })
     };
     open("own.pem", "snapshot.db", "keys").unwrap();
     let keys: Keys = serde_json::from_str(&fs::read_to_string(path("keys")).unwrap()).unwrap();

@@ -10,9 +10,8 @@ use fleet::nodes::is_timeout;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
-use support_bundle::Redactor;
+use support_bundle::{Redactor, redact_object};
 
-use super::fields;
 use crate::control::{Control, conditions, name, text};
 
 /// The namespaces of the appliance's own pods.
@@ -95,21 +94,19 @@ impl<'a> Gathering<'a> {
         gathering
     }
 
-    /// The text of a log. `None` if it cannot be read.
-    pub fn log(&mut self, log: &Log) -> Option<String> {
+    /// The text of a log, or why it cannot be read.
+    pub fn log(&mut self, log: &Log) -> Result<String, String> {
         if self.silent.contains(&log.node) {
-            let reason = format!("not read: the node {} did not answer in time for another log", log.node);
-            self.errors.push(Unread { part: log.part.clone(), reason });
-            return None;
+            return Err(format!("not read: the node {} did not answer in time for another log", log.node));
         }
         let mut is_late = false;
-        let text = self.read(&log.part, |control| {
+        let text = self.ask(&log.part, |control| {
             control.text_at(&log.path).inspect_err(|error| is_late = is_timeout(error) || is_kubelet_timeout(error))
         });
         if is_late {
             self.silent.insert(log.node.clone());
         }
-        Some(self.redactor.redact(&text?))
+        Ok(self.redactor.redact(&text?))
     }
 
     fn versions(&mut self) {
@@ -148,7 +145,7 @@ impl<'a> Gathering<'a> {
         };
         let Some(part) = plain_name(node).map(|name| format!("nodes/{name}.json")) else { return };
         let Some(mut status) = self.read(&part, read) else { return };
-        fields::remove(&mut status, &self.redactor);
+        redact_object(&mut status, &self.redactor);
         if self.cluster.is_none() {
             self.cluster = status["cluster"].as_str().and_then(|cluster| name(cluster).ok());
         }
@@ -162,7 +159,7 @@ impl<'a> Gathering<'a> {
         if read.is_none() && objects.is_empty() {
             return objects;
         }
-        objects.iter_mut().for_each(|object| fields::remove(object, &self.redactor));
+        objects.iter_mut().for_each(|object| redact_object(object, &self.redactor));
         self.keep(part, &json!({"apiVersion": "v1", "kind": "List", "items": objects}));
         objects
     }
@@ -173,16 +170,16 @@ impl<'a> Gathering<'a> {
     }
 
     fn read<T>(&mut self, part: &str, read: impl FnOnce(&Control) -> anyhow::Result<T>) -> Option<T> {
+        let unread = |reason| Unread { part: part.to_owned(), reason };
+        self.ask(part, read).map_err(|reason| self.errors.push(unread(reason))).ok()
+    }
+
+    fn ask<T>(&self, part: &str, read: impl FnOnce(&Control) -> anyhow::Result<T>) -> Result<T, String> {
         if let Some(ended) = self.control.ended() {
-            self.errors.push(Unread { part: part.to_owned(), reason: ended.to_string() });
-            return None;
+            return Err(ended.to_string());
         }
         (self.tell)(&format!("reading {part}"));
-        let unread = |error: anyhow::Error| {
-            let reason = self.redactor.redact(&format!("{error:#}"));
-            self.errors.push(Unread { part: part.to_owned(), reason });
-        };
-        read(self.control).map_err(unread).ok()
+        read(self.control).map_err(|error| self.redactor.redact(&format!("{error:#}")))
     }
 }
 

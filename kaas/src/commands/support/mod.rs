@@ -5,19 +5,19 @@
 //! 2. Packs them, then reads and packs the logs one by one. A log that exceeds its share loses its oldest part.
 //! 3. Writes the file, once it is complete.
 
-mod fields;
 mod gather;
 
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use contract::ports;
 use schemars::JsonSchema;
 use serde::Serialize;
-use support_bundle::{Archive, Keep, REMOVED};
+use support_bundle::{Bundle, Entry, Keep, Outcome, directory_name};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
@@ -26,9 +26,6 @@ use crate::control::{Bound, Control, ControlClusterArgs};
 use crate::output::{Output, STOPPED, warn};
 use crate::signals::{SignalPolicy, until_ended};
 use crate::work::duration;
-
-/// The largest size of `README.txt` and `errors.txt` together, in compressed bytes.
-const INDEX: u64 = 64 << 10;
 
 /// The longest time that a command may take: a year. It has an end, so that a sum of times has one.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
@@ -51,8 +48,7 @@ pub struct Support {
     /// Port of the nodes' endpoint
     #[arg(long, default_value_t = ports::NODE, hide = true)]
     port: u16,
-    /// Output format. With json and yaml, progress goes to standard error
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[command(flatten)]
     output: Output,
     #[command(flatten)]
     at: ControlClusterArgs,
@@ -98,22 +94,23 @@ pub fn run(arguments: &Support) -> anyhow::Result<ExitCode> {
         let gathering = Gathering::new(&control, port, &tell);
         let cluster = gathering.cluster.clone().or(address).unwrap_or_else(|| "control".to_owned());
         let now = SystemTime::now();
-        let directory = format!("kaas-support-{cluster}-{}", stamp(now));
+        let directory = directory_name(&cluster, now);
         anyhow::Ok((pack(gathering, &directory, now, limit)?, directory))
     };
     // On a separate thread, so that the operator can end the command early.
     let act = async |cancelled: watch::Receiver<bool>| {
         tokio::task::spawn_blocking(move || read(cancelled)).await.context("reading the control cluster")?
     };
-    let ((content, parts, errors), directory) = until_ended(&runtime, SignalPolicy::WithPartsRead, act, || {})?;
+    let ((content, entries), directory) = until_ended(&runtime, SignalPolicy::WithPartsRead, act, || {})?;
     let path = to_file.clone().unwrap_or_else(|| PathBuf::from(format!("{directory}.tar.gz")));
     fleet::files::write_new(&path, &content)?;
-    let report = Report { path, size: content.len() as u64, parts, errors };
+    let report = Report::new(path, content.len() as u64, entries);
     output.result(&report, || report.text())?;
     if report.errors.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    warn(&format!("error: the bundle is incomplete\n{}", lines(&report.errors)));
+    let errors: Vec<String> = report.errors.iter().map(|error| line(&error.part, &error.reason)).collect();
+    warn(&format!("error: the bundle is incomplete\n{}", errors.join("\n")));
     Ok(ExitCode::from(STOPPED))
 }
 
@@ -123,72 +120,55 @@ fn is_free(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A time for file names, in UTC (ISO 8601, basic format): `20261121T143000Z`.
-fn stamp(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time.max(UNIX_EPOCH)).to_string().replace(['-', ':'], "")
-}
-
-/// Packs the parts, and reads the logs. Returns the archive of at most `limit` bytes, its parts, and the unread ones.
+/// Packs the parts, and reads the logs. Returns the archive of at most `limit` bytes, and its parts.
 fn pack(
     mut gathering: Gathering<'_>,
     directory: &str,
     now: SystemTime,
     limit: u64,
-) -> anyhow::Result<(Vec<u8>, Vec<Part>, Vec<Unread>)> {
-    let (documents, logs) = (std::mem::take(&mut gathering.documents), std::mem::take(&mut gathering.logs));
-    let time = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let mut archive = Archive::new(Vec::new(), directory, time, limit);
-    let (mut lists, mut rest) = (documents.len() as u64, logs.len() as u64);
-    let mut parts = Vec::new();
-    for Document { part, text } in documents {
-        let share = archive.left().saturating_sub(INDEX) * WEIGHT / (WEIGHT * lists + rest);
-        lists -= 1;
-        let cut = archive.add(&part, &text, share, Keep::Beginning)?;
-        parts.push(Part { name: part, cut });
+) -> anyhow::Result<(Vec<u8>, Vec<Entry>)> {
+    let weights = WEIGHT * gathering.documents.len() as u64 + gathering.logs.len() as u64 + 1;
+    let mut bundle = Bundle::new(Vec::new(), directory, now, limit, weights);
+    for Unread { part: name, reason } in take(&mut gathering.errors) {
+        bundle.add(&part(&name, 0, Keep::Beginning), Err(reason))?;
     }
-    for log in logs {
-        let share = archive.left().saturating_sub(INDEX) / rest;
-        rest -= 1;
-        if let Some(text) = gathering.log(&log) {
-            let cut = archive.add(&log.part, &text, share, Keep::End)?;
-            parts.push(Part { name: log.part, cut });
-        }
+    for Document { part: name, text } in take(&mut gathering.documents) {
+        bundle.add(&part(&name, WEIGHT, Keep::Beginning), Ok(text))?;
     }
-    let errors = gathering.errors;
+    for log in take(&mut gathering.logs) {
+        bundle.add(&part(&log.part, 1, Keep::End), gathering.log(&log))?;
+    }
+    let errors: String = bundle.failed().map(|(name, reason)| line(name, reason) + "\n").collect();
     if !errors.is_empty() {
-        let left = archive.left() / 2;
-        archive.add("errors.txt", &format!("{}\n", lines(&errors)), left, Keep::Beginning)?;
+        bundle.add(&part("errors.txt", 1, Keep::Beginning), Ok(errors))?;
     }
-    let left = archive.left();
-    archive.add("README.txt", &index(directory, &parts, &errors), left, Keep::Beginning)?;
-    let content = archive.finish()?;
+    let (content, entries) = bundle.finish("a KaaS control cluster")?;
     ensure!(content.len() as u64 <= limit, "the bundle has {} bytes, more than its limit", content.len());
-    Ok((content, parts, errors))
+    Ok((content, entries))
 }
 
-/// The unread parts, one a line.
-fn lines(errors: &[Unread]) -> String {
-    let line = |error: &Unread| format!("{}: {}", error.part, error.reason.replace('\n', " "));
-    errors.iter().map(line).collect::<Vec<_>>().join("\n")
+fn part(name: &str, weight: u64, keep: Keep) -> support_bundle::Part<'_> {
+    support_bundle::Part { name, about: "", weight, keep }
 }
 
-fn index(directory: &str, parts: &[Part], errors: &[Unread]) -> String {
-    let mut text = format!(
-        "{directory}\n\nA support bundle of a KaaS control cluster. All files are plain text or JSON. Secrets were\n\
-         removed: each leaves {REMOVED} behind, or its field is missing. Logs that are too long lose their\n\
-         oldest part, lists their end.\n\n"
-    );
-    if !errors.is_empty() {
-        text += "errors.txt names the parts that could not be read.\n\n";
-    }
-    for Part { name, cut } in parts {
-        let cut = if *cut == 0 { String::new() } else { format!("  CUT: {cut} bytes were left out") };
-        text += &format!("{name}{cut}\n");
-    }
-    text
+/// An unread part as a line.
+fn line(part: &str, reason: &str) -> String {
+    format!("{part}: {}", reason.replace('\n', " "))
 }
 
 impl Report {
+    fn new(path: PathBuf, size: u64, entries: Vec<Entry>) -> Self {
+        let mut report = Self { path, size, parts: Vec::new(), errors: Vec::new() };
+        for Entry { name, outcome, .. } in entries {
+            match outcome {
+                Outcome::Whole => report.parts.push(Part { name, cut: 0 }),
+                Outcome::Cut { bytes } => report.parts.push(Part { name, cut: bytes }),
+                Outcome::Failed { reason } => report.errors.push(Unread { part: name, reason }),
+            }
+        }
+        report
+    }
+
     fn text(&self) -> String {
         let cut = self.parts.iter().filter(|part| part.cut > 0).count();
         let cut = if cut == 0 { String::new() } else { format!(", {cut} of them cut") };
@@ -202,16 +182,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn index_names_cut_parts_and_errors() {
+    fn report_counts_parts_and_cut_ones() {
         let parts = [("a.json", 0), ("b.txt", 7)].map(|(name, cut)| Part { name: name.to_owned(), cut });
-        let error = Unread { part: "c.json".to_owned(), reason: "forbidden\nfor you".to_owned() };
-        let text = index("kaas-support-x", &parts, std::slice::from_ref(&error));
-        assert!(text.ends_with("\na.json\nb.txt  CUT: 7 bytes were left out\n"), "{text}");
-        assert!(text.contains("errors.txt"), "{text}");
-        assert!(!index("kaas-support-x", &parts, &[]).contains("errors.txt"));
-        let report = Report { path: "x.tar.gz".into(), size: 1025, parts: parts.into(), errors: vec![error] };
+        let report = Report { path: "x.tar.gz".into(), size: 1025, parts: parts.into(), errors: Vec::new() };
         assert_eq!(report.text(), "x.tar.gz: 2 KiB, 2 parts, 1 of them cut");
-        assert_eq!(lines(&report.errors), "c.json: forbidden for you");
+        assert_eq!(line("c.json", "forbidden\nfor you"), "c.json: forbidden for you");
     }
 
     #[test]

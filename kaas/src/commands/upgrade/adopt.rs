@@ -1,43 +1,93 @@
 //! `kaas control adopt`: shows the VMs of the hypervisor with the nodes that report to run there, and asks for a confirmation. Changes
 //! nothing.
 
-use std::io::Write;
+use std::io::{Write, stderr, stdout};
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use fleet::nodes::clean;
 use fleet::upgrade::{Adoption, Deployment};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::confirm::ask;
+use crate::output::Output;
 
-/// Shows the VMs to adopt, and asks for a confirmation. Returns the confirmed ones. `None` without VMs to adopt. The
-/// checks run with `yes` too. Fails if the operator does not confirm.
-pub async fn confirm(deployment: &Deployment<'_>, yes: bool) -> anyhow::Result<Option<Vec<Adoption>>> {
+/// The output of the command.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptedVms {
+    /// Whether the command only shows what would be adopted.
+    dry_run: bool,
+    /// Empty if all control-plane nodes run in VMs of the deployment.
+    adopted: Vec<AdoptedVm>,
+}
+
+/// A node, and the name of the VM that it runs in.
+#[derive(Serialize, JsonSchema)]
+struct AdoptedVm {
+    node: String,
+    vm: String,
+}
+
+impl AdoptedVms {
+    pub fn of(adoptions: &[Adoption], dry_run: bool) -> Self {
+        let adopted = |Adoption { node, vm, .. }: &Adoption| AdoptedVm { node: node.clone(), vm: vm.name.clone() };
+        Self { dry_run, adopted: adoptions.iter().map(adopted).collect() }
+    }
+
+    pub fn report(&self, output: Output) -> anyhow::Result<ExitCode> {
+        output.result(self, || self.text())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn text(&self) -> String {
+        let names: Vec<&str> = self.adopted.iter().map(|adopted| adopted.node.as_str()).collect();
+        match names.as_slice() {
+            [] => "all control-plane nodes run in VMs of this deployment".to_owned(),
+            names if self.dry_run => format!("would adopt: {}", names.join(", ")),
+            names => format!("adopted: {}", names.join(", ")),
+        }
+    }
+}
+
+/// The VMs that would be adopted, as text.
+pub fn plan(adoptions: &[Adoption]) -> String {
+    adoptions.iter().map(shown).collect::<String>() + &AdoptedVms::of(adoptions, true).text()
+}
+
+/// Shows the VMs to adopt, and asks for a confirmation. Returns the confirmed ones. Without VMs to adopt, it reports that and
+/// returns `None`. The checks run with `yes` too. Fails if the operator does not confirm.
+pub async fn confirm(deployment: &Deployment<'_>, yes: bool, output: Output) -> anyhow::Result<Option<Vec<Adoption>>> {
     let adoptions = deployment.adoptable().await?;
+    if adoptions.is_empty() {
+        return AdoptedVms::of(&adoptions, false).report(output).map(|_| None);
+    }
     let shown = adoptions.clone();
     // On a separate thread, so that Ctrl-C works while the command waits for the answer.
     let asked = tokio::task::spawn_blocking(move || {
-        confirmed(&shown, yes, &mut std::io::stdout().lock(), |question| ask(question, "give --yes"))
+        let ask = |question: &str| ask(question, "give --yes");
+        match output {
+            Output::Table => confirmed(&shown, yes, &mut stdout().lock(), ask),
+            Output::Json | Output::Yaml => confirmed(&shown, yes, &mut stderr().lock(), ask),
+        }
     });
-    Ok(asked.await.context("asking")??.then_some(adoptions))
+    asked.await.context("asking")??;
+    Ok(Some(adoptions))
 }
 
-/// Shows the VMs to adopt, and asks unless `yes` is set. False without VMs to adopt. Fails if the operator does not
-/// confirm.
+/// Shows the VMs to adopt, and asks unless `yes` is set. Fails if the operator does not confirm.
 fn confirmed(
     adoptions: &[Adoption],
     yes: bool,
     to: &mut impl Write,
     ask: impl FnOnce(&str) -> anyhow::Result<String>,
-) -> anyhow::Result<bool> {
-    if adoptions.is_empty() {
-        writeln!(to, "all control-plane nodes run in VMs of this deployment")?;
-        return Ok(false);
-    }
+) -> anyhow::Result<()> {
     let shown: String = adoptions.iter().map(shown).collect();
     // An operator who cannot see the VMs has not confirmed them.
     write!(to, "{shown}").context("showing what would be adopted")?;
     if yes {
-        return Ok(true);
+        return Ok(());
     }
     to.flush().context("showing what would be adopted")?;
     let question =
@@ -45,7 +95,7 @@ fn confirmed(
     if ask(&question)? != "yes" {
         bail!("not confirmed; nothing was changed");
     }
-    Ok(true)
+    Ok(())
 }
 
 /// The hypervisor's facts come first: an administrator of the cluster can forge those of the node.
@@ -85,7 +135,7 @@ mod tests {
         Adoption { node: node.to_owned(), address: "10.0.0.11".parse().unwrap(), uuid, vm }
     }
 
-    fn asked(adoptions: &[Adoption], yes: bool, answer: &str) -> (anyhow::Result<bool>, String) {
+    fn asked(adoptions: &[Adoption], yes: bool, answer: &str) -> (anyhow::Result<()>, String) {
         let (mut shown, mut questions) = (Vec::new(), String::new());
         let confirmed = confirmed(adoptions, yes, &mut shown, |question| {
             questions += question;
@@ -119,7 +169,7 @@ mod tests {
         let plain = asked(&[adoption("cp1", "kaas-cp1")], false, "yes\n").1;
         for (node, name) in [(forged, "kaas-cp1"), ("cp1", forged)] {
             let (confirmed, text) = asked(&[adoption(node, name)], false, "yes\n");
-            assert!(confirmed.unwrap());
+            confirmed.unwrap();
             assert_eq!(text.lines().count(), plain.lines().count(), "{text}");
             assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
             assert!(
@@ -134,9 +184,17 @@ mod tests {
             let error = asked(&[adoption("cp1", "a")], false, answer).0.unwrap_err();
             assert_eq!(error.to_string(), "not confirmed; nothing was changed", "{answer:?}");
         }
-        assert!(asked(&[adoption("cp1", "a")], false, "yes\n").0.unwrap());
-        assert!(asked(&[adoption("cp1", "a")], true, "").0.unwrap());
-        let (confirmed, text) = asked(&[], false, "");
-        assert!(!confirmed.unwrap() && text.contains("all control-plane nodes run in VMs of this deployment"));
+        asked(&[adoption("cp1", "a")], false, "yes\n").0.unwrap();
+        asked(&[adoption("cp1", "a")], true, "").0.unwrap();
+    }
+
+    #[test]
+    fn result_names_the_adopted_nodes() {
+        let both = [adoption("cp1", "kaas-cp1"), adoption("cp2", "kaas-cp2")];
+        let adopted = AdoptedVms::of(&both, false);
+        assert_eq!(adopted.text(), "adopted: cp1, cp2");
+        assert_eq!(serde_json::to_value(&adopted).unwrap()["adopted"][1], json!({"node": "cp2", "vm": "kaas-cp2"}));
+        assert!(plan(&both).starts_with("VM kaas-cp1, ") && plan(&both).ends_with("\nwould adopt: cp1, cp2"));
+        assert_eq!(AdoptedVms::of(&[], true).text(), "all control-plane nodes run in VMs of this deployment");
     }
 }

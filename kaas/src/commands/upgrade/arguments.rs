@@ -10,6 +10,7 @@ use fleet::hypervisor::Placement;
 use fleet::upgrade::{DescribedPublisher, Mode, OnFailure, Options};
 
 use crate::cluster_file::{ClusterFile, added_provider};
+use crate::control::contexts;
 use crate::keys::publisher_fingerprint;
 use crate::output::Output;
 use crate::work::{TakeOverArgs, TimeoutArgs, UpgradeCommands, duration};
@@ -28,9 +29,6 @@ pub enum Upgrade {
         at: DeploymentArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-        output: Output,
     },
     /// Plan an upgrade and run it. A node that is unhealthy on the new image returns to its old VM
     #[command(
@@ -110,25 +108,12 @@ pub enum Upgrade {
         change: ChangeArgs,
         #[command(flatten)]
         whose: OtherClusterArgs,
-        /// Output format
-        #[arg(
-            short,
-            long,
-            value_name = "FORMAT",
-            default_value = "table",
-            help_heading = "Output",
-            requires = "dry_run"
-        )]
-        output: Output,
     },
     /// Show the progress of an upgrade. Changes nothing
     #[command(after_help = "Example: `kaas control upgrade status --file cluster.toml`")]
     Status {
         #[command(flatten)]
         at: DeploymentArgs,
-        /// Output format
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-        output: Output,
     },
 }
 
@@ -141,8 +126,11 @@ pub struct DeploymentArgs {
     /// that the file names
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// The format of the result. With JSON and YAML, progress goes to standard error.
-    #[arg(skip = Output::Table)]
+    /// Context of the kubeconfig. Without `--kubeconfig`, of the files that the variable KUBECONFIG lists, otherwise of
+    /// ~/.kube/config
+    #[arg(long, value_name = "NAME", add = contexts())]
+    pub(super) context: Option<String>,
+    #[command(flatten)]
     pub(super) output: Output,
 }
 
@@ -155,7 +143,8 @@ impl DeploymentArgs {
         let files = files.into_iter().filter_map(|(name, path)| Some((name, path?.display().to_string())));
         // Only the program for developers adds a provider.
         let program = if added.is_some() { "kaas-dev" } else { "kaas" };
-        UpgradeCommands::new(program, place.into_iter().chain(files))
+        let context = self.context.clone().map(|context| ("context", context));
+        UpgradeCommands::new(program, place.into_iter().chain(files).chain(context))
     }
 }
 
@@ -288,6 +277,9 @@ pub struct Adopt {
     /// and holds one data disk
     #[arg(long)]
     pub(super) yes: bool,
+    /// Only show the VMs that would be adopted
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 impl Upgrade {

@@ -8,8 +8,8 @@ use fleet::upgrade::NotRenewed;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::arguments::{ChangeArgs, DeploymentArgs};
-use crate::output::{Output, PAUSED, warn};
+use super::arguments::ChangeArgs;
+use crate::output::{PAUSED, warn};
 use crate::work::duration;
 
 /// Commands for certificates.
@@ -29,9 +29,6 @@ pub enum Certificate {
         /// How long one node may take
         #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
         timeout: Duration,
-        /// Output format. With json and yaml, progress goes to standard error
-        #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-        output: Output,
     },
 }
 
@@ -43,13 +40,12 @@ pub struct RenewedNodes {
 }
 
 pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
-    let Certificate::Renew { change: ChangeArgs { at, over }, timeout, output } = command;
-    let at = DeploymentArgs { output, ..at };
+    let Certificate::Renew { change: ChangeArgs { at, over }, timeout } = command;
     at.changing("control certificate renew", None, Duration::ZERO, async |deployment, _| {
         match deployment.renew_certificates(timeout, over.take()).await {
             Ok(renewed) => {
                 let nodes = RenewedNodes { renewed };
-                output.result(&nodes, || format!("renewed: {}", nodes.renewed.join(", ")))?;
+                at.output.result(&nodes, || format!("renewed: {}", nodes.renewed.join(", ")))?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) if error.is::<NotRenewed>() => {

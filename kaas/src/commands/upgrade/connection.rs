@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::arguments::{DeploymentArgs, OtherClusterArgs, ResumeArgs};
 use super::words;
 use crate::cluster_file::{ClusterBackend, ClusterFile, Site, SiteSession, added_provider, node_credentials};
+use crate::control::ControlClusterArgs;
 use crate::output::{Output, PAUSED, warn};
 use crate::signals::SignalPolicy;
 use crate::work::advised_with;
@@ -24,6 +25,11 @@ pub(super) enum MissingCredentials {
 }
 
 impl ResumeArgs {
+    /// The format of the result.
+    pub(super) fn output(&self) -> Output {
+        self.change.at.output
+    }
+
     /// Runs an action that needs nodes.
     pub(super) fn with(
         &self,
@@ -135,7 +141,8 @@ impl DeploymentArgs {
         let named = self.open()?;
         let site: &SiteSession = &named.site;
         let place = site.find()?.with_context(|| format!("{} does not exist", site.words()))?;
-        let nodes = node_credentials(named.file.as_ref(), self.kubeconfig.as_deref(), &place)?;
+        let selected = ControlClusterArgs::new(self.kubeconfig.clone(), self.context.clone()).named()?;
+        let nodes = node_credentials(named.file.as_ref(), selected.as_ref(), &place)?;
         match (site.run(SignalPolicy::AtOnce, async |_| nodes.ready().await), lacking) {
             (Ok(()), _) => {}
             (Err(error), MissingCredentials::Continue) => {

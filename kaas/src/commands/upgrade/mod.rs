@@ -11,12 +11,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fleet::upgrade::{Adoption, Direction, KubernetesOptions, Outcome, Request, RunOutcome, UpgradeStatus};
+use schemars::JsonSchema;
+use serde::Serialize;
 
+pub use self::adopt::AdoptedVms;
 use self::arguments::{AbandonTarget, ChangeArgs};
 pub use self::arguments::{Adopt, Upgrade};
 pub use self::certificate::{Certificate, RenewedNodes};
 use self::connection::MissingCredentials;
-use crate::output::{PAUSED, STOPPED, ended, say};
+use crate::output::{Output, PAUSED, STOPPED, ended};
 use crate::signals::SignalPolicy;
 use crate::work::UpgradeCommands;
 
@@ -25,15 +28,15 @@ use crate::work::UpgradeCommands;
 pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     let what = command.what();
     match command {
-        Upgrade::Plan { wanted, at, whose, output } => at.looking(what, Some(&whose), async |deployment, site| {
+        Upgrade::Plan { wanted, at, whose } => at.looking(what, Some(&whose), async |deployment, site| {
             let plan = deployment.plan(&site.ova(&wanted.ova)?, &wanted.options(at.cluster.file.as_deref())?).await?;
-            output.result(&plan, || describe::text(&plan))?;
+            at.output.result(&plan, || describe::text(&plan))?;
             Ok(ExitCode::SUCCESS)
         }),
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
             let options = wanted.options(on.change.at.cluster.file.as_deref())?;
             let went = deployment.apply(&site.ova(&wanted.ova)?, &options, on.change.over.take()).await?;
-            Ok(arrived(&on.change.at.commands(), &went, Some(Outcome::Upgraded)))
+            arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::Upgraded))
         }),
         Upgrade::Resume { ova, on } => on.with_or_without_nodes(what, async |deployment, _| {
             // A resumed rollback, commit or abandonment ends as such.
@@ -43,16 +46,16 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 Direction::Commit => Some(Outcome::Committed),
             };
             let went = deployment.go_on(Request::Resume, ova, on.change.over.take()).await?;
-            Ok(arrived(&on.change.at.commands(), &went, wanted))
+            arrived(on.output(), &on.change.at.commands(), &went, wanted)
         }),
         Upgrade::Rollback { all_at_once, on } => on.with_or_without_nodes(what, async |deployment, _| {
             let verb = if all_at_once { Request::RollbackAtOnce } else { Request::Rollback };
             let went = deployment.go_on(verb, None, on.change.over.take()).await?;
-            Ok(arrived(&on.change.at.commands(), &went, Some(Outcome::RolledBack)))
+            arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::RolledBack))
         }),
         Upgrade::Commit(on) => on.with(what, async |deployment, _| {
             let went = deployment.go_on(Request::Commit, None, on.change.over.take()).await?;
-            Ok(arrived(&on.change.at.commands(), &went, Some(Outcome::Committed)))
+            arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::Committed))
         }),
         Upgrade::Abandon { confirm, change: ChangeArgs { at, over }, whose } => {
             let ending = SignalPolicy::WhereItCanBeContinued;
@@ -60,33 +63,35 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 match confirm {
                     AbandonTarget::Upgrade(id) => {
                         let went = deployment.abandon(id, over.take()).await?;
-                        Ok(arrived(&at.commands(), &went, Some(Outcome::Abandoned)))
+                        arrived(at.output, &at.commands(), &went, Some(Outcome::Abandoned))
                     }
                     AbandonTarget::Hold(number) => {
                         let end = deployment.abandon_unread(number, over.take()).await?;
-                        say(&words::abandoned_unread(&end));
+                        at.output.result(&end, || words::abandoned_unread(&end))?;
                         Ok(ExitCode::SUCCESS)
                     }
                 }
             })
         }
-        Upgrade::Kubernetes { to, dry_run, drain_timeout, timeout, change, whose, output } => {
+        Upgrade::Kubernetes { to, dry_run, drain_timeout, timeout, change, whose } => {
             let ChangeArgs { at, over } = change;
             let options = KubernetesOptions { to, drain_seconds: drain_timeout.as_secs(), limit: timeout };
             if dry_run {
                 return at.looking(what, Some(&whose), async |deployment, _| {
                     let plan = deployment.plan_kubernetes(&options).await?;
-                    output.result(&plan, || words::kubernetes(&plan))?;
+                    at.output.result(&plan, || words::kubernetes(&plan))?;
                     Ok(ExitCode::SUCCESS)
                 });
             }
             at.changing(what, Some(&whose), Duration::ZERO, async |deployment, site| {
                 let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
-                say(&all_run(&done.to, site.tenant()?.as_deref()));
+                let hint = site.workers_hint(&done.to)?;
+                let upgraded = UpgradedKubernetes { to: done.to };
+                at.output.result(&upgraded, || all_run(&upgraded.to, hint.as_deref()))?;
                 Ok(ExitCode::SUCCESS)
             })
         }
-        Upgrade::Status { at, output } => at.with(
+        Upgrade::Status { at } => at.with(
             what,
             None,
             Duration::ZERO,
@@ -94,7 +99,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             SignalPolicy::AtOnce,
             async |deployment, _| {
                 let status = deployment.status().await?;
-                output.result(&status, || words::status(&status, &at.commands()))?;
+                at.output.result(&status, || words::status(&status, &at.commands()))?;
                 Ok(ExitCode::SUCCESS)
             },
         ),
@@ -103,39 +108,53 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
 
 /// `kaas control adopt`: adopts VMs that were imported by hand.
 pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
-    let over = arguments.change.over.take();
-    arguments.change.at.confirming(
-        "control adopt",
-        async |deployment| adopt::confirm(deployment, arguments.yes).await,
-        async |deployment, adoptions: Vec<Adoption>| {
-            deployment.adopt(&adoptions, over).await?;
+    let ChangeArgs { at, over } = &arguments.change;
+    if arguments.dry_run {
+        return at.looking("control adopt", None, async |deployment, _| {
+            let adoptions = deployment.adoptable().await?;
+            at.output.result(&AdoptedVms::of(&adoptions, true), || adopt::plan(&adoptions))?;
             Ok(ExitCode::SUCCESS)
+        });
+    }
+    at.confirming(
+        "control adopt",
+        async |deployment| adopt::confirm(deployment, arguments.yes, at.output).await,
+        async |deployment, adoptions: Vec<Adoption>| {
+            deployment.adopt(&adoptions, over.take()).await?;
+            AdoptedVms::of(&adoptions, false).report(at.output)
         },
     )
 }
 
-/// The message after an upgrade of Kubernetes. It does not include the workers of a tenant cluster.
-fn all_run(minor: &str, tenant: Option<&str>) -> String {
-    let done = format!("all control-plane nodes run Kubernetes {minor}");
-    let Some(name) = tenant else { return done };
-    format!(
-        "{done}; the workers stay as they are. `kaas-dev lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
-         them there as well"
-    )
+/// The output of `kubernetes` without `--dry-run`.
+#[derive(Serialize, JsonSchema)]
+pub struct UpgradedKubernetes {
+    /// Minor version that all control-plane nodes run.
+    to: String,
+}
+
+/// The message after an upgrade of Kubernetes. `hint` is about workers, which the upgrade does not include.
+fn all_run(minor: &str, hint: Option<&str>) -> String {
+    let hint = hint.map(|hint| format!("; the workers stay as they are. {hint}")).unwrap_or_default();
+    format!("all control-plane nodes run Kubernetes {minor}{hint}")
 }
 
 /// Writes the result of a run, and returns its exit status.
 fn arrived(
+    output: Output,
     commands: &UpgradeCommands,
     (arrived, status): &(RunOutcome, UpgradeStatus),
     wanted: Option<Outcome>,
-) -> ExitCode {
+) -> anyhow::Result<ExitCode> {
     let exit = match arrived {
         RunOutcome::Ended(outcome) if wanted.is_none_or(|wanted| wanted == *outcome) => 0,
         RunOutcome::Ended(_) | RunOutcome::NodeIsBack(_) => STOPPED,
         RunOutcome::Paused(_) | RunOutcome::Cancelled => PAUSED,
     };
-    ended(exit, &words::status(status, commands))
+    if output.value(status)? {
+        return Ok(ExitCode::from(exit));
+    }
+    Ok(ended(exit, &words::status(status, commands)))
 }
 
 #[cfg(test)]
@@ -146,10 +165,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenant_upgrade_names_the_command_for_its_workers() {
+    fn upgrade_of_kubernetes_ends_with_the_hint_for_workers() {
         assert_eq!(all_run("1.36", None), "all control-plane nodes run Kubernetes 1.36");
-        let told = all_run("1.36", Some("blue"));
-        assert!(told.contains("`kaas-dev lab tenant replace-workers --name blue --kubernetes 1.36`"), "{told}");
+        let told = all_run("1.36", Some("Replace them"));
+        assert_eq!(told, "all control-plane nodes run Kubernetes 1.36; the workers stay as they are. Replace them");
     }
 
     #[test]
@@ -175,7 +194,11 @@ mod tests {
             let told = format!("{arrived_at:?} {wanted:?}");
             let status = describe::tests::status(describe::tests::plan("rolling", "node"));
             let commands = UpgradeCommands::new("kaas", []);
-            assert_eq!(arrived(&commands, &(arrived_at, status), wanted), ExitCode::from(expected), "{told}");
+            assert_eq!(
+                arrived(Output::Table, &commands, &(arrived_at, status), wanted).unwrap(),
+                ExitCode::from(expected),
+                "{told}"
+            );
         }
     }
 }

@@ -213,11 +213,9 @@ mod tests {
         let of = |outcome, waits_for_a_person| {
             status(&UpgradeStatus { outcome, waits_for_a_person, ..describe::tests::status(plan()) }, &commands())
         };
-        for (told, verb) in [
-            (of(Some(Outcome::Upgraded), false), "commit"),
-            (of(None, true), "resume"),
-            (of(None, false), "resume"),
-        ] {
+        for (told, verb) in
+            [(of(Some(Outcome::Upgraded), false), "commit"), (of(None, true), "resume"), (of(None, false), "resume")]
+        {
             assert!(told.contains(&format!("`kaas control upgrade {verb} --file 'my cluster.toml'`")), "{told}");
         }
         let damaged = || Damaged { words: "hold 7 is damaged".to_owned(), hold: 7, plan: None };

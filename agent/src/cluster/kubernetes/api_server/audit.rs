@@ -1,4 +1,4 @@
-//! What the API server notes of requests: its audit policy (`audit.k8s.io/v1`), and the log that it writes.
+//! The API server's audit policy (`audit.k8s.io/v1`) and audit log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -40,8 +40,8 @@ const BOUNDS: (u64, u64) = (256 << 20, 2 << 30);
 /// A file that is removed at an earlier age is a finding.
 const WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What the API server notes: who did what to which object and when, never what was sent or answered. The first rule that
-/// fits counts.
+/// The recorded requests: who did what to which object and when, without the bodies of requests and answers. The first rule
+/// that fits counts.
 pub(super) fn policy() -> Value {
     let components = [
         "system:apiserver",
@@ -76,13 +76,13 @@ pub(super) fn policy() -> Value {
             ]},
             {"level": "Metadata", "users": anonymous},
             {"level": "Metadata", "userGroups": ["system:unauthenticated"]},
-            // Whoever reads a Secret is noted, the system's own parts included.
+            // All reads of Secrets are recorded, those of the system's own parts included.
             {"level": "Metadata", "userGroups": known, "resources": secrets},
             // Programs that are run in pods, and ways into them: over WebSocket these are `get`, as reading is.
             {"level": "Metadata", "userGroups": known, "resources": [
                 {"group": "", "resources": ["pods/exec", "pods/attach", "pods/portforward", "nodes/proxy"]},
             ]},
-            // What a cluster does all the time by itself.
+            // Requests that a cluster makes all the time by itself.
             {"level": "None", "resources": [
                 {"group": "", "resources": ["events"]},
                 {"group": "events.k8s.io", "resources": ["events"]},
@@ -109,8 +109,8 @@ pub(super) fn arguments() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Writes the log to the disk, compresses the oldest file that is not compressed, and removes files while all of them take more
-/// than their share of the data disk. Returns a finding if it removed one of the last day. Without a log nothing happens.
+/// Writes the log to the disk and compresses the oldest file that is not compressed. While all files exceed their share of the
+/// data disk, it removes some. Returns a finding if it removed one of the last day. Without a log it does nothing.
 ///
 /// # Errors
 /// The disk cannot be measured, or a file cannot be written or removed. A file that could not be compressed is left as it was.
@@ -199,8 +199,8 @@ fn trim_to(directory: &Path, most: u64, now: SystemTime) -> io::Result<bool> {
 }
 
 /// The place of a file in `older`, which has the oldest one first. The newest files stay, up to `newest` bytes. Of the others, the
-/// hour with the most files loses its second one: a flood of requests pushes its own files out, and the first file of each hour
-/// stays. Once each hour has one file, the oldest goes.
+/// hour with the most files loses its second one. So a flood of requests pushes its own files out, and the first file of each
+/// hour stays. Once each hour has one file, the oldest goes.
 fn next_to_remove(older: &[Older], newest: u64) -> usize {
     let mut kept = 0;
     let recent = older.iter().rev().take_while(|file| {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn people_and_readers_of_secrets_are_noted_and_the_clusters_own_noise_is_not() {
+    fn the_audit_log_leaves_out_noise_alone() {
         let admins = "kubeadm:cluster-admins";
         let table = [
             ("anna", admins, "get", ("", "pods"), "Metadata"),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_loses_nothing_of_a_file_that_is_compressed() {
+    fn compression_survives_power_cuts() {
         for steps in 0.. {
             let root = tempfile::tempdir().unwrap();
             let directory = files::below(root.path(), LOGS);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_files_go_until_the_log_has_its_share() {
+    fn the_log_keeps_to_its_share() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(trim(root.path()).unwrap(), None, "there is no log yet");
         let names = [ended(8, 0), ended(9, 0), ended(10, 0)];
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_requests_pushes_its_own_files_out() {
+    fn a_flood_pushes_its_own_files_out() {
         let calm = [ended(8, 30), ended(9, 30)];
         let directory = directory(&calm);
         // Long random URIs compress badly: its files have 12 times the size.
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_reaches_back_less_than_a_day_is_a_finding() {
+    fn a_log_below_a_day_is_a_finding() {
         let root = tempfile::tempdir().unwrap();
         let directory = files::below(root.path(), LOGS);
         fs::create_dir_all(&directory).unwrap();

@@ -8,8 +8,8 @@ pub const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluste
 /// The configuration (`AuthenticationConfiguration`).
 pub const CONFIGURATION: &str = "/run/kaas/kube-apiserver/authentication.json";
 
-/// The paths that a request without a credential may reach, without a query: the probes of kubelets and load balancers, and
-/// what a worker reads before it knows the CA.
+/// The paths, without a query, of requests that need no credential. Kubelets and load balancers probe them, and a worker reads
+/// one before it knows the CA.
 const ANONYMOUS: [&str; 4] = ["/livez", "/readyz", "/healthz", CLUSTER_INFO];
 
 /// Whom the API server admits (`apiserver.config.k8s.io/v1`, which Kubernetes 1.34 and later read). A request without a
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_reach_health_and_the_discovery_of_joins_only() {
+    fn strangers_reach_health_and_discovery_only() {
         let configuration = configuration();
         let conditions = configuration["anonymous"]["conditions"].as_array().unwrap();
         let paths: Vec<_> = conditions.iter().map(|condition| condition["path"].as_str().unwrap()).collect();

@@ -40,7 +40,7 @@ pub fn arguments() -> Vec<(&'static str, String)> {
     [admission::arguments(), authentication::arguments(), audit::arguments(), encryption].concat()
 }
 
-/// What the pod sees of the host for these (`HostPathMount` of `kubeadm.k8s.io/v1beta4`).
+/// The mounts of the host's directories for these (`HostPathMount` of `kubeadm.k8s.io/v1beta4`).
 pub fn volumes() -> Value {
     json!([
         {"name": "kaas-policy", "hostPath": DIRECTORY, "mountPath": DIRECTORY, "readOnly": true, "pathType": "Directory"},
@@ -55,7 +55,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_level_is_enforced_everywhere_but_in_kube_system_and_the_log_is_bounded() {
+    fn the_level_is_enforced_outside_kube_system() {
         let root = tempfile::tempdir().unwrap();
         assert!(lay(root.path(), PodSecurity::Baseline).unwrap());
         assert!(!lay(root.path(), PodSecurity::Baseline).unwrap());

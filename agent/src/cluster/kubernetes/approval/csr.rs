@@ -1,6 +1,6 @@
-//! What a request for a certificate asks for (PKCS #10, RFC 2986). Kubernetes signs what its own parser makes of the same text:
-//! so a request is taken only if it is, byte for byte, what this module would write for what it has read. Nobody can find
-//! anything else in it then, however he parses PEM and ASN.1.
+//! Reads requests for certificates (PKCS #10, RFC 2986). Kubernetes parses the same text with its own parser and signs the
+//! result. So a request is accepted only if this module would write its values as the same bytes. No other parser of PEM and
+//! ASN.1 can find other values in it then.
 
 use std::net::Ipv4Addr;
 
@@ -15,10 +15,10 @@ use x509_parser::x509::X509Name;
 
 use crate::cluster::pki;
 
-/// A kubelet's request has less than a thousand bytes. Who waits with many of them has each control node hold them all.
+/// A kubelet's request has less than a thousand bytes. Each control-plane node reads all open requests into memory.
 pub(super) const LONGEST: usize = 4 << 10;
 
-/// What a request's block of PEM is called (RFC 7468, section 7).
+/// The label of a request's block of PEM (RFC 7468, section 7).
 const LABEL: &str = "CERTIFICATE REQUEST";
 
 /// Tags of ASN.1 (X.690, section 8), with the bit of constructed ones.
@@ -44,7 +44,7 @@ const EXTENSIONS: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01
 /// `id-ce-subjectAltName`, 2.5.29.17.
 const ALTERNATIVE_NAMES: &[u8] = &[0x06, 0x03, 0x55, 0x1d, 0x11];
 
-/// What a request asks for, which is all that is in it besides a key and a signature.
+/// The content of a request, except for its key and signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CsrContent {
     pub organization: String,
@@ -52,7 +52,7 @@ pub(super) struct CsrContent {
     /// DNS names, in order.
     pub names: Vec<String>,
     pub addresses: Vec<Ipv4Addr>,
-    /// What tells its public key from others ([`pki::digits`]).
+    /// The fingerprint of its public key ([`pki::digits`]).
     pub key: String,
 }
 
@@ -148,7 +148,7 @@ impl Names {
             }
             // Of sixteen bytes an address may be one of four as well: Go writes it as such into the certificate.
             GeneralName::IPAddress(bytes) => {
-                let octets = <[u8; 4]>::try_from(*bytes).ok().context("it names an address that is none of IPv4")?;
+                let octets = <[u8; 4]>::try_from(*bytes).ok().context("it names an address that is not IPv4")?;
                 self.written.extend(value(tag::ADDRESS, &[*bytes]));
                 self.addresses.push(Ipv4Addr::from(octets));
             }
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn what_kubelets_and_the_agent_ask_for_is_read() {
+    fn requests_of_kubelets_and_the_agent_are_read() {
         let asked = read(&pem(&with_names(&["w1"], &["10.0.0.21", "10.0.0.22"]))).unwrap();
         assert_eq!((asked.organization.as_str(), asked.common_name.as_str()), ("system:nodes", "system:node:w1"));
         assert_eq!(asked.names, ["w1"]);
         assert_eq!(asked.addresses, [Ipv4Addr::new(10, 0, 0, 21), Ipv4Addr::new(10, 0, 0, 22)]);
         let bare = read(&pem(&params())).unwrap();
         assert!(bare.names.is_empty() && bare.addresses.is_empty());
-        // What a worker says of its key is what is noted of it.
+        // A worker reports its key in the same form as the records have it.
         let key = KeyPair::generate().unwrap();
         let asked = read(&params().serialize_request(&key).unwrap().pem().unwrap()).unwrap();
         assert_eq!(asked.key, pki::digits(&key.subject_public_key_info()));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_in_which_another_parser_finds_another_request_is_refused() {
+    fn ambiguous_texts_are_refused() {
         let (honest, other) = (pem(&with_names(&["w1"], &["10.0.0.21"])), pem(&with_names(&["w1"], &["10.0.0.10"])));
         let why = "not one block";
         // Go goes on with the next block where the end is another one's.
@@ -277,7 +277,7 @@ mod tests {
         let mut mail = with_names(&["w1"], &[]);
         mail.subject_alt_names.push(SanType::Rfc822Name("a@example.com".try_into().unwrap()));
         refused(&pem(&mail), "neither a DNS name nor an address");
-        refused(&pem(&with_names(&[], &["::ffff:10.0.0.10"])), "none of IPv4");
+        refused(&pem(&with_names(&[], &["::ffff:10.0.0.10"])), "not IPv4");
         let mut two = params();
         two.distinguished_name.push(DnType::OrganizationalUnitName, "x");
         refused(&pem(&two), "its subject");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_of_what_is_asked_for_has_been_understood() {
+    fn each_byte_of_a_request_counts() {
         let honest = include_str!("kubelet.csr");
         let (der, asked) = (block(honest).unwrap(), read(honest).unwrap());
         let (_, request) = X509CertificationRequest::from_der(&der).unwrap();

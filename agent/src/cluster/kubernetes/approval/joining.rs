@@ -1,6 +1,6 @@
-//! The certificate by which the cluster knows a worker, asked for with a join token. Kubernetes' own approver would give who
-//! shows a token any node's certificate. Here a token is good for a node that is not there yet, or for the one that its
-//! Secret names, and never for one that is at work.
+//! The client certificate of a worker, requested with a join token. Kubernetes' own approver would give the holder of a token
+//! the certificate of any node. Here a token admits a node that does not exist yet, or the node that its Secret names. It never
+//! admits a node that is at work.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::cluster::kubernetes::NODES;
 use crate::cluster::kubernetes::api::Api;
 use crate::intake::config::ControlPlane;
 
-/// Who signs such a certificate.
+/// The signer of such a certificate.
 pub(super) const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-/// What such a certificate may be used for.
+/// The uses of such a certificate.
 pub(super) const USAGES: [&str; 3] = ["digital signature", "key encipherment", "client auth"];
 
-/// What is known of a token that is still there: it is deleted when it expires.
+/// An existing token: Kubernetes deletes it when it expires.
 #[derive(Deserialize)]
 pub(super) struct Token {
     metadata: Metadata,
@@ -28,7 +28,7 @@ pub(super) struct Token {
     data: Data,
 }
 
-/// Of what its Secret holds, what is none.
+/// The content of its Secret that is not secret.
 #[derive(Default, Deserialize)]
 struct Data {
     #[serde(default)]
@@ -53,7 +53,7 @@ impl Token {
     }
 }
 
-/// The node that a request of somebody with a token asks to be.
+/// The node that a request with a token asks to be.
 pub(super) fn node_of(spec: &Spec) -> Option<String> {
     token_of(spec)?;
     spec.asked(&USAGES).ok()?.common_name.strip_prefix("system:node:").map(str::to_owned)
@@ -63,7 +63,7 @@ pub(super) fn node_of(spec: &Spec) -> Option<String> {
 pub(super) struct JoiningWorker {
     /// The name of the node.
     pub name: String,
-    /// What tells its key from others.
+    /// The fingerprint of its key.
     pub key: String,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn token_of(spec: &Spec) -> Option<&str> {
     (plain && id.len() == 6).then_some(id)
 }
 
-/// Judges a request by its token, if that is still there, and by the nodes that the cluster has. Gives who it lets in.
+/// Judges a request by its token, if that still exists, and by the nodes of the cluster. Returns the admitted worker.
 pub(super) fn judge(
     spec: &Spec,
     token: Option<&Token>,
@@ -84,7 +84,7 @@ pub(super) fn judge(
     if !spec.is_of(join_token::GROUP) {
         return Err(Refusal::never("its token is not for joining"));
     }
-    let token = token.ok_or_else(|| Refusal::never("its token is no longer there"))?;
+    let token = token.ok_or_else(|| Refusal::never("its token no longer exists"))?;
     if token.data.expiration.is_empty() {
         return Err(Refusal::never(
             "its token never expires: make one that does, such as with kubeadm token create --ttl 1h",

@@ -1,7 +1,7 @@
-//! The certificates that workers ask for, and that Kubernetes leaves to others to approve: the one by which the cluster
-//! knows a node (`joining`), the next ones of its kind (`renewal`), and the one that its kubelet serves with (`serving`). Each
-//! control node judges what is there; the first one that comes decides. What will never be right is denied, so that it is gone
-//! within the hour; the rest waits. What has been decided of a worker is noted (`records`), and what comes later goes by that.
+//! Approves the certificates of workers, which Kubernetes leaves to others. A node gets its client certificate (`joining`), the
+//! next ones of that kind (`renewal`), and the serving certificate of its kubelet (`serving`). Each control-plane node judges
+//! all open requests; the first decision counts. Requests that can never be right are denied: Kubernetes removes them within
+//! the hour. The others wait. Decisions about workers are recorded (`records`), and later ones follow the records.
 
 mod csr;
 mod follow;
@@ -42,7 +42,7 @@ type News = (String, WorkerRecord);
 const APPROVED: &str = "Approved";
 const DENIED: &str = "Denied";
 
-/// How long a request may wait before that is worth knowing: a Node object has its address within seconds.
+/// How long a request may wait before it is a finding: a Node object has its address within seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many requests are named at once.
@@ -51,7 +51,7 @@ const NAMED: usize = 3;
 /// How many requests of one who asks are decided before others' come first.
 const AT_ONCE: usize = 5;
 
-/// How many requests are decided before all is looked at anew.
+/// How many requests are decided before all are read again.
 const OF_A_PASS: usize = 100;
 
 /// How many requests may fail before the rest waits for the next time.
@@ -63,14 +63,14 @@ pub const LONGEST_NAME: usize = 253;
 /// The longest request that is looked at, in bytes of base64.
 pub const LONGEST: usize = csr::LONGEST;
 
-/// What all requests are judged by that are looked at once.
+/// The state of the cluster by which the requests of one pass are judged.
 struct Pass<'a> {
     config: &'a ControlPlane,
     nodes: Vec<Node>,
     now: SystemTime,
-    /// Whether what is noted is kept.
+    /// Whether the records exist.
     is_kept: bool,
-    /// Who was let in before anything was noted, where not everybody is noted yet.
+    /// Workers that were admitted before the records began, while the records are incomplete.
     earlier: BTreeMap<String, WorkerRecord>,
     /// The tokens that were asked for, by their names: many requests may come with one.
     tokens: BTreeMap<String, Option<joining::Token>>,
@@ -116,7 +116,7 @@ struct Metadata {
     creation_timestamp: String,
 }
 
-/// Who asks for what. The API server has written `username` and `groups`, and nothing of this can be changed.
+/// The requester and its request. The API server has written `username` and `groups`, and no field can be changed.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
@@ -153,7 +153,7 @@ fn groups_that_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<S
 }
 
 impl Spec {
-    /// What is asked for, if it is for these uses alone, the last of them among them.
+    /// The requested certificate, if it is for these uses alone and includes the last of them.
     fn asked(&self, usages: &[&str]) -> Result<csr::CsrContent, Refusal> {
         let main = usages.last().is_some_and(|last| self.usages.iter().any(|usage| usage == last));
         if !main || !self.usages.iter().all(|usage| usages.contains(&usage.as_str())) {
@@ -171,9 +171,9 @@ impl Spec {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ApprovalReport {
     pub approved: Vec<String>,
-    /// What was denied, and why.
+    /// Denied requests, each with the reason.
     pub denied: Vec<String>,
-    /// What has waited for long, and for what.
+    /// Requests that have waited for long, each with the reason.
     pub waiting: Vec<String>,
 }
 
@@ -209,19 +209,19 @@ impl Api {
         if !self.has_open_requests()? {
             return Ok(());
         }
-        // Before all else is looked at: what another control node notes and decides meanwhile counts.
+        // Read first: records and decisions of other control-plane nodes since then count.
         let kept = self.worker_records()?;
         let open = self.open_requests()?;
         decided.waiting.extend(open.left());
         let (open, strange): (Vec<_>, Vec<_>) = open.into_requests().into_iter().partition(Request::has_plain_name);
         if !strange.is_empty() {
-            // Their names say nothing that a person or a path could do with.
+            // Their names are useless to the operator, and unsafe in a path.
             decided
                 .waiting
                 .push(format!("{} requests have names that no kubelet gives, and are left alone", strange.len()));
         }
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
-        // As long as not everybody is noted, who was let in lately is known by that.
+        // While the records are incomplete, the requests show which workers were admitted lately.
         let earlier = match &kept {
             Some(kept) if kept.are_complete() => BTreeMap::new(),
             Some(_) | None => self.joining(&nodes, now)?,
@@ -232,12 +232,12 @@ impl Api {
         let mut pass = Pass { config, nodes, now, is_kept, earlier, tokens: BTreeMap::new() };
         let (mut failures, mut decisions) = (Vec::new(), 0);
         for request in &in_turn(open) {
-            // What waits takes nobody's turn.
+            // Waiting requests take no turn of others.
             let Some(judged) = self.judge(request, &mut pass, &records)? else { continue };
             let (kind, why) = match judged {
                 Ok(news) => match self.note(&mut records, news, &mut pass)? {
-                    true => (APPROVED, "a control node has judged it".to_owned()),
-                    // Another control node has noted something: all is judged anew.
+                    true => (APPROVED, "a control-plane node has judged it".to_owned()),
+                    // Another control-plane node has changed the records: the next pass judges all again.
                     false => return Ok(()),
                 },
                 Err(Refusal::Never(why)) => (DENIED, why),
@@ -250,7 +250,7 @@ impl Api {
                 Ok(Some(refused)) => decided.waiting.push(request.told(&refused)),
                 Ok(None) if kind == DENIED => decided.denied.push(request.told(&why)),
                 Ok(None) => decided.approved.push(request.who()),
-                // Whatever it is, it holds up nobody else.
+                // An error of one request does not delay the others.
                 Err(error) => failures.push(error),
             }
             decisions += 1;
@@ -267,7 +267,7 @@ impl Api {
         self.list_that(&path, keep).context("listing the requests for certificates")
     }
 
-    /// Judges a request, unless it is not ours. Gives what is to be noted before it is approved.
+    /// Judges a request, unless it is not ours. Returns the record that must be written before it is approved.
     fn judge(
         &self,
         request: &Request,
@@ -298,18 +298,18 @@ impl Api {
         Ok(renewal::worker_of(spec, config).map(|name| renewal::judge(name, spec, nodes, complete).map(|()| None)))
     }
 
-    /// Notes what is news, for this pass alone if nothing is kept yet. Says whether it did: not if somebody else has noted
-    /// something meanwhile.
+    /// Writes a new record, or adds it for this pass alone while no records exist. Returns whether it did: not if another
+    /// control-plane node has changed the records meanwhile.
     fn note(&self, records: &mut WorkerRecords, news: Option<News>, pass: &mut Pass<'_>) -> anyhow::Result<bool> {
         let Some((name, record)) = news else { return Ok(true) };
         if !pass.is_kept {
-            // What is not kept has nothing to forget: a key counts as long as its token is there, also for one that serves.
+            // Without records a key counts as long as its token exists, also if the kubelet serves.
             if record.key.is_some() {
                 records.remember(name, record);
             }
             return Ok(true);
         }
-        // Once its kubelet serves, nobody needs its token: who else has that cannot become this node while it restarts.
+        // Once its kubelet serves, it needs no token. Without the token no other machine can become this node while it restarts.
         if let Some(used) = records.token_of(&name).filter(|_| record.token.is_none()) {
             self.delete(&join_token::path(used)).context("deleting the token of a worker that has joined")?;
             pass.tokens.remove(used);
@@ -327,15 +327,15 @@ impl Api {
         let body = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
         let answer = self.merge(&format!("{REQUESTS}/{name}/approval"), &body)?;
         Ok(match answer.code {
-            // 404, 409, 422: another control node was first, or it is gone.
+            // 404, 409, 422: another control-plane node was first, or the request is gone.
             200 | 404 | 409 | 422 => None,
             _ => Some(answer::refused(&answer).to_string()),
         })
     }
 }
 
-/// The requests in the order in which they are decided: the oldest first, but of each who asks no more than a few before those
-/// of others, and of those that came with one token each node's first one before any node's second.
+/// The requests in the order in which they are decided: the oldest first, and at most a few of each requester before those of
+/// others. Of the requests with one token, the first one of each node comes before any second one.
 fn in_turn(mut open: Vec<Request>) -> Vec<Request> {
     by_age(&mut open);
     let of_node = by_count(open, |request| (request.spec.username.clone(), joining::node_of(&request.spec)), 1);
@@ -374,7 +374,7 @@ impl Request {
         name.bytes().all(plain) && name.bytes().any(|byte| byte != b'.')
     }
 
-    /// What is less of what was there before.
+    /// Sorts older requests first, then by requester.
     fn age(&self) -> (&str, &str) {
         (&self.metadata.creation_timestamp, &self.spec.username)
     }
@@ -395,7 +395,7 @@ impl Request {
     }
 }
 
-/// What somebody else may have written, on one line, short, and in plain characters.
+/// Foreign text, short, on one line and in plain characters.
 fn told(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).take(300).collect()
 }

@@ -1,4 +1,4 @@
-//! What of a Node object tells whose a name and an address are. A node writes its own addresses.
+//! The fields of a Node object that decide about names and addresses. A node writes its own addresses.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -55,7 +55,7 @@ impl Node {
         &self.metadata.name
     }
 
-    /// What tells it from others of its name, before and after.
+    /// Differs from those of earlier and later objects of its name.
     pub fn uid(&self) -> &str {
         &self.metadata.uid
     }
@@ -87,8 +87,8 @@ impl Node {
     }
 }
 
-/// The nodes with a range for their pods that the cluster has not given them, and why that is so. Of two with one range the one
-/// that was there before has it.
+/// The nodes with a pod range that the cluster has not given them, each with the reason. If two nodes have one range, it is the
+/// older one's.
 pub(super) fn strange_ranges(nodes: &[Node], pods: Ipv4Net) -> Vec<String> {
     let mut in_order: Vec<&Node> = nodes.iter().filter(|node| !node.spec.pod_cidr.is_empty()).collect();
     in_order.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
@@ -109,13 +109,13 @@ pub(super) fn reserved_name(name: &str, config: &ControlPlane) -> Option<&'stati
         return Some("which is no node's name");
     }
     if config.cluster.control_nodes.iter().any(|node| node.name == name) {
-        return Some("which is a control node's");
+        return Some("which is a control-plane node's");
     }
     NAMES.contains(&name).then_some("by which others are reached")
 }
 
-/// Whose an address is, if it is one that no worker has. Workers may be in any subnet, and nothing names theirs to control
-/// nodes: so what a worker may not have is what is known to be something else.
+/// The owner of an address that no worker may have. Workers may be in any subnet, and control-plane nodes do not know which. So
+/// only addresses with another known use are refused.
 pub(super) fn reserved_address(address: Ipv4Addr, config: &ControlPlane) -> Option<&'static str> {
     let ControlPlane { cluster, node, .. } = config;
     let [first, ..] = address.octets();
@@ -130,7 +130,7 @@ pub(super) fn reserved_address(address: Ipv4Addr, config: &ControlPlane) -> Opti
     let of_control_nodes = cluster.control_nodes.iter().any(|one| one.address == address)
         || networks().any(|network| network.addr() == address);
     [
-        (of_control_nodes, "which is a control node's"),
+        (of_control_nodes, "which is a control-plane node's"),
         (cluster.virtual_address == Some(address), "which is the virtual IP"),
         (cluster.service_cidr.contains(&address), "which is a service's"),
         (cluster.pod_cidr.contains(&address), "which is a pod's"),

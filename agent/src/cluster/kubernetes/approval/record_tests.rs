@@ -1,4 +1,4 @@
-//! What root on a worker, and a worker that was removed, are given once control nodes have noted who belongs to the cluster.
+//! Requests of a hostile root user on a worker and of removed workers, once control-plane nodes have recorded all workers.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -17,7 +17,7 @@ use crate::host::https;
 const RECORDS: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-worker-records";
 const TOKEN: &str = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-";
 
-/// What the API server holds.
+/// The objects of the API server.
 #[derive(Default)]
 struct Store {
     requests: BTreeMap<String, Value>,
@@ -27,7 +27,7 @@ struct Store {
     token: Option<Value>,
     /// How often the token was asked for, or deleted: the server of the tests does not tell these apart.
     token_used: usize,
-    /// Somebody else notes something before the next change.
+    /// Another control-plane node changes the records before the next change.
     overtaken: bool,
 }
 
@@ -111,7 +111,7 @@ impl Cluster {
         Api::as_administrator(self.config.address(), self.root.path(), Duration::from_secs(60)).unwrap()
     }
 
-    /// The records, of workers that were there.
+    /// A cluster with complete records of these earlier workers.
     fn noting(last: u8, nodes: Vec<Value>) -> Self {
         let cluster = Self::start(last, nodes);
         assert_eq!(cluster.follow(), Vec::<String>::new());
@@ -120,7 +120,7 @@ impl Cluster {
         cluster
     }
 
-    /// What a person should know: codes and what was seen.
+    /// The findings, each as code and text.
     fn follow(&self) -> Vec<String> {
         let findings = self.api().follow_workers(&self.config, now()).unwrap();
         findings.iter().map(|finding| format!("{} {}", finding.code, finding.seen)).collect()
@@ -131,13 +131,13 @@ impl Cluster {
         Some(store.records.as_ref()?["data"].get(name)?.as_str()?.to_owned())
     }
 
-    /// A person frees a name.
+    /// The operator frees a name.
     fn free(&self, name: &str) {
         let mut store = self.store.lock().unwrap();
         store.records.as_mut().unwrap()["data"].as_object_mut().unwrap().remove(name);
     }
 
-    /// What becomes of a request.
+    /// The decision about a request.
     fn asks(&self, spec: &Spec) -> ApprovalReport {
         let name = format!("csr-{}", self.store.lock().unwrap().requests.len());
         self.store.lock().unwrap().requests.insert(name.clone(), request(&name, spec));
@@ -177,7 +177,7 @@ fn renewal(name: &str) -> Spec {
 }
 
 #[test]
-fn an_older_node_that_claims_a_younger_ones_address_gets_nothing_and_the_younger_one_goes_on() {
+fn older_nodes_cannot_claim_younger_nodes_addresses() {
     let honest = || vec![node("worker1", &["10.0.0.21"], 2), node("worker2", &["10.0.0.22"], 3)];
     let cluster = Cluster::noting(1, honest());
     // worker1 is older, and writes what it likes into its own object.
@@ -185,7 +185,7 @@ fn an_older_node_that_claims_a_younger_ones_address_gets_nothing_and_the_younger
     let lied = cluster.asks(&serving("worker1", "10.0.0.22"));
     assert!(lied.approved.is_empty() && lied.waiting[0].contains("the cluster knows it by 10.0.0.21"), "{lied:?}");
     assert_eq!(cluster.asks(&serving("worker2", "10.0.0.22")).approved.len(), 1, "it is not held up");
-    // Nor does it get one that nobody has: it keeps its own.
+    // It does not get an unused address either: it keeps its own.
     cluster.nodes(vec![node("worker1", &["10.0.0.99"], 2), node("worker2", &["10.0.0.22"], 3)]);
     assert!(cluster.asks(&serving("worker1", "10.0.0.99")).approved.is_empty());
     cluster.nodes(honest());
@@ -193,7 +193,7 @@ fn an_older_node_that_claims_a_younger_ones_address_gets_nothing_and_the_younger
 }
 
 #[test]
-fn of_workers_that_were_there_before_the_older_one_keeps_an_address_that_two_claim() {
+fn the_older_worker_keeps_a_disputed_address() {
     let both =
         vec![node("worker1", &["10.0.0.21"], 2), node("liar", &["10.0.0.21"], 3), node("node1", &["10.0.0.11"], 1)];
     let cluster = Cluster::noting(2, both);
@@ -204,7 +204,7 @@ fn of_workers_that_were_there_before_the_older_one_keeps_an_address_that_two_cla
 }
 
 #[test]
-fn a_worker_that_joins_has_the_first_address_that_is_approved_until_it_joins_again() {
+fn a_worker_keeps_its_first_approved_address() {
     let cluster = Cluster::noting(3, vec![node("worker1", &["10.0.0.21"], 2)]);
     cluster.token(Some("new"));
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
@@ -215,7 +215,7 @@ fn a_worker_that_joins_has_the_first_address_that_is_approved_until_it_joins_aga
     assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.last().unwrap(), "csr-2 of system:node:new");
     let noted = cluster.noted("new").unwrap();
     assert!(noted.contains("10.0.0.30") && noted.contains("new-9") && !noted.contains("abcdef"), "{noted}");
-    // A DHCP server has given it another one, and a person a token.
+    // A DHCP server has given it another one, and the operator a token.
     cluster.nodes(there("10.0.0.31"));
     assert!(!cluster.asks(&serving("new", "10.0.0.31")).approved.contains(&"csr-3 of system:node:new".to_owned()));
     assert_eq!(
@@ -226,11 +226,11 @@ fn a_worker_that_joins_has_the_first_address_that_is_approved_until_it_joins_aga
 }
 
 #[test]
-fn a_worker_that_was_removed_is_neither_renewed_nor_certified_until_it_joins_again() {
+fn a_removed_worker_gets_nothing_without_joining() {
     let cluster = Cluster::noting(4, vec![ready(node("worker1", &["10.0.0.21"], 2))]);
     assert_eq!(cluster.asks(&renewal("worker1")).approved, ["csr-0 of system:node:worker1"]);
     cluster.nodes(vec![]);
-    assert!(cluster.asks(&renewal("worker1")).denied[0].contains("no such node any more"));
+    assert!(cluster.asks(&renewal("worker1")).denied[0].contains("no longer has such a node"));
     // It makes its object again: at once, and after its removal was noted.
     cluster.nodes(vec![node("worker1", &["10.0.0.21"], 40)]);
     assert!(cluster.asks(&renewal("worker1")).denied[0].contains("without a join token"));
@@ -247,7 +247,7 @@ fn a_worker_that_was_removed_is_neither_renewed_nor_certified_until_it_joins_aga
 }
 
 #[test]
-fn what_does_not_ask_for_its_own_certificate_again_is_denied() {
+fn renewals_of_other_certificates_are_denied() {
     let cluster = Cluster::noting(5, vec![node("worker1", &["10.0.0.21"], 2), node("worker2", &["10.0.0.22"], 3)]);
     let other = Spec { username: "system:node:worker1".to_owned(), ..renewal("worker2") };
     assert!(cluster.asks(&other).denied[0].contains("another one's"));
@@ -258,7 +258,7 @@ fn what_does_not_ask_for_its_own_certificate_again_is_denied() {
 }
 
 #[test]
-fn a_token_of_one_node_ends_when_that_serves_and_one_of_many_does_not() {
+fn a_named_token_ends_when_its_node_serves() {
     let there = vec![node("new", &["10.0.0.30"], 9)];
     for (last, of, gone) in [(6, Some("new"), true), (7, None, false)] {
         let cluster = Cluster::noting(last, vec![]);
@@ -266,7 +266,7 @@ fn a_token_of_one_node_ends_when_that_serves_and_one_of_many_does_not() {
         cluster.asks(&joins_as("new"));
         assert_eq!(cluster.noted("new").unwrap().contains("abcdef"), gone);
         cluster.nodes(there.clone());
-        // Nobody joins now, so nobody looks at it.
+        // No worker joins now, so no request needs the token.
         let used = || cluster.store.lock().unwrap().token_used;
         let before = used();
         assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.len(), 1);
@@ -275,24 +275,24 @@ fn a_token_of_one_node_ends_when_that_serves_and_one_of_many_does_not() {
 }
 
 #[test]
-fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
+fn a_name_belongs_to_the_admitted_key() {
     let cluster = Cluster::noting(10, vec![]);
     cluster.token(Some("new"));
     let own = joins_as("new");
     assert_eq!(cluster.asks(&own).approved.len(), 1);
     assert!(cluster.noted("new").unwrap().contains(r#""key":""#));
-    // After a power cut it asks with the same key; who else has the token has another one.
+    // After a power cut it asks with the same key. Another holder of the token has another one.
     assert_eq!(cluster.asks(&own).approved.len(), 1);
     let other = joins_as("new");
-    assert!(cluster.asks(&other).waiting[0].contains("the same token has let another key in as new"));
-    // Its VM was made anew, with a token of its own: to Kubernetes both would be the same node, until a person knows better.
+    assert!(cluster.asks(&other).waiting[0].contains("the same token has admitted another key as new"));
+    // Its VM was created again, with a separate token. To Kubernetes both would be the same node, until the operator decides.
     let mut anew = other.clone();
     anew.username = "system:bootstrap:ghijkl".to_owned();
     cluster.store.lock().unwrap().requests.clear();
-    assert!(cluster.asks(&anew).waiting[0].contains("a token of its own has let another key in as new"));
+    assert!(cluster.asks(&anew).waiting[0].contains("another token for this name has admitted another key as new"));
     cluster.free("new");
     assert_eq!(cluster.decides(now()).approved, ["csr-0 of system:bootstrap:ghijkl"]);
-    // Its Node object has come, and is not ready yet. Who else has its token has seen that, and is not let in.
+    // Its Node object has come, and is not ready yet. Another holder of its token sees that, and is not admitted.
     cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
     assert_eq!(cluster.follow(), Vec::<String>::new());
     let stolen = || Spec { username: "system:bootstrap:ghijkl".to_owned(), ..joins_as("new") };
@@ -304,7 +304,7 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
     assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved, ["csr-0 of system:node:new"]);
     let noted = cluster.noted("new").unwrap();
     assert!(!noted.contains("key"), "it is the object's now");
-    // Whoever has made its VM still sees with which one it was let in.
+    // The creator of its VM still sees which key was admitted.
     let key = anew.asked(&joining::USAGES).unwrap().key;
     let let_in = contract::worker_records::AdmittedWorker::read(&noted).unwrap();
     assert_eq!((let_in.key_of("new-9"), let_in.key_of("another")), (Some(key.as_str()), None));
@@ -313,10 +313,10 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
 }
 
 #[test]
-fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() {
+fn an_unserved_name_is_held_from_other_tokens() {
     let cluster = Cluster::noting(19, vec![node("worker1", &["10.0.0.21"], 2)]);
     cluster.token(Some("worker1"));
-    // Who has read the first token asks before the VM does, and does nothing else that could be seen.
+    // A thief of the first token asks before the VM does, and does nothing else that can be observed.
     assert_eq!(cluster.asks(&joins_as("worker1")).approved.len(), 1);
     let first = cluster.noted("worker1").unwrap();
     cluster.store.lock().unwrap().requests.clear();
@@ -324,7 +324,7 @@ fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() 
     own.username = "system:bootstrap:ghijkl".to_owned();
     let waits = cluster.asks(&own);
     assert!(waits.approved.is_empty(), "{waits:?}");
-    assert!(waits.waiting[0].contains("another token has let another key in as worker1"), "{waits:?}");
+    assert!(waits.waiting[0].contains("another token has admitted another key as worker1"), "{waits:?}");
     assert_eq!(cluster.noted("worker1").unwrap(), first, "it gives way");
     let told = |minutes: u64| {
         let at = now() + Duration::from_secs(minutes * 60);
@@ -332,7 +332,7 @@ fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() 
     };
     assert!(!told(1).contains("worker.name-held"));
     let held = told(16);
-    assert!(held.contains("worker.name-held") && held.contains("worker1 (its node is there"), "{held}");
+    assert!(held.contains("worker.name-held") && held.contains("worker1 (its node exists"), "{held}");
     assert!(held.contains("remove that worker") && !held.contains("kubectl -n kube-system patch"), "it runs: {held}");
     // Its kubelet serves: it was its own.
     assert_eq!(cluster.asks(&serving("worker1", "10.0.0.21")).approved.len(), 1);
@@ -341,14 +341,14 @@ fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() 
 }
 
 #[test]
-fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
+fn unnamed_tokens_take_no_names_of_later_workers() {
     let cluster = Cluster::noting(11, vec![]);
     cluster.token(None);
     for number in 0..8 {
         assert_eq!(cluster.asks(&joins_as(&format!("w{number}"))).approved.len(), 1, "{number}");
     }
     assert!(cluster.asks(&joins_as("w8")).waiting[0].contains("8 workers are awaited"));
-    // He makes no Node object. Weeks later the worker of that name joins with its own token.
+    // None of them creates a Node object. Weeks later the worker of that name joins with its own token.
     let later = now() + Duration::from_secs(30 * 24 * 3600);
     cluster.store.lock().unwrap().requests.clear();
     cluster.api().follow_workers(&cluster.config, later).unwrap();
@@ -357,7 +357,7 @@ fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
         cluster.store.lock().unwrap().requests.insert("csr-w7".to_owned(), request("csr-w7", &joins_as("w7")));
         cluster.decides(later)
     };
-    assert!(honest(&cluster).waiting[0].contains("a token without a name has let another key in as w7"));
+    assert!(honest(&cluster).waiting[0].contains("a token without a name has admitted another key as w7"));
     let held = cluster.api().follow_workers(&cluster.config, later).unwrap().to_string();
     assert!(held.contains("worker.name-held") && held.contains("w0; w1; w2; and 5 more"), "{held}");
     // Others may come again, and once that certificate has ended this one may.
@@ -370,20 +370,20 @@ fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
 }
 
 #[test]
-fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected() {
+fn a_certified_worker_that_was_off_stays_expected() {
     let cluster = Cluster::noting(12, vec![]);
     cluster.token(Some("new"));
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
     let after = |hours: u64| now() + Duration::from_secs(hours * 3600);
     let told = |hours| cluster.api().follow_workers(&cluster.config, after(hours)).unwrap().to_string();
     assert!(!told(0).contains("worker.name-held"));
-    // Nor does whoever has read the token wait for that unseen.
+    // A thief of the token cannot wait for that unseen either.
     let held = told(1);
-    assert!(held.contains("worker.name-held") && held.contains("new (by a token of its own)"), "{held}");
+    assert!(held.contains("worker.name-held") && held.contains("new (by a token for this name)"), "{held}");
     assert!(held.contains("kubectl -n kube-system patch") && !held.contains("remove that worker"), "{held}");
     assert!(told(25).contains("worker.name-held"));
     assert!(cluster.noted("new").is_some(), "it has its certificate, and asks for no other one");
-    // Its VM was lost: another one comes, with a token of its own, once a person says that it was that.
+    // Its VM was lost. Another one comes with a separate token, once the operator has freed the name.
     let anew = Spec { username: "system:bootstrap:ghijkl".to_owned(), ..joins_as("new") };
     cluster.store.lock().unwrap().requests = [("csr-anew".to_owned(), request("csr-anew", &anew))].into();
     assert!(cluster.decides(after(25)).approved.is_empty());
@@ -394,7 +394,7 @@ fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected(
 }
 
 #[test]
-fn requests_that_wait_hold_up_nobody_who_joins() {
+fn waiting_requests_delay_no_joining_worker() {
     let mut there: Vec<Value> = (0..150).map(|number| node(&format!("lost{number}"), &[], 2)).collect();
     there.push(ready(node("busy", &["10.0.0.21"], 2)));
     let cluster = Cluster::noting(13, there);
@@ -424,7 +424,7 @@ fn requests_that_wait_hold_up_nobody_who_joins() {
 }
 
 #[test]
-fn what_root_on_a_worker_writes_into_its_node_hides_no_other_node() {
+fn a_long_node_object_hides_no_other_node() {
     let with = |words: String| {
         let mut long = node("worker1", &["10.0.0.21"], 2);
         long["status"]["conditions"] = json!([{"type": "Odd", "status": "True", "message": words}]);
@@ -436,7 +436,7 @@ fn what_root_on_a_worker_writes_into_its_node_hides_no_other_node() {
     assert_eq!(names, ["node1", "worker1", "worker2"]);
     cluster.token(Some("new"));
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
-    // Should one be longer than any that is read, the control node still knows itself.
+    // If one is longer than any that is read, the control-plane node still knows itself.
     cluster.nodes(with("x".repeat(https::LONGEST)));
     assert!(cluster.api().nodes().unwrap_err().root_cause().to_string().contains("is too long"));
     let own = cluster.api().nodes_or("node1").unwrap();
@@ -444,7 +444,7 @@ fn what_root_on_a_worker_writes_into_its_node_hides_no_other_node() {
 }
 
 #[test]
-fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
+fn names_held_by_unnamed_tokens_are_bounded() {
     let cluster = Cluster::noting(15, vec![]);
     let asks = |name: &str, day: u64| {
         let spec = joins_as(name);
@@ -465,10 +465,10 @@ fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
     assert!(asks("w32", 100).waiting[0].contains("32 names are held"));
     cluster.token(Some("w32"));
     assert_eq!(asks("w32", 100).approved.len(), 1, "a token of its own takes a name that nobody has");
-    // It is nobody's that the other certificate could be: a person says so.
+    // The owner of the other certificate does not exist: the operator frees the name.
     cluster.token(Some("w3"));
     let waits = asks("w3", 100);
-    assert!(waits.waiting[0].contains("has let another key in as w3"), "{waits:?}");
+    assert!(waits.waiting[0].contains("has admitted another key as w3"), "{waits:?}");
     cluster.free("w3");
     assert_eq!(asks("w3", 100).approved.len(), 1);
     let held = cluster.api().follow_workers(&cluster.config, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
@@ -516,7 +516,7 @@ fn nothing_is_approved_that_could_not_be_noted() {
 }
 
 #[test]
-fn whoever_joins_while_the_others_are_not_noted_yet_is_noted_and_judged_as_before() {
+fn joining_workers_are_recorded_before_earlier_ones() {
     let cluster = Cluster::start(9, vec![node("worker1", &["10.0.0.21"], 2)]);
     let api = cluster.api();
     let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
@@ -534,8 +534,8 @@ fn whoever_joins_while_the_others_are_not_noted_yet_is_noted_and_judged_as_befor
 }
 
 #[test]
-fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_noted() {
-    // Before anything was noted, and while it is.
+fn names_of_earlier_workers_belong_to_their_keys() {
+    // Before the records began, and while they are incomplete.
     for (last, begun) in [(17, false), (18, true)] {
         let cluster = Cluster::start(last, vec![]);
         let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
@@ -554,12 +554,12 @@ fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_not
         assert!(noted.contains(r#""key":""#) && noted.contains("abcdef"), "{noted}");
         let other = cluster.asks(&joins_as("new"));
         assert!(other.approved.is_empty(), "{other:?}");
-        assert!(other.waiting[0].contains("the same token has let another key in"), "{other:?}");
+        assert!(other.waiting[0].contains("the same token has admitted another key as"), "{other:?}");
     }
 }
 
 #[test]
-fn who_serves_while_not_everybody_is_noted_has_served() {
+fn serving_counts_while_records_are_incomplete() {
     let cluster = Cluster::start(31, vec![]);
     let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
     let follow = |at| cluster.api().follow_workers(&cluster.config, at).unwrap().to_string();
@@ -573,7 +573,7 @@ fn who_serves_while_not_everybody_is_noted_has_served() {
     assert!(cluster.noted("_complete").is_some() && cluster.noted("new").unwrap().contains("10.0.0.21"));
     let later = now() + Duration::from_secs(16 * 60);
     assert!(!follow(later).contains("worker.name-held"));
-    // Its VM is made anew.
+    // Its VM is created again.
     let again = || {
         cluster.store.lock().unwrap().requests.clear();
         let mut own = joins_as("new");
@@ -591,7 +591,7 @@ fn who_serves_while_not_everybody_is_noted_has_served() {
 }
 
 #[test]
-fn of_two_keys_by_one_name_the_second_waits_also_before_anything_is_noted() {
+fn a_second_key_waits_also_without_records() {
     for (last, is_same_pass) in [(20, false), (21, true)] {
         let cluster = Cluster::start(last, vec![]);
         cluster.token(Some("new"));
@@ -607,17 +607,17 @@ fn of_two_keys_by_one_name_the_second_waits_also_before_anything_is_noted() {
         };
         assert!(cluster.noted("new").is_none(), "nothing is noted yet");
         assert_eq!(decided.approved.len(), usize::from(is_same_pass), "{decided:?}");
-        assert!(decided.waiting[0].contains("the same token has let another key in as new"), "{decided:?}");
+        assert!(decided.waiting[0].contains("the same token has admitted another key as new"), "{decided:?}");
     }
 }
 
 #[test]
-fn whoever_serves_before_anything_is_noted_keeps_its_name_from_other_keys_also_in_that_pass() {
+fn a_serving_worker_keeps_its_name_without_records() {
     let cluster = Cluster::start(34, vec![]);
     cluster.token(Some("new"));
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
     cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
-    // Of who has read the token the first one is judged before the node's own, and the second after that.
+    // The thief's first request is judged before the node's own, and the second after it.
     for (name, spec) in [("csr-a", joins_as("new")), ("csr-b", joins_as("new")), ("csr-c", serving("new", "10.0.0.30"))]
     {
         cluster.store.lock().unwrap().requests.insert(name.to_owned(), request(name, &spec));
@@ -630,7 +630,7 @@ fn whoever_serves_before_anything_is_noted_keeps_its_name_from_other_keys_also_i
 }
 
 #[test]
-fn the_token_of_a_worker_that_is_there_when_everybody_is_noted_goes_then() {
+fn completing_the_records_deletes_used_tokens() {
     let there = || node("new", &["10.0.0.30"], 9);
     for (last, node, goes) in [(35, ready(there()), true), (36, there(), false)] {
         let cluster = Cluster::start(last, vec![]);
@@ -648,9 +648,9 @@ fn the_token_of_a_worker_that_is_there_when_everybody_is_noted_goes_then() {
 }
 
 #[test]
-fn who_was_let_in_before_anything_was_noted_keeps_the_name_while_the_others_are_noted() {
+fn earlier_workers_keep_names_while_records_are_incomplete() {
     let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
-    // Nobody else is noted meanwhile, or somebody is, which reads all that is noted anew.
+    // No other worker is recorded meanwhile, or one is, after which the records are read again.
     for (last, others) in [(25, 0), (26, 1)] {
         let cluster = Cluster::start(last, vec![]);
         cluster.token(None);
@@ -666,8 +666,8 @@ fn who_was_let_in_before_anything_was_noted_keeps_the_name_while_the_others_are_
         }
         let second = cluster.asks(&joins_as("new"));
         assert_eq!(second.approved.len(), others, "{second:?}");
-        assert!(second.waiting[0].contains("has let another key in as new"), "{second:?}");
-        // Who was let in may ask again, and serves as ever.
+        assert!(second.waiting[0].contains("has admitted another key as new"), "{second:?}");
+        // The admitted worker may ask again, and serves as ever.
         assert_eq!(cluster.asks(&own).approved.len(), 1);
         cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
         let serves = cluster.asks(&serving("new", "10.0.0.30"));
@@ -680,7 +680,7 @@ fn who_was_let_in_before_anything_was_noted_keeps_the_name_while_the_others_are_
 }
 
 #[test]
-fn of_two_keys_that_were_let_in_while_the_others_are_noted_is_told() {
+fn two_keys_with_incomplete_records_are_reported() {
     let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
     let there = node("new", &["10.0.0.30"], 9);
     for (last, nodes) in [(27, vec![]), (28, vec![there.clone()])] {
@@ -688,14 +688,14 @@ fn of_two_keys_that_were_let_in_while_the_others_are_noted_is_told() {
         cluster.token(Some("new"));
         cluster.api().follow_workers(&cluster.config, early).unwrap();
         assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
-        // A control node that had not seen yet that who joins is noted has let another one in.
+        // A control-plane node that had not seen the records yet has admitted another key.
         let mut other = request("csr-other", &joins_as("new"));
         other["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
         cluster.store.lock().unwrap().requests.insert("csr-other".to_owned(), other);
         cluster.nodes(nodes);
         let told = cluster.follow();
         assert!(cluster.noted("_complete").is_some());
-        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were let in by it"), "{told:?}");
+        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were admitted"), "{told:?}");
         cluster.nodes(vec![there.clone()]);
         assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.len(), 1);
         assert_eq!(cluster.follow(), told, "nor is that forgotten once it serves");
@@ -703,7 +703,7 @@ fn of_two_keys_that_were_let_in_while_the_others_are_noted_is_told() {
 }
 
 #[test]
-fn a_name_by_which_an_earlier_image_has_let_two_keys_in_is_named() {
+fn two_keys_of_an_earlier_image_are_reported() {
     for (last, nodes) in [(22, vec![]), (23, vec![node("new", &["10.0.0.30"], 9)])] {
         let cluster = Cluster::start(last, nodes);
         cluster.token(Some("new"));
@@ -715,16 +715,16 @@ fn a_name_by_which_an_earlier_image_has_let_two_keys_in_is_named() {
         cluster.follow();
         let told = cluster.follow();
         assert!(cluster.noted("_complete").is_some());
-        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were let in by it"), "{told:?}");
-        // Nor is that forgotten when its node is there.
+        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were admitted"), "{told:?}");
+        // The finding stays when its Node object exists.
         cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
         assert_eq!(cluster.follow(), told);
     }
 }
 
 #[test]
-fn a_vm_that_was_made_anew_with_another_token_before_all_is_noted_is_no_dispute() {
-    // The first token has ended, or is there still: whoever has that may have asked.
+fn recreated_vms_with_another_token_are_no_dispute() {
+    // The first token has expired, or still exists: then its holder may have asked.
     for (last, is_there) in [(32, false), (33, true)] {
         let cluster = Cluster::start(last, vec![node("new", &["10.0.0.30"], 9)]);
         cluster.token(Some("new"));
@@ -746,7 +746,7 @@ fn a_vm_that_was_made_anew_with_another_token_before_all_is_noted_is_no_dispute(
 }
 
 #[test]
-fn of_one_who_asks_again_and_again_so_many_requests_are_held_and_that_is_told() {
+fn requests_of_one_user_are_bounded() {
     let cluster = Cluster::noting(24, vec![ready(node("busy", &[], 2))]);
     cluster.token(Some("new"));
     let user = "system:node:busy";
@@ -770,7 +770,7 @@ fn flood(cluster: &Cluster, alike: &Spec) {
 }
 
 #[test]
-fn who_asks_by_the_token_of_many_for_a_node_that_is_there_keeps_none_of_the_others_out() {
+fn floods_for_an_existing_node_exclude_no_worker() {
     let cluster = Cluster::noting(29, vec![ready(node("busy", &[], 2))]);
     cluster.token(None);
     let in_vain = joins_as("busy");
@@ -782,7 +782,7 @@ fn who_asks_by_the_token_of_many_for_a_node_that_is_there_keeps_none_of_the_othe
 }
 
 #[test]
-fn who_asks_by_the_token_of_many_for_what_names_no_node_keeps_none_of_the_others_out() {
+fn floods_of_malformed_requests_exclude_no_worker() {
     let cluster = Cluster::noting(37, vec![]);
     cluster.token(None);
     let malformed = Spec { usages: vec!["client auth".to_owned(), "server auth".to_owned()], ..joins_as("new") };
@@ -793,7 +793,7 @@ fn who_asks_by_the_token_of_many_for_what_names_no_node_keeps_none_of_the_others
 }
 
 #[test]
-fn of_who_asks_by_any_number_of_names_so_many_requests_are_held_and_that_is_told() {
+fn requests_of_many_users_are_bounded() {
     let cluster = Cluster::noting(30, vec![]);
     cluster.token(None);
     let waits = spec(&GOOD);
@@ -821,7 +821,7 @@ fn of_who_asks_by_any_number_of_names_so_many_requests_are_held_and_that_is_told
 }
 
 #[test]
-fn of_who_asks_nothing_is_kept_that_is_long_and_no_group_that_nothing_goes_by() {
+fn long_users_and_unused_groups_are_dropped() {
     let long = Spec { username: "a".repeat(LONGEST_NAME + 1), ..spec(&GOOD) };
     let groups = [contract::join_token::GROUP.to_owned(), "system:nodes".to_owned(), "b".repeat(100_000)];
     let long = Spec { groups: groups.to_vec(), ..long };

@@ -1,6 +1,6 @@
-//! The certificate of a worker that asks for another one before it ends. Kubernetes' own approver renews the certificate of any
-//! node for ever, also of one that was removed: so it looks after control nodes alone, and here it is judged whether the
-//! worker still belongs to the cluster.
+//! The next client certificate of a worker, requested before its present one expires. Kubernetes' own approver renews the
+//! certificate of any node for ever, also of a removed one. So it approves those of control-plane nodes alone. This module
+//! judges whether a worker still belongs to the cluster.
 
 use super::joining::USAGES;
 use super::node::Node;
@@ -9,13 +9,13 @@ use super::{Refusal, Spec};
 use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
 
-/// The worker that asks, if it is one: control nodes are not ours.
+/// The worker that asks, if it is one: control-plane nodes are not ours.
 pub(super) fn worker_of<'a>(spec: &'a Spec, config: &ControlPlane) -> Option<&'a str> {
     let name = spec.username.strip_prefix("system:node:").filter(|_| spec.is_of(NODES))?;
     config.cluster.control_nodes.iter().all(|node| node.name != name).then_some(name)
 }
 
-/// Judges the request of a worker by the nodes that the cluster has, and by what is noted of them.
+/// Judges the request of a worker by the nodes of the cluster and their records.
 pub(super) fn judge(name: &str, spec: &Spec, nodes: &[Node], records: Option<&WorkerRecords>) -> Result<(), Refusal> {
     let asked = spec.asked(&USAGES)?;
     if asked.common_name != spec.username || asked.organization != NODES {
@@ -25,7 +25,7 @@ pub(super) fn judge(name: &str, spec: &Spec, nodes: &[Node], records: Option<&Wo
         return Err(Refusal::never("it names more than the node"));
     }
     let node = nodes.iter().find(|node| node.name() == name);
-    let node = node.ok_or_else(|| Refusal::never("the cluster has no such node any more: it needs a join token"))?;
+    let node = node.ok_or_else(|| Refusal::never("the cluster no longer has such a node: it needs a join token"))?;
     if let Some(records) = records {
         records.record_of(node).map_err(Refusal::never)?;
     }

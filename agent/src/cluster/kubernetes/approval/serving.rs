@@ -1,6 +1,6 @@
-//! The serving certificates of workers' kubelets, which the API server verifies. A request is right if it names the node
-//! that asks, at the one address that its Node object has, and if that is the one that the control plane knows the node by: the
-//! first that was approved since it has joined, which nobody else has.
+//! The serving certificates of workers' kubelets, which the API server verifies. A request is right if it names the node that
+//! asks, at the one address of its Node object. That must also be the address in the node's record: the first one that was
+//! approved since it joined. No two nodes have the same.
 
 use std::net::Ipv4Addr;
 
@@ -10,17 +10,17 @@ use super::{Refusal, Spec};
 use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
 
-/// Who signs such a certificate.
+/// The signer of such a certificate.
 pub(super) const SIGNER: &str = "kubernetes.io/kubelet-serving";
 
-/// What such a certificate may be used for.
+/// The uses of such a certificate.
 const USAGES: [&str; 3] = ["digital signature", "key encipherment", "server auth"];
 
-/// Judges a request by the nodes that the cluster has, and by what is noted of them. Gives what is to be noted before it is
-/// approved, if that is news.
+/// Judges a request by the nodes of the cluster and their records. Returns the record that must be written before it is approved,
+/// if that is new.
 ///
-/// A node writes its own Node object, so nothing in there gives it another's address, or takes its own from another one. As long
-/// as not everybody is noted, of two nodes with one address the one that was there before is right.
+/// A node writes its own Node object, so nothing in it gives the node another's address, or takes an address from another node.
+/// While the records are incomplete, the older one of two nodes with one address keeps it.
 pub(super) fn judge(
     spec: &Spec,
     config: &ControlPlane,
@@ -53,9 +53,9 @@ pub(super) fn judge(
             let has_it = |other: &&Node| other.name() != name && other.address() == Some(own.into());
             if let Some(other) = nodes.iter().filter(has_it).find(|other| !node.is_older_than(other)) {
                 let other = other.name();
-                return Err(Refusal::Now(format!("node {other}, which was there before, has its address {own} too")));
+                return Err(Refusal::Now(format!("node {other}, which is older, has its address {own} too")));
             }
-            // Its address is noted with everybody's.
+            // Its address is recorded with those of all earlier workers.
             let record = records.and_then(|records| records.record_of(node).ok());
             record.and_then(|record| Some(served(node, record)).filter(|noted| noted != record))
         }
@@ -67,7 +67,7 @@ pub(super) fn judge(
     }
 }
 
-/// Whether the cluster knows the node by this address, or may do so from now on: then what is to be noted.
+/// Whether the cluster knows the node by this address, or may do so from now on: then the record that must be written.
 fn known(node: &Node, own: Ipv4Addr, nodes: &[Node], records: &WorkerRecords) -> Result<Option<WorkerRecord>, Refusal> {
     let record = records.record_of(node).map_err(Refusal::now)?;
     match record.address {
@@ -87,7 +87,7 @@ fn known(node: &Node, own: Ipv4Addr, nodes: &[Node], records: &WorkerRecords) ->
     Ok((noted != *record).then_some(noted))
 }
 
-/// What is known of a worker whose kubelet has its own certificate: its token has done its work.
+/// The record of a worker whose kubelet has a serving certificate: its token is used.
 fn served(node: &Node, record: &WorkerRecord) -> WorkerRecord {
     WorkerRecord { uid: Some(node.uid().to_owned()), token: None, key: None, ..record.clone() }
 }

@@ -1,4 +1,4 @@
-//! What a worker, somebody who is root on one, and somebody with a join token are given.
+//! Decisions about requests of a worker, of a hostile root user on one, and of the holder of a join token.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -51,7 +51,7 @@ pub(super) fn nodes(of: Vec<Value>) -> Vec<Node> {
     serde_json::from_value(Value::from(of)).unwrap()
 }
 
-/// What a kubelet asks for.
+/// The request of a kubelet.
 #[derive(Clone, Copy)]
 pub(super) struct Serving<'a> {
     pub(super) user: &'a str,
@@ -96,17 +96,17 @@ fn cluster() -> Vec<Value> {
 }
 
 #[test]
-fn a_kubelet_gets_a_certificate_for_itself_and_for_nobody_else() {
+fn kubelets_get_certificates_for_themselves_alone() {
     assert_eq!(serves(&GOOD, cluster()), Ok(()));
     for (asked, why) in [
         (Serving { user: "system:serviceaccount:x:y", ..GOOD }, "no node that asks"),
         (Serving { common: "system:node:worker2", ..GOOD }, "another one's"),
         (Serving { names: &["worker1", "worker2"], ..GOOD }, "it names worker2"),
         (Serving { addresses: &[], ..GOOD }, "no address"),
-        (Serving { addresses: &["10.0.0.21", "::ffff:10.0.0.21"], ..GOOD }, "none of IPv4"),
+        (Serving { addresses: &["10.0.0.21", "::ffff:10.0.0.21"], ..GOOD }, "not IPv4"),
         (Serving { usages: &["server auth", "client auth"], ..GOOD }, "other uses"),
         (Serving { usages: &["digital signature"], ..GOOD }, "other uses"),
-        (Serving { user: "system:node:node1", common: "system:node:node1", ..GOOD }, "a control node's"),
+        (Serving { user: "system:node:node1", common: "system:node:node1", ..GOOD }, "a control-plane node's"),
         (Serving { user: "system:node:kubernetes", common: "system:node:kubernetes", ..GOOD }, "others are reached"),
         (Serving { user: "system:node:kubernetes.default.svc", ..GOOD }, "no node's name"),
     ] {
@@ -138,11 +138,11 @@ fn a_request_that_hides_another_one_is_denied() {
 }
 
 #[test]
-fn what_a_node_object_says_gives_no_address_that_is_known_to_be_another_ones() {
+fn node_objects_give_no_reserved_addresses() {
     let with = |addresses: &[&str]| vec![node("worker1", addresses, 2), node("worker2", &["10.0.0.22"], 1)];
     for (address, why) in [
         ("10.0.0.10", "the virtual IP"),
-        ("10.0.0.12", "a control node's"),
+        ("10.0.0.12", "a control-plane node's"),
         ("10.96.0.1", "a service's"),
         ("10.244.3.7", "a pod's"),
         ("10.0.0.207", "for services"),
@@ -155,23 +155,23 @@ fn what_a_node_object_says_gives_no_address_that_is_known_to_be_another_ones() {
         ("224.0.0.18", "no host's"),
         ("255.255.255.255", "no host's"),
         ("10.0.0.255", "no host's"),
-        ("10.0.0.22", "node worker2, which was there before"),
+        ("10.0.0.22", "node worker2, which is older"),
     ] {
         let asked = Serving { addresses: &[address], ..GOOD };
         let Err(Refusal::Now(said)) = serves(&asked, with(&[address])) else { panic!("{address} is approved") };
         assert!(said.contains(why), "{address}: {said}");
     }
-    // The same as IPv6 has it, and beside an honest one: Go makes four bytes of such a name.
+    // The same in the form of IPv6, and next to an honest one: Go makes four bytes of such a name.
     for addresses in [&["::ffff:10.0.0.10"][..], &["10.0.0.21", "::ffff:10.0.0.10"], &["10.0.0.21", "10.96.0.1"], &[]] {
         let refused = serves(&GOOD, with(addresses));
         assert!(matches!(refused, Err(Refusal::Now(ref said)) if said.contains("exactly one")), "{refused:?}");
     }
-    // A worker in a subnet of its own, behind a router.
+    // A worker in a separate subnet, behind a router.
     assert_eq!(serves(&Serving { addresses: &["192.168.77.21"], ..GOOD }, with(&["192.168.77.21"])), Ok(()));
 }
 
 #[test]
-fn of_two_nodes_with_one_address_the_older_one_is_right_and_one_node_counts_once() {
+fn the_older_of_two_nodes_keeps_an_address() {
     let with = |other: &[&str], second| vec![node("worker1", &["10.0.0.21"], 5), node("liar", other, second)];
     assert_eq!(serves(&GOOD, with(&["10.0.0.21"], 6)), Ok(()), "the liar came later");
     assert_eq!(serves(&GOOD, with(&["10.0.0.66", "10.0.0.21"], 4)), Ok(()), "nobody claims all addresses");
@@ -196,7 +196,7 @@ fn token(node: Option<&str>) -> joining::Token {
 }
 
 #[test]
-fn a_token_is_good_for_its_own_node_or_a_new_one_and_for_none_that_is_at_work() {
+fn tokens_admit_their_own_or_new_nodes() {
     let of = vec![ready(node("worker1", &["10.0.0.21"], 2)), node("lost", &["10.0.0.22"], 3)];
     let judge = |name: &str, token: Option<&joining::Token>| {
         joining::judge(&joins_as(name), token, &config(), &nodes(of.clone())).map(drop)
@@ -206,12 +206,12 @@ fn a_token_is_good_for_its_own_node_or_a_new_one_and_for_none_that_is_at_work() 
     assert_eq!(judge("new", Some(&own)), Ok(()));
     assert_eq!(judge("lost", Some(&lost)), Ok(()), "it joins again");
     for (name, token, why) in [
-        ("node1", Some(&any), "a control node's"),
-        ("node3", Some(&token(Some("node3"))), "a control node's"),
+        ("node1", Some(&any), "a control-plane node's"),
+        ("node3", Some(&token(Some("node3"))), "a control-plane node's"),
         ("kubernetes", Some(&any), "others are reached"),
         ("worker2", Some(&own), "its token is for new, and it asks to be worker2"),
         ("worker1", Some(&own), "its token is for new"),
-        ("new", None, "no longer there"),
+        ("new", None, "no longer exists"),
     ] {
         let Err(Refusal::Never(said)) = judge(name, token) else { panic!("{name} is not denied") };
         assert!(said.contains(why), "{said}");
@@ -282,7 +282,7 @@ impl Cluster {
                 "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef" => {
                     (200, json!({"metadata": {}, "data": {"expiration": "MjAyNg=="}}))
                 }
-                // No status: nobody takes that for an answer.
+                // No status: the client does not accept that as an answer.
                 path if path.contains("gone") => (0, json!({})),
                 path if path.ends_with("/approval") => {
                     noted.lock().unwrap().push((path.replace(REQUESTS, ""), body["status"]["conditions"][0].clone()));
@@ -312,10 +312,10 @@ pub(super) fn request(name: &str, spec: &Spec) -> Value {
 }
 
 #[test]
-fn each_request_is_decided_by_itself_and_what_is_said_of_it_is_short_and_plain() {
+fn decisions_are_independent_and_their_texts_plain() {
     let long = format!("a\u{1b}[2J{}", "x".repeat(5000));
     let strange = [long.as_str()];
-    // Kubernetes renews those of control nodes.
+    // Kubernetes renews those of control-plane nodes.
     let own = Serving { user: "system:node:node1", common: "system:node:node1", names: &["node1"], ..GOOD };
     let renewed = Spec { signer_name: joining::SIGNER.to_owned(), ..spec(&own) };
     let huge = Spec { request: Some("A".repeat(1 << 20)), ..spec(&GOOD) };
@@ -357,7 +357,7 @@ fn each_request_is_decided_by_itself_and_what_is_said_of_it_is_short_and_plain()
 }
 
 #[test]
-fn nothing_that_is_long_is_kept_of_a_request() {
+fn long_parts_of_requests_are_dropped() {
     let long = Spec { request: Some("A".repeat(LONGEST + 1)), ..spec(&GOOD) };
     let of = |name: &str, spec: &Spec| serde_json::from_value::<Request>(request(name, spec)).unwrap();
     let kept = of(&"a".repeat(LONGEST_NAME + 1), &long);
@@ -367,7 +367,7 @@ fn nothing_that_is_long_is_kept_of_a_request() {
 }
 
 #[test]
-fn requests_with_names_of_somebodys_choice_hold_up_nobody_and_lead_nowhere() {
+fn odd_request_names_delay_no_other_request() {
     let denied = || spec(&Serving { names: &["worker1", "worker2"], ..GOOD });
     let long: &str = format!("!{}", "A".repeat(66_000)).leak();
     let names = [long, r"..\..\..\..\api\v1\nodes\w1:9999\proxy\x?", "!\nkaas: fingerprints {}", "..", "a/../b", ""];
@@ -381,7 +381,7 @@ fn requests_with_names_of_somebodys_choice_hold_up_nobody_and_lead_nowhere() {
 }
 
 #[test]
-fn what_was_decided_is_told_also_where_the_api_has_not_answered_all() {
+fn decisions_before_an_error_are_reported() {
     let waits = spec(&Serving { addresses: &["10.0.0.23"], ..GOOD });
     let requests = vec![("csr-waits", waits), ("csr-gone", spec(&GOOD)), ("csr-good", spec(&GOOD))];
     let cluster = Cluster::start(3, requests);
@@ -393,7 +393,7 @@ fn what_was_decided_is_told_also_where_the_api_has_not_answered_all() {
 }
 
 #[test]
-fn whoever_asks_often_waits_for_those_who_ask_once() {
+fn frequent_requesters_wait_for_others() {
     let of = |number: usize, user: &str| {
         let mut one = request(&format!("csr-{number:04}"), &spec(&Serving { user, ..GOOD }));
         one["metadata"]["creationTimestamp"] = json!(format!("2026-01-31T12:{:02}:{:02}Z", number / 60, number % 60));
@@ -403,7 +403,7 @@ fn whoever_asks_often_waits_for_those_who_ask_once() {
     let turns = in_turn(many.chain([of(2000, "system:node:honest")]).collect());
     assert_eq!(turns.len(), 1001);
     assert_eq!(turns.iter().position(|one| one.spec.username.ends_with("honest")), Some(1));
-    // Whoever asks to be many nodes, too.
+    // A requester for many nodes waits, too.
     let many = (0..1000).map(|number| {
         let name = format!("w{number}");
         Request { spec: joins_as(&name), ..of(number, "system:bootstrap:abcdef") }
@@ -421,7 +421,7 @@ fn whoever_asks_often_waits_for_those_who_ask_once() {
 }
 
 #[test]
-fn a_request_waits_in_silence_until_the_node_object_could_have_been_written() {
+fn young_requests_wait_without_a_finding() {
     let mut waits: Request = serde_json::from_value(request("csr", &spec(&GOOD))).unwrap();
     let made = humantime::parse_rfc3339("2026-01-31T12:00:00Z").unwrap();
     assert!(!waits.is_late(made + PATIENCE) && waits.is_late(made + PATIENCE + Duration::from_secs(1)));

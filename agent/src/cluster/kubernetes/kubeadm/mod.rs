@@ -34,10 +34,10 @@ const MADE_MANIFESTS: &str = "/run/kaas/manifests";
 /// Names the directory that kubeadm writes to in a dry run (`cmd/kubeadm/app/constants`).
 const DRY_RUN_DIRECTORY: &str = "KUBEADM_INIT_DRYRUN_DIR";
 
-/// The static pods of a control node.
+/// The static pods of a control-plane node.
 pub const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// What kubeadm makes below [`DIRECTORY`] from the authorities. It writes in
+/// The files that kubeadm creates below [`DIRECTORY`] from the CAs. It writes in
 /// place, so that a power cut can leave a file empty.
 const MADE: [&str; 10] = [
     "admin.conf",
@@ -52,8 +52,8 @@ const MADE: [&str; 10] = [
     "pki/front-proxy-client.key",
 ];
 
-/// What the static pods read when they start, by component, below [`DIRECTORY`] or from the root: they keep using it until they are
-/// started again.
+/// The files that the static pods read when they start, by component, below [`DIRECTORY`] or from the root. They use them until
+/// they are started again.
 const READ_AT_START: [(&str, &[&str]); 3] = [
     (
         "kube-apiserver",
@@ -77,7 +77,7 @@ pub fn marks(root: &Path) -> Vec<(&'static str, String)> {
     let mark = |names: &[&str]| {
         let mut hash = Sha256::new();
         for name in names {
-            // One that is not there yet will differ when it is.
+            // A missing file changes the hash once it exists.
             hash.update(fs::read(files::below(root, Path::new(DIRECTORY).join(name))).unwrap_or_default());
         }
         hex::lower(&hash.finalize()[..16])
@@ -121,10 +121,10 @@ impl<'a> Kubeadm<'a> {
         Ok(changed)
     }
 
-    /// Makes the certificates and kubeconfigs below [`DIRECTORY`], and says whether
-    /// it did: all of them, unless `complete` says that an earlier run came to
-    /// its end, and they fit together and are good for a while. What an attempt
-    /// that did not end may have left half-written is made anew.
+    /// Creates all certificates and kubeconfigs below [`DIRECTORY`], and returns
+    /// whether it did. It keeps them if `complete` says that an earlier run
+    /// ended, they fit together, and they are valid for a while. It creates
+    /// half-written files of an interrupted run again.
     ///
     /// # Errors
     /// kubeadm's own; calling again with `complete` unset starts over.
@@ -152,13 +152,13 @@ impl<'a> Kubeadm<'a> {
         Ok(true)
     }
 
-    /// Whether all that kubeadm makes is there, fits together and lasts: what a
-    /// power cut during a renewal has left does not.
+    /// Whether all files of kubeadm exist, fit together and last. After a power
+    /// cut during a renewal they do not.
     fn last_long(&self, now: SystemTime) -> bool {
         match self.valid(now) {
             Ok(ends) => ends >= now + pki::RENEW_BEFORE,
             Err(error) => {
-                log::info!("kubeadm's certificates are made anew: {error:#}");
+                log::info!("kubeadm's certificates are created again: {error:#}");
                 false
             }
         }
@@ -167,7 +167,7 @@ impl<'a> Kubeadm<'a> {
     /// Until when all of kubeadm's certificates are valid.
     ///
     /// # Errors
-    /// The first one that is missing, damaged, or does not fit its key and authority.
+    /// The first one that is missing, damaged, or does not fit its key and CA.
     fn valid(&self, now: SystemTime) -> anyhow::Result<SystemTime> {
         let authorities = pki::CertificateAuthorities::read(&self.path(PKI))?;
         let read = |name: &str| {
@@ -197,7 +197,7 @@ impl<'a> Kubeadm<'a> {
     /// # Errors
     /// kubeadm's, or the work's. When this is cut off, the file stays until [`Kubeadm::forget_super_administrator`].
     pub fn as_super_administrator<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-        // kubeadm keeps what is there, and a power cut may have left half of it.
+        // kubeadm keeps an existing file, and a power cut may have left half of it.
         self.forget_super_administrator()?;
         self.phase(&["kubeconfig", "super-admin"])?;
         let done = work();
@@ -205,7 +205,7 @@ impl<'a> Kubeadm<'a> {
         done
     }
 
-    /// Removes [`SUPER_ADMINISTRATOR`]. Says whether it was there.
+    /// Removes [`SUPER_ADMINISTRATOR`]. Returns whether it existed.
     ///
     /// # Errors
     /// The file system's.
@@ -252,7 +252,7 @@ impl<'a> Kubeadm<'a> {
         self.phase(&["upload-config", "all"])
     }
 
-    /// Labels this node as a control node. Its Node object must be there.
+    /// Labels this node as a control-plane node. Its Node object must exist.
     ///
     /// # Errors
     /// kubeadm's own; it may be called again.

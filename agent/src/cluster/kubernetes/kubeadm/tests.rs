@@ -7,7 +7,7 @@ use super::*;
 use crate::host::files;
 
 #[test]
-fn half_written_credentials_are_made_anew_and_whole_ones_left_alone() {
+fn half_written_credentials_are_created_again() {
     let root = tempfile::tempdir().unwrap();
     let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);
@@ -24,7 +24,7 @@ fn half_written_credentials_are_made_anew_and_whole_ones_left_alone() {
 }
 
 #[test]
-fn a_renewal_that_was_cut_off_anywhere_is_done_again() {
+fn interrupted_renewals_are_repeated() {
     let root = tempfile::tempdir().unwrap();
     let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);
@@ -46,7 +46,7 @@ fn a_renewal_that_was_cut_off_anywhere_is_done_again() {
 }
 
 #[test]
-fn pods_are_started_anew_with_renewed_credentials() {
+fn renewed_credentials_restart_the_pods() {
     let root = tempfile::tempdir().unwrap();
     let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);
@@ -67,7 +67,7 @@ fn pods_are_started_anew_with_renewed_credentials() {
 }
 
 #[test]
-fn credentials_are_renewed_before_they_end_and_long_after() {
+fn credentials_are_renewed_before_they_expire() {
     let days = |days: u64| SystemTime::now() + Duration::from_secs(days * 24 * 60 * 60);
     for (later, renewed) in [(0, false), (270, false), (280, true), (400, true), (3000, true)] {
         let root = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ fn credentials_are_renewed_before_they_end_and_long_after() {
         assert_eq!(kubeadm.credentials(true, days(later)).unwrap(), renewed, "after {later} days");
         assert!(!kubeadm.credentials(true, days(later)).unwrap());
     }
-    // Made while the clock was ahead: they begin with their authorities, as kubeadm's do.
+    // Made while the clock was ahead: they are valid from the same time as their CAs, as kubeadm's are.
     let root = tempfile::tempdir().unwrap();
     let ahead = FakeKubeadm::at(root.path(), days(100));
     Kubeadm::new(root.path(), &ahead).credentials(false, days(100)).unwrap();
@@ -86,7 +86,7 @@ fn credentials_are_renewed_before_they_end_and_long_after() {
 }
 
 #[test]
-fn the_super_administrator_is_there_only_while_somebody_works_as_one() {
+fn the_super_administrator_exists_only_while_used() {
     let root = tempfile::tempdir().unwrap();
     let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);
@@ -105,7 +105,7 @@ fn the_super_administrator_is_there_only_while_somebody_works_as_one() {
 }
 
 #[test]
-fn another_policy_starts_the_api_server_anew_and_nothing_else() {
+fn another_policy_restarts_the_api_server_alone() {
     let root = tempfile::tempdir().unwrap();
     let before = marks(root.path());
     api_server::lay(root.path(), contract::pod_security::PodSecurity::Restricted).unwrap();
@@ -115,7 +115,7 @@ fn another_policy_starts_the_api_server_anew_and_nothing_else() {
 }
 
 #[test]
-fn manifests_are_put_in_place_only_where_they_differ() {
+fn only_changed_manifests_are_written() {
     let root = tempfile::tempdir().unwrap();
     let fake = FakeKubeadm::new(root.path());
     let kubeadm = Kubeadm::new(root.path(), &fake);

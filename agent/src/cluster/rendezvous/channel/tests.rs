@@ -1,4 +1,4 @@
-//! Somebody in the middle, on real sockets.
+//! Attacks from the middle, on real sockets.
 
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -22,7 +22,7 @@ async fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// TLS without any proof: what somebody without the secret can do.
+/// TLS without any proof, as an attacker without the secret can use it.
 async fn bare_connect(by: &Endpoint, to: SocketAddr) -> Channel {
     let stream = TcpStream::connect(to).await.unwrap();
     let stream = by.client.connect(ServerName::IpAddress(to.ip().into()), stream).await.unwrap();
@@ -68,7 +68,7 @@ fn a_wrong_secret_is_seen_on_both_sides() {
 
 /// Terminates TLS on both sides and passes every message on.
 #[test]
-fn proofs_do_not_survive_somebody_in_the_middle() {
+fn proofs_do_not_survive_an_attacker_in_between() {
     run(async {
         let (a, b, middle) = (endpoint("secret"), endpoint("secret"), endpoint("something else"));
         let (real, real_address) = listener().await;
@@ -193,7 +193,7 @@ fn strangers_are_given_no_room() {
 }
 
 #[test]
-fn a_client_without_a_certificate_or_with_old_tls_is_refused() {
+fn clients_need_certificates_and_current_tls() {
     run(async {
         let b = endpoint("secret");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -221,7 +221,7 @@ fn a_client_without_a_certificate_or_with_old_tls_is_refused() {
     });
 }
 
-/// What somebody says who has not proved the secret, and what a node says afterwards.
+/// Messages of a client that has not proved the secret, and messages of a node afterwards.
 #[test]
 fn fuzz_of_frames() {
     use super::super::message::{Facts, Hello, Membership, PeerRequest, Progress};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use contract::minor::Minor;
-use kaas::work::{Work, duration};
+use kaas::output::Output;
+use kaas::work::{TakeOverArgs, TimeoutArgs, Work, duration};
 
 use super::super::key_value;
 use super::worker_arguments::{DiscardArgs, WorkerArgs, WorkerChangeArgs};
@@ -100,7 +101,7 @@ pub enum Tenant {
     Resume(TenantArgs),
     /// Show the state of the workers
     #[command(after_help = "Example: `kaas-dev lab tenant status --name tenant`")]
-    Status(TenantArgs),
+    Status(StatusArgs),
     /// Replace one of three control-plane nodes, which is off for good, by a blank VM
     #[command(after_help = "Example: `kaas-dev lab tenant replace-control-plane tenant-cp1 --name tenant`")]
     ReplaceControlPlane {
@@ -150,6 +151,23 @@ pub struct TenantArgs {
     pub(super) name: String,
     #[command(flatten)]
     pub(super) work: Work,
+}
+
+/// The options of `tenant status`.
+#[derive(Args)]
+pub struct StatusArgs {
+    /// Name of the tenant
+    #[arg(long, default_value = "tenant")]
+    name: String,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl From<StatusArgs> for TenantArgs {
+    fn from(StatusArgs { name, output }: StatusArgs) -> Self {
+        let (waiting, over) = (TimeoutArgs { timeout: Duration::ZERO }, TakeOverArgs { take_over: false });
+        Self { name, work: Work { output, waiting, over } }
+    }
 }
 
 /// The options of `tenant up`.

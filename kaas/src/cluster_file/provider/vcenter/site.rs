@@ -219,7 +219,7 @@ impl Site for VcenterSite {
         fleet::find_ova(path)
     }
 
-    fn tenant(&self) -> anyhow::Result<Option<String>> {
+    fn workers_hint(&self, _: &str) -> anyhow::Result<Option<String>> {
         Ok(None)
     }
 

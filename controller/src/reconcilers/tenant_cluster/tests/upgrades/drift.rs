@@ -1,4 +1,5 @@
-//! The database of the control cluster is turned back, and VMs are not: nothing is deleted, powered off or made twice.
+//! The control cluster's database is restored from an earlier snapshot, and VMs are not. No VM is deleted, powered off or made
+//! twice.
 
 mod prepared;
 
@@ -38,14 +39,14 @@ impl World {
         self.condition("Progressing").1 == "AdoptionRequired"
     }
 
-    /// A person has VMs taken as they are.
+    /// The operator adopts VMs as they are.
     fn adopt(&self, named: &str) {
         let mut cluster: TenantCluster = serde_json::from_value(self.api.object("tenantclusters")).unwrap();
         cluster.metadata.annotations.get_or_insert_default().insert(ADOPT.to_owned(), named.to_owned());
         self.api.put(&cluster);
     }
 
-    /// Somebody has copied a VM without its disks, and powered the copy on.
+    /// A user of vCenter has copied a VM without its disks, and powered the copy on.
     fn has_stray(&self, of: &str) {
         let mut stray = self.as_they_are().into_iter().find(|vm| vm.name == of).unwrap();
         (stray.name, stray.disks) = ("stray".to_owned(), Vec::new());
@@ -77,7 +78,7 @@ impl World {
 /// All objects at one moment.
 type Snapshot = std::collections::BTreeMap<(String, String, String), Value>;
 
-/// How many control nodes were given their disks on new VMs, by the journals in a database.
+/// How many control-plane nodes got their disks on new VMs, by the journals in a database.
 fn attached(snapshot: &Snapshot) -> usize {
     let operations = snapshot.iter().filter(|((kind, ..), _)| kind == "operations").map(|(_, object)| object);
     let entries = operations.filter_map(|it| it["status"]["entries"].as_array()).flatten();
@@ -85,9 +86,9 @@ fn attached(snapshot: &Snapshot) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_database_of_before_an_upgrade_nothing_is_done_and_the_new_vms_are_named() {
+async fn a_database_before_an_upgrade_changes_no_vm() {
     let world = World::restored().await;
-    // What nothing is noted of is not powered on either.
+    // A VM that the database does not know is not powered on either.
     world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     let (there, changes) = (world.as_they_are(), world.changes());
     world.rests().await;
@@ -100,7 +101,7 @@ async fn in_a_database_of_before_an_upgrade_nothing_is_done_and_the_new_vms_are_
     assert_eq!(world.condition("Preflight").1, "ControlPlaneUnfit");
     assert_eq!(world.status()["resolved"]["image"], FORMER);
     assert_eq!((world.changes(), world.operations().len()), (changes, 0));
-    // Nor does an upgrade that somebody asks for begin, or anything go with the cluster.
+    // A requested upgrade does not begin, and deleting the cluster removes nothing.
     world.goes_to(NEW);
     world.rests().await;
     assert_eq!(world.operations().len(), 0);
@@ -114,9 +115,9 @@ async fn in_a_database_of_before_an_upgrade_nothing_is_done_and_the_new_vms_are_
     world.until("gone", World::is_gone).await;
 }
 
-/// Whoever acts looks for himself, and may see what the look before has not.
+/// A step reads the vCenter again, and may see more than the first look.
 #[tokio::test(start_paused = true)]
-async fn where_the_first_look_fails_nothing_goes_by_the_next_one() {
+async fn a_failed_first_look_stops_all_steps() {
     let world = World::restored().await;
     let (there, changes) = (world.as_they_are(), world.changes());
     let noted = world.status()["deployment"].clone();
@@ -137,9 +138,9 @@ async fn where_the_first_look_fails_nothing_goes_by_the_next_one() {
     assert_eq!((world.changes(), world.as_they_are()), (changes, there));
 }
 
-/// Whoever went on with it would shut nodes down that have come to the new image since.
+/// Continuing it would shut down nodes that have the new image since.
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
+async fn upgrades_with_an_outdated_journal_pause() {
     let upgraded_by = async |world: &World, mortal: &Mortal| {
         world.goes_to(NEW);
         while !world.is_current() && world.reconcile_at(mortal).await.is_some() {
@@ -175,7 +176,7 @@ async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
+async fn adopted_vms_are_the_clusters_again() {
     let world = World::restored().await;
     let changes = world.changes();
     world.adopt("bank");
@@ -187,7 +188,7 @@ async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
     world.place.change(&new_vms("0b")[1], |vm| vm.power = PowerState::On);
     world.until("adopted", |world| !world.has_drifted()).await;
     assert_eq!((world.changes(), world.is_asked_to_adopt()), (changes, false));
-    // There is no way back to the image that the spec of that time names.
+    // A rollback to the image in the spec of that time is impossible.
     world.until("judged", |world| world.condition("Preflight").1 == "ImageUnsuitable").await;
     world.goes_to(NEW);
     world.until_all_run(NEW, "it was adopted").await;
@@ -196,9 +197,9 @@ async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
     world.is_deleted("it was adopted").await;
 }
 
-/// No journal ends it any more, and while it is open no other upgrade begins.
+/// No journal has it, and while it is open no other upgrade begins.
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_was_not_committed_is_made_final_where_its_nodes_are_good() {
+async fn uncommitted_upgrades_of_healthy_nodes_become_final() {
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
     world.swaps_to(NEW).await;
@@ -216,7 +217,7 @@ async fn an_upgrade_that_was_not_committed_is_made_final_where_its_nodes_are_goo
 
 /// The others may replace it once they are adopted.
 #[tokio::test(start_paused = true)]
-async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted() {
+async fn a_lost_node_blocks_no_adoption() {
     let world = World::restored().await;
     world.place.lose(&new_vms("0b")[2]);
     world.adopt("shop");
@@ -231,7 +232,7 @@ async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted
 
 /// Between two steps of a swap a disk is on no VM, and the node is not lost with that.
 #[tokio::test(start_paused = true)]
-async fn a_control_node_whose_data_disk_is_on_its_way_is_not_taken_for_lost() {
+async fn nodes_with_a_moving_disk_are_not_lost() {
     let world = World::restored().await;
     let vm = &new_vms("0b")[2];
     let disk = world.place.lock().contents["shop-cp3"].disk;
@@ -244,9 +245,9 @@ async fn a_control_node_whose_data_disk_is_on_its_way_is_not_taken_for_lost() {
     world.until("adopted", |world| !world.is_asked_to_adopt()).await;
 }
 
-/// Its swap is open, and it may run the former image: nobody can ask it.
+/// Its swap is open, and it may run the former image: while it is off it does not answer.
 #[tokio::test(start_paused = true)]
-async fn a_control_node_that_is_only_off_is_not_taken_for_lost() {
+async fn nodes_that_are_off_are_not_lost() {
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
     world.goes_to(NEW);
@@ -271,7 +272,7 @@ async fn a_control_node_that_is_only_off_is_not_taken_for_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopted() {
+async fn running_vms_without_data_disks_are_named() {
     let world = World::restored().await;
     let new = new_vms("0b");
     world.has_stray(&new[0]);
@@ -282,9 +283,9 @@ async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopte
     assert!(!world.has_drifted());
 }
 
-/// Its journal is right, and whether it is committed a person decides.
+/// Its journal is right, and the operator decides about the commit.
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_waits_for_its_commit_is_not_made_final_for_a_vm_without_a_data_disk() {
+async fn manual_commits_wait_despite_a_diskless_vm() {
     let world = World::upgradable().await;
     world.edit(|spec| {
         spec.image = Some(NEW.to_owned());
@@ -319,7 +320,7 @@ async fn where_nothing_has_drifted_nothing_is_adopted() {
 
 /// Also of a cluster of which nothing is noted but its object.
 #[tokio::test(start_paused = true)]
-async fn in_a_database_of_while_a_cluster_was_made_none_of_its_vms_is_removed_or_made_twice() {
+async fn a_database_during_creation_duplicates_no_vm() {
     let calls = {
         let world = World::new();
         world.api.put(&image(FORMER, "0.2.0", "0a", &["1.36"]));
@@ -354,7 +355,7 @@ async fn in_a_database_of_while_a_cluster_was_made_none_of_its_vms_is_removed_or
             continue;
         }
         drifted += 1;
-        // Without a note of what was begun nobody knows the keys of its nodes.
+        // Without a record of the creation the controller does not know the keys of its nodes.
         let is_begun = !world.status()["deployment"].is_null();
         world.adopt("shop");
         world.is_looked_at().await;

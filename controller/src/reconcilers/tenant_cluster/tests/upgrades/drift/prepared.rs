@@ -1,4 +1,5 @@
-//! Swaps that nodes have only prepared, or failed to, in a database that knows nothing of them: no VM is newer, and the nodes alone say it.
+//! Swaps that nodes have only prepared, or failed to prepare, in a database that does not know them. No VM is newer, and the
+//! nodes alone report them.
 
 use contract::swap::Stage;
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::objects::Provider;
 
 impl World {
-    /// On how many control nodes a swap is open.
+    /// On how many control-plane nodes a swap is open.
     fn swaps_open(&self) -> usize {
         self.place.lock().contents.values().filter(|it| it.swap.is_some()).count()
     }
@@ -23,8 +24,8 @@ impl World {
         self.place.lock().is_slow = false;
     }
 
-    /// A swap that nodes have open, and of which the database of this time knows nothing, is named with its VMs and nothing is done; by a
-    /// person's word it is cancelled, and the next one goes to its end.
+    /// Nodes have a swap open that the database of this time does not know. It is named with its VMs, and no VM changes. After
+    /// adoption by the operator it is cancelled, and the next swap succeeds.
     async fn is_cancelled_by_adoption(&mut self, before: Snapshot) {
         self.turned_back(before);
         let bare: Vec<Vm> = self.as_they_are().into_iter().filter(|vm| vm.disks.is_empty()).collect();
@@ -48,7 +49,7 @@ impl World {
         self.adopt("shop");
         self.until("heard", |world| !world.is_asked_to_adopt()).await;
         assert_eq!((self.changes(), self.swaps_open()), (changes, 0));
-        // What was made for it is named until it is gone.
+        // VMs that were made for it are named until they are gone.
         self.is_looked_at().await;
         let words = self.condition("Preflight").2;
         assert!(!self.has_drifted() && bare.iter().all(|vm| words.contains(&vm.name)), "{words}");
@@ -61,7 +62,7 @@ impl World {
 
 /// Nothing has moved, and no VM is newer: only the nodes know of it.
 #[tokio::test(start_paused = true)]
-async fn a_swap_that_nodes_were_only_ready_for_is_named_and_cancelled_by_a_persons_word() {
+async fn adoption_cancels_a_prepared_swap() {
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
     world.goes_to(NEW);
@@ -71,7 +72,7 @@ async fn a_swap_that_nodes_were_only_ready_for_is_named_and_cancelled_by_a_perso
 
 /// It says so after each boot of its VM, and takes part in no other one.
 #[tokio::test(start_paused = true)]
-async fn a_swap_that_a_node_gave_up_to_prepare_is_named_and_cancelled_by_a_persons_word() {
+async fn adoption_cancels_a_swap_that_failed_to_prepare() {
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
     world.goes_to(NEW);
@@ -84,9 +85,9 @@ async fn a_swap_that_a_node_gave_up_to_prepare_is_named_and_cancelled_by_a_perso
     world.is_cancelled_by_adoption(before).await;
 }
 
-/// Nobody knows what it is ready for; all else is done meanwhile.
+/// The state of its swap is unknown; all else is done meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_word_to_adopt_is_kept_while_a_node_does_not_say_what_it_is_ready_for() {
+async fn adoption_waits_for_nodes_that_do_not_answer() {
     let world = World::upgradable().await;
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
     world.adopt("shop");
@@ -94,7 +95,7 @@ async fn a_word_to_adopt_is_kept_while_a_node_does_not_say_what_it_is_ready_for(
     assert!(world.is_asked_to_adopt() && !world.has_drifted());
     world.until("heard", |world| !world.is_asked_to_adopt()).await;
     assert!(world.are_on());
-    // One that is suspended a person has go on.
+    // The operator resumes a suspended VM.
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Suspended);
     world.adopt("shop");
     let _ = world.reconcile().await;
@@ -102,7 +103,7 @@ async fn a_word_to_adopt_is_kept_while_a_node_does_not_say_what_it_is_ready_for(
     assert!(world.is_asked_to_adopt() && words.contains("shop-cp2 is suspended"), "{words}");
     world.place.change("shop-cp2", |vm| vm.power = PowerState::On);
     world.until("heard", |world| !world.is_asked_to_adopt()).await;
-    // One that is on and says nothing is named, and whoever wants something else meanwhile is heard.
+    // A running node that does not answer is named, and other requests are handled meanwhile.
     world.place.lock().are_mute = true;
     world.adopt("shop");
     let _ = world.reconcile().await;
@@ -122,7 +123,7 @@ async fn a_word_to_adopt_is_kept_while_a_node_does_not_say_what_it_is_ready_for(
 
 /// It is tried to be powered on at each look, and that says what it has come to.
 #[tokio::test(start_paused = true)]
-async fn a_word_to_adopt_says_that_it_waits_for_a_node_that_cannot_be_powered_on() {
+async fn adoption_names_nodes_that_cannot_power_on() {
     let world = World::upgradable().await;
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
     world.place.lock().is_full = true;
@@ -137,7 +138,7 @@ async fn a_word_to_adopt_says_that_it_waits_for_a_node_that_cannot_be_powered_on
 
 /// Without its key no node is asked, and without its Provider no vCenter.
 #[tokio::test(start_paused = true)]
-async fn a_word_to_adopt_says_that_it_stays_where_nobody_comes_as_far_as_to_look() {
+async fn adoption_waits_without_a_key_or_provider() {
     let world = World::upgradable().await;
     world.adopt("shop");
     let key: Secret = world.api.read(Some("team-blue"), "shop-deployer").unwrap();
@@ -155,9 +156,10 @@ async fn a_word_to_adopt_says_that_it_stays_where_nobody_comes_as_far_as_to_look
     world.until("heard", |world| !world.is_asked_to_adopt()).await;
 }
 
-/// Its host is dead, and nobody can ask it: the word would stay as long, and be heard when nobody thinks of it.
+/// Its host is dead, and it does not answer. The annotation would stay as long, and take effect when the operator no longer
+/// expects it.
 #[tokio::test(start_paused = true)]
-async fn no_word_to_adopt_waits_for_a_node_of_which_nobody_knows_whether_it_runs() {
+async fn adoption_waits_for_no_node_of_unknown_power() {
     let world = World::upgradable().await;
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Unknown);
     world.place.lock().asked.clear();
@@ -169,7 +171,7 @@ async fn no_word_to_adopt_waits_for_a_node_of_which_nobody_knows_whether_it_runs
 
 /// Both of its VMs are bare, and no other node has moved: nothing is newer.
 #[tokio::test(start_paused = true)]
-async fn the_first_node_of_a_swap_whose_data_disk_is_on_its_way_is_not_taken_for_lost() {
+async fn first_nodes_with_moving_disks_are_not_lost() {
     let mut world = World::upgradable().await;
     let before = world.api.snapshot();
     world.goes_to(NEW);
@@ -205,7 +207,7 @@ async fn the_first_node_of_a_swap_whose_data_disk_is_on_its_way_is_not_taken_for
     }
     assert!(failed > 2, "the last one has failed, too: {failed}");
     assert_eq!((world.changes(), world.as_they_are()), (changes, there));
-    // A person has attached it to the former one.
+    // The operator has attached it to the former one.
     world.place.change(&former.name, |vm| (vm.power, vm.disks) = (former.power, former.disks.clone()));
     world.until("heard", |world| !world.is_asked_to_adopt()).await;
     assert_eq!(world.swaps_open(), 0);

@@ -1,11 +1,12 @@
 //! The fields of objects that no bundle contains. Knows no kind.
 
 use serde_json::Value;
-use support_bundle::{REMOVED, Redactor, names_a_secret};
+
+use crate::redact::{REMOVED, Redactor, names_a_secret};
 
 /// Fields that are left out at any depth. Values of fields whose names mark a secret ([`names_a_secret`]) are replaced as well,
 /// and secrets within other texts ([`Redactor`]).
-const REMOVED_FIELDS: [&str; 15] = [
+const REMOVED_FIELDS: [&str; 12] = [
     // The content of Secrets and ConfigMaps.
     "binaryData",
     "data",
@@ -20,11 +21,8 @@ const REMOVED_FIELDS: [&str; 15] = [
     // Long, and of no use for a diagnosis.
     "managedFields",
     // Credentials, and a hash from which a short password could be found.
-    "caKey",
-    "clientKey",
     "credentials",
     "kubeconfig",
-    "privateKey",
     "secretHash",
 ];
 
@@ -32,7 +30,7 @@ const REMOVED_FIELDS: [&str; 15] = [
 const REFERENCES: [&str; 4] = ["name", "namespace", "optional", "secretName"];
 
 /// Removes the fields from an object, and secrets from its texts.
-pub fn remove(object: &mut Value, redactor: &Redactor) {
+pub fn redact_object(object: &mut Value, redactor: &Redactor) {
     clean(object, false, redactor);
 }
 
@@ -69,18 +67,18 @@ mod tests {
             "spec": {
                 "containers": [{"name": "app", "args": ["--word", "x"], "env": [{"name": "A", "value": "x"}]}],
                 "volumes": [{"secret": {"secretName": "account", "items": [{"key": "x"}]}}],
-                "login": {"clientSecret": ["x", 7], "passwordRef": {"name": "account"}},
+                "login": {"clientSecret": ["x", 7], "passwordRef": {"name": "account"}, "caKey": {"pem": "x"}},
             },
             "data": {"tls.key": "x"},
             "status": {"secretHash": "x", "ready": true},
         });
-        remove(&mut object, &Redactor::new([]));
+        redact_object(&mut object, &Redactor::new([]));
         let expected = json!({
             "metadata": {"name": "shop", "annotations": {"note": "password=[removed] y"}},
             "spec": {
                 "containers": [{"name": "app"}],
                 "volumes": [{"secret": {"secretName": "account", "items": [{"key": REMOVED}]}}],
-                "login": {"clientSecret": [REMOVED, REMOVED], "passwordRef": {"name": "account"}},
+                "login": {"clientSecret": [REMOVED, REMOVED], "passwordRef": {"name": "account"}, "caKey": {"pem": REMOVED}},
             },
             "status": {"ready": true},
         });
