@@ -113,8 +113,8 @@ audit: setup root ## Compare what images are made of with published advisories; 
 lab: ova ## Start a three-node control cluster on this machine
 	$(AS_ROOT) $(KAAS_DEV) lab up --ova build --nodes 3
 
-lab-down: ## End the lab and remove its disks
-	$(AS_ROOT) $(KAAS_DEV) lab down --confirm lab
+lab-down: ## End the lab and remove its disks, after a confirmation
+	$(AS_ROOT) $(KAAS_DEV) lab down
 
 scenario: named ova-earlier vcenter-program ## Run the scenarios whose names contain NAME
 	$(LAB) $(TEST) --test lab -- $(NAME)

@@ -37,6 +37,17 @@ pub struct Kubeconfig {
     pub key: Secret,
 }
 
+/// A context of one kubeconfig or several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectedContext {
+    /// The address, CA and credentials of the context.
+    pub kubeconfig: Kubeconfig,
+    /// The name of the context. `None` if the kubeconfig has no current context.
+    pub name: Option<String>,
+    /// The namespace of the context. `None` if the context has none.
+    pub namespace: Option<String>,
+}
+
 /// Why a text cannot be used. It contains nothing of the text, which has a key in it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -73,13 +84,10 @@ impl Kubeconfig {
     /// Reads the current context of a kubeconfig. Without contexts, reads its only cluster and its only user. All other entries
     /// are ignored.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        Self::merged(&[text], None)
+        Self::of(&Document::parse(text)?)
     }
 
-    /// The same for several kubeconfigs, as kubectl reads them: the first entry with a name is used, and the first current context.
-    /// `context` names another context than that.
-    pub fn merged(texts: &[&str], context: Option<&str>) -> Result<Self, Error> {
-        let document = Document::merged(texts, context)?;
+    fn of(document: &Document) -> Result<Self, Error> {
         let (cluster, user) = (document.cluster()?, document.user()?);
         Ok(Self {
             server: cluster.server()?.to_owned(),
@@ -166,6 +174,20 @@ impl Kubeconfig {
     }
 }
 
+impl SelectedContext {
+    /// Reads several kubeconfigs as kubectl does: the first entry with a name is used, and the first current context. `context`
+    /// names another context than that. Without contexts, reads the only cluster and the only user.
+    pub fn merged(texts: &[&str], context: Option<&str>) -> Result<Self, Error> {
+        let document = Document::merged(texts, context)?;
+        let namespace = document.context()?.and_then(|context| context.namespace.clone());
+        Ok(Self {
+            kubeconfig: Kubeconfig::of(&document)?,
+            name: document.current_context.clone().filter(|name| !name.is_empty()),
+            namespace: namespace.filter(|namespace| !namespace.is_empty()),
+        })
+    }
+}
+
 /// The certificate of the cluster's CA, in PEM, from a kubeconfig that may have no user: the content of the ConfigMap
 /// `cluster-info`.
 pub fn authority(text: &str) -> Result<String, Error> {
@@ -176,13 +198,6 @@ pub fn authority(text: &str) -> Result<String, Error> {
 pub fn contexts(texts: &[&str]) -> Result<Vec<String>, Error> {
     let document = Document::merged(texts, None)?;
     Ok(document.contexts.into_iter().flatten().map(|named| named.name).collect())
-}
-
-/// The namespace of the current context, or of the one that `context` names. `None` if the context has none.
-pub fn namespace(texts: &[&str], context: Option<&str>) -> Result<Option<String>, Error> {
-    let document = Document::merged(texts, context)?;
-    let namespace = document.context()?.and_then(|context| context.namespace.clone());
-    Ok(namespace.filter(|namespace| !namespace.is_empty()))
 }
 
 /// A kubeconfig without a user: server and CA only. The current context is left out, because there is no user.
@@ -547,7 +562,8 @@ users:
     fn first_entry_and_first_current_context_are_used() {
         let other = YAML.replace("10.0.0.10", "10.0.0.20");
         let renamed = other.replace("kubernetes", "other");
-        let server = |texts: &[&str], context| Kubeconfig::merged(texts, context).map(|read| read.server);
+        let selected = SelectedContext::merged;
+        let server = |texts: &[&str], context| selected(texts, context).map(|read| read.kubeconfig.server);
         let [first, second] = ["https://10.0.0.10:6443", "https://10.0.0.20:6443"].map(|server| Ok(server.to_owned()));
         assert_eq!(server(&[YAML, &other], None), first);
         assert_eq!(server(&[YAML, &renamed], None), first);
@@ -555,10 +571,13 @@ users:
         let names = ["kubernetes-admin@kubernetes", "other-admin@other"].map(str::to_owned).to_vec();
         assert_eq!(contexts(&[YAML, &renamed]), Ok(names));
         let blue = renamed.replace("    user: other-admin\n", "    user: other-admin\n    namespace: blue\n");
-        assert_eq!(namespace(&[YAML, &blue], None), Ok(None));
-        assert_eq!(namespace(&[YAML, &blue], Some("other-admin@other")), Ok(Some("blue".to_owned())));
-        assert_eq!(namespace(&[&blue, YAML], None), Ok(Some("blue".to_owned())));
+        let namespace = |texts: &[&str], context| selected(texts, context).map(|read| (read.name, read.namespace));
+        assert_eq!(namespace(&[YAML, &blue], None), Ok((Some("kubernetes-admin@kubernetes".to_owned()), None)));
+        let expected = Ok((Some("other-admin@other".to_owned()), Some("blue".to_owned())));
+        assert_eq!(namespace(&[YAML, &blue], Some("other-admin@other")), expected);
+        assert_eq!(namespace(&[&blue, YAML], None), expected);
         let without = YAML.replace("current-context: kubernetes-admin@kubernetes\n", "");
+        assert_eq!(namespace(&[&without], None), Ok((None, None)));
         assert_eq!(server(&[&without, &renamed], None), second);
         assert_eq!(server(&[YAML], Some("gone")), Err(Error::Missing("the current context")));
         assert_eq!(server(&[], None), Err(Error::Missing("clusters")));

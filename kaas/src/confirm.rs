@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use crate::output::Output;
+
 /// How long to wait for an answer. vCenter ends a session that is idle for half an hour.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
@@ -59,6 +61,17 @@ pub fn by_name(
     let confirmed = given.map_or_else(ask, |given| Ok(given.to_owned()))?;
     if confirmed != name {
         bail!("not confirmed: the {kind} is {name}; nothing was changed");
+    }
+    Ok(())
+}
+
+/// As [`by_name`], for a deletion that the API server runs. `going` says what is deleted, and where. It precedes the question. With
+/// a given name, it is progress.
+pub fn deletion(kind: &str, name: &str, given: Option<&str>, going: &str, output: Output) -> anyhow::Result<()> {
+    let question = || format!("{going}\nType the {kind}'s name to confirm it");
+    by_name(kind, name, given, || ask(&question(), &format!("give the {kind}'s name with --confirm")))?;
+    if given.is_some() {
+        output.tell(going);
     }
     Ok(())
 }

@@ -3,11 +3,11 @@
 //! Rooms, from the top down. A room uses rooms of its line and below, never one above:
 //!
 //! ```text
-//! commands                                  the command line, one module for each command
-//! cluster_file                              the file that describes a cluster, its provider and credentials
-//! control work                              objects of a control cluster; waits for machines
-//! confirm home keys output signals uploads  the terminal, and parts of this machine
-//! styled                                    text with styles for states
+//! commands                                                  the command line, one module for each command
+//! cluster_file                                              the file that describes a cluster, its provider and credentials
+//! control work                                              objects of a control cluster; waits for machines
+//! confirm home keys kubeconfig_file output signals uploads  the terminal, and parts of this machine
+//! styled                                                    text with styles for states
 //! ```
 
 #[macro_use]
@@ -19,6 +19,7 @@ pub mod confirm;
 pub mod control;
 pub mod home;
 pub mod keys;
+mod kubeconfig_file;
 pub mod signals;
 mod styled;
 mod uploads;

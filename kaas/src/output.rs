@@ -1,6 +1,6 @@
 //! The output of the commands. A failure to write progress is ignored: a full disk, a closed pipe or a lost terminal must not
 //! end a run. A failure to write a result is an error: scripts read it. Names of VMs, pods and products come from other
-//! systems, so control characters in them are replaced by spaces.
+//! systems, so control characters in them are replaced by spaces. In JSON and YAML they are escaped, and no text changes.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::builder::EnumValueParser;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use controller::documents::yaml;
+use fleet::nodes::is_plain;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
@@ -80,7 +81,7 @@ impl Output {
         match self {
             Self::Table => return Ok(false),
             Self::Json => json(value)?,
-            Self::Yaml => hand_over(&mut io::stdout().lock(), &yaml(&serde_json::to_value(value)?))?,
+            Self::Yaml => hand_over(&mut io::stdout().lock(), &yaml_text(&serde_json::to_value(value)?))?,
         }
         Ok(true)
     }
@@ -88,7 +89,9 @@ impl Output {
     /// Writes objects as `--file` reads them: a list in JSON, or one document of YAML for each. `text` is for people.
     pub fn objects(self, objects: &[&Value], text: impl FnOnce() -> String) -> anyhow::Result<()> {
         match self {
-            Self::Yaml => result(&objects.iter().copied().map(yaml).collect::<String>()),
+            Self::Yaml => {
+                hand_over(&mut io::stdout().lock(), &objects.iter().copied().map(yaml_text).collect::<String>())
+            }
             _ => self.result(&ObjectList { api_version: "v1", kind: "List", items: objects }, text),
         }
     }
@@ -154,7 +157,34 @@ pub fn result(text: &str) -> anyhow::Result<()> {
 
 /// Writes a result for scripts to standard output.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    hand_over(&mut io::stdout().lock(), &serde_json::to_string_pretty(value)?)
+    hand_over(&mut io::stdout().lock(), &json_text(value)?)
+}
+
+/// JSON with the escapes of RFC 8259, section 7: two for a character beyond `\uffff`.
+fn json_text(value: &impl Serialize) -> anyhow::Result<String> {
+    let escape =
+        |c: char| -> String { c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect() };
+    Ok(escaped(&serde_json::to_string_pretty(value)?, escape))
+}
+
+/// YAML with the escapes of double-quoted texts (YAML 1.2.2, section 5.7).
+fn yaml_text(value: &Value) -> String {
+    escaped(&yaml(value), |c| match u32::from(c) {
+        code @ ..=0xffff => format!("\\u{code:04x}"),
+        code => format!("\\U{code:08x}"),
+    })
+}
+
+/// Escapes the characters that [`Text`] replaces. In JSON and YAML, only texts in double quotes have them.
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_plain(c) || c == '\n' {
+            true => clean.push(c),
+            false => clean += &escape(c),
+        }
+    }
+    clean
 }
 
 /// Writes lines. Errors are ignored.
@@ -166,6 +196,17 @@ fn accompany(to: &mut impl Write, text: &str, colours: ColorChoice) {
 /// The text, with colours if the stream is a terminal that has them, and `NO_COLOR` is unset.
 fn shown(text: &Text, colours: ColorChoice) -> String {
     if colours == ColorChoice::Never { text.to_string() } else { text.coloured() }
+}
+
+/// Whether a shell reads a text as one word, and not as an option or a command.
+pub fn is_shell_word(text: &str) -> bool {
+    let is_harmless = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
+    !text.is_empty() && !text.starts_with('-') && text.chars().all(is_harmless)
+}
+
+/// A text as one word of a command line, in quotes if it needs them.
+pub fn shell_word(text: &str) -> String {
+    if is_shell_word(text) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 fn hand_over(to: &mut impl Write, text: &str) -> anyhow::Result<()> {
@@ -231,6 +272,19 @@ mod tests {
     }
 
     #[test]
+    fn words_of_a_shell_need_no_quotes() {
+        for text in ["admin", "kubernetes-admin@kubernetes", "arn:aws:eks:eu-west-1:7:cluster/a_b", "10.0.0.10:6443"] {
+            assert!(is_shell_word(text), "{text}");
+        }
+        for text in ["", "a b", "a;b", "$(reboot)", "`reboot`", "a'b", "a\"b", "a\nb", "a|b", "a&b", "-o", "a\u{202e}b"]
+        {
+            assert!(!is_shell_word(text), "{text:?}");
+        }
+        assert_eq!(shell_word("my cluster's.toml"), r"'my cluster'\''s.toml'");
+        assert_eq!(shell_word("cluster.toml"), "cluster.toml");
+    }
+
+    #[test]
     fn only_own_crates_log_records_are_shown() {
         let shown = |target| Logger.enabled(&Metadata::builder().level(Level::Warn).target(target).build());
         for own in [
@@ -248,6 +302,20 @@ mod tests {
         for others in ["vsphere_api", "hyper::client", "rustls", ""] {
             assert!(!shown(others), "{others}");
         }
+    }
+
+    #[test]
+    fn control_characters_in_json_and_yaml_are_escaped() {
+        let text = "a\u{1b}[2J\u{7f}\u{9b}8m\u{2028}\u{e0041}\n\t\u{f6}\u{1f600}\\";
+        let value = serde_json::json!({"na\u{202e}me": text, "n": [1]});
+        let [json, yaml] = [json_text(&value).unwrap(), yaml_text(&value)];
+        for text in [&json, &yaml] {
+            assert!(text.chars().all(|c| is_plain(c) || c == '\n') && text.contains("\u{f6}\u{1f600}"), "{text}");
+        }
+        assert!(json.contains("\\u001b[2J\\u007f\\u009b8m\\u2028\\udb40\\udc41\\n\\t"), "{json}");
+        assert!(yaml.contains("\\u001b[2J\\u007f\\u009b8m\\u2028\\U000e0041\\n\\t"), "{yaml}");
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), value);
+        assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), value);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub enum SignalPolicy {
     AtOnce,
     /// The command changes something: it ends where it can be continued. A second request ends it at once.
     WhereItCanBeContinued,
+    /// The command only reads: it ends with the parts that it has read. A second request ends it at once.
+    WithPartsRead,
 }
 
 /// Runs `act`, and ends as signals demand. On a request to end now, `give_back` is called and the process exits.
@@ -58,14 +60,19 @@ impl Signals {
         })
     }
 
-    /// Returns the exit status once the command must end now. Before that, with [`SignalPolicy::WhereItCanBeContinued`], it
+    /// Returns the exit status once the command must end now. Before that, unless the policy is [`SignalPolicy::AtOnce`], it
     /// requests an end through `cancel`.
     async fn ended(mut self, ending: SignalPolicy, cancel: &watch::Sender<bool>) -> u8 {
         let status = self.asked(ending).await;
-        if ending == SignalPolicy::AtOnce {
-            return status;
-        }
-        warn("ending at the next moment at which it can be continued; ask again (Ctrl-C) to end now");
+        warn(match ending {
+            SignalPolicy::AtOnce => return status,
+            SignalPolicy::WhereItCanBeContinued => {
+                "ending at the next moment at which it can be continued; ask again (Ctrl-C) to end now"
+            }
+            SignalPolicy::WithPartsRead => {
+                "ending with the parts that were read; ask again (Ctrl-C) to end without them"
+            }
+        });
         cancel.send_replace(true);
         self.asked(ending).await
     }
@@ -117,6 +124,19 @@ mod tests {
             let (status, ()) =
                 tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, asked) }).await.unwrap();
             assert_eq!(status, 143);
+            cancel.send_replace(false);
+            let ended = Signals::taken().unwrap().ended(SignalPolicy::WithPartsRead, &cancel);
+            let asked = async {
+                send(Signal::SIGINT);
+                tokio::time::timeout(Duration::from_secs(5), cancelled.wait_for(|asked| *asked))
+                    .await
+                    .unwrap()
+                    .unwrap();
+                send(Signal::SIGINT);
+            };
+            let (status, ()) =
+                tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, asked) }).await.unwrap();
+            assert_eq!(status, 130);
             let ended = Signals::taken().unwrap().ended(SignalPolicy::AtOnce, &cancel);
             let goes = async { send(Signal::SIGHUP) };
             let (status, ()) =

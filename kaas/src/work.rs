@@ -9,7 +9,7 @@ use fleet::Notice;
 use fleet::lease::{Held, TakeOver};
 use fleet::upgrade::{CODES, Damaged, OtherCluster, Refusals};
 
-use crate::output::Output;
+use crate::output::{Output, shell_word};
 
 /// The options of a command that waits for a state.
 #[derive(Args)]
@@ -62,8 +62,33 @@ pub fn told<Action, Wait: Display>(notice: &Notice<'_, Action, Wait>, begun: imp
     }
 }
 
+/// The commands on upgrades of the cluster that the operator has named.
+#[derive(Clone, Debug)]
+pub struct UpgradeCommands {
+    program: &'static str,
+    options: String,
+}
+
+impl UpgradeCommands {
+    /// `options` are the names and values of the options that name the cluster.
+    pub fn new(program: &'static str, options: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        let options = options.into_iter().map(|(name, value)| format!(" --{name} {}", shell_word(&value)));
+        Self { program, options: options.collect() }
+    }
+
+    /// The command with this verb, as the operator types it. Further options follow the verb.
+    pub fn with(&self, verb: &str) -> String {
+        format!("{} control upgrade {verb}{}", self.program, self.options)
+    }
+}
+
 /// Adds the remedy of a refusal, such as a command or an option.
 pub fn advised(error: anyhow::Error) -> anyhow::Error {
+    advised_with(error, &UpgradeCommands::new("kaas", [("file", "FILE".to_owned())]))
+}
+
+/// As [`advised`], with commands on upgrades of this cluster.
+pub fn advised_with(error: anyhow::Error, commands: &UpgradeCommands) -> anyhow::Error {
     if let Some(OtherCluster { here, .. }) = error.downcast_ref() {
         return anyhow::anyhow!(
             "{error:#}. If this is the deployment's cluster, add --other-cluster {here}. The stamps of the VMs show which deployment \
@@ -73,8 +98,8 @@ pub fn advised(error: anyhow::Error) -> anyhow::Error {
     if let Some(Damaged { plan, hold, .. }) = error.downcast_ref() {
         let confirm = plan.as_ref().map_or_else(|| hold.to_string(), |plan| plan.id.to_string());
         return anyhow::anyhow!(
-            "{error:#}. If no version of this program can continue that upgrade, `kaas control upgrade abandon --confirm \
-             {confirm}` ends it where it is"
+            "{error:#}. If no version of this program can continue that upgrade, `{}` ends it where it is",
+            commands.with(&format!("abandon --confirm {confirm}"))
         );
     }
     if error.is::<Held>() {

@@ -56,7 +56,7 @@ impl<W: Write> Bundle<W> {
         Self { archive, directory: directory.to_owned(), weights, entries: Vec::new() }
     }
 
-    /// Adds a part, or the reason why it is missing.
+    /// Adds a part, or the reason why it or its end is missing.
     pub fn add(&mut self, part: &Part<'_>, text: Result<String, String>) -> io::Result<()> {
         let Part { name, about, weight, keep } = *part;
         let share = self.archive.left().saturating_sub(INDEX) * weight / self.weights.max(1);
@@ -99,10 +99,19 @@ impl<W: Write> Bundle<W> {
             text += &match outcome {
                 Outcome::Whole => "\n".to_owned(),
                 Outcome::Cut { bytes } => format!("  CUT: {bytes} bytes were left out\n"),
-                Outcome::Failed { reason } => format!("  MISSING: {}\n", reason.replace('\n', " ")),
+                Outcome::Failed { reason } => {
+                    let state = if self.holds(name) { "INCOMPLETE" } else { "MISSING" };
+                    format!("  {state}: {}\n", reason.replace('\n', " "))
+                }
             };
         }
         text
+    }
+
+    /// Whether the bundle has a part, though a reason of the same name says why the rest is missing.
+    fn holds(&self, name: &str) -> bool {
+        let is_there = |entry: &Entry| entry.name == name && !matches!(entry.outcome, Outcome::Failed { .. });
+        self.entries.iter().any(is_there)
     }
 }
 
@@ -139,6 +148,15 @@ mod tests {
         let (content, entries) = bundle.finish("a test").unwrap();
         assert!(content.len() as u64 <= INDEX + 20_000, "{}", content.len());
         assert_eq!(serde_json::to_value(&entries[0]).unwrap(), serde_json::json!({"name": "a.json", "is": "whole"}));
+    }
+
+    #[test]
+    fn part_without_its_end_is_incomplete() {
+        let mut bundle = Bundle::new(Vec::new(), "x", UNIX_EPOCH, INDEX + 20_000, 1);
+        let part = |weight| Part { name: "a.json", about: "", weight, keep: Keep::Beginning };
+        bundle.add(&part(0), Err("no route".to_owned())).unwrap();
+        bundle.add(&part(1), Ok("{}".to_owned())).unwrap();
+        assert!(bundle.index("a test").ends_with("\na.json  INCOMPLETE: no route\na.json\n"));
     }
 
     #[test]

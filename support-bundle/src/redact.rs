@@ -1,6 +1,8 @@
 //! Removes secrets from text: known values, and anything with the form of a secret. Removing too much is a nuisance, too little
 //! a leak; so in doubt a text is removed. Independent of the source of the text.
 
+use std::ops::Range;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use contract::secret::Secret;
@@ -9,7 +11,7 @@ use contract::secret::Secret;
 pub const REMOVED: &str = "[removed]";
 
 /// Endings of names whose value is a secret, in lower case.
-const NAMES: [&str; 16] = [
+const NAMES: &[&str] = &[
     "secret",
     "password",
     "passwd",
@@ -25,8 +27,18 @@ const NAMES: [&str; 16] = [
     "client-key",
     "clientkey",
     "cakey",
+    "api_key",
+    "api-key",
+    "apikey",
+    "access_key",
+    "access-key",
+    "accesskey",
     "authorization",
+    "cookie",
 ];
+
+/// Headers of HTTP: the value has the rest of the line, as in `Cookie: a=b; c=d`.
+const LINES: [&str; 2] = ["authorization", "cookie"];
 
 /// Shorter values are ignored, because they would be found everywhere.
 const SHORTEST: usize = 6;
@@ -159,44 +171,153 @@ fn credentials(line: &str) -> String {
     clean
 }
 
-/// `name = value`, `name: value`, `"name": "value"`, `--name value` and the like, if the name marks the value as a secret.
+/// `name = value`, `name: value`, `"name": "value"`, `--name value` and the like, if the name marks the value as a secret. The time
+/// grows with the length of the line only: no part of a value is searched again for another name.
 fn named_values(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let mut clean = String::with_capacity(line.len());
+    let mut quotes = Quotes { line: line.as_bytes(), at: 0, is_escaped: false, is_open: false };
     let mut done = 0;
     for name in name_ends(&lower) {
         if name < done {
             continue;
         }
-        let value = &line[name..];
-        // Between name and value: quotes, also escaped ones, blanks, one sign.
-        let skip = |text: &str, wanted: &str| text.len() - text.trim_start_matches(|c| wanted.contains(c)).len();
-        let mut at = skip(value, "\"'\\");
-        let sign = skip(&value[at..], " \t");
-        let Some(found) = value[at + sign..].chars().next() else { continue };
-        at += match found {
-            '=' | ':' => sign + 1,
-            // An option's value follows a blank. So do the words of a sentence, which stay.
-            _ if sign > 0 && is_option(&lower[..name]) => sign,
-            _ => continue,
+        let Some((start, is_field)) = value_start(line, &lower, name) else { continue };
+        let value = Value {
+            text: &line[start..],
+            is_field,
+            is_enclosed: quotes.are_open_at(start),
+            is_line: LINES.iter().any(|end| lower[..name].ends_with(end)),
         };
-        at += skip(&value[at..], " \t\"'\\");
-        let quoted = value[..at].ends_with(['"', '\'']);
-        let ends = |c: char| if quoted { "\"'\\\n".contains(c) } else { c.is_whitespace() || ",;}\"'&".contains(c) };
-        let mut end = at + value[at..].find(ends).unwrap_or(value.len() - at);
-        // In an Authorization header the secret follows the scheme.
-        if !quoted && matches!(value[at..end].to_ascii_lowercase().as_str(), "bearer" | "basic") {
-            end = at + value[at..].trim_end_matches('\n').len();
+        if let Some(secret) = value.secret() {
+            clean.push_str(&line[done..start + secret.start]);
+            clean.push_str(REMOVED);
+            done = start + secret.end;
         }
-        if matches!(&value[at..end], "" | "null" | "true" | "false" | REMOVED) || value[at..].starts_with(['{', '[']) {
-            continue;
-        }
-        clean.push_str(&line[done..name + at]);
-        clean.push_str(REMOVED);
-        done = name + end;
     }
     clean.push_str(&line[done..]);
     clean
+}
+
+/// Where the value of the name that ends at `name` begins, and whether a colon precedes it. `None` without a value.
+fn value_start(line: &str, lower: &str, name: usize) -> Option<(usize, bool)> {
+    let skip =
+        |from: usize, blanks: &str| line.len() - line[from..].trim_start_matches(|c: char| blanks.contains(c)).len();
+    // The name may be in quotes, also in escaped ones.
+    let after = skip(name, "\"'\\");
+    let sign = skip(after, " \t");
+    match line[sign..].chars().next()? {
+        found @ ('=' | ':') => Some((skip(sign, " \t=:>"), found == ':')),
+        // An option's value follows a blank. So do the words of a sentence, which stay.
+        _ if sign > after && is_option(&lower[..name]) => Some((sign, false)),
+        _ => None,
+    }
+}
+
+/// A value, and what follows it in its line.
+struct Value<'l> {
+    text: &'l str,
+    /// Whether it follows a colon, as in YAML and JSON.
+    is_field: bool,
+    /// Whether it is within a text in double quotes.
+    is_enclosed: bool,
+    /// Whether it has the rest of the line.
+    is_line: bool,
+}
+
+impl Value<'_> {
+    /// The place of the secret. `None` if nothing of the value is secret.
+    fn secret(&self) -> Option<Range<usize>> {
+        let Self { text, is_field, is_enclosed, is_line } = *self;
+        let escapes = text.len() - text.trim_start_matches('\\').len();
+        let range = match text[escapes..].chars().next() {
+            Some(quote @ ('"' | '\'')) => {
+                let start = escapes + 1;
+                let end = start + quoted(&text[start..], quote, escapes);
+                // A shell joins what follows a closing quote.
+                let joined = text.get(end + escapes + 1..).filter(|rest| rest.starts_with(char::is_alphanumeric));
+                let joined = joined.map_or(0, |rest| escapes + 1 + unquoted(rest, is_enclosed, false));
+                start..end + joined
+            }
+            // The names within a structure are looked at one by one.
+            Some('{' | '[') if is_field && escapes == 0 => return None,
+            _ if self.is_literal() || text.starts_with(REMOVED) => return None,
+            _ => {
+                let end = unquoted(text, is_enclosed, is_line);
+                // The secret follows the scheme.
+                let is_scheme = ["bearer", "basic"].iter().any(|scheme| text[..end].eq_ignore_ascii_case(scheme));
+                let end = if is_scheme { unquoted(text, is_enclosed, true) } else { end };
+                0..end
+            }
+        };
+        let secret = &text[range.clone()];
+        (!secret.is_empty() && secret != REMOVED).then_some(range)
+    }
+
+    fn is_literal(&self) -> bool {
+        let ends = |rest: &str| {
+            rest.is_empty()
+                || rest.starts_with(char::is_whitespace)
+                || self.is_field && rest.starts_with([',', '}', ']'])
+                || self.is_enclosed && rest.starts_with('"')
+        };
+        ["null", "true", "false"].iter().filter_map(|literal| self.text.strip_prefix(literal)).any(ends)
+    }
+}
+
+/// The end of a text after its opening quote: before the closing quote, otherwise at the end of the line. `escapes` counts the
+/// backslashes of the opening quote. A JSON text within a JSON text has one, and its escaped quotes have three.
+fn quoted(text: &str, quote: char, escapes: usize) -> usize {
+    let bytes = text.as_bytes();
+    let is_quote = |at: usize| bytes.get(at).is_some_and(|byte| char::from(*byte) == quote);
+    let (mut at, mut backslashes) = (0, 0);
+    while at < bytes.len() && bytes[at] != b'\n' {
+        if bytes[at] == b'\\' {
+            backslashes += 1;
+        } else if !is_quote(at) || backslashes % (2 * (escapes + 1)) != escapes {
+            backslashes = 0;
+        } else if escapes == 0 && is_quote(at + 1) {
+            // In YAML, two quotes mean one.
+            backslashes = 0;
+            at += 1;
+        } else {
+            return at - escapes;
+        }
+        at += 1;
+    }
+    at.min(bytes.len())
+}
+
+/// The end of a value without quotes: the next blank, or the end of the line. The closing quote of a text around it also ends it.
+fn unquoted(text: &str, is_enclosed: bool, is_line: bool) -> usize {
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices() {
+        if c == '\n' || c.is_whitespace() && !is_line || c == '"' && is_enclosed && !is_escaped {
+            return at;
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    text.len()
+}
+
+/// The double quotes of a line.
+struct Quotes<'l> {
+    line: &'l [u8],
+    at: usize,
+    is_escaped: bool,
+    is_open: bool,
+}
+
+impl Quotes<'_> {
+    /// Whether a place is within a text in double quotes. No place is before the previous one.
+    fn are_open_at(&mut self, place: usize) -> bool {
+        for byte in &self.line[self.at..place] {
+            self.is_open ^= *byte == b'"' && !self.is_escaped;
+            self.is_escaped = *byte == b'\\' && !self.is_escaped;
+        }
+        self.at = place;
+        self.is_open
+    }
 }
 
 /// The ends of such names, in order.

@@ -517,6 +517,15 @@ fn readme_names_each_built_ova() {
     }
 }
 
+/// The disks of a lab are lost, so no script removes them without a question.
+#[test]
+fn make_lab_down_leaves_the_confirmation_out() {
+    let [makefile, setup] = ["Makefile", ".ci/setup"].map(|file| fs::read_to_string(repository().join(file)).unwrap());
+    let recipe = makefile.split_once("\nlab-down:").and_then(|(_, rest)| rest.split("\n\n").next()).unwrap();
+    assert!(recipe.contains(" lab down") && !recipe.contains("--confirm"), "{recipe}");
+    assert!(setup.contains("make lab-down\\` removes the lab's VMs with their disks and all data"));
+}
+
 /// The table of contents.
 const CONTENTS: &str = "docs/README.md";
 
@@ -533,6 +542,21 @@ fn readme_is_short_and_contents_are_complete() {
     for page in pages.keys().filter(|name| name.starts_with("docs/") && *name != CONTENTS) {
         assert!(listed.contains(page), "{CONTENTS} has no link to {page}");
     }
+}
+
+#[test]
+fn examples_cite_existing_pages() {
+    let mut count = 0;
+    for entry in fs::read_dir(repository().join("docs/examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let pages = text.split_whitespace().filter(|word| word.starts_with("docs/"));
+        for page in pages.map(|word| word.trim_end_matches(['.', ',', ')'])) {
+            assert!(repository().join(page).exists(), "{}: {page} is missing", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 0, "no example cites a page");
 }
 
 /// The errors of this link on `docs/one.md`. `docs/two.md` has the heading "Ports, and *why*".

@@ -30,6 +30,38 @@ const _: () = assert!(GONE.as_millis() == vsphere::GONE.as_millis());
 #[derive(Clone, Debug)]
 pub struct Credentials(Kubeconfig);
 
+/// A context of one kubeconfig or several.
+#[derive(Clone, Debug)]
+pub struct SelectedContext {
+    pub credentials: Credentials,
+    /// The name of the context. `None` if the kubeconfig has no current context.
+    pub name: Option<String>,
+    /// The namespace of the context. `None` if the context has none.
+    pub namespace: Option<String>,
+}
+
+impl SelectedContext {
+    /// Reads several kubeconfigs as kubectl does with those of `KUBECONFIG`: the first entry with a name is used. `context` names
+    /// another context than the current one. Each file is read once.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the context is missing or lacks a certificate.
+    pub fn read(files: &[PathBuf], context: Option<&str>) -> anyhow::Result<Self> {
+        let texts = texts(files)?;
+        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        Self::of_texts(&texts, context).with_context(|| {
+            let of = context.map(|context| format!(" the context {context} of")).unwrap_or_default();
+            format!("understanding{of} {}", listed(files))
+        })
+    }
+
+    fn of_texts(texts: &[&str], context: Option<&str>) -> anyhow::Result<Self> {
+        let kubeconfig::SelectedContext { kubeconfig, name, namespace } =
+            kubeconfig::SelectedContext::merged(texts, context)?;
+        Ok(Self { credentials: Credentials::of_address(kubeconfig)?, name, namespace })
+    }
+}
+
 impl Credentials {
     /// Reads a kubeconfig as kubeadm and `kaas-agent kubeconfig` write them.
     ///
@@ -41,21 +73,6 @@ impl Credentials {
         Self::parse(&text).with_context(|| format!("understanding {}", kubeconfig.display()))
     }
 
-    /// Reads several kubeconfigs as kubectl does with those of `KUBECONFIG`: the first entry with a name is used. `context` names
-    /// another context than the current one.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or the context is missing or lacks a certificate.
-    pub fn merged(files: &[PathBuf], context: Option<&str>) -> anyhow::Result<Self> {
-        let texts = texts(files)?;
-        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
-        let understood = Kubeconfig::merged(&texts, context).map_err(anyhow::Error::from).and_then(Self::of_address);
-        understood.with_context(|| {
-            let of = context.map(|context| format!(" the context {context} of")).unwrap_or_default();
-            format!("understanding{of} {}", listed(files))
-        })
-    }
-
     /// The names of the contexts in several kubeconfigs.
     ///
     /// # Errors
@@ -64,16 +81,6 @@ impl Credentials {
         let texts = texts(files)?;
         let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
         kubeconfig::contexts(&texts).with_context(|| format!("understanding {}", listed(files)))
-    }
-
-    /// The namespace of a context in several kubeconfigs, merged as by [`Self::merged`]. `None` if the context has none.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or the context is missing.
-    pub fn namespace(files: &[PathBuf], context: Option<&str>) -> anyhow::Result<Option<String>> {
-        let texts = texts(files)?;
-        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
-        kubeconfig::namespace(&texts, context).with_context(|| format!("understanding {}", listed(files)))
     }
 
     /// Reads a kubeconfig from its text.
@@ -142,7 +149,7 @@ impl Credentials {
     }
 
     /// The Kubernetes API's address, as `https://address:port`.
-    pub(super) fn server(&self) -> &str {
+    pub fn server(&self) -> &str {
         self.0.server.trim_end_matches('/')
     }
 

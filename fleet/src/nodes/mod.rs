@@ -17,7 +17,7 @@ use anyhow::Context;
 use contract::ports;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use vsphere::{Clock, Until};
+use vsphere::{Clock, Over, Until};
 
 use bodies::SMALL;
 use credentials::GONE;
@@ -27,7 +27,7 @@ use crate::lease::MARGIN;
 
 pub use add_ons::AddOnSeen;
 pub use bodies::Bodies;
-pub use credentials::Credentials;
+pub use credentials::{Credentials, SelectedContext};
 pub use deployer::{Deployer, DeployerError};
 pub use reqwest::Method;
 use reqwest::StatusCode;
@@ -120,6 +120,12 @@ impl Answered {
 /// the server has ended the connection.
 fn unanswered(error: reqwest::Error) -> anyhow::Error {
     if error.is_connect() || error.is_timeout() { error.into() } else { Answered::cut(error).into() }
+}
+
+/// Whether the server did not answer in time.
+pub fn is_timeout(error: &anyhow::Error) -> bool {
+    let is_late = |error: &reqwest::Error| error.is_timeout();
+    error.chain().any(|cause| cause.is::<Over>() || cause.downcast_ref().is_some_and(is_late))
 }
 
 impl Answer {
@@ -413,6 +419,17 @@ pub(crate) mod tests {
         // Brackets within texts take no more than their length.
         assert!(answered(r#""\"{[{[\\""#, 400_000).is_ok());
         assert_eq!(nested(br#"{"a{":[1,{"b\"[":"\\"}]}"#), 3);
+    }
+
+    #[test]
+    fn silent_server_is_a_timeout() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = client(format!("http://{}", listener.local_addr().unwrap()));
+        let client = client.with_limit(Duration::from_millis(50));
+        let silent = client.wait(client.ask_api(Method::GET, "/version", None)).unwrap_err();
+        assert!(is_timeout(&silent.context("asking")));
+        let cut = said(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nx").unwrap_err();
+        assert!(!is_timeout(&cut), "{cut:#}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct PulledSnapshot {
 /// Pulls the snapshot. The output file is written only if it is complete and verified.
 pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let Backup { node, port, to_file, timeout, output, at } = arguments;
-    let client = Client::of_credentials(&at.credentials()?)?;
+    let client = Client::of_credentials(&at.selected()?.credentials)?;
     let room = SpaceQuota::unbounded();
     let size = client.wait(client.pull_snapshot(*node, *port, to_file, &room, *timeout))?;
     let kept = recovery_key::kept_in(to_file)?;

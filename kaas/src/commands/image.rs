@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::push;
-use crate::confirm::{ask, by_name};
+use crate::confirm::deletion;
 use crate::control::{
     Cell, Control, ControlClusterArgs, DryRunReport, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs, WaitResult,
     Waiter, age, candidates, name, table, text,
@@ -108,9 +108,11 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         control.delete(NODE_IMAGES, name, uid, true)?;
         return DryRunReport::default().deletes("NodeImage", [&image]).report(until.output);
     }
-    let question =
-        format!("The NodeImage {name} is deleted. Its templates stay in the vCenter.\nType its name to confirm");
-    by_name("NodeImage", name, confirm.as_deref(), || ask(&question, "give the image's name with --confirm"))?;
+    let going = format!(
+        "The NodeImage {name} is deleted. Its templates stay in the vCenter.\nThe control cluster is {}.",
+        control.place()
+    );
+    deletion("NodeImage", name, confirm.as_deref(), &going, until.output)?;
     control.delete(NODE_IMAGES, name, uid, false)?;
     Waiter::new(until).until_gone(&format!("the NodeImage {name}"), || {
         let image = control.get(NODE_IMAGES, name)?.filter(|image| text(image, "/metadata/uid") == uid);

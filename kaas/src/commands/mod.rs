@@ -61,7 +61,7 @@ pub enum Command {
     /// also has the pods of system namespaces with their last logs. It has no Secrets, tokens, passwords or kubeconfigs.
     ///
     /// Exit status 0: the bundle is complete. 4: parts could not be read, and `errors.txt` in the bundle names them. 1: no bundle
-    /// was written.
+    /// was written. After `--timeout` or Ctrl-C, the bundle has the parts that were read until then.
     #[command(after_help = "Example: `kaas support --to-file bundle.tar.gz`")]
     Support(support::Support),
     /// Explain a code of a finding, a refusal or a reason, and what to do

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use controller::objects::{GROUP, VERSION};
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cluster::{Wait, require_cluster};
-use crate::confirm::{ask, by_name};
+use crate::confirm::deletion;
 use crate::control::{
     Cell, Change, Control, DryRunReport, Look, NamespaceArgs, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter,
     age, candidates, lines, name, read, table, text,
@@ -157,6 +157,9 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     require_cluster(&control, namespace, cluster)?;
     let there = control.get(pools(namespace), name)?;
     if let Some(there) = &there {
+        if !there["metadata"]["deletionTimestamp"].is_null() {
+            bail!("the pool {name} is being deleted: wait until it is gone");
+        }
         for (field, value) in object["spec"].as_object().into_iter().flatten() {
             let is = &there["spec"][field.as_str()];
             ensure!(is == value, "the pool {name} exists, and its {field} is {is}, not {value}");
@@ -275,12 +278,13 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         machines.retain(|machine| text(machine, "/spec/poolRef/name") == name);
         return DryRunReport::default().deletes("NodePool", [&pool]).deletes("Machine", &machines).report(until.output);
     }
-    let question = format!(
-        "The pool {name} of the cluster {} is deleted: its workers with their VMs and all data on their disks. This cannot be \
-         undone.\nType the pool's name to confirm it",
-        text(&pool, "/spec/clusterRef/name")
+    let going = format!(
+        "The pool {name} of the cluster {} in the namespace {namespace} is deleted: its workers with their VMs and all data on \
+         their disks. This cannot be undone.\nThe control cluster is {}.",
+        text(&pool, "/spec/clusterRef/name"),
+        control.place()
     );
-    by_name("pool", name, confirm.as_deref(), || ask(&question, "give the pool's name with --confirm"))?;
+    deletion("pool", name, confirm.as_deref(), &going, until.output)?;
     control.delete(pools(namespace), name, uid, false)?;
     Waiter::new(until).until_gone(&format!("the pool {name}"), || {
         let pool = control.get(pools(namespace), name)?.filter(|pool| text(pool, "/metadata/uid") == uid);

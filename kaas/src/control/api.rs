@@ -5,9 +5,10 @@ use std::net::SocketAddrV4;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use controller::objects::{GROUP, VERSION};
-use fleet::nodes::{Answer, Client, Method};
+use fleet::nodes::{Answer, Client, Method, SelectedContext, clean};
 use serde_json::{Value, json};
 
+use super::bound::{Bound, Ended};
 use super::{Change, text};
 
 /// The field manager of applied objects. The API server rejects a change of fields that other managers have set.
@@ -75,12 +76,37 @@ impl Rejected {
 }
 
 /// A control cluster.
-pub struct Control(Client);
+pub struct Control {
+    client: Client,
+    place: String,
+    bound: Option<Bound>,
+}
 
 impl Control {
-    /// The control cluster of a client.
-    pub fn of(client: Client) -> Self {
-        Self(client)
+    /// The control cluster of a context. Sends nothing yet.
+    ///
+    /// # Errors
+    /// The credentials are not a certificate and its key.
+    pub fn of(selected: &SelectedContext) -> anyhow::Result<Self> {
+        let client = Client::of_credentials(&selected.credentials)?;
+        let place = place(selected.credentials.server(), selected.name.as_deref());
+        Ok(Self { client, place, bound: None })
+    }
+
+    /// The control cluster for a command whose requests end early.
+    #[must_use]
+    pub fn until(self, bound: Bound) -> Self {
+        Self { bound: Some(bound), ..self }
+    }
+
+    /// Why requests end now. `None` before the end.
+    pub fn ended(&self) -> Option<Ended> {
+        self.bound.as_ref()?.ended()
+    }
+
+    /// The server and the context, on one line.
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
     /// An object. `None` if it does not exist.
@@ -109,20 +135,17 @@ impl Control {
     /// # Errors
     /// As of [`Self::get`].
     pub fn list_at(&self, path: &str) -> anyhow::Result<Vec<Value>> {
-        let (mut all, mut from) = (Vec::new(), String::new());
-        for _ in 0..PAGES {
-            let mut page = understood(&self.ask(Method::GET, &format!("{path}?limit={PAGE}{from}"), None)?)?;
-            match page["items"].take() {
-                Value::Array(items) => all.extend(items),
-                _ => bail!("the answer is no list"),
-            }
-            match page["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) {
-                // The token is base64 for URLs. Any other character is escaped.
-                Some(next) => from = format!("&continue={}", escaped(next)),
-                None => return Ok(all),
-            }
-        }
-        bail!("the list has no end")
+        let mut all = Vec::new();
+        self.list_into(path, usize::MAX, &mut all).map(|()| all)
+    }
+
+    /// As [`Self::list_at`], for a list that may be large. Adds each page to `all`, until the answers have `budget` bytes. After an
+    /// error, `all` has the pages before it.
+    ///
+    /// # Errors
+    /// As of [`Self::get`], or the list is larger.
+    pub fn list_into(&self, path: &str, budget: usize, all: &mut Vec<Value>) -> anyhow::Result<()> {
+        read_pages(budget, all, |from| self.ask(Method::GET, &format!("{path}?limit={PAGE}{from}"), None))
     }
 
     /// The text at a path, such as a pod's log.
@@ -140,7 +163,7 @@ impl Control {
     /// # Errors
     /// The node cannot be reached or trusted, or denies the credentials.
     pub fn node_status(&self, node: SocketAddrV4) -> anyhow::Result<Value> {
-        let answer = self.0.wait(self.0.node_status(node))?;
+        let answer = self.wait(self.client.node_status(node))?;
         ensure!(answer.status == 200, "the node answers {}: {}", answer.status, answer.words());
         serde_json::from_slice(&answer.body).with_context(|| format!("understanding the answer {:?}", answer.words()))
     }
@@ -193,7 +216,7 @@ impl Control {
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
         let force = if force { "&force=true" } else { "" };
         let path = format!("{}/{name}?fieldManager={MANAGER}&fieldValidation=Strict{dry_run}{force}", of.path());
-        self.0.wait(self.0.apply(&path, object)).with_context(|| attempt_of(of, object))
+        self.wait(self.client.apply(&path, object)).with_context(|| attempt_of(of, object))
     }
 
     /// Sets fields of an object's status.
@@ -204,7 +227,7 @@ impl Control {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
         let attempt = || format!("recording the status of {name} of {of}");
-        let answer = self.0.wait(self.0.apply(&path, object)).with_context(attempt)?;
+        let answer = self.wait(self.client.apply(&path, object)).with_context(attempt)?;
         understood(&answer).with_context(attempt)
     }
 
@@ -245,8 +268,47 @@ impl Control {
     }
 
     fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        self.0.wait(self.0.ask_api(method, path, body))
+        self.wait(self.client.ask_api(method, path, body))
     }
+
+    fn wait<T>(&self, asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        match &self.bound {
+            Some(bound) => self.client.wait(bound.wait(asking)),
+            None => self.client.wait(asking),
+        }
+    }
+}
+
+/// Adds the objects of a list to `all`. `ask` asks for the page with these further parameters.
+fn read_pages(
+    budget: usize,
+    all: &mut Vec<Value>,
+    mut ask: impl FnMut(&str) -> anyhow::Result<Answer>,
+) -> anyhow::Result<()> {
+    let (mut from, mut size) = (String::new(), 0_usize);
+    for _ in 0..PAGES {
+        let answer = ask(&from)?;
+        size = size.saturating_add(answer.body.len());
+        let mut page = understood(&answer)?;
+        match page["items"].take() {
+            Value::Array(items) => all.extend(items),
+            _ => bail!("the answer is no list"),
+        }
+        match page["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) {
+            Some(_) if size >= budget => {
+                bail!("the list is larger than {} KiB: only its first {} objects were read", budget >> 10, all.len())
+            }
+            // The token is base64 for URLs. Any other character is escaped.
+            Some(next) => from = format!("&continue={}", escaped(next)),
+            None => return Ok(()),
+        }
+    }
+    bail!("the list has no end")
+}
+
+fn place(server: &str, context: Option<&str>) -> String {
+    let context = context.map(|context| format!(" (context {})", clean(context))).unwrap_or_default();
+    format!("{}{context}", clean(server))
 }
 
 fn attempt_of(of: ResourcePath<'_>, object: &Value) -> String {
@@ -299,7 +361,10 @@ fn accepted(answer: &Answer) -> anyhow::Result<()> {
                 .to_owned(),
         )
         .into()),
-        400..=499 if answer.status != 408 => Err(Rejected(format!("the API server refuses it: {}", answer.reason())).into()),
+        // 408 and 429 ask for another attempt.
+        400..=499 if ![408, 429].contains(&answer.status) => {
+            Err(Rejected(format!("the API server refuses it: {}", answer.reason())).into())
+        }
         _ => Err(anyhow!("the API server answered {}", answer.refusal())),
     }
 }
@@ -331,6 +396,39 @@ mod tests {
         assert!(told.contains("does not know this kind"), "{told}");
         let (waits, gives_up) = (told.find("within a minute or two"), told.find("before tenant clusters"));
         assert!(waits.is_some() && waits < gives_up, "a young cluster is the first that comes to mind: {told}");
+    }
+
+    #[test]
+    fn large_list_keeps_its_first_pages() {
+        let page = |next: &str| answer(200, &json!({"metadata": {"continue": next}, "items": [1, 2]}).to_string());
+        let read = |budget: usize, broken: usize| {
+            let (mut all, mut asked) = (Vec::new(), Vec::new());
+            let result = read_pages(budget, &mut all, |from| {
+                asked.push(from.to_owned());
+                match asked.len() {
+                    count if count == broken => Err(anyhow!("no route")),
+                    3 => Ok(page("")),
+                    _ => Ok(page("a/b")),
+                }
+            });
+            (result.map_err(|error| error.to_string()), all.len(), asked)
+        };
+        let (whole, count, asked) = read(usize::MAX, 0);
+        assert_eq!((whole, count), (Ok(()), 6));
+        assert_eq!(asked, ["", "&continue=a%2Fb", "&continue=a%2Fb"]);
+        // A page is larger than the budget. The last page completes the list.
+        let (cut, count, _) = read(10, 0);
+        assert_eq!(count, 2);
+        assert!(cut.unwrap_err().ends_with("only its first 2 objects were read"));
+        let (cut, count, _) = read(usize::MAX, 2);
+        assert_eq!((cut, count), (Err("no route".to_owned()), 2));
+    }
+
+    #[test]
+    fn place_names_server_and_context() {
+        let server = "https://10.0.0.10:6443";
+        assert_eq!(place(server, Some("a\nb")), "https://10.0.0.10:6443 (context a b)");
+        assert_eq!(place(server, None), server);
     }
 
     #[test]
@@ -366,7 +464,7 @@ mod tests {
         };
         let words = "the API server refuses it: a cluster [2J is deleted with its VMs";
         assert_eq!(refused(422), (true, words.to_owned()));
-        for unknown in [408, 500, 504] {
+        for unknown in [408, 429, 500, 504] {
             assert!(!refused(unknown).0, "{unknown}");
         }
         assert!(understood(&answer(200, "[]")).is_err() && understood(&answer(200, "{").clone()).is_err());

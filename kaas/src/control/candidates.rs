@@ -1,11 +1,10 @@
 //! The names of objects of the control cluster, which a shell completes.
 
 use clap_complete::engine::ArgValueCandidates;
-use fleet::nodes::clean;
 use serde_json::Value;
 
 use super::prompt::candidates;
-use super::{ControlClusterArgs, NamespaceArgs, ResourcePath, text};
+use super::{ControlClusterArgs, NamespaceArgs, ResourcePath, name, text};
 
 pub fn clusters() -> ArgValueCandidates {
     of_namespace("tenantclusters")
@@ -49,5 +48,6 @@ fn of_cluster(plural: &'static str) -> ArgValueCandidates {
 }
 
 fn names(objects: &[Value]) -> Vec<String> {
-    objects.iter().map(|object| clean(text(object, "/metadata/name"))).collect()
+    // A shell runs what a completed line contains, so other names are left out.
+    objects.iter().filter_map(|object| name(text(object, "/metadata/name")).ok()).collect()
 }

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
-use fleet::nodes::{Client, Credentials};
+use fleet::nodes::{Credentials, SelectedContext};
 
 use super::Control;
 use super::prompt::{candidates, option};
+use crate::output::is_shell_word;
 
 /// The control cluster.
 #[derive(Args)]
@@ -22,9 +23,13 @@ pub struct ControlClusterArgs {
     context: Option<String>,
 }
 
-/// The names of all contexts, which a shell completes.
+/// The names of contexts, which a shell completes. Others may have written the kubeconfig, so names with other characters are
+/// left out.
 pub fn contexts() -> ArgValueCandidates {
-    candidates(|words| Credentials::contexts(&ControlClusterArgs::given(words).files()?))
+    candidates(|words| {
+        let names = Credentials::contexts(&ControlClusterArgs::given(words).files()?)?;
+        Ok(names.into_iter().filter(|name| is_shell_word(name)).collect())
+    })
 }
 
 /// Credentials, and where they come from.
@@ -40,13 +45,13 @@ impl ControlClusterArgs {
     }
 
     /// The credentials that the options select. `None` without options: `KUBECONFIG` alone selects none.
-    pub fn selected(&self) -> anyhow::Result<Option<NamedCredentials>> {
+    pub fn named(&self) -> anyhow::Result<Option<NamedCredentials>> {
         let name = match (&self.kubeconfig, &self.context) {
             (None, None) => return Ok(None),
             (Some(path), None) => path.display().to_string(),
             (_, Some(context)) => format!("the context {context}"),
         };
-        Ok(Some(NamedCredentials { credentials: self.credentials()?, name }))
+        Ok(Some(NamedCredentials { credentials: self.selected()?.credentials, name }))
     }
 
     /// The options in the words of an incomplete command line.
@@ -56,17 +61,12 @@ impl ControlClusterArgs {
 
     /// The control cluster. Sends nothing yet.
     pub fn open(&self) -> anyhow::Result<Control> {
-        Ok(Control::of(Client::of_credentials(&self.credentials()?)?))
+        Control::of(&self.selected()?)
     }
 
-    /// The credentials of the selected context.
-    pub fn credentials(&self) -> anyhow::Result<Credentials> {
-        Credentials::merged(&self.files()?, self.context.as_deref())
-    }
-
-    /// The namespace of the selected context.
-    pub fn namespace(&self) -> anyhow::Result<Option<String>> {
-        Credentials::namespace(&self.files()?, self.context.as_deref())
+    /// The selected context. Reads each file once: it may be a pipe, and may change between two reads.
+    pub fn selected(&self) -> anyhow::Result<SelectedContext> {
+        SelectedContext::read(&self.files()?, self.context.as_deref())
     }
 
     fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn credentials_are_selected_by_options_only() {
-        assert!(ControlClusterArgs::new(None, None).selected().unwrap().is_none());
-        let missing = ControlClusterArgs::new(Some("/missing/kubeconfig".into()), None).selected();
+        assert!(ControlClusterArgs::new(None, None).named().unwrap().is_none());
+        let missing = ControlClusterArgs::new(Some("/missing/kubeconfig".into()), None).named();
         assert!(missing.is_err_and(|error| format!("{error:#}").contains("/missing/kubeconfig")));
     }
 

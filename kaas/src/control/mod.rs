@@ -2,6 +2,7 @@
 //! do the same. Knows the names of kinds, and not the meaning of their fields.
 
 mod api;
+mod bound;
 pub mod candidates;
 mod change;
 mod documents;
@@ -14,6 +15,7 @@ mod table;
 mod wait;
 
 pub use self::api::{Control, NODE_IMAGES, PROVIDERS, Rejected, ResourcePath};
+pub use self::bound::Bound;
 pub use self::change::Change;
 pub use self::documents::read;
 pub use self::dry_run::DryRunReport;
@@ -46,11 +48,9 @@ impl NamespaceArgs {
 
     /// The control cluster and the namespace, by the rules of kubectl.
     pub fn open(&self) -> anyhow::Result<(Control, String)> {
-        let control = self.at.open()?;
-        let namespace = match &self.namespace {
-            Some(namespace) => namespace.clone(),
-            None => self.at.namespace()?.unwrap_or_else(|| "default".to_owned()),
-        };
+        let selected = self.at.selected()?;
+        let control = Control::of(&selected)?;
+        let namespace = self.namespace.clone().or(selected.namespace).unwrap_or_else(|| "default".to_owned());
         // It becomes part of an address.
         let namespace =
             name(&namespace).map_err(|wrong| anyhow::anyhow!("the namespace {namespace:?} of the context: {wrong}"))?;
@@ -93,13 +93,54 @@ pub fn name(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use contract::kubeconfig::Kubeconfig;
+    use contract::secret::Secret;
+    use nix::sys::stat::Mode;
+    use rcgen::{CertificateParams, KeyPair};
+    use serde_json::Value;
+
+    use super::*;
+
+    /// A kubeconfig with this namespace.
+    fn kubeconfig(namespace: &str) -> String {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::default().self_signed(&key).unwrap().pem();
+        let content = Kubeconfig {
+            server: "https://192.168.10.10:6443".to_owned(),
+            server_name: None,
+            authority: certificate.clone(),
+            certificate,
+            key: Secret::new(key.serialize_pem()),
+        };
+        let mut content: Value = serde_json::from_str(&content.render("admin")).unwrap();
+        content["contexts"][0]["context"]["namespace"] = namespace.into();
+        content.to_string()
+    }
+
+    #[test]
+    fn kubeconfig_in_a_pipe_is_read_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("kubeconfig");
+        nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+        let words = ["--kubeconfig".to_owned(), pipe.to_str().unwrap().to_owned()];
+        let (sender, receiver) = channel();
+        // A second read would wait for another writer.
+        std::thread::spawn(move || drop(sender.send(NamespaceArgs::given(&words).open().unwrap().1)));
+        fs::write(&pipe, kubeconfig("blue")).unwrap();
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)).as_deref(), Ok("blue"));
+    }
+
     #[test]
     fn other_paths_are_no_names() {
         for text in ["shop", "kaas-tenant-0.2.0", "a"] {
-            assert_eq!(super::name(text).as_deref(), Ok(text));
+            assert_eq!(name(text).as_deref(), Ok(text));
         }
         for text in ["", ".", "..", "a/b", "../nodes", "a?b", "a%2fb", "-a", "a-", "A", "a..b", "a b"] {
-            assert!(super::name(text).is_err(), "{text}");
+            assert!(name(text).is_err(), "{text}");
         }
     }
 }

@@ -117,8 +117,11 @@ impl Waiter {
             for (about, line) in look.lines {
                 if told.get(&about) != Some(&line) {
                     self.output.tell(&line);
+                    // An API server that answers now and then is no change of the objects.
+                    if about != UNSEEN {
+                        since = Instant::now();
+                    }
                     told.insert(about, line);
-                    since = Instant::now();
                 }
             }
             match look.progress {
@@ -188,6 +191,22 @@ mod tests {
         assert_eq!((arrived, object), (CommandOutcome::Done("it is".to_owned()), json!({"line": "b"})));
         let refused = waiter(60_000).until(|| Err(Rejected::because("forbidden".to_owned()).into()));
         assert!(refused.unwrap_err().is::<Rejected>());
+    }
+
+    #[test]
+    fn flapping_api_server_does_not_prolong_a_wait() {
+        let waiter = Waiter { pace: Duration::from_millis(1), ..waiter(5) };
+        let mut count = 0;
+        let paused = waiter.until(|| {
+            count += 1;
+            match count {
+                1000.. => Ok(look("waits", WaitResult::Ready("it took too long".to_owned()))),
+                _ if count % 2 == 0 => Ok(look("waits", WaitResult::Pending)),
+                _ => Err(anyhow!("no route, attempt {count}")),
+            }
+        });
+        let (arrived, _) = paused.unwrap();
+        assert!(matches!(arrived, CommandOutcome::Paused(_)), "{arrived:?}");
     }
 
     #[test]

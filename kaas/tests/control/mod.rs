@@ -45,6 +45,8 @@ pub struct Kept {
     pub asked: Vec<Asked>,
     /// A refused request: a part of method and path, and the reason.
     pub refuses: Option<(&'static str, &'static str)>,
+    /// A failed request: a part of method and path, and the message.
+    pub fails: Option<(&'static str, &'static str)>,
     /// The manager that has set a field of a spec other than by applying it.
     pub owners: BTreeMap<(Key, String), &'static str>,
     /// The logs of pods, by the pods' names.
@@ -97,6 +99,9 @@ impl Kept {
     fn answer(&mut self, asked: &Asked) -> (u16, Value) {
         if let Some((what, why)) = self.refuses.filter(|(what, _)| asked.line.contains(what)) {
             return refused(403, &format!("{what} is forbidden: {why}"));
+        }
+        if let Some((_, why)) = self.fails.filter(|(what, _)| asked.line.contains(what)) {
+            return (500, json!({"kind": "Status", "message": why}));
         }
         let (method, address) = asked.line.split_once(' ').unwrap();
         let (path, query) = address.split_once('?').unwrap_or((address, ""));

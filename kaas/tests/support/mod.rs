@@ -157,6 +157,34 @@ fn unreadable_part_is_named_in_errors() {
 }
 
 #[test]
+fn silent_node_is_asked_for_one_log() {
+    let bed = bed();
+    for (pod, node) in [("api", "cp2"), ("late", "cp1"), ("web", "cp2")] {
+        bed.kept().object("pods", pod)["spec"]["nodeName"] = node.into();
+    }
+    bed.kept().fails = Some(("/pods/api/log", "dial tcp 192.168.10.12:10250: i/o timeout"));
+    let report = bed.json(4, &format!("support --to-file b.tar.gz --port {}", bed.port));
+    let parts: Vec<&str> =
+        report["errors"].as_array().unwrap().iter().map(|error| error["part"].as_str().unwrap()).collect();
+    assert_eq!(parts, ["logs/kaas-system/api/app.txt", "logs/kaas-system/web/app.txt"]);
+    assert!(report["errors"][1]["reason"].as_str().unwrap().contains("the node cp2 did not answer in time"));
+    assert!(bed.kept().asked.iter().all(|asked| !asked.line.contains("/pods/web/log")));
+    assert!(files(&bed.path("b.tar.gz")).contains_key("logs/kaas-system/late/app.txt"));
+}
+
+#[test]
+fn late_command_writes_the_parts_read() {
+    let bed = bed();
+    let report = bed.json(4, &format!("support --to-file b.tar.gz --timeout 0s --port {}", bed.port));
+    let errors = report["errors"].as_array().unwrap();
+    let late = "not read: the time of the command was over";
+    assert!(errors.len() > 5 && errors.iter().all(|error| error["reason"] == late), "{errors:?}");
+    let files = files(&bed.path("b.tar.gz"));
+    assert!(files["errors.txt"].contains("kubernetes/events.json: not read") && files.contains_key("README.txt"));
+    assert_eq!(bed.kept().asked.len(), 1, "only the version is asked for");
+}
+
+#[test]
 fn existing_file_and_silent_server_write_nothing() {
     let bed = bed();
     let file = bed.file("bundle.tar.gz", "of yesterday");

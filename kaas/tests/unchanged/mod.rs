@@ -33,6 +33,7 @@ fn completion_knows_names_of_the_control_cluster() {
     let bed = with_shop();
     bed.kept().put("tenantclusters", "team-red", "bakery", json!({}));
     bed.kept().put("providers", "", "dc1", json!({}));
+    bed.kept().put("providers", "", "dc2;reboot", json!({}));
     bed.kept().put("namespaces", "", "team-blue", json!({}));
     assert_eq!(bed.completes("kaas cluster get -n team-blue "), ["shop"]);
     assert_eq!(bed.completes("kaas cluster get --namespace "), ["team-blue"]);
@@ -42,6 +43,9 @@ fn completion_knows_names_of_the_control_cluster() {
     assert_eq!(bed.completes("kaas pool scale --namespace team-blue "), ["shop-workers"]);
     assert_eq!(bed.completes("kaas provider get "), ["dc1"]);
     assert_eq!(bed.completes("kaas cluster get --context "), ["admin"]);
+    let kubeconfig = std::fs::read_to_string(bed.path("control.kubeconfig")).unwrap();
+    let odd = bed.file("odd", &kubeconfig.replace("\"admin\"", "\"$(reboot)\""));
+    assert_eq!(bed.completes(&format!("kaas cluster get --kubeconfig {odd} --context ")), [""; 0]);
     assert!(bed.completes("kaas ").contains(&"cluster".to_owned()));
 }
 

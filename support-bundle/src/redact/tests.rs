@@ -69,6 +69,68 @@ fn values_of_secret_names_are_removed() {
 }
 
 #[test]
+fn quoted_value_ends_at_its_own_quote() {
+    becomes(r#"{"password":"ab'cd","user":"x"}"#, r#"{"password":"[removed]","user":"x"}"#);
+    becomes(r#"password='ab"cd' x"#, "password='[removed]' x");
+    becomes(r#"{"token":"a\"b\\","user":"x"}"#, r#"{"token":"[removed]","user":"x"}"#);
+    becomes(r#""{\"token\":\"a\\\"b\",\"user\":\"x\"}""#, r#""{\"token\":\"[removed]\",\"user\":\"x\"}""#);
+    becomes("password: 'it''s open' # x", "password: '[removed]' # x");
+    becomes("password=\"ab\"cd x", "password=\"[removed] x");
+    becomes("token=\"ab cd\nnext", "token=\"[removed]\nnext");
+    becomes(r#"{"password":"","token":null,"user":"x"}"#, r#"{"password":"","token":null,"user":"x"}"#);
+}
+
+#[test]
+fn unquoted_value_ends_at_a_blank() {
+    for value in ["ab,cd", "ab;cd", "ab&cd", "ab'cd", "ab\"cd", "ab}cd", "{ab", "[ab", "\\ab", "nullable", "true,ab"] {
+        becomes(&format!("password={value} x\n"), "password=[removed] x\n");
+    }
+    becomes("token => ab,cd x", "token => [removed] x");
+    // The text around it ends it too, and stays JSON.
+    becomes(r#"{"log":"join --token ab,cd","n":1}"#, r#"{"log":"join --token [removed]","n":1}"#);
+    becomes(r#"{"log":"password=a\"b","n":1}"#, r#"{"log":"password=[removed]","n":1}"#);
+    becomes(r#"["--use-token=false","--token=x"]"#, r#"["--use-token=false","--token=[removed]"]"#);
+    becomes("Token:{Name:x Secret:ab}", "Token:{Name:x Secret:[removed]");
+}
+
+#[test]
+fn keys_and_cookies_are_secrets() {
+    for name in ["api_key", "API-Key", "apiKey", "aws_secret_access_key", "accessKey", "privateKey", "clientKey"] {
+        becomes(&format!("{name}: ab,cd x\n"), &format!("{name}: [removed] x\n"));
+        assert!(names_a_secret(name), "{name}");
+    }
+    becomes("Set-Cookie: a=b; c=d\nx", "Set-Cookie: [removed]\nx");
+    becomes("Authorization: Digest user=a, response=b\n", "Authorization: [removed]\n");
+    becomes(r#"["Cookie: a=b; c=d","x"]"#, r#"["Cookie: [removed]","x"]"#);
+    becomes("aws_access_key_id: AKIA\n", "aws_access_key_id: AKIA\n");
+}
+
+/// With a time that grows with the square of the length, one of these would take minutes.
+#[test]
+fn time_grows_with_the_length_only() {
+    for part in [
+        "token:{",
+        "token={",
+        "token:[",
+        "token:\"",
+        "\"token\":null,",
+        "token \\",
+        "--token ",
+        "token\\\\\"",
+        "token: [removed]",
+        "://@",
+        "://a",
+        "$6$",
+        "-----BEGIN ",
+        "PRIVATE KEY-----",
+        "LS0tLS1CRUdJTi",
+    ] {
+        let text = part.repeat((512 << 10) / part.len());
+        assert!(redact(&text).len() <= 4 * text.len(), "{part}");
+    }
+}
+
+#[test]
 fn text_that_resembles_a_secret_stays() {
     for text in [
         "MountVolume.SetUp failed for secret \"web\" not found\n",

@@ -175,7 +175,7 @@ pub mod long {
         let (swapped, lost) = (scenario.vm_of(&order[0]), order[2].as_str());
         lose(&scenario, lost);
         let why = upgrade.fails(&["resume", "--timeout", "10s"]);
-        assert!(why.contains("paused: ") && why.contains("`kaas control upgrade resume` continues it"), "{why}");
+        assert!(why.contains("paused: ") && why.contains("`kaas-dev control upgrade resume --lab "), "{why}");
         scenario.reached(why.trim());
 
         // The cluster was formed by an image that knew of no Pod Security: the node that lets the new one in says so.

@@ -28,7 +28,7 @@ use self::cluster_state::{ClusterState, may_be_tried_again};
 pub use self::describe::ObjectTree;
 pub use self::kubeconfig::WrittenKubeconfig;
 use self::reapply::check_reapply;
-use crate::confirm::{ask, by_name};
+use crate::confirm::deletion;
 use crate::control::{Change, Control, DryRunReport, Look, Rejected, ResourcePath, WaitArgs, WaitResult, Waiter, text};
 use crate::output::{object, objects};
 
@@ -301,9 +301,8 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
         let objects = ObjectTree::read(&control, namespace, name)?.ok_or_else(|| not_found(namespace, name))?;
         return objects.deletion().report(until.output);
     }
-    by_name("cluster", name, confirm.as_deref(), || {
-        ask(&going(&known, namespace), "give the cluster's name with --confirm")
-    })?;
+    let going = going(&known, namespace, control.place());
+    deletion("cluster", name, confirm.as_deref(), &going, until.output)?;
     note(name.as_str().into())?;
     if let Err(error) = control.delete(clusters, name, uid, false) {
         // Otherwise a later deletion by mistake would need no confirmation.
@@ -319,13 +318,13 @@ fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The question that names what is deleted.
-fn going(known: &ClusterState, namespace: &str) -> String {
+/// The text that names what is deleted.
+fn going(known: &ClusterState, namespace: &str, place: &str) -> String {
     let name = known.name();
     let workers: u64 = known.pools.iter().filter_map(|pool| pool["status"]["replicas"].as_u64()).sum();
     let nodes = known.cluster["status"]["controlPlane"]["replicas"].as_u64().unwrap_or_default();
     format!(
         "The cluster {name} in the namespace {namespace} is deleted: {nodes} control-plane nodes and {workers} workers with their VMs \
-         and all data on their disks, and its addresses and kubeconfig. This cannot be undone.\nType the cluster's name to confirm it"
+         and all data on their disks, and its addresses and kubeconfig. This cannot be undone.\nThe control cluster is {place}."
     )
 }

@@ -42,7 +42,8 @@ pub struct Kubeconfig {
     /// File that describes the cluster
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: PathBuf,
-    /// File for the kubeconfig. Default: the one that the description names
+    /// File for the kubeconfig. Default: the one that the description names. An existing file is replaced only if this command
+    /// wrote it for this cluster, or if its certificate has expired
     #[arg(long, value_name = "FILE")]
     pub(super) to_file: Option<PathBuf>,
     #[command(flatten)]

@@ -1,10 +1,12 @@
 //! Reads the parts of a bundle from a control cluster. A part that cannot be read becomes an error of the bundle. No Secret and no
 //! ConfigMap is read. All texts are redacted.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::Context;
 use controller::objects::{GROUP, SYSTEM, VERSION, all};
+use fleet::nodes::is_timeout;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,6 +19,10 @@ const NAMESPACES: [&str; 4] = ["kube-system", SYSTEM, "metallb-system", "local-p
 
 /// The last lines of a log that are read, and the largest log in bytes. A client accepts at most 16 MiB.
 const LOG: &str = "timestamps=true&tailLines=5000&limitBytes=8388608";
+
+/// The bytes after which a list ends, at the end of a page. Objects take about ten times their bytes in memory, and the events of all
+/// tenants are one list.
+const LIST: usize = 16 << 20;
 
 /// A part that could not be read.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -36,6 +42,8 @@ pub struct Document {
 pub struct Log {
     pub part: String,
     path: String,
+    /// The node of the pod. The API server asks its kubelet for the log.
+    node: String,
 }
 
 /// The parts that were read so far.
@@ -45,6 +53,8 @@ pub struct Gathering<'a> {
     port: u16,
     tell: &'a dyn Fn(&str),
     redactor: Redactor,
+    /// Nodes that did not answer for a log in time.
+    silent: BTreeSet<String>,
     /// The name of the control cluster, as its nodes report it.
     pub cluster: Option<String>,
     pub documents: Vec<Document>,
@@ -60,6 +70,7 @@ impl<'a> Gathering<'a> {
             port,
             tell,
             redactor: Redactor::new([]),
+            silent: BTreeSet::new(),
             cluster: None,
             documents: Vec::new(),
             logs: Vec::new(),
@@ -84,9 +95,18 @@ impl<'a> Gathering<'a> {
     }
 
     /// The text of a log, or why it cannot be read.
-    pub fn log(&self, log: &Log) -> Result<String, String> {
-        let text = self.ask(&log.part, |control| control.text_at(&log.path))?;
-        Ok(self.redactor.redact(&text))
+    pub fn log(&mut self, log: &Log) -> Result<String, String> {
+        if self.silent.contains(&log.node) {
+            return Err(format!("not read: the node {} did not answer in time for another log", log.node));
+        }
+        let mut is_late = false;
+        let text = self.ask(&log.part, |control| {
+            control.text_at(&log.path).inspect_err(|error| is_late = is_timeout(error) || is_kubelet_timeout(error))
+        });
+        if is_late {
+            self.silent.insert(log.node.clone());
+        }
+        Ok(self.redactor.redact(&text?))
     }
 
     fn versions(&mut self) {
@@ -132,9 +152,13 @@ impl<'a> Gathering<'a> {
         self.keep(&part, &status);
     }
 
-    /// The objects of a list, which also becomes a part. Empty if it cannot be read.
+    /// The objects of a list, which also becomes a part. Without its end if that cannot be read.
     fn list(&mut self, part: &str, path: &str) -> Vec<Value> {
-        let Some(mut objects) = self.read(part, |control| control.list_at(path)) else { return Vec::new() };
+        let mut objects = Vec::new();
+        let read = self.read(part, |control| control.list_into(path, LIST, &mut objects));
+        if read.is_none() && objects.is_empty() {
+            return objects;
+        }
         objects.iter_mut().for_each(|object| redact_object(object, &self.redactor));
         self.keep(part, &json!({"apiVersion": "v1", "kind": "List", "items": objects}));
         objects
@@ -151,9 +175,17 @@ impl<'a> Gathering<'a> {
     }
 
     fn ask<T>(&self, part: &str, read: impl FnOnce(&Control) -> anyhow::Result<T>) -> Result<T, String> {
+        if let Some(ended) = self.control.ended() {
+            return Err(ended.to_string());
+        }
         (self.tell)(&format!("reading {part}"));
         read(self.control).map_err(|error| self.redactor.redact(&format!("{error:#}")))
     }
+}
+
+/// Whether the API server did not reach the kubelet in time, as Go's network errors say.
+fn is_kubelet_timeout(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains("i/o timeout")
 }
 
 /// The name of an object, if it is fit for a path.
@@ -184,6 +216,7 @@ fn logs(namespace: &str, pod: &Value) -> Vec<Log> {
                     logs.push(Log {
                         part: format!("logs/{namespace}/{pod_name}/{container}{suffix}.txt"),
                         path: format!("{path}?container={container}&{LOG}{query}"),
+                        node: text(pod, "/spec/nodeName").to_owned(),
                     });
                 }
             }

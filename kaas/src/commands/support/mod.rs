@@ -1,26 +1,34 @@
 //! `kaas support`: writes a support bundle of a control cluster. Changes nothing.
 //!
-//! 1. Reads objects, events, leases and the status of each node. An unreadable part becomes an error of the bundle.
+//! 1. Reads objects, events, leases and the status of each node. An unreadable part becomes an error of the bundle. After
+//!    the end of the time or Ctrl-C, all further parts are unreadable.
 //! 2. Packs them, then reads and packs the logs one by one. A log that exceeds its share loses its oldest part.
 //! 3. Writes the file, once it is complete.
 
 mod gather;
 
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use contract::ports;
-use fleet::nodes::Client;
 use schemars::JsonSchema;
 use serde::Serialize;
 use support_bundle::{Bundle, Entry, Keep, Outcome, directory_name};
+use tokio::runtime::Builder;
+use tokio::sync::watch;
 
 use self::gather::{Document, Gathering, Unread};
-use crate::control::{Control, ControlClusterArgs};
+use crate::control::{Bound, Control, ControlClusterArgs};
 use crate::output::{Output, STOPPED, warn};
+use crate::signals::{SignalPolicy, until_ended};
+use crate::work::duration;
+
+/// The longest time that a command may take: a year. It has an end, so that a sum of times has one.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// How many times larger the share of a list is than the share of a log.
 const WEIGHT: u64 = 4;
@@ -34,6 +42,9 @@ pub struct Support {
     /// Largest size of the bundle in MiB. Longer logs lose their oldest part
     #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = clap::value_parser!(u64).range(1..=256))]
     limit: u64,
+    /// How long the command may take. After that, the bundle has the parts that were read, and the command ends with status 4
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration, help_heading = "Waiting")]
+    timeout: Duration,
     /// Port of the nodes' endpoint
     #[arg(long, default_value_t = ports::NODE, hide = true)]
     port: u16,
@@ -64,23 +75,34 @@ struct Part {
 
 /// Writes a bundle. Exit statuses: 0 if it is complete, 4 if a part could not be read.
 pub fn run(arguments: &Support) -> anyhow::Result<ExitCode> {
-    let Support { to_file, limit, port, output, at } = arguments;
+    let Support { to_file, limit, timeout, port, output, at } = arguments;
+    let deadline = Instant::now() + (*timeout).min(LONGEST);
     // A taken name ends the command before it reads anything. The write checks the name again.
     to_file.as_deref().map_or(Ok(()), is_free)?;
-    let credentials = at.credentials()?;
-    let control = Control::of(Client::of_credentials(&credentials)?);
+    let selected = at.selected()?;
+    let control = Control::of(&selected)?;
     control.reach().map_err(|error| {
         let help = "on each node, run `kaas-agent support-bundle` as root";
         anyhow!("the API server of the control cluster does not answer: {error:#}\nhelp: {help}")
     })?;
-    let tell = |what: &str| output.tell(what);
-    let gathering = Gathering::new(&control, *port, &tell);
-    let address = || credentials.address().map(|address| address.ip().to_string());
-    let cluster = gathering.cluster.clone().or_else(address).unwrap_or_else(|| "control".to_owned());
-    let now = SystemTime::now();
-    let directory = directory_name(&cluster, now);
+    let address = selected.credentials.address().map(|address| address.ip().to_string());
+    let (limit, port, output) = (limit << 20, *port, *output);
+    let runtime = Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
+    let read = move |cancelled: watch::Receiver<bool>| {
+        let control = control.until(Bound { deadline, cancelled });
+        let tell = |what: &str| output.tell(what);
+        let gathering = Gathering::new(&control, port, &tell);
+        let cluster = gathering.cluster.clone().or(address).unwrap_or_else(|| "control".to_owned());
+        let now = SystemTime::now();
+        let directory = directory_name(&cluster, now);
+        anyhow::Ok((pack(gathering, &directory, now, limit)?, directory))
+    };
+    // On a separate thread, so that the operator can end the command early.
+    let act = async |cancelled: watch::Receiver<bool>| {
+        tokio::task::spawn_blocking(move || read(cancelled)).await.context("reading the control cluster")?
+    };
+    let ((content, entries), directory) = until_ended(&runtime, SignalPolicy::WithPartsRead, act, || {})?;
     let path = to_file.clone().unwrap_or_else(|| PathBuf::from(format!("{directory}.tar.gz")));
-    let (content, entries) = pack(gathering, &directory, now, limit << 20)?;
     fleet::files::write_new(&path, &content)?;
     let report = Report::new(path, content.len() as u64, entries);
     output.result(&report, || report.text())?;
@@ -100,22 +122,21 @@ fn is_free(path: &Path) -> anyhow::Result<()> {
 
 /// Packs the parts, and reads the logs. Returns the archive of at most `limit` bytes, and its parts.
 fn pack(
-    gathering: Gathering<'_>,
+    mut gathering: Gathering<'_>,
     directory: &str,
     now: SystemTime,
     limit: u64,
 ) -> anyhow::Result<(Vec<u8>, Vec<Entry>)> {
     let weights = WEIGHT * gathering.documents.len() as u64 + gathering.logs.len() as u64 + 1;
     let mut bundle = Bundle::new(Vec::new(), directory, now, limit, weights);
-    let part = |name, weight, keep| support_bundle::Part { name, about: "", weight, keep };
-    for Unread { part: name, reason } in &gathering.errors {
-        bundle.add(&part(name.as_str(), 0, Keep::Beginning), Err(reason.clone()))?;
+    for Unread { part: name, reason } in take(&mut gathering.errors) {
+        bundle.add(&part(&name, 0, Keep::Beginning), Err(reason))?;
     }
-    for Document { part: name, text } in &gathering.documents {
-        bundle.add(&part(name.as_str(), WEIGHT, Keep::Beginning), Ok(text.clone()))?;
+    for Document { part: name, text } in take(&mut gathering.documents) {
+        bundle.add(&part(&name, WEIGHT, Keep::Beginning), Ok(text))?;
     }
-    for log in &gathering.logs {
-        bundle.add(&part(log.part.as_str(), 1, Keep::End), gathering.log(log))?;
+    for log in take(&mut gathering.logs) {
+        bundle.add(&part(&log.part, 1, Keep::End), gathering.log(&log))?;
     }
     let errors: String = bundle.failed().map(|(name, reason)| line(name, reason) + "\n").collect();
     if !errors.is_empty() {
@@ -124,6 +145,10 @@ fn pack(
     let (content, entries) = bundle.finish("a KaaS control cluster")?;
     ensure!(content.len() as u64 <= limit, "the bundle has {} bytes, more than its limit", content.len());
     Ok((content, entries))
+}
+
+fn part(name: &str, weight: u64, keep: Keep) -> support_bundle::Part<'_> {
+    support_bundle::Part { name, about: "", weight, keep }
 }
 
 /// An unread part as a line.

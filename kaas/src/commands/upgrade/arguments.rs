@@ -13,7 +13,7 @@ use crate::cluster_file::{ClusterFile, added_provider};
 use crate::control::contexts;
 use crate::keys::publisher_fingerprint;
 use crate::output::Output;
-use crate::work::{TakeOverArgs, TimeoutArgs, duration};
+use crate::work::{TakeOverArgs, TimeoutArgs, UpgradeCommands, duration};
 
 /// Upgrade a control cluster by replacing its VMs. The data disks move to the new VMs
 #[derive(Subcommand)]
@@ -132,6 +132,20 @@ pub struct DeploymentArgs {
     pub(super) context: Option<String>,
     #[command(flatten)]
     pub(super) output: Output,
+}
+
+impl DeploymentArgs {
+    /// The commands on upgrades of this cluster.
+    pub(super) fn commands(&self) -> UpgradeCommands {
+        let added = added_provider();
+        let place = added.zip(self.cluster.place.clone()).map(|(added, place)| (added.name, place));
+        let files = [("file", self.cluster.file.as_deref()), ("kubeconfig", self.kubeconfig.as_deref())];
+        let files = files.into_iter().filter_map(|(name, path)| Some((name, path?.display().to_string())));
+        // Only the program for developers adds a provider.
+        let program = if added.is_some() { "kaas-dev" } else { "kaas" };
+        let context = self.context.clone().map(|context| ("context", context));
+        UpgradeCommands::new(program, place.into_iter().chain(files).chain(context))
+    }
 }
 
 /// The cluster, by the file that describes it. If the program has added a provider, also by the name of a place there.

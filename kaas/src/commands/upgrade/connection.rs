@@ -14,7 +14,7 @@ use crate::cluster_file::{ClusterBackend, ClusterFile, Site, SiteSession, added_
 use crate::control::ControlClusterArgs;
 use crate::output::{Output, PAUSED, warn};
 use crate::signals::SignalPolicy;
-use crate::work::advised;
+use crate::work::advised_with;
 
 /// The behaviour of a command that cannot ask nodes now: without credentials, or with all VMs off.
 #[derive(Clone, Copy)]
@@ -141,7 +141,7 @@ impl DeploymentArgs {
         let named = self.open()?;
         let site: &SiteSession = &named.site;
         let place = site.find()?.with_context(|| format!("{} does not exist", site.words()))?;
-        let selected = ControlClusterArgs::new(self.kubeconfig.clone(), self.context.clone()).selected()?;
+        let selected = ControlClusterArgs::new(self.kubeconfig.clone(), self.context.clone()).named()?;
         let nodes = node_credentials(named.file.as_ref(), selected.as_ref(), &place)?;
         match (site.run(SignalPolicy::AtOnce, async |_| nodes.ready().await), lacking) {
             (Ok(()), _) => {}
@@ -159,7 +159,7 @@ impl DeploymentArgs {
                 warn(&format!("{error:#}"));
                 Ok(ExitCode::from(PAUSED))
             }
-            acted => acted.map_err(advised),
+            acted => acted.map_err(|error| advised_with(error, &self.commands())),
         }
     }
 }

@@ -21,6 +21,7 @@ pub use self::certificate::{Certificate, RenewedNodes};
 use self::connection::MissingCredentials;
 use crate::output::{Output, PAUSED, STOPPED, ended};
 use crate::signals::SignalPolicy;
+use crate::work::UpgradeCommands;
 
 /// Runs one of the commands. Exit statuses: 0 if it is done, 3 if it waits for something or for the operator, 4 if nodes were
 /// rolled back.
@@ -35,7 +36,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
             let options = wanted.options(on.change.at.cluster.file.as_deref())?;
             let went = deployment.apply(&site.ova(&wanted.ova)?, &options, on.change.over.take()).await?;
-            arrived(on.output(), &went, Some(Outcome::Upgraded))
+            arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::Upgraded))
         }),
         Upgrade::Resume { ova, on } => on.with_or_without_nodes(what, async |deployment, _| {
             // A resumed rollback, commit or abandonment ends as such.
@@ -44,23 +45,25 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                 Direction::Forward => Some(Outcome::Upgraded),
                 Direction::Commit => Some(Outcome::Committed),
             };
-            arrived(on.output(), &deployment.go_on(Request::Resume, ova, on.change.over.take()).await?, wanted)
+            let went = deployment.go_on(Request::Resume, ova, on.change.over.take()).await?;
+            arrived(on.output(), &on.change.at.commands(), &went, wanted)
         }),
         Upgrade::Rollback { all_at_once, on } => on.with_or_without_nodes(what, async |deployment, _| {
             let verb = if all_at_once { Request::RollbackAtOnce } else { Request::Rollback };
             let went = deployment.go_on(verb, None, on.change.over.take()).await?;
-            arrived(on.output(), &went, Some(Outcome::RolledBack))
+            arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::RolledBack))
         }),
         Upgrade::Commit(on) => on.with(what, async |deployment, _| {
             let went = deployment.go_on(Request::Commit, None, on.change.over.take()).await?;
-            arrived(on.output(), &went, Some(Outcome::Committed))
+            arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::Committed))
         }),
         Upgrade::Abandon { confirm, change: ChangeArgs { at, over }, whose } => {
             let ending = SignalPolicy::WhereItCanBeContinued;
             at.with(what, Some(&whose), Duration::ZERO, MissingCredentials::Continue, ending, async |deployment, _| {
                 match confirm {
                     AbandonTarget::Upgrade(id) => {
-                        arrived(at.output, &deployment.abandon(id, over.take()).await?, Some(Outcome::Abandoned))
+                        let went = deployment.abandon(id, over.take()).await?;
+                        arrived(at.output, &at.commands(), &went, Some(Outcome::Abandoned))
                     }
                     AbandonTarget::Hold(number) => {
                         let end = deployment.abandon_unread(number, over.take()).await?;
@@ -96,7 +99,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             SignalPolicy::AtOnce,
             async |deployment, _| {
                 let status = deployment.status().await?;
-                at.output.result(&status, || words::status(&status))?;
+                at.output.result(&status, || words::status(&status, &at.commands()))?;
                 Ok(ExitCode::SUCCESS)
             },
         ),
@@ -139,6 +142,7 @@ fn all_run(minor: &str, hint: Option<&str>) -> String {
 /// Writes the result of a run, and returns its exit status.
 fn arrived(
     output: Output,
+    commands: &UpgradeCommands,
     (arrived, status): &(RunOutcome, UpgradeStatus),
     wanted: Option<Outcome>,
 ) -> anyhow::Result<ExitCode> {
@@ -150,7 +154,7 @@ fn arrived(
     if output.value(status)? {
         return Ok(ExitCode::from(exit));
     }
-    Ok(ended(exit, &words::status(status)))
+    Ok(ended(exit, &words::status(status, commands)))
 }
 
 #[cfg(test)]
@@ -189,8 +193,9 @@ mod tests {
         ] {
             let told = format!("{arrived_at:?} {wanted:?}");
             let status = describe::tests::status(describe::tests::plan("rolling", "node"));
+            let commands = UpgradeCommands::new("kaas", []);
             assert_eq!(
-                arrived(Output::Table, &(arrived_at, status), wanted).unwrap(),
+                arrived(Output::Table, &commands, &(arrived_at, status), wanted).unwrap(),
                 ExitCode::from(expected),
                 "{told}"
             );

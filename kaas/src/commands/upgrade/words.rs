@@ -6,6 +6,7 @@ use fleet::upgrade::{
 
 use super::describe;
 use crate::output::Output;
+use crate::work::UpgradeCommands;
 
 /// Writes one or two lines about a notice.
 pub fn tell(output: Output, notice: &Notice<'_>) {
@@ -62,12 +63,13 @@ fn all(order: &Order, name: impl Fn(&usize) -> String) -> String {
 }
 
 /// The state of an upgrade, and the next command.
-pub fn status(status: &UpgradeStatus) -> String {
+pub fn status(status: &UpgradeStatus, commands: &UpgradeCommands) -> String {
     let id = status.id;
     let reason = status.reason.as_ref().map_or_else(|| "no reason was recorded".to_owned(), ToString::to_string);
     let mut text = match status.outcome {
         Some(Outcome::Upgraded) => format!(
-            "upgrade {id}: all nodes run the new image; `kaas control upgrade commit` makes it final, `rollback` takes it back"
+            "upgrade {id}: all nodes run the new image; `{}` makes it final, `rollback` takes it back",
+            commands.with("commit")
         ),
         Some(Outcome::RolledBack) if status.left_out.is_empty() => {
             format!("upgrade {id}: all nodes run what they ran before ({reason})")
@@ -80,8 +82,9 @@ pub fn status(status: &UpgradeStatus) -> String {
         Some(Outcome::Abandoned) => format!("upgrade {id}: abandoned; its VMs stay as they are"),
         None if status.waits_for_a_person => format!(
             "upgrade {id}: {} was rolled back alone, because it was not healthy on the new image ({reason}); the other nodes \
-             stay as they are. `kaas control upgrade resume` tries it again, `rollback` rolls all nodes back",
+             stay as they are. `{}` tries it again, `rollback` rolls all nodes back",
             status.only.as_deref().unwrap_or("a node"),
+            commands.with("resume"),
         ),
         None => {
             let direction = match status.direction {
@@ -92,11 +95,12 @@ pub fn status(status: &UpgradeStatus) -> String {
             };
             let next = status.next.map(|step| describe::title(&status.plan, step));
             format!(
-                "upgrade {id}: {} of {} steps {direction}{} are done; next: {}; `kaas control upgrade resume` continues it{}",
+                "upgrade {id}: {} of {} steps {direction}{} are done; next: {}; `{}` continues it{}",
                 status.done,
                 status.total,
                 who_goes_back(status),
                 next.as_deref().unwrap_or("record the end"),
+                commands.with("resume"),
                 match (status.direction, &status.only) {
                     (Direction::Forward, _) => ", `rollback` rolls it back",
                     (Direction::Back, Some(_)) => ", `rollback` rolls all nodes back",
@@ -112,8 +116,11 @@ pub fn status(status: &UpgradeStatus) -> String {
         let needs_others = ["upgrade.member-unhealthy", "upgrade.unreachable"].contains(&&*paused.code);
         let one_by_one = status.plan.options.mode == Mode::Rolling && !is_at_once(&status.order);
         if status.direction == Direction::Back && one_by_one && status.plan.members.len() > 1 && needs_others {
-            text += "\nIf it stays so, `kaas control upgrade rollback --all-at-once` rolls back all nodes that are not back yet, all \
-                     off and all on, whatever the others report; the API is away meanwhile";
+            text += &format!(
+                "\nIf it stays so, `{}` rolls back all nodes that are not back yet, all off and all on, whatever the others report; \
+                 the API is away meanwhile",
+                commands.with("rollback --all-at-once")
+            );
         }
     }
     if let (None, Some(holder)) = (status.outcome, &status.held_by) {
@@ -194,7 +201,32 @@ mod tests {
     use fleet::upgrade::{Damaged, IllNodes, KeptCopy, Reason};
 
     use super::*;
-    use crate::work::advised;
+    use crate::work::{advised, advised_with};
+
+    fn commands() -> UpgradeCommands {
+        UpgradeCommands::new("kaas", [("file", "my cluster.toml".to_owned())])
+    }
+
+    #[test]
+    fn suggested_commands_name_the_cluster() {
+        let plan = || describe::tests::plan("rolling", "node");
+        let of = |outcome, waits_for_a_person| {
+            status(&UpgradeStatus { outcome, waits_for_a_person, ..describe::tests::status(plan()) }, &commands())
+        };
+        for (told, verb) in
+            [(of(Some(Outcome::Upgraded), false), "commit"), (of(None, true), "resume"), (of(None, false), "resume")]
+        {
+            assert!(told.contains(&format!("`kaas control upgrade {verb} --file 'my cluster.toml'`")), "{told}");
+        }
+        let damaged = || Damaged { words: "hold 7 is damaged".to_owned(), hold: 7, plan: None };
+        for (error, options) in [
+            (advised(damaged().into()), "--file FILE"),
+            (advised_with(damaged().into(), &commands()), "--file 'my cluster.toml'"),
+        ] {
+            let error = error.to_string();
+            assert!(error.contains(&format!("`kaas control upgrade abandon --confirm 7 {options}`")), "{error}");
+        }
+    }
 
     #[test]
     fn damaged_journal_names_the_abandon_command() {
@@ -202,7 +234,7 @@ mod tests {
         for (plan, confirm) in [(Some(plan.clone()), plan.id.to_string()), (None, "7".to_owned())] {
             let damaged = Damaged { words: "hold 7 is damaged".to_owned(), hold: 7, plan };
             let error = advised(damaged.into()).to_string();
-            assert!(error.contains(&format!("`kaas control upgrade abandon --confirm {confirm}`")), "{error}");
+            assert!(error.contains(&format!("`kaas control upgrade abandon --confirm {confirm} --file")), "{error}");
         }
     }
 
@@ -212,13 +244,14 @@ mod tests {
 
     fn paused_on(mode: &str, direction: Direction, code: &str, (only, order): (Option<&str>, Order)) -> String {
         let plan = describe::tests::plan(mode, "node");
-        status(&UpgradeStatus {
+        let paused = UpgradeStatus {
             direction,
             only: only.map(str::to_owned),
             order,
             paused: Some(Reason::new(code, "a reason")),
             ..describe::tests::status(plan)
-        })
+        };
+        status(&paused, &commands())
     }
 
     #[test]
@@ -247,12 +280,13 @@ mod tests {
         let copy = KeptCopy { path, uuid: Some(uuid::Uuid::from_u128(7)) };
         let earlier = KeptCopy { path: "[ds] cp1/data-before-2b3c4d5e.vmdk".to_owned(), ..copy.clone() };
         plan.other_copies = vec![DiskCopy { node: "cp1".to_owned(), copy: earlier }];
-        let told = status(&UpgradeStatus {
+        let rolled_back = UpgradeStatus {
             direction: Direction::Back,
             outcome: Some(Outcome::RolledBack),
             copies: vec![DiskCopy { node: "cp1".to_owned(), copy }],
             ..describe::tests::status(plan)
-        });
+        };
+        let told = status(&rolled_back, &commands());
         assert!(told.contains("data-before-1a2b3c4d") && told.contains("they stay"), "{told}");
         let (_, earlier) = told.split_once("upgrades before this one have left").expect("those of before");
         assert!(earlier.contains("of cp1: [ds] cp1/data-before-2b3c4d5e.vmdk"), "{told}");
@@ -260,7 +294,7 @@ mod tests {
 
     #[test]
     fn paused_rollback_names_the_all_at_once_option() {
-        let way_out = "`kaas control upgrade rollback --all-at-once`";
+        let way_out = "`kaas control upgrade rollback --all-at-once --file";
         for code in ["upgrade.member-unhealthy", "upgrade.unreachable"] {
             assert!(paused("rolling", Direction::Back, code).contains(way_out));
             assert!(!paused("rolling", Direction::Forward, code).contains(way_out));
