@@ -18,7 +18,7 @@ pub struct Part<'a> {
     pub about: &'a str,
     /// Its share of the remaining room, relative to the weights of the parts after it.
     pub weight: u64,
-    /// What is kept if the text is too long.
+    /// The part that is kept if the text is too long.
     pub keep: Keep,
 }
 

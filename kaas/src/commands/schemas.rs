@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_of_a_command_with_output_has_a_schema() {
+    fn each_mode_with_output_has_a_schema() {
         let all = schemas();
         let described: BTreeSet<String> =
             all.iter().flat_map(|schema| schema.commands).map(|mode| (*mode).to_owned()).collect();

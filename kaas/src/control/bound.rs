@@ -1,5 +1,5 @@
-//! The end of a command that reads many things: its time is over, or the operator asks for the end. What was read until then
-//! stays.
+//! The end of a command that reads many things: its time is over, or the operator asks for the end. The parts that were read
+//! stay.
 
 use std::fmt;
 use std::time::Instant;

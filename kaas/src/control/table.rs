@@ -25,7 +25,7 @@ impl Cell {
         Self::from(if text.is_empty() { "-" } else { text })
     }
 
-    /// The number. `-` if the value is none.
+    /// The number. `-` if there is no number.
     pub fn number(value: &Value) -> Self {
         Self::from(number(value).as_str())
     }
@@ -43,7 +43,7 @@ impl From<&str> for Cell {
     }
 }
 
-/// A number as text. `-` if the value is none.
+/// A number as text. `-` if there is no number.
 pub fn number(value: &Value) -> String {
     value.as_i64().map_or_else(|| "-".to_owned(), |number| number.to_string())
 }

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn upgrade_of_kubernetes_ends_with_the_hint_for_workers() {
+    fn kubernetes_upgrade_ends_with_hint_for_workers() {
         assert_eq!(all_run("1.36", None), "all control-plane nodes run Kubernetes 1.36");
         let told = all_run("1.36", Some("Replace them"));
         assert_eq!(told, "all control-plane nodes run Kubernetes 1.36; the workers stay as they are. Replace them");
