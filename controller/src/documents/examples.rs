@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use contract::recovery::{PrivateKey, PublicKey};
 use fleet::workers::WorkerRecord;
 use regex_lite::Regex;
 use serde_json::{Map, Value};
@@ -99,6 +100,23 @@ fn each_kind_has_a_complete_valid_example() {
         contains(&written, &example, "");
     }
     assert_eq!(shown.len(), all().len(), "{shown:?}");
+}
+
+/// A node refuses a recovery key that it cannot read, so the schema must describe the printed form.
+#[test]
+fn recovery_key_is_one_that_nodes_read() {
+    let key = PrivateKey::draw().unwrap().public().unwrap().to_string();
+    let all = all();
+    let cluster = all.iter().find(|kind| kind.definition.spec.names.kind == "TenantCluster").unwrap();
+    let definition = definition(&cluster.definition);
+    let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let schema = &spec["properties"]["backup"]["properties"]["recoveryPublicKey"];
+    let mut found = Vec::new();
+    mistakes("key", schema, &key.as_str().into(), &mut found);
+    assert!(schema["pattern"].is_string() && found.is_empty(), "{found:#?}");
+    let examples = examples();
+    let example = examples.iter().find_map(|example| example["spec"]["backup"]["recoveryPublicKey"].as_str());
+    example.expect("a key in the examples").parse::<PublicKey>().unwrap();
 }
 
 /// Panics unless all of `part` is in `whole`. `whole` may have further defaults.

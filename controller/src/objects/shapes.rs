@@ -87,8 +87,10 @@ shapes! {
         "type": "string", "minLength": 32, "maxLength": 8192,
         "pattern": r"^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) [A-Za-z0-9+/=]+( [^\n]*)?$"
     };
-    /// An X25519 public key in base64.
-    recovery_key = {"type": "string", "minLength": 44, "maxLength": 44, "pattern": "^[A-Za-z0-9+/]{43}=$"};
+    /// The base64 of an X25519 key as SubjectPublicKeyInfo (RFC 8410): 12 bytes of header, 32 of key.
+    recovery_key = {
+        "type": "string", "minLength": 60, "maxLength": 60, "pattern": "^MCowBQYDK2VuAyEA[A-Za-z0-9+/]{43}=$"
+    };
     /// An interval, from 15 minutes to 7 days. Durations in CEL have no days.
     pace = {
         "type": "string", "minLength": 2, "maxLength": 6, "pattern": "^[1-9][0-9]{0,4}[mhd]$",

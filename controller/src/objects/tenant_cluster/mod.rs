@@ -221,8 +221,7 @@ impl Default for AddOns {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Backup {
-    /// The longest time between snapshots: whole minutes, hours or days, from 15 minutes to 7 days. Another value than `6h` needs
-    /// an image that knows the property `snapshot-every`.
+    /// The longest time between snapshots: whole minutes, hours or days, from 15 minutes to 7 days.
     #[serde(default = "every")]
     #[schemars(schema_with = "shapes::pace", example = &"1h")]
     pub every: String,
