@@ -43,7 +43,8 @@ pub struct Site {
     /// `mkpasswd -m yescrypt` makes it. Without it, consoles show status only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console_password_ref: Option<Reference>,
-    /// Networks that can reach SSH and the nodes' endpoint (port 9441). Without any, both are open to all.
+    /// Networks that can reach SSH and the nodes' endpoint (port 9441). Without any, both are open to all. The controller adds the
+    /// addresses of the control cluster's nodes.
     #[serde(rename = "adminCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::networks", example = ["192.168.10.0/24"])]
     pub admin_cidrs: Vec<String>,
