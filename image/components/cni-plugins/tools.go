@@ -1,6 +1,6 @@
 //go:build tools
 
-// The CNI plugins that a node uses. Each is a main package of its own and cannot be linked into one program; this file
+// The CNI plugins that a node uses. Each is a separate main package and cannot be linked into one program; this file
 // only keeps their dependencies in go.mod and go.sum.
 package tools
 

@@ -1,7 +1,7 @@
 // Command containerd is the containerd daemon with the plugins that a Kubernetes node uses, and ctr, its debugging
 // client, which runs when the file is called by that name (a symlink).
 //
-// The shim is a program of its own (directory shim): it starts every plugin that is linked into it, and one shim runs for
+// The shim is a separate program (directory shim): it starts every plugin that is linked into it, and one shim runs for
 // each pod.
 package main
 

@@ -1,6 +1,6 @@
 //go:build tools
 
-// crictl asks the container runtime as the kubelet does. It is a main package of its own upstream; this file only keeps
+// crictl asks the container runtime as the kubelet does. It is a separate main package upstream; this file only keeps
 // its dependencies in go.mod and go.sum.
 package tools
 

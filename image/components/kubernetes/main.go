@@ -4,7 +4,7 @@
 // the name the file is called by (a symlink), or by the first argument when it is called by any other name:
 // `kubernetes kubelet --version`. Each entry does what the upstream main package of that program does.
 //
-// The source serves two minors: 1.37.mod and 1.36.mod beside it pin one each (`go build -modfile=1.37.mod`).
+// The source serves two minor versions: 1.37.mod and 1.36.mod next to it pin one each (`go build -modfile=1.37.mod`).
 package main
 
 import (

@@ -19,7 +19,7 @@ import (
 	"syscall"
 )
 
-// What the directories of volumes begin with: local-path-provisioner names them after their PersistentVolume.
+// The prefix of the directories of volumes: local-path-provisioner names them after their PersistentVolume.
 const prefix = "pvc-"
 
 // The inode of the topmost directory of an ext4 file system (fs/ext4/ext4.h, EXT4_ROOT_INO): no other directory has it.
@@ -38,8 +38,8 @@ var volumeName = func(action string) (string, error) {
 	return name, nil
 }
 
-// Whether the directory of all volumes is a disk of its own, as the agent mounts it there. On a node without one it is a
-// directory of the node's: whoever writes a claim may name such a node in it, and the provisioner does not ask.
+// Whether the directory of all volumes is a separate disk, which the agent mounts there. On a node without one it is a
+// directory of the node's: the user who writes a claim may name such a node in it, and the provisioner does not ask.
 var ownDisk = func(directory os.FileInfo) bool {
 	stat, ok := directory.Sys().(*syscall.Stat_t)
 	return ok && stat.Ino == ext4Root
@@ -92,6 +92,6 @@ func run(path, mode, action string) error {
 	if err := root.Mkdir(name, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	// Whoever the pod runs as writes there: the mode of creation is narrowed by the umask.
+	// Any user of the pod may write there: the umask has narrowed the mode of creation.
 	return root.Chmod(name, 0o777)
 }

@@ -1,5 +1,5 @@
-// Command pause holds a pod's namespaces open: it sleeps until it is told to stop and, as process 1 of a shared PID
-// namespace, reaps the orphans that end up with it.
+// Command pause holds a pod's namespaces open: it sleeps until a signal stops it. As process 1 of a shared PID
+// namespace, it reaps the orphans that end up with it.
 package main
 
 import (

@@ -1,6 +1,6 @@
 //go:build tools
 
-// runc starts containers. It is a main package of its own upstream; this file only keeps its dependencies in go.mod and
+// runc starts containers. It is a separate main package upstream; this file only keeps its dependencies in go.mod and
 // go.sum.
 package tools
 

@@ -17,7 +17,7 @@ pub struct Built {
     pub component: Component,
     /// The directory with its programs and their further names.
     pub directory: PathBuf,
-    /// What decided its bytes.
+    /// The inputs that decided its bytes.
     pub key: Key,
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_this_host_becomes_a_program_with_its_names() {
+    fn a_host_file_becomes_a_program() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
         let file = directory.path().join("greet.sh");
@@ -132,7 +132,7 @@ mod tests {
         let output = Command::new(built.directory.join("hello")).output().unwrap();
         assert_eq!(output.stdout, b"hello\n");
 
-        // What is in the cache already is checked as well.
+        // Files that are already in the cache are checked as well.
         let error = build(&component(&file, Some("0".repeat(64))), None, &cache, &progress).unwrap_err();
         assert!(error.to_string().contains("has SHA-256"), "{error:#}");
         fs::write(&file, "#!/bin/sh\necho other\n").unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn another_c_compiler_makes_other_programs_of_parts_in_c() {
+    fn another_c_compiler_makes_other_programs() {
         let directory = tempfile::tempdir().unwrap();
         let compilers = ["one", "two"].map(|name| Key::of(Stage::TOOLS).text("name", name).finish());
         let keys = |cgo: bool| {

@@ -14,7 +14,7 @@ use crate::process::Tool;
 use crate::progress::Progress;
 use crate::tools::ToolsTree;
 
-/// What says where modules come from and where they are kept: the user's to say, and nothing else is.
+/// Settings of the sources of modules and their cache. Only these are the user's.
 const ORIGINS: [&str; 10] = [
     "GOPROXY",
     "GOSUMDB",
@@ -27,11 +27,11 @@ const ORIGINS: [&str; 10] = [
     "GOMODCACHE",
     "GOPATH",
 ];
-/// What else may come from the environment, since no program that is made depends on it.
+/// Further variables that may come from the environment, since no built program depends on them.
 const HARMLESS: [&str; 5] = ["GOENV", "GOCACHE", "GOMAXPROCS", "GOGC", "GOMEMLIMIT"];
 
-/// Whether a variable of the environment can change what is built: every setting of go that is not known to be
-/// harmless, also those of releases to come.
+/// Whether a variable of the environment can change a build. All settings of go that are not known to be harmless can,
+/// also those of future releases.
 fn shapes_programs(name: &str) -> bool {
     let of_go = name.starts_with("GO") || name.starts_with("CGO_") || name == "GCCGO";
     of_go && !ORIGINS.contains(&name) && !HARMLESS.contains(&name)
@@ -106,7 +106,7 @@ fn build_by(
     let compiled = cache.compiled_by_go()?;
     let settled = |tool: Tool| {
         let tool = origins.iter().fold(tool, |tool, (name, value)| tool.env(name, value));
-        // What `go env -w` has noted could change programs too.
+        // Settings of `go env -w` could change programs too.
         tool.env("GOENV", "off")
             .env("GOTMPDIR", &temporary)
             .env("GOCACHE", compiled.path())
@@ -174,7 +174,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn what_shapes_programs_is_taken_away_and_where_modules_come_from_is_not() {
+    fn only_settings_of_origins_stay() {
         for name in
             ["GOEXPERIMENT", "GOTOOLDIR", "GOCACHEPROG", "GODEBUG", "GO_EXTLINK_ENABLED", "GOARCH", "CGO_LDFLAGS"]
         {
@@ -198,7 +198,7 @@ env >"$2"
 "#;
 
     #[test]
-    fn settings_of_the_user_reach_no_build_but_for_where_modules_come_from() {
+    fn builds_see_only_settings_of_origins() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
         let go = directory.path().join("go");

@@ -25,7 +25,7 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// What the table `[go]` stands for.
+    /// Reads the table `[go]`.
     pub fn read(table: &Table<'_, '_>) -> Option<Self> {
         let version = table.required("version", "a version of Go, such as 1.26.8", |text| {
             let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -62,7 +62,7 @@ pub struct Toolchain {
     root: PathBuf,
 }
 
-/// The pinned Go: as it stands in the cache, or fetched now.
+/// The pinned Go, from the cache or fetched now.
 ///
 /// # Errors
 /// When there is no `go` to fetch it with, it cannot be fetched, or it has another sum.
@@ -192,7 +192,7 @@ mod tests {
     const SUM: &str = "h1:jPicNE/kjIuSKoxCeVJ0SCBPHf91TjmcthfZG7fGftE=";
 
     #[test]
-    fn the_pinned_toolchain_is_fetched_checked_and_can_be_run() {
+    fn the_pinned_toolchain_is_fetched_and_checked() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
         let (pin, go) = host(directory.path());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_go_and_a_proxy_out_of_reach_are_said() {
+    fn missing_go_and_unreachable_proxies_are_reported() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, progress) = (Cache::at(&directory.path().join("cache")).unwrap(), Progress::silent());
         let (pin, go) = host(directory.path());

@@ -20,7 +20,7 @@ pub enum Form {
     Directory,
 }
 
-/// Adds to a key what goes into a tree of these packages: they, and the release of this host's mmdebstrap, whose
+/// Adds the inputs of a tree of these packages to a key: the packages, and the release of this host's mmdebstrap. Its
 /// defaults and clean-up shape the tree.
 ///
 /// # Errors
@@ -44,10 +44,10 @@ pub fn archive(lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBu
     Ok(place.join("root.tar"))
 }
 
-/// Makes the tree at `place`, which must not be there yet.
+/// Makes the tree at `place`, which must not exist yet.
 ///
 /// # Errors
-/// When a package is not in the cache, or mmdebstrap fails; `place` may then be there in part.
+/// When a package is not in the cache, or mmdebstrap fails; `place` may then exist in part.
 pub fn bootstrap(lock: &Lock, form: Form, place: &Path, cache: &Cache, progress: &Progress) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("making a Debian root tree takes root: run the command with sudo");

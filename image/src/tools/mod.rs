@@ -30,14 +30,14 @@ const SHIPPED: [&str; 3] = ["libc6-dev", "libgcc-14-dev", "systemd-boot-efi"];
 pub struct ToolsTree {
     root: PathBuf,
     key: Key,
-    /// Nobody cleans the tree away as long as this is there.
+    /// Keeps other processes from removing the tree.
     _in_use: Cache,
 }
 
-/// The tools tree that this program was built with: as it stands in the cache, or made now.
+/// The tools tree that this program was built with, from the cache or made now.
 ///
 /// # Errors
-/// When its packages cannot be had, or mmdebstrap fails.
+/// When its packages are not available, or mmdebstrap fails.
 pub fn ensure(settings: &Settings, cache: &Cache, progress: &Progress) -> Result<ToolsTree> {
     let spec = Path::new(SPEC_NAME);
     let lock = lock()?;
@@ -74,7 +74,7 @@ impl ToolsTree {
         &self.root
     }
 
-    /// What the tree was made of: part of the key of everything that its tools make.
+    /// The key of the tree's inputs: part of the key of everything that its tools make.
     pub fn key(&self) -> &Key {
         &self.key
     }
