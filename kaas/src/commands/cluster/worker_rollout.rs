@@ -69,7 +69,7 @@ impl WorkerRollout<'_> {
 
     /// Whether all workers have followed. `words` describe the control-plane nodes. Paused workers are not awaited.
     pub fn wait_result(&self, words: &str) -> WaitResult {
-        use NodePoolReason::{ClusterNotReady, NotReached, Scaling, WorkersNotReady};
+        use NodePoolReason::{AdoptionRequired, ClusterNotReady, JoinFailed, NotReached, Scaling, WorkersNotReady};
         let is_paused = |of: &Value| of.as_bool().unwrap_or_default();
         let of_cluster = is_paused(&self.cluster["spec"]["paused"]);
         let (mut stay, mut goes, mut there) = (Vec::new(), false, 0);
@@ -77,7 +77,8 @@ impl WorkerRollout<'_> {
             let name = text(pool, "/metadata/name");
             let conditions = read_conditions(pool);
             let ready = conditions.iter().find(|one| one.about == "Ready" && one.is_current);
-            if let Some(ready) = ready.filter(|ready| ready.needs_operator::<NodePoolReason>()) {
+            // A pool that lacks workers for another reason lacked them before, so the upgrade does not end for it.
+            if let Some(ready) = ready.filter(|ready| ready.is_one(&[JoinFailed, AdoptionRequired])) {
                 return WaitResult::Stopped(format!("{words}. {name}: {}", ready.words()));
             }
             let is_behind = counted.current < counted.all;
@@ -147,11 +148,15 @@ mod tests {
         let mut unsaid = ready.clone();
         unsaid["metadata"]["generation"] = 4.into();
         assert_eq!(come(&cluster(), &[unsaid], &[new()]), WaitResult::Pending, "nobody has judged it");
-        for reason in [NodePoolReason::JoinFailed, NodePoolReason::AdoptionRequired, NodePoolReason::CapacityMissing] {
+        for reason in [NodePoolReason::JoinFailed, NodePoolReason::AdoptionRequired] {
             let stopped = come(&cluster(), &[pool("shop-a", reason)], &[new()]);
             let words = format!("shop-a: Ready is False ({})", reason.word());
             assert!(matches!(stopped, WaitResult::Stopped(why) if why.contains(&words)), "{reason:?}");
         }
+        assert!(matches!(
+            come(&cluster(), &[pool("shop-a", NodePoolReason::CapacityMissing)], &[new()]),
+            WaitResult::Ready(_)
+        ));
         assert_eq!(come(&cluster(), &[], &[]), WaitResult::Ready("the cluster shop runs it".to_owned()));
     }
 
