@@ -33,6 +33,25 @@ pub fn place(path: &Path, cluster: &str, credentials: &Credentials, forms: Forms
     fleet::files::write(path, &content)
 }
 
+/// Fails if a later write would replace a file that this program has not written.
+///
+/// # Errors
+/// The file holds something else, is no regular file, or cannot be read.
+pub fn require_own(path: &Path, forms: Forms<'_>) -> anyhow::Result<()> {
+    let Some(there) = earlier(path)? else { return Ok(()) };
+    ensure!(
+        std::str::from_utf8(&there)
+            .is_ok_and(|there| Credentials::parse(there).is_ok_and(|old| is_own(there, &old, forms))),
+        "{} exists, and this program has not written it: move it away, or name another file as `kubeconfig`",
+        path.display()
+    );
+    Ok(())
+}
+
+fn is_own(there: &str, parsed: &Credentials, forms: Forms<'_>) -> bool {
+    forms(parsed).iter().any(|written| written.as_str() == there)
+}
+
 /// The content of an existing file, or the beginning of a longer one. `None` if it is missing. A link may lead to another user's file,
 /// and a pipe may never end: both are refused.
 fn earlier(path: &Path) -> anyhow::Result<Option<Zeroizing<Vec<u8>>>> {
@@ -54,12 +73,11 @@ fn earlier(path: &Path) -> anyhow::Result<Option<Zeroizing<Vec<u8>>>> {
 /// Whether a file can be replaced without a loss: it has exactly one of the forms, and is of the same cluster or has expired.
 fn is_replaceable(there: &str, credentials: &Credentials, forms: Forms<'_>, now: SystemTime) -> bool {
     let Ok(old) = Credentials::parse(there) else { return false };
-    let is_written_here = forms(&old).iter().any(|written| written.as_str() == there);
     let is_same = match (old.authorities(), credentials.authorities()) {
         (Ok(old), Ok(new)) => old == new,
         _ => false,
     };
-    is_written_here && (is_same || old.ends().is_some_and(|ends| ends <= now))
+    is_own(there, &old, forms) && (is_same || old.ends().is_some_and(|ends| ends <= now))
 }
 
 #[cfg(test)]

@@ -35,6 +35,11 @@ pub fn kubeconfig(arguments: &Kubeconfig) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Fails if a run would replace a file that this program has not written.
+pub fn require_own(path: &Path) -> anyhow::Result<()> {
+    kubeconfig_file::require_own(path, &|of: &Credentials| vec![of.kubeconfig(USER)])
+}
+
 /// Writes the file, and creates missing directories.
 fn write(path: &Path, cluster: &str, credentials: &Credentials) -> anyhow::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
@@ -69,7 +74,9 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), *own.render(USER));
         }
         let mine = own.render("anna");
+        require_own(&path).unwrap();
         fs::write(&path, &*mine).unwrap();
+        assert!(require_own(&path).unwrap_err().to_string().contains("this program has not written it"));
         let refused = write(&path, "control", &credentials).unwrap_err().to_string();
         assert!(refused.contains("is no kubeconfig of the cluster control that this command has written"), "{refused}");
         assert_eq!(fs::read_to_string(&path).unwrap(), *mine);

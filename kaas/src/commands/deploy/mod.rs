@@ -232,6 +232,9 @@ impl<'a> Run<'a> {
         wish: Goal<'_>,
         over: TakeOver,
     ) -> anyhow::Result<ExitCode> {
+        if matches!(wish, Goal::Deploy(_)) {
+            kubeconfig::require_own(&self.file.kubeconfig)?;
+        }
         let last = Mutex::new(None);
         let keep = |given: &str| {
             *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Zeroizing::new(given.to_owned()));
