@@ -1,5 +1,5 @@
-//! Writes kubeconfigs to files of the operator. A file may hold the contexts and keys of other clusters. Only a file that this
-//! program wrote for the same cluster is replaced.
+//! Protects kubeconfigs of the operator. A file may hold the contexts and keys of other clusters, so only a file that this program
+//! wrote is replaced.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use fleet::control_plane::USER;
 use fleet::nodes::Credentials;
+use zeroize::Zeroizing;
 
 use super::arguments::Kubeconfig;
 use crate::cluster_file::{ClusterFile, SiteSession, credentials_by_key};
@@ -35,16 +36,20 @@ pub fn kubeconfig(arguments: &Kubeconfig) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn forms(credentials: &Credentials) -> Vec<Zeroizing<String>> {
+    vec![credentials.kubeconfig(USER)]
+}
+
 /// Fails if a run would replace a file that this program has not written.
 pub fn require_own(path: &Path) -> anyhow::Result<()> {
-    kubeconfig_file::require_own(path, &|of: &Credentials| vec![of.kubeconfig(USER)])
+    kubeconfig_file::require_own(path, &forms)
 }
 
 /// Writes the file, and creates missing directories.
 fn write(path: &Path, cluster: &str, credentials: &Credentials) -> anyhow::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
-    kubeconfig_file::place(path, cluster, credentials, &|of: &Credentials| vec![of.kubeconfig(USER)])
+    kubeconfig_file::place(path, cluster, credentials, &forms)
 }
 
 #[cfg(test)]
