@@ -186,7 +186,9 @@ fn named_values(line: &str) -> String {
         let value = Value {
             text: &line[start..],
             is_field,
-            is_enclosed: quotes.are_open_at(start),
+            // A double quote ends the text around it.
+            is_enclosed: quotes.are_open_at(start) && !line[start..].starts_with('"'),
+            is_quoted_name: line[name..].starts_with(['"', '\'', '\\']),
             is_line: LINES.iter().any(|end| lower[..name].ends_with(end)),
         };
         if let Some(secret) = value.secret() {
@@ -221,6 +223,8 @@ struct Value<'l> {
     is_field: bool,
     /// Whether it is within a text in double quotes.
     is_enclosed: bool,
+    /// Whether its name is in quotes, as in JSON.
+    is_quoted_name: bool,
     /// Whether it has the rest of the line.
     is_line: bool,
 }
@@ -228,20 +232,21 @@ struct Value<'l> {
 impl Value<'_> {
     /// The place of the secret. `None` if nothing of the value is secret.
     fn secret(&self) -> Option<Range<usize>> {
-        let Self { text, is_field, is_enclosed, is_line } = *self;
+        let Self { text, is_field, is_enclosed, is_quoted_name, is_line } = *self;
         let escapes = text.len() - text.trim_start_matches('\\').len();
         let range = match text[escapes..].chars().next() {
+            // Only a quoted name, as in JSON, makes the quotes of a header's value its end.
+            Some('"' | '\'') if is_line && !is_quoted_name => 0..unquoted(text, is_enclosed, true),
             Some(quote @ ('"' | '\'')) => {
                 let start = escapes + 1;
-                let end = start + quoted(&text[start..], quote, escapes);
-                // A shell joins what follows a closing quote.
-                let joined = text.get(end + escapes + 1..).filter(|rest| rest.starts_with(char::is_alphanumeric));
-                let joined = joined.map_or(0, |rest| escapes + 1 + unquoted(rest, is_enclosed, false));
-                start..end + joined
+                let (end, after) = quoted(&text[start..], quote, escapes);
+                let (end, after) = (start + end, start + after);
+                let joined = self.joined(after, escapes);
+                start..if joined > after { joined } else { end }
             }
             // The names within a structure are looked at one by one.
-            Some('{' | '[') if is_field && escapes == 0 => return None,
-            _ if self.is_literal() || text.starts_with(REMOVED) => return None,
+            Some('{' | '[') if is_field && escapes == 0 && !text.starts_with(REMOVED) => return None,
+            _ if self.is_literal() => return None,
             _ => {
                 let end = unquoted(text, is_enclosed, is_line);
                 // The secret follows the scheme.
@@ -252,6 +257,43 @@ impl Value<'_> {
         };
         let secret = &text[range.clone()];
         (!secret.is_empty() && secret != REMOVED).then_some(range)
+    }
+
+    /// The end of a word whose first quote closes before `at`. A shell joins what follows a closing quote: further texts in
+    /// quotes, and text without them. `escapes` counts the backslashes of the first quote.
+    fn joined(&self, mut at: usize, escapes: usize) -> usize {
+        // As many backslashes precede a double quote of this word. One more is a backslash of the word.
+        let escapes = escapes.max(usize::from(self.is_enclosed));
+        let (mut backslashes, mut is_closed) = (0, true);
+        while let Some(c) = self.text[at..].chars().next() {
+            let is_escaped = backslashes / (escapes + 1) % 2 == 1;
+            let ends = c == '\n'
+                || c.is_whitespace() && !is_escaped
+                || c == '"' && self.is_enclosed && backslashes % 2 == 0
+                || is_closed && self.ends_before(&self.text[at..]);
+            if ends {
+                break;
+            }
+            at += c.len_utf8();
+            let is_quote = c == '\'' || c == '"' && backslashes % (escapes + 1) == escapes;
+            is_closed = is_quote && !is_escaped;
+            backslashes = if c == '\\' { backslashes + 1 } else { 0 };
+            if is_closed {
+                let (_, after) = quoted(&self.text[at..], c, if c == '"' { escapes } else { 0 });
+                at += after;
+            }
+        }
+        at
+    }
+
+    /// Whether a delimiter follows the closing quote. After an equals sign or an option, it may also be a part of the value,
+    /// unless it is the last part.
+    fn ends_before(&self, rest: &str) -> bool {
+        let after = rest.trim_start_matches([',', ';', '.', '}', ']', ')']);
+        self.is_field && rest.starts_with([',', '}', ']'])
+            || after.is_empty()
+            || after.starts_with(char::is_whitespace)
+            || self.is_enclosed && after.starts_with('"')
     }
 
     fn is_literal(&self) -> bool {
@@ -265,9 +307,10 @@ impl Value<'_> {
     }
 }
 
-/// The end of a text after its opening quote: before the closing quote, otherwise at the end of the line. `escapes` counts the
-/// backslashes of the opening quote. A JSON text within a JSON text has one, and its escaped quotes have three.
-fn quoted(text: &str, quote: char, escapes: usize) -> usize {
+/// The ends of a text after its opening quote: before and after the closing quote, otherwise both at the end of the line.
+/// `escapes` counts the backslashes of the opening quote. A JSON text within a JSON text has one, and its escaped quotes have
+/// three.
+fn quoted(text: &str, quote: char, escapes: usize) -> (usize, usize) {
     let bytes = text.as_bytes();
     let is_quote = |at: usize| bytes.get(at).is_some_and(|byte| char::from(*byte) == quote);
     let (mut at, mut backslashes) = (0, 0);
@@ -281,18 +324,20 @@ fn quoted(text: &str, quote: char, escapes: usize) -> usize {
             backslashes = 0;
             at += 1;
         } else {
-            return at - escapes;
+            return (at - escapes, at + 1);
         }
         at += 1;
     }
-    at.min(bytes.len())
+    let end = at.min(bytes.len());
+    (end, end)
 }
 
-/// The end of a value without quotes: the next blank, or the end of the line. The closing quote of a text around it also ends it.
+/// The end of a value without quotes: the next unescaped blank, or the end of the line. The closing quote of a text around it
+/// also ends it.
 fn unquoted(text: &str, is_enclosed: bool, is_line: bool) -> usize {
     let mut is_escaped = false;
     for (at, c) in text.char_indices() {
-        if c == '\n' || c.is_whitespace() && !is_line || c == '"' && is_enclosed && !is_escaped {
+        if c == '\n' || !is_escaped && (c.is_whitespace() && !is_line || c == '"' && is_enclosed) {
             return at;
         }
         is_escaped = c == '\\' && !is_escaped;

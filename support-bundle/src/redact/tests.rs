@@ -80,6 +80,55 @@ fn quoted_value_ends_at_its_own_quote() {
     becomes(r#"{"password":"","token":null,"user":"x"}"#, r#"{"password":"","token":null,"user":"x"}"#);
 }
 
+/// Issue 43, leftover 1: tails of values that a shell joins stayed.
+#[test]
+fn value_of_several_quoted_parts_is_removed() {
+    becomes(r"kubeadm --password 'ab'\''cd' --v=2", "kubeadm --password '[removed] --v=2");
+    becomes(r"--password 'ab'\''c d' x", "--password '[removed] x");
+    becomes(r#"--password "ab"'c d'ef x"#, r#"--password "[removed] x"#);
+    becomes(r"--password 'ab'\ cd x", "--password '[removed] x");
+    becomes(r"--password ab\ cd x", "--password [removed] x");
+    becomes(r#"password="abc"$def x"#, r#"password="[removed] x"#);
+    becomes(r#"password: "abc"$def x"#, r#"password: "[removed] x"#);
+    becomes("password='ab',cd x", "password='[removed] x");
+    becomes("password=''ab x", "password='[removed] x");
+    // Within a text in double quotes, as in JSON.
+    becomes(r#"{"log":"--password 'ab'\\''cd'","n":1}"#, r#"{"log":"--password '[removed]","n":1}"#);
+    becomes(r#"{"log":"--password \"ab\"\"c d\" x","n":1}"#, r#"{"log":"--password \"[removed] x","n":1}"#);
+}
+
+#[test]
+fn delimiter_after_a_quoted_value_stays() {
+    becomes(r#"{ password = "ab", user = "x" }"#, r#"{ password = "[removed]", user = "x" }"#);
+    becomes(r#"{password="ab"}"#, r#"{password="[removed]"}"#);
+    becomes("Token:'ab',User:'x'", "Token:'[removed]',User:'x'");
+    becomes(r#"{"log":"password='ab'.","n":1}"#, r#"{"log":"password='[removed]'.","n":1}"#);
+}
+
+/// Issue 43, leftover 1: the rest of such a line stayed.
+#[test]
+fn header_with_a_quoted_value_has_its_line() {
+    becomes("Cookie: \"a=b\"; session=x\nnext", "Cookie: [removed]\nnext");
+    becomes("Authorization: 'ab' cd\n", "Authorization: [removed]\n");
+    becomes(r#"["Cookie: \"a=b\"; c=d","x"]"#, r#"["Cookie: [removed]","x"]"#);
+    // A quoted name is that of a field.
+    becomes(r#"{"cookie":"a=b","n":1}"#, r#"{"cookie":"[removed]","n":1}"#);
+    becomes(r#"{\"cookie\":\"a=b\",\"n\":1}"#, r#"{\"cookie\":\"[removed]\",\"n\":1}"#);
+}
+
+/// Issue 43, leftover 1: a mark at the beginning kept the tail.
+#[test]
+fn only_a_whole_mark_is_a_removed_value() {
+    for name in ["password=", "password: ", "--password ", "Cookie: "] {
+        becomes(&format!("{name}[removed]tail\n"), &format!("{name}[removed]\n"));
+        becomes(&format!("{name}[removed]\n"), &format!("{name}[removed]\n"));
+    }
+    becomes("password=[removed] x", "password=[removed] x");
+    becomes("password='[removed]'tail x", "password='[removed] x");
+    becomes("password='[removed]' x", "password='[removed]' x");
+    becomes("token=open sesame \"1234\"tail x", "token=[removed] x");
+}
+
 #[test]
 fn unquoted_value_ends_at_a_blank() {
     for value in ["ab,cd", "ab;cd", "ab&cd", "ab'cd", "ab\"cd", "ab}cd", "{ab", "[ab", "\\ab", "nullable", "true,ab"] {
