@@ -1,6 +1,7 @@
 //! The output of the commands. A failure to write progress is ignored: a full disk, a closed pipe or a lost terminal must not
-//! end a run. A failure to write a result is an error: scripts read it. Names of VMs, pods and products come from other
-//! systems, so control characters in them are replaced by spaces. In JSON and YAML they are escaped, and no text changes.
+//! end a run. A failure to write a result is an error: scripts read it. A reader that ends early, such as `head`, is no failure.
+//! Names of VMs, pods and products come from other systems, so control characters in them are replaced by spaces. In JSON and
+//! YAML they are escaped, and no text changes.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -155,6 +156,12 @@ pub fn result(text: &str) -> anyhow::Result<()> {
     hand_over(&mut io::stdout().lock(), &Text::from(text).to_string())
 }
 
+/// Writes the text of a program to standard output, with its control characters.
+pub fn raw(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    unless_closed(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
 /// Writes a result for scripts to standard output.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     hand_over(&mut io::stdout().lock(), &json_text(value)?)
@@ -210,8 +217,15 @@ pub fn shell_word(text: &str) -> String {
 }
 
 fn hand_over(to: &mut impl Write, text: &str) -> anyhow::Result<()> {
-    let written = writeln!(to, "{}", text.trim_end_matches('\n')).and_then(|()| to.flush());
-    written.context("writing the result")
+    unless_closed(writeln!(to, "{}", text.trim_end_matches('\n')).and_then(|()| to.flush()))
+}
+
+/// A reader that has closed the pipe has what it wants: the output ends, and the command continues.
+fn unless_closed(written: io::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("writing the result"),
+    }
 }
 
 /// Writes the log records of the project's own crates to standard error.
@@ -248,7 +262,7 @@ pub fn show_log(verbose: bool) {
 mod tests {
     use super::*;
 
-    /// A full disk, or a pipe without a reader.
+    /// A full disk.
     struct Full;
 
     impl Write for Full {
@@ -257,8 +271,16 @@ mod tests {
         }
 
         fn flush(&mut self) -> io::Result<()> {
-            Err(io::ErrorKind::BrokenPipe.into())
+            Err(io::ErrorKind::StorageFull.into())
         }
+    }
+
+    #[test]
+    fn reader_that_ends_early_is_no_error() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(writer.write_all(b"a").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        hand_over(&mut writer, "a result").unwrap();
     }
 
     #[test]

@@ -235,7 +235,7 @@ impl Value<'_> {
         let Self { text, is_field, is_enclosed, is_quoted_name, is_line } = *self;
         let escapes = text.len() - text.trim_start_matches('\\').len();
         let range = match text[escapes..].chars().next() {
-            // Only a quoted name, as in JSON, makes the quotes of a header's value its end.
+            // Quotes do not end the value of a header. They end the value of a field with a quoted name, as in JSON.
             Some('"' | '\'') if is_line && !is_quoted_name => 0..unquoted(text, is_enclosed, true),
             Some(quote @ ('"' | '\'')) => {
                 let start = escapes + 1;

@@ -237,8 +237,7 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
         Lab::Console(one) => {
             let path = open(&one.lab)?.console(&one.vm);
             let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-            print!("{}", String::from_utf8_lossy(&text));
-            Ok(())
+            output::raw(&String::from_utf8_lossy(&text))
         }
     };
     done.map(|()| ExitCode::SUCCESS)

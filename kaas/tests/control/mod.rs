@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use contract::kubeconfig::Kubeconfig;
@@ -382,6 +382,16 @@ impl Bed {
         let output = output.expect("running kaas");
         assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Exit status and standard error of a command whose reader has closed standard output.
+    pub fn unread(&self, arguments: &str) -> (Option<i32>, String) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = self.command();
+        command.args(arguments.split(' ')).stdout(writer).stderr(Stdio::piped());
+        let output = command.spawn().and_then(Child::wait_with_output).expect("running kaas");
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
     /// The candidates for the last word of a command line, without options.

@@ -28,6 +28,27 @@ fn describe_prints_the_tree_of_a_cluster() {
     assert!(bed.kept().written().is_empty());
 }
 
+/// Issue 43, leftover 2: `kaas … | head` ended with "Broken pipe" and status 1.
+#[test]
+fn reader_that_ends_early_is_no_error() {
+    let bed = with_shop();
+    let list = "cluster get -n team-blue";
+    for arguments in [
+        "--help",
+        "explain",
+        "provider create --example",
+        list,
+        "cluster describe shop -n team-blue",
+        &format!("{list} -o json"),
+        &format!("{list} -o yaml"),
+    ] {
+        assert_eq!(bed.unread(arguments), (Some(0), String::new()), "kaas {arguments}");
+    }
+    // Other failures stay errors.
+    let (status, err) = bed.unread("cluster get missing -n team-blue");
+    assert!(status == Some(1) && err.contains("there is no cluster missing"), "{status:?} {err}");
+}
+
 #[test]
 fn completion_knows_names_of_the_control_cluster() {
     let bed = with_shop();

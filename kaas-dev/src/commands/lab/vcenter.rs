@@ -6,7 +6,7 @@ use std::process::Stdio;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use kaas::confirm::{ask_terminal, by_name};
-use kaas::say;
+use kaas::{output, say};
 use lab::{RunningVCenter, VCENTER_USER, VCenter as OpenVCenter};
 
 use super::become_program;
@@ -211,6 +211,5 @@ fn console(vcenter: &OpenVCenter, machine: &str) -> anyhow::Result<()> {
     found.retain(|carried| carried.name == machine);
     let [found] = found.as_slice() else { bail!("{} machines are called {machine}", found.len()) };
     let text = std::fs::read(&found.console).with_context(|| format!("reading {}", found.console.display()))?;
-    print!("{}", String::from_utf8_lossy(&text));
-    Ok(())
+    output::raw(&String::from_utf8_lossy(&text))
 }
