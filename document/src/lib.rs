@@ -206,6 +206,24 @@ impl<'d, 't> Table<'d, 't> {
         has
     }
 
+    /// Reads a required key with `read`. Without a value, adds a mistake.
+    fn given<R: Default>(&self, key: &str, what: &str, read: impl FnOnce() -> R) -> R {
+        if self.has(key, what) { read() } else { R::default() }
+    }
+
+    /// The items of all lists of a key, each with its place.
+    fn items(&self, key: &str, what: &str) -> Vec<(&'d DeValue<'t>, Located<()>)> {
+        let path = self.path_of(key);
+        let mut items = Vec::new();
+        for (array, Place { file, .. }) in self.typed(key, what, DeValue::as_array) {
+            for (index, item) in array.iter().enumerate() {
+                let place = Place { file, span: item.span() };
+                items.push((item.get_ref(), Located { value: (), key: format!("{path}[{index}]"), place }));
+            }
+        }
+        items
+    }
+
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) {
         self.document.note(&at.place, at.key.clone(), message.into());
     }
@@ -236,7 +254,7 @@ impl<'d, 't> Table<'d, 't> {
 
     /// A required string, converted by `rule`. `what` describes it in the mistake.
     pub fn required<T>(&self, key: &str, what: &str, rule: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
-        if self.has(key, what) { self.optional(key, rule) } else { None }
+        self.given(key, what, || self.optional(key, rule))
     }
 
     /// As [`Table::required`], with its place.
@@ -272,10 +290,7 @@ impl<'d, 't> Table<'d, 't> {
 
     /// A required whole number within `range`.
     pub fn number(&self, key: &str, what: &str, range: RangeInclusive<u32>) -> Option<u32> {
-        if !self.has(key, what) {
-            return None;
-        }
-        let (given, _) = self.single(key, what, DeValue::as_integer)?;
+        let (given, _) = self.given(key, what, || self.single(key, what, DeValue::as_integer))?;
         let number = u32::from_str_radix(given.as_str(), given.radix()).ok().filter(|number| range.contains(number));
         if number.is_none() {
             self.mistake_at(key, format!("is {given}: give {what}, {} to {}", range.start(), range.end()));
@@ -296,19 +311,14 @@ impl<'d, 't> Table<'d, 't> {
         means: impl Fn(&str, usize) -> M,
         rule: impl Fn(M) -> Result<T, String>,
     ) -> Vec<Located<T>> {
-        let arrays = self.typed(key, "a list of strings", DeValue::as_array);
-        let items =
-            arrays.iter().flat_map(|(array, place)| array.iter().enumerate().zip(std::iter::repeat(place.file)));
         let mut seen = BTreeSet::new();
         let mut texts = Vec::new();
-        for ((index, item), file) in items {
-            let place = Place { file, span: item.span() };
-            let at = Located { value: (), key: format!("{}[{index}]", self.path_of(key)), place };
-            let Some(text) = item.get_ref().as_str() else {
-                self.mistake(&at, format!("expects a string, not a value of type {}", item.get_ref().type_str()));
+        for (item, at) in self.items(key, "a list of strings") {
+            let Some(text) = item.as_str() else {
+                self.mistake(&at, format!("expects a string, not a value of type {}", item.type_str()));
                 continue;
             };
-            let meant = means(text, file);
+            let meant = means(text, at.file());
             if !seen.insert(meant.clone()) {
                 self.mistake(&at, format!("`{text}` is listed twice"));
             }
@@ -327,7 +337,7 @@ impl<'d, 't> Table<'d, 't> {
         what: &str,
         rule: impl Fn(&str) -> Result<T, String>,
     ) -> Vec<Located<T>> {
-        if self.has(key, what) { self.texts(key, rule) } else { Vec::new() }
+        self.given(key, what, || self.texts(key, rule))
     }
 
     pub fn optional_table<T>(&self, key: &str, read: impl FnOnce(&Table<'d, 't>) -> T) -> Option<T> {
@@ -339,28 +349,21 @@ impl<'d, 't> Table<'d, 't> {
     /// A required table, read by `read`.
     pub fn table<T>(&self, key: &str, read: impl FnOnce(&Table<'d, 't>) -> Option<T>) -> Option<T> {
         let what = format!("a table [{}]", self.path_of(key));
-        if self.has(key, &what) { self.optional_table(key, read).flatten() } else { None }
+        self.given(key, &what, || self.optional_table(key, read).flatten())
     }
 
     /// A required list of tables that is not empty, each read by `read`. `absent` is the mistake of this table if it
     /// is empty.
     pub fn tables<T>(&self, key: &str, absent: &str, read: impl Fn(&Table<'d, 't>) -> Option<T>) -> Vec<T> {
-        let arrays = self.typed(key, "a list of tables", DeValue::as_array);
-        if arrays.iter().all(|(array, _)| array.is_empty()) {
+        let items = self.items(key, "a list of tables");
+        if items.is_empty() {
             self.mistake_here(absent);
         }
         let mut found = Vec::new();
-        for ((index, item), file) in
-            arrays.iter().flat_map(|(array, place)| array.iter().enumerate().zip(std::iter::repeat(place.file)))
-        {
-            let path = format!("{}[{index}]", self.path_of(key));
-            let place = Place { file, span: item.span() };
-            match item.get_ref().as_table() {
-                Some(table) => found.extend(Table::new(self.document, vec![(table, place)], path).read(&read)),
-                None => {
-                    let message = format!("expects a table, not a value of type {}", item.get_ref().type_str());
-                    self.document.note(&place, path, message);
-                }
+        for (item, at) in items {
+            match item.as_table() {
+                Some(table) => found.extend(Table::new(self.document, vec![(table, at.place)], at.key).read(&read)),
+                None => self.mistake(&at, format!("expects a table, not a value of type {}", item.type_str())),
             }
         }
         found
