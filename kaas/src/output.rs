@@ -314,7 +314,7 @@ mod tests {
             "vsphere",
             "fleet::vcenter::power",
             "image",
-            "kaas::deploy",
+            "kaas::commands",
             "kaas_dev",
             "lab",
             "ova",

@@ -501,7 +501,8 @@ fn blocks(page: &str, language: &str) -> String {
 /// The page about the cluster file has the printed example in parts, each with an explanation.
 #[test]
 fn cluster_file_page_has_the_whole_example() {
-    let example = fs::read_to_string(repository().join("kaas/src/commands/deploy/examples/vsphere.toml")).unwrap();
+    let example =
+        fs::read_to_string(repository().join("kaas/src/commands/control/deployment/examples/vsphere.toml")).unwrap();
     assert_eq!(blocks(&pages()["docs/install/cluster-file.md"], "toml"), example.trim_end());
     assert_eq!(blocks("```toml\na\n```\n\nb\n\n```yaml\nc\n```\n\n```toml\nd\n\ne\n```\n", "toml"), "a\n\nd\n\ne");
 }

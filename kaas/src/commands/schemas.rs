@@ -10,7 +10,8 @@ use fleet::vcenter::probe::Report;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use super::{backup, cluster, deploy, explain, image, ova, pool, provider, recovery_key, support, upgrade, version};
+use super::control::deployment;
+use super::{backup, cluster, explain, image, ova, pool, provider, recovery_key, support, upgrade, version};
 use crate::control::{DryRunReport, WaitReport};
 use crate::output::{ObjectList, object};
 
@@ -33,9 +34,9 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<upgrade::AdoptedVms>("control-adopt", &["control adopt", "control adopt --dry-run"]),
         of::<backup::PulledSnapshot>("control-backup", &["control backup"]),
         of::<upgrade::RenewedNodes>("control-certificate", &["control certificate renew"]),
-        of::<deploy::DeletionPlan>("control-deletion", &["control delete --dry-run"]),
-        of::<deploy::Outcome<'_>>("control-outcome", &["control create", "control delete"]),
-        of::<deploy::Plan>("control-plan", &["control create --dry-run"]),
+        of::<deployment::DeletionPlan>("control-deletion", &["control delete --dry-run"]),
+        of::<deployment::Outcome<'_>>("control-outcome", &["control create", "control delete"]),
+        of::<deployment::Plan>("control-plan", &["control create --dry-run"]),
         of::<DeployStatus>("control-status", &["control status"]),
         of::<DryRunReport>(
             "dry-run",

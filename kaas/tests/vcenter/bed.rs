@@ -65,7 +65,7 @@ impl Bed {
             ("memory-mib = 4096", "memory-mib = 1024"),
             ("data-disk-gib = 32", "data-disk-gib = 4"),
         ];
-        let example = include_str!("../../src/commands/deploy/examples/vsphere.toml").to_owned();
+        let example = include_str!("../../src/commands/control/deployment/examples/vsphere.toml").to_owned();
         let text = here.iter().chain(changes).fold(example, |text, (from, to)| {
             assert!(text.contains(from), "{from}");
             text.replacen(from, to, 1)

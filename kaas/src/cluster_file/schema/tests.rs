@@ -4,7 +4,7 @@ use std::path::Path;
 use super::*;
 use crate::cluster_file::ClusterFile;
 
-const EXAMPLE: &str = include_str!("../../commands/deploy/examples/vsphere.toml");
+const EXAMPLE: &str = include_str!("../../commands/control/deployment/examples/vsphere.toml");
 
 /// The tables with fixed keys, by their heads in TOML.
 const TABLES: [&str; 5] = ["[cluster]", "[vm]", "[[node]]", "[provider.vsphere]", "[provider.vsphere.limits]"];

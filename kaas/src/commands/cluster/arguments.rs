@@ -18,7 +18,7 @@ pub struct Create {
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["provider", "kubernetes", "network", "endpoint", "endpoint_pool"])]
     pub(super) file: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) said: ClusterArgs,
+    pub(super) said: NewClusterArgs,
     /// Only let the API server check the objects. With `--output yaml`, print them as `--file` reads them
     ///
     /// Checks that need other objects or the vCenter are left out.
@@ -32,7 +32,7 @@ pub struct Create {
 
 /// A cluster by options. A file has all fields.
 #[derive(Args, Default)]
-pub struct ClusterArgs {
+pub struct NewClusterArgs {
     /// Provider that runs the VMs
     #[arg(long, value_parser = name, required_unless_present = "file", help_heading = "Cluster", add = candidates::providers())]
     pub(super) provider: Option<String>,

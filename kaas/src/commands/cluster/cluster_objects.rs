@@ -7,7 +7,7 @@ use anyhow::{bail, ensure};
 use controller::objects::{GROUP, VERSION};
 use serde_json::{Value, json};
 
-use super::arguments::ClusterArgs;
+use super::arguments::NewClusterArgs;
 use crate::control::{read, text};
 
 /// A cluster and its pools.
@@ -19,7 +19,7 @@ pub struct ClusterObjects {
 
 impl ClusterObjects {
     /// The objects for arguments, with the SSH keys that may log in.
-    pub fn from_arguments(name: &str, namespace: &str, said: &ClusterArgs, ssh_keys: &[String]) -> Self {
+    pub fn from_arguments(name: &str, namespace: &str, said: &NewClusterArgs, ssh_keys: &[String]) -> Self {
         let object = |kind: &str, name: &str, spec: Value| {
             json!({
                 "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -116,13 +116,13 @@ mod tests {
 
     use super::*;
 
-    fn said() -> ClusterArgs {
-        ClusterArgs {
+    fn said() -> NewClusterArgs {
+        NewClusterArgs {
             provider: Some("dc1".to_owned()),
             kubernetes: Some("1.36".to_owned()),
             network: Some("blue".to_owned()),
             endpoint: Some([192, 168, 10, 10].into()),
-            ..ClusterArgs::default()
+            ..NewClusterArgs::default()
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
             "network": {"name": "blue", "endpoint": {"address": "192.168.10.10"}},
         });
         assert_eq!((&wanted.cluster["spec"], wanted.pools.len()), (&spec, 0));
-        let all = ClusterArgs {
+        let all = NewClusterArgs {
             image: Some("kaas-tenant-0.2.0".to_owned()),
             control_nodes: Some("3".to_owned()),
             endpoint: None,

@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn described_publisher_is_required_but_not_pinned() {
-        const EXAMPLE: &str = include_str!("../deploy/examples/vsphere.toml");
+        const EXAMPLE: &str = include_str!("../control/deployment/examples/vsphere.toml");
         let directory = tempfile::tempdir().unwrap();
         let [described, other] = ["publisher.pem", "other.pem"].map(|name| directory.path().join(name));
         for path in [&described, &other] {

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::cluster_file::ClusterFile;
 use crate::cluster_file::provider::DescribedProvider;
 
-const EXAMPLE: &str = include_str!("../../../../commands/deploy/examples/vsphere.toml");
+const EXAMPLE: &str = include_str!("../../../../commands/control/deployment/examples/vsphere.toml");
 
 /// The example with replaced parts.
 fn with(changes: &[(&str, &str)]) -> String {

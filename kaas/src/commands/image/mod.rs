@@ -1,5 +1,7 @@
 //! `kaas image …`: the images of tenant nodes, as NodeImages of a control cluster.
 
+mod push;
+
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -8,7 +10,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::push;
 use crate::confirm::deletion;
 use crate::control::{
     Cell, Control, ControlClusterArgs, DryRunReport, Look, NODE_IMAGES, Rejected, ResourcePath, WaitArgs, WaitResult,

@@ -74,7 +74,7 @@ pub(super) fn begun_with(
         ensure!(
             path.try_exists().with_context(|| format!("looking for {}", path.display()))?,
             "deployment-secret of [cluster]: there is no {}, VMs of the cluster {cluster} have one, and others are yet to be \
-             created: put that secret there, or destroy the cluster and deploy it again",
+             created: put that secret there, or delete the cluster and create it again",
             path.display()
         );
     }

@@ -19,7 +19,7 @@ pub struct ClusterFileArgs {
 
 /// The options of `create`.
 #[derive(Args)]
-pub struct Deploy {
+pub struct Create {
     /// File that describes the cluster. `kaas control create --example` prints one
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["example", "schema"])]
     pub(super) file: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub struct Kubeconfig {
 
 /// The options of `delete`.
 #[derive(Args)]
-pub struct Destroy {
+pub struct Delete {
     /// File that describes the cluster
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: PathBuf,

@@ -29,9 +29,9 @@ use fleet::nodes::clean;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-pub use self::arguments::{ClusterFileArgs, Deploy, Destroy, Kubeconfig};
+pub use self::arguments::{ClusterFileArgs, Create, Delete, Kubeconfig};
+use self::confirm::DeletionConfirmation;
 pub use self::confirm::DeletionPlan;
-use self::confirm::DestroyConfirmation;
 use self::judge::{Resolve, ResolvedFile, another_key, begun_with, judge};
 pub use self::kubeconfig::kubeconfig;
 pub use self::words::{Outcome, Plan};
@@ -44,7 +44,7 @@ use crate::work::{Work, advised, told};
 const EXAMPLE: &str = include_str!("examples/vsphere.toml");
 
 /// `kaas control create`. Exit statuses: 0 if the cluster runs, 3 if it waits for something, 4 if the operator must act.
-pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
+pub fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     if arguments.example {
         return result(EXAMPLE).map(|()| ExitCode::SUCCESS);
     }
@@ -81,7 +81,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
 }
 
 /// `kaas control delete`. Exit statuses as of `create`.
-pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
+pub fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let site = SiteSession::of(&file)?;
     let Some(place) = site.find()? else {
@@ -101,14 +101,14 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let copies = looks.with(&place, None, async |deploy| deploy.copies().await).map_err(advised)?;
     // Templates are looked up now: later, a failed lookup must not hide the result.
     let templates = looks.templates();
-    let going = DestroyConfirmation {
+    let going = DeletionConfirmation {
         also: also.iter().map(words::goes_as_well).collect(),
         left: unheld.goes.iter().map(words::disk_goes_as_well).collect(),
         doubtful: unheld.doubtful.iter().map(words::disk_in_doubt).collect(),
         held: unheld.held.iter().map(words::disk_held).collect(),
         copies: copies.iter().map(words::copy_stays).collect(),
         tenants: looks.tenants(&place)?,
-        ..DestroyConfirmation::of(name, &*site, arguments.data_disks)
+        ..DeletionConfirmation::of(name, &*site, arguments.data_disks)
     };
     if arguments.dry_run {
         arguments.work.output.result(&going.plan(), || going.summary())?;

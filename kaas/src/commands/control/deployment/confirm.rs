@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cluster_file::Site;
 use crate::confirm::{ask, by_name};
 
-pub struct DestroyConfirmation {
+pub struct DeletionConfirmation {
     pub cluster: String,
     /// The place of the cluster, as text.
     pub place: String,
@@ -45,7 +45,7 @@ pub struct DeletionPlan {
     others: Vec<String>,
 }
 
-impl DestroyConfirmation {
+impl DeletionConfirmation {
     pub fn plan(&self) -> DeletionPlan {
         DeletionPlan {
             dry_run: true,
@@ -132,7 +132,7 @@ mod tests {
             let tenants = Some("It has tenant clusters: blue/shop".to_owned());
             let cluster = "control".to_owned();
             let going =
-                DestroyConfirmation { cluster, place, journal, disks, left, doubtful, held, copies, also, tenants };
+                DeletionConfirmation { cluster, place, journal, disks, left, doubtful, held, copies, also, tenants };
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;

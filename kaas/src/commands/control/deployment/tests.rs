@@ -18,7 +18,7 @@ use super::words::{Outcome, Plan, arrived, copy_stays, status, templates_stay};
 use super::{EXAMPLE, exit_status, handed_over, renewed_all_the_same};
 use crate::cluster_file::{CheckReport, ClusterFile};
 
-const KEY: &str = include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub");
+const KEY: &str = include_str!("../../../../../contract/src/properties/fixtures/ssh-keys.pub");
 
 /// The example with one control-plane node, and without a virtual IP.
 static ONE: LazyLock<String> = LazyLock::new(|| {
@@ -211,7 +211,7 @@ fn another_deployer_key_gives_a_warning() {
 /// docs/plan/sizing.md lists the sizes.
 #[test]
 fn vcenter_example_has_the_smallest_size() {
-    let (example, spec) = (EXAMPLE, include_str!("../../../../image/specs/control-plane.toml"));
+    let (example, spec) = (EXAMPLE, include_str!("../../../../../image/specs/control-plane.toml"));
     let (example, spec): (toml::Table, toml::Table) = (example.parse().unwrap(), spec.parse().unwrap());
     let (vm, size) = (&example["vm"], &spec["hardware"]["profiles"][0]);
     let mib = |text: &toml::Value| text.as_str().unwrap().strip_suffix('G').unwrap().parse::<i64>().unwrap() * 1024;
