@@ -27,6 +27,7 @@ mod ova;
 pub(crate) mod package;
 mod permit;
 mod place;
+mod preview;
 pub(super) mod salvage;
 mod silence;
 mod size;
