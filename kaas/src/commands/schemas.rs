@@ -5,7 +5,7 @@ use contract::deployer::Issued;
 use contract::node::Node;
 use contract::swap::Rejection;
 use fleet::control_plane::DeployStatus;
-use fleet::upgrade::{AbandonedUnread, KubernetesPlan, Plan, UpgradeStatus};
+use fleet::upgrade::{AbandonedUnread, KubernetesPlan, Plan, Preview, UnreadPreview, UpgradeStatus};
 use fleet::vcenter::probe::Report;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -74,7 +74,17 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<AbandonedUnread>("upgrade-abandoned-unread", &["control upgrade abandon"]),
         of::<upgrade::UpgradedKubernetes>("upgrade-kubernetes", &["control upgrade kubernetes"]),
         of::<KubernetesPlan>("upgrade-kubernetes-plan", &["control upgrade kubernetes --dry-run"]),
-        of::<Plan>("upgrade-plan", &["control upgrade plan"]),
+        of::<Plan>("upgrade-plan", &["control upgrade apply --dry-run", "control upgrade plan"]),
+        of::<Preview>(
+            "upgrade-preview",
+            &[
+                "control upgrade abandon --dry-run",
+                "control upgrade commit --dry-run",
+                "control upgrade resume --dry-run",
+                "control upgrade rollback --dry-run",
+            ],
+        ),
+        of::<UnreadPreview>("upgrade-preview-unread", &["control upgrade abandon --dry-run"]),
         of::<UpgradeStatus>(
             "upgrade-status",
             &[
