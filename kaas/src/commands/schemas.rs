@@ -121,11 +121,20 @@ fn of<T: JsonSchema>(name: &'static str, commands: &'static [&'static str]) -> O
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
     use crate::commands::{leaves, program};
+
+    /// Checks an output against the schema of this name.
+    #[track_caller]
+    pub fn fits(name: &str, output: &impl serde::Serialize) {
+        let all = schemas();
+        let schema = all.iter().find(|schema| schema.name == name).unwrap_or_else(|| panic!("{name} has no schema"));
+        let output = serde_json::to_value(output).unwrap();
+        assert_eq!(testbed::off_schema(&output, schema.schema.as_value()), [""; 0], "{name}: {output:#}");
+    }
 
     /// The modes of a command that differ in their output. Empty for a command without the option `--output`.
     fn modes(words: &str, command: &clap::Command) -> Vec<String> {

@@ -29,6 +29,7 @@ mod permit;
 mod place;
 mod preview;
 pub(super) mod salvage;
+mod schemas;
 mod silence;
 mod size;
 pub(super) mod stamp;

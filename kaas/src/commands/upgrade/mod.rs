@@ -199,10 +199,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::schemas::tests::fits;
 
     #[test]
     fn kubernetes_upgrade_ends_with_hint_for_workers() {
         assert_eq!(all_run("1.36", None), "all control-plane nodes run Kubernetes 1.36");
+        fits("upgrade-kubernetes", &UpgradedKubernetes { to: "1.36".to_owned() });
         let told = all_run("1.36", Some("Replace them"));
         assert_eq!(told, "all control-plane nodes run Kubernetes 1.36; the workers stay as they are. Replace them");
     }
