@@ -74,7 +74,7 @@ pub enum Upgrade {
     /// The command works whatever the hypervisor, the nodes and the journal report. It names everything that is unknown. With
     /// --other-cluster no node is asked.
     #[command(
-        after_help = "Example: `kaas control upgrade abandon --file cluster.toml --confirm 3f2504e0-4f89-41d3-9a0c-0305e82c3301`"
+        after_help = "Example: `kaas control upgrade abandon --file cluster.toml --confirm 3f2504e0-4f89-41d3-9a0c-0305e82c3301 --dry-run`"
     )]
     Abandon {
         /// Identifier of the upgrade, as `kaas control upgrade status` shows it: the confirmation. If nothing of the journal can be
