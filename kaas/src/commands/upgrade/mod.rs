@@ -104,7 +104,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             let options = KubernetesOptions { to, drain_seconds: drain_timeout.as_secs(), limit: timeout };
             if dry_run {
                 return at.looking(what, Some(&whose), async |deployment, _| {
-                    let plan = deployment.plan_kubernetes(&options).await?;
+                    let plan = deployment.plan_kubernetes_over(&options, over.take()).await?;
                     at.output.result(&plan, || words::kubernetes(&plan))?;
                     Ok(ExitCode::SUCCESS)
                 });
