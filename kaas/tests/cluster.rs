@@ -453,6 +453,7 @@ fn kubeconfigs_are_private_and_the_clusters_alone() {
     let expected =
         format!("shop.kubeconfig: leads to https://192.168.10.10:6443, valid until {ends}; run the command again");
     assert!(out.starts_with(&expected), "{out}");
+    schemas::fits("kubeconfig", &bed.json(0, "cluster kubeconfig shop -n team-blue"));
     let written = bed.path("shop.kubeconfig");
     assert_eq!(fs::read_to_string(&written).unwrap(), *own.render_named("shop"));
     assert_eq!(fs::metadata(&written).unwrap().permissions().mode() & 0o777, 0o600);

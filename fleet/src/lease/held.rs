@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::attempt::Attempt;
 use super::lease_state::{ALONE, DOUBTED, HOLDER, Judged, RELEASED, SEEN, WITHDRAWN, holder, judged, sorted};
+use super::no_store::NoStore;
 use super::{Held, Holder, LeaseState, Lost, Store};
 use crate::cancel::unless_cancelled;
 
@@ -76,6 +77,21 @@ struct State {
     unsaid: Option<Duration>,
     /// When others were last shown that this command lives.
     shown: Duration,
+}
+
+impl Lease<'static> {
+    /// The lease of a dry run, which was not acquired. It is never confirmed, so it permits no change. Waits do not end
+    /// because of it.
+    pub(crate) fn unacquired() -> Self {
+        Self {
+            store: &NoStore,
+            number: 0,
+            window: WINDOW,
+            old: Vec::new(),
+            state: Mutex::new(State { confirmed: None, unsaid: None, shown: boot_time() }),
+            attempt: Attempt::begin(),
+        }
+    }
 }
 
 impl<'a> Lease<'a> {

@@ -24,6 +24,7 @@ mod held;
 mod holder;
 mod latest_snapshot;
 mod lease_state;
+mod no_store;
 mod space_quota;
 mod store;
 

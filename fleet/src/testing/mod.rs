@@ -14,6 +14,9 @@ use anyhow::{Context, bail};
 use async_trait::async_trait;
 use contract::deployer::Fingerprints;
 use contract::statement::Statement;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -26,6 +29,14 @@ use crate::hypervisor::{
 };
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
+
+/// Checks the JSON of an output against the schema of its type. `kaas` publishes the schema under this name.
+#[track_caller]
+pub fn fits<T: Serialize + JsonSchema>(name: &str, output: &T) {
+    let schema = SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<T>();
+    let output = serde_json::to_value(output).unwrap();
+    assert_eq!(testbed::off_schema(&output, schema.as_value()), [""; 0], "{name}: {output:#}");
+}
 
 type Effect<P> = Box<dyn FnOnce(&mut State<P>) + Send>;
 

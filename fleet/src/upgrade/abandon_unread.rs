@@ -13,6 +13,7 @@ use super::journal;
 use super::nodes::Nodes;
 use super::notice::Notice;
 use super::offline_nodes::OfflineNodes;
+use super::preview::UnreadPreview;
 use super::reason;
 use super::salvage::{self, Damaged, Last};
 use crate::cancel::{Cancelled, unless_cancelled};
@@ -48,7 +49,10 @@ impl Deployment<'_> {
                 Unread::Ended(end) => return Ok(end),
             };
             let words = format!("asked for by the operator, with a journal of which nothing can be read: {damage}");
-            let notes = self.look_at_all(&hold).await?;
+            let notes = self.look_at_all(&hold, false).await?;
+            for note in &notes {
+                self.tell(&Notice::Done { note });
+            }
             let reason = Reason::new(reason::ASKED, words);
             let end = AbandonedUnread { at: journal::now(), lease: hold.number(), unread: number, reason, notes };
             end.write(&hold).await?;
@@ -57,6 +61,21 @@ impl Deployment<'_> {
         .await;
         hold.release().await;
         gone
+    }
+
+    /// The dry run of [`Self::abandon_unread`]. Nodes are asked for their state only.
+    ///
+    /// # Errors
+    /// As [`Self::abandon_unread`].
+    pub async fn preview_unread(&self, number: u64, over: TakeOver) -> anyhow::Result<UnreadPreview> {
+        match unless_cancelled(&self.cancelled, self.unread(number)).await?? {
+            Unread::Ended(end) => Ok(UnreadPreview::new(number, true, end.notes)),
+            Unread::Damaged(_) => {
+                unless_cancelled(&self.cancelled, self.may_be_taken(over)).await??;
+                let notes = self.look_at_all(&Lease::unacquired(), true).await?;
+                Ok(UnreadPreview::new(number, false, notes))
+            }
+        }
     }
 
     /// Why nothing can be read of the journal of this lease, or how that upgrade has ended.
@@ -79,14 +98,14 @@ impl Deployment<'_> {
     }
 
     /// Names all VMs and nodes of the deployment, and withdraws prepared swaps. Does nothing if it is asked to end
-    /// before.
-    async fn look_at_all(&self, hold: &Lease<'_>) -> Result<Vec<String>, Cancelled> {
+    /// before. A dry run only names the swaps, and does not wait for earlier requests.
+    async fn look_at_all(&self, hold: &Lease<'_>, dry_run: bool) -> Result<Vec<String>, Cancelled> {
         let hypervisor = GuardedHypervisor::new(self.hypervisor, hold, Some(&self.cancelled));
         let unasked = OfflineNodes::of_another_cluster();
         let nodes: &dyn Nodes = if self.other_cluster.is_some() { &unasked } else { self.nodes };
         let nodes = GuardedNodes::new(nodes, hold);
         let mut notes = Vec::new();
-        if let Err(error) = hypervisor.settled().await? {
+        if !dry_run && let Err(error) = hypervisor.settled().await? {
             notes.push(format!("what was begun before may still be going on: {:#}", error.source));
         }
         let vms = unless_cancelled(&self.cancelled, hypervisor.vms()).await?.unwrap_or_else(|error| {
@@ -100,16 +119,12 @@ impl Deployment<'_> {
                     if *self.cancelled.borrow() {
                         return Err(Cancelled);
                     }
-                    notes.push(format!("{name}: {}", asked(&nodes, &vms, address).await));
+                    notes.push(format!("{name}: {}", asked(&nodes, &vms, address, dry_run).await));
                 }
             }
             Err(error) => notes.push(format!("no node is asked, for where they are is not known: {error:#}")),
         }
-        let notes: Vec<String> = notes.iter().map(|note| clean(note)).collect();
-        for note in &notes {
-            self.tell(&Notice::Done { note });
-        }
-        Ok(notes)
+        Ok(notes.iter().map(|note| clean(note)).collect())
     }
 }
 
@@ -124,7 +139,7 @@ fn seen(vm: &Vm) -> String {
 
 /// The state of a node that runs in one of these VMs, and the result for a swap that it has prepared. A node in another
 /// VM belongs to another cluster.
-async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> String {
+async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr, dry_run: bool) -> String {
     let facts = match nodes.facts(address).await {
         Ok(facts) => facts,
         Err(error) => return format!("it does not answer and stays as it is: {error:#}"),
@@ -138,6 +153,7 @@ async fn asked(nodes: &GuardedNodes<'_>, vms: &[Vm], address: Ipv4Addr) -> Strin
         Some(swap) if swap.stage == Stage::Taken => {
             format!("it runs {runs}; its swap {} stays open, for it is on its new image", swap.id)
         }
+        Some(swap) if dry_run => format!("it runs {runs}; its swap {} would be withdrawn", swap.id),
         Some(swap) => {
             let asked = nodes.cancel_swap(address, swap.id).await;
             format!("it runs {runs}; {}", withdrawn(&format!("its swap {}", swap.id), asked))

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::context::StepContext;
-use super::entry::plan_of;
+use super::entry::{Entry, plan_of};
 use super::guarded_nodes::GuardedNodes;
 use super::hold_view::HoldView;
 use super::journal::Journal;
@@ -109,6 +109,14 @@ impl Deployment<'_> {
         self.plan_to(target, options, HoldView::before(over)).await
     }
 
+    /// As [`Deployment::plan`], for a caller that would take the deployment over as `over` says.
+    ///
+    /// # Errors
+    /// As [`Deployment::plan`].
+    pub async fn plan_over(&self, ova: &Path, options: &Options, over: TakeOver) -> anyhow::Result<Plan> {
+        self.plan_for(&read(ova).await?, options, over).await
+    }
+
     /// Plans an upgrade and carries it out.
     ///
     /// # Errors
@@ -178,9 +186,7 @@ impl Deployment<'_> {
         over: TakeOver,
         damage: Damaged,
     ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
-        let Some(plan) = damage.plan.as_deref().cloned() else { return Err(damage.into()) };
-        unless_cancelled(&self.cancelled, self.is_of_this_cluster(&plan)).await??;
-        permits(Request::Abandon, Some(id), &plan, &[])?;
+        let plan = self.permitted_by_plan(id, &damage).await?;
         let hold = self.take(over).await?;
         let gone = async {
             let mut journal = Journal::salvaged(&hold, plan, salvage::unknown(&damage)).await?;
@@ -189,6 +195,14 @@ impl Deployment<'_> {
         .await;
         hold.release().await;
         gone
+    }
+
+    /// The plan of an upgrade whose journal cannot be read, unless an obstacle forbids to abandon it.
+    pub(super) async fn permitted_by_plan(&self, id: Uuid, damage: &Damaged) -> anyhow::Result<Plan> {
+        let Some(plan) = damage.plan.as_deref().cloned() else { return Err(damage.clone().into()) };
+        unless_cancelled(&self.cancelled, self.is_of_this_cluster(&plan)).await??;
+        permits(Request::Abandon, Some(id), &plan, &[])?;
+        Ok(plan)
     }
 
     /// Continues the upgrade `id`, or the last one. Obstacles are looked for before the lease is acquired, and again
@@ -200,7 +214,7 @@ impl Deployment<'_> {
         ova: Option<PathBuf>,
         over: TakeOver,
     ) -> anyhow::Result<(RunOutcome, UpgradeStatus)> {
-        let upgrade = unless_cancelled(&self.cancelled, self.permitted(id, verb)).await??;
+        let (Plan { id: upgrade, .. }, _) = unless_cancelled(&self.cancelled, self.permitted(id, verb)).await??;
         let hold = self.take(over).await?;
         let gone = async {
             unless_cancelled(&self.cancelled, self.goes_on(verb, upgrade)).await??;
@@ -213,14 +227,14 @@ impl Deployment<'_> {
         gone
     }
 
-    /// The last upgrade, unless an obstacle forbids to continue it.
-    async fn permitted(&self, id: Option<Uuid>, verb: Request) -> anyhow::Result<Uuid> {
+    /// The plan and the journal of the last upgrade, unless an obstacle forbids to continue it.
+    pub(super) async fn permitted(&self, id: Option<Uuid>, verb: Request) -> anyhow::Result<(Plan, Vec<Entry>)> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
-        let plan = plan_of(&entries).context("a journal without a plan")?;
-        self.is_of_this_cluster(plan).await?;
+        let plan = plan_of(&entries).context("a journal without a plan")?.clone();
+        self.is_of_this_cluster(&plan).await?;
         self.goes_on(verb, plan.id).await?;
-        permits(verb, id, plan, &entries)?;
-        Ok(plan.id)
+        permits(verb, id, &plan, &entries)?;
+        Ok((plan, entries))
     }
 
     /// Refuses to continue if that is not permitted. An upgrade is ended anywhere: that changes no VM.

@@ -6,8 +6,8 @@
 //! 4. [`Run::go`] takes the steps, forward, back or towards the commit, and can be interrupted anywhere. Why it waits,
 //!    pauses or turns is a [`Reason`] with a stable code.
 //!
-//! [`Deployment`] has the verbs; [`Deployment::upgrade_kubernetes`] takes the nodes to the next Kubernetes minor
-//! version afterwards. The caller words each [`Notice`] for users.
+//! [`Deployment`] has the verbs, and [`Preview`] is the result of a dry run. [`Deployment::upgrade_kubernetes`] takes the
+//! nodes to the next Kubernetes minor version afterwards. The caller words each [`Notice`] for users.
 //!
 //! Requests to the VMs' host are in [`crate::hypervisor`], those to the nodes and their cluster in [`Nodes`].
 //! [`crate::lease`] says who may change the deployment.
@@ -40,6 +40,7 @@ mod open;
 mod order;
 mod place;
 mod plan;
+mod preview;
 mod progress;
 mod reason;
 mod refusal;
@@ -77,6 +78,7 @@ pub use open::OpenUpgrade;
 pub use order::{IllNodes, Order};
 pub(crate) use plan::base_of;
 pub use plan::{Action, DescribedPublisher, Evidence, Mode, OnFailure, Options, Plan, PlannedNode, Step};
+pub use preview::{NodeChange, Preview, PreviewedNode, PreviewedStep, UnreadPreview};
 pub use progress::{Next, Progress};
 pub use reason::REASONS;
 pub use refusal::{CODES, Refusal, Refusals};

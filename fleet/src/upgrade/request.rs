@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use uuid::Uuid;
 
-use super::context::MOMENT;
+use super::context::{MOMENT, StepContext};
 use super::entry::{Direction, Entry, Outcome};
 use super::journal::Journal;
 use super::order::Order;
@@ -31,16 +31,25 @@ pub enum Request {
     Withdraw,
 }
 
-impl Run<'_> {
-    /// Turns the journal the way that a verb asks for, before it is gone. Says where the run has arrived if the
-    /// journal could not be written.
-    ///
-    /// # Errors
-    /// When the upgrade has gone too far for the verb, or another command has taken over.
-    pub async fn ask(&self, journal: &mut Journal<'_>, verb: Request) -> anyhow::Result<Option<RunOutcome>> {
-        permits(verb, None, journal.plan(), journal.entries())?;
-        let progress = journal.progress();
-        let back = matches!(progress.next(journal.plan()), Next::NodeIsBack(_));
+/// A change of direction that a request asks for.
+pub(super) struct Turn {
+    pub(super) direction: Direction,
+    /// In which order nodes go back.
+    pub(super) order: Order,
+    /// The nodes that a rollback leaves out, in addition to those that it leaves out already.
+    pub(super) gone: BTreeSet<usize>,
+    pub(super) reason: Reason,
+}
+
+impl StepContext<'_> {
+    /// The turn that a request asks for. `None` if the upgrade continues in its direction. Changes nothing.
+    pub(super) async fn turn_of(
+        &self,
+        plan: &Plan,
+        progress: &Progress,
+        verb: Request,
+    ) -> Result<Option<Turn>, StepError> {
+        let back = matches!(progress.next(plan), Next::NodeIsBack(_));
         let direction = match (verb, progress.direction, progress.outcome) {
             (Request::Resume, Direction::Back, None) if back => Direction::Forward,
             (Request::Rollback | Request::RollbackAtOnce, Direction::Forward | Direction::Commit, _) => Direction::Back,
@@ -55,36 +64,53 @@ impl Run<'_> {
         let mut gone = BTreeSet::new();
         if direction == Direction::Back && turns {
             let open = || async {
-                self.context.left_out(journal.plan(), &progress, None).await.map_err(|trouble| match trouble {
+                self.left_out(plan, progress, None).await.map_err(|trouble| match trouble {
                     StepError::Cannot(Obstacle { reason, passes: true, .. }) => Wait::NotYet(reason),
                     trouble => Wait::End(trouble),
                 })
             };
-            match self.context.wait("the hypervisor to report whether the old VMs exist", MOMENT, open).await {
+            match self.wait("the hypervisor to report whether the old VMs exist", MOMENT, open).await {
                 Ok(of_nothing_is_left) => gone = of_nothing_is_left,
-                Err(StepError::Cannot(Obstacle { reason, .. })) => bail!("{reason}; nothing was changed"),
-                Err(trouble) => return ended(trouble).map(Some),
+                Err(StepError::Cannot(Obstacle { reason, .. })) => {
+                    return Err(StepError::Stop(anyhow!("{reason}; nothing was changed")));
+                }
+                Err(trouble) => return Err(trouble),
             }
         }
         let order = match verb {
-            Request::Rollback => self.context.order_back(journal.plan(), &progress).await,
-            Request::RollbackAtOnce => Ok(Order::AtOnce),
-            _ => Ok(Order::LastFirst),
+            Request::Rollback => self.order_back(plan, progress).await?,
+            Request::RollbackAtOnce => Order::AtOnce,
+            _ => Order::LastFirst,
         };
-        let order = match order {
-            Ok(order) if !turns && !progress.is_other_order(journal.plan(), &order) => return Ok(None),
-            Ok(order) => order,
-            Err(trouble) => return ended(trouble).map(Some),
-        };
-        let why = match verb {
+        if !turns && !progress.is_other_order(plan, &order) {
+            return Ok(None);
+        }
+        let reason = match verb {
             Request::Withdraw => {
                 Reason::new(reason::WITHDRAWN, "nothing of it was begun, and another plan takes its place")
             }
             _ => Reason::new(reason::ASKED, "asked for by the operator"),
         };
-        let turned = match direction {
-            Direction::Back => self.turn_back(journal, (None, order), gone, why).await,
-            _ => self.turn(journal, direction, why).await,
+        Ok(Some(Turn { direction, order, gone, reason }))
+    }
+}
+
+impl Run<'_> {
+    /// Turns the journal the way that a verb asks for, before it is gone. Says where the run has arrived if the
+    /// journal could not be written.
+    ///
+    /// # Errors
+    /// When the upgrade has gone too far for the verb, or another command has taken over.
+    pub async fn ask(&self, journal: &mut Journal<'_>, verb: Request) -> anyhow::Result<Option<RunOutcome>> {
+        permits(verb, None, journal.plan(), journal.entries())?;
+        let turn = self.context.turn_of(journal.plan(), &journal.progress(), verb).await;
+        let turned = match turn {
+            Ok(None) => Ok(()),
+            Ok(Some(Turn { direction: Direction::Back, order, gone, reason })) => {
+                self.turn_back(journal, (None, order), gone, reason).await
+            }
+            Ok(Some(Turn { direction, reason, .. })) => self.turn(journal, direction, reason).await,
+            Err(trouble) => Err(trouble),
         };
         match turned {
             Ok(()) => Ok(None),

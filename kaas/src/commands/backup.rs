@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -56,9 +56,7 @@ pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let client = Client::of_credentials(&at.selected()?.credentials)?;
     let room = SpaceQuota::unbounded();
     let size = client.wait(client.pull_snapshot(*node, *port, to_file, &room, *timeout))?;
-    let kept = recovery_key::kept_in(to_file)?;
-    let sealed_to = kept.copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str().to_owned())).collect();
-    let pulled = PulledSnapshot { path: to_file.clone(), size, sealed_to };
+    let pulled = PulledSnapshot::of(to_file, size)?;
     output.result(&pulled, || pulled.text())?;
     if pulled.sealed_to.is_empty() {
         warn("warning: it carries no encryption keys sealed to you: without the cluster's nodes, its Secrets are lost");
@@ -67,6 +65,13 @@ pub fn run(arguments: &Backup) -> anyhow::Result<()> {
 }
 
 impl PulledSnapshot {
+    /// Reads from a complete file which recovery keys it is sealed to.
+    fn of(path: &Path, size: u64) -> anyhow::Result<Self> {
+        let kept = recovery_key::kept_in(path)?;
+        let to = kept.copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str().to_owned()));
+        Ok(Self { path: path.to_owned(), size, sealed_to: to.collect() })
+    }
+
     fn text(&self) -> String {
         let text = format!("{}: {} bytes, SHA-256 verified", self.path.display(), self.size);
         if self.sealed_to.is_empty() {
@@ -74,5 +79,27 @@ impl PulledSnapshot {
         }
         let to: Vec<&str> = self.sealed_to.iter().map(String::as_str).collect();
         format!("{text}\nit carries the encryption keys of its Secrets, sealed to {}", to.join(" and "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::recovery::PrivateKey;
+
+    use super::*;
+    use crate::commands::schemas::tests::fits;
+
+    const SNAPSHOT: &[u8] = include_bytes!("recovery_key/fixtures/snapshot.db");
+    const PRIVATE: &str = include_str!("../../../contract/src/recovery/fixtures/key.pem");
+
+    #[test]
+    fn pulled_snapshot_names_its_recovery_keys() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.db");
+        std::fs::write(&path, SNAPSHOT).unwrap();
+        let pulled = PulledSnapshot::of(&path, 57_376).unwrap();
+        let key = PrivateKey::of_pem(PRIVATE).unwrap().public().unwrap().fingerprint();
+        assert!(pulled.sealed_to.contains(key.as_str()) && pulled.text().contains(key.as_str()), "{}", pulled.text());
+        fits("control-backup", &pulled);
     }
 }

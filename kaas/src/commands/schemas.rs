@@ -5,7 +5,7 @@ use contract::deployer::Issued;
 use contract::node::Node;
 use contract::swap::Rejection;
 use fleet::control_plane::DeployStatus;
-use fleet::upgrade::{AbandonedUnread, KubernetesPlan, Plan, UpgradeStatus};
+use fleet::upgrade::{AbandonedUnread, KubernetesPlan, Plan, Preview, UnreadPreview, UpgradeStatus};
 use fleet::vcenter::probe::Report;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -75,7 +75,17 @@ pub fn schemas() -> Vec<OutputSchema> {
         of::<AbandonedUnread>("upgrade-abandoned-unread", &["control upgrade abandon"]),
         of::<upgrade::UpgradedKubernetes>("upgrade-kubernetes", &["control upgrade kubernetes"]),
         of::<KubernetesPlan>("upgrade-kubernetes-plan", &["control upgrade kubernetes --dry-run"]),
-        of::<Plan>("upgrade-plan", &["control upgrade plan"]),
+        of::<Plan>("upgrade-plan", &["control upgrade apply --dry-run", "control upgrade plan"]),
+        of::<Preview>(
+            "upgrade-preview",
+            &[
+                "control upgrade abandon --dry-run",
+                "control upgrade commit --dry-run",
+                "control upgrade resume --dry-run",
+                "control upgrade rollback --dry-run",
+            ],
+        ),
+        of::<UnreadPreview>("upgrade-preview-unread", &["control upgrade abandon --dry-run"]),
         of::<UpgradeStatus>(
             "upgrade-status",
             &[
@@ -112,11 +122,20 @@ fn of<T: JsonSchema>(name: &'static str, commands: &'static [&'static str]) -> O
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
     use crate::commands::{leaves, program};
+
+    /// Checks an output against the schema of this name.
+    #[track_caller]
+    pub fn fits(name: &str, output: &impl serde::Serialize) {
+        let all = schemas();
+        let schema = all.iter().find(|schema| schema.name == name).unwrap_or_else(|| panic!("{name} has no schema"));
+        let output = serde_json::to_value(output).unwrap();
+        assert_eq!(testbed::off_schema(&output, schema.schema.as_value()), [""; 0], "{name}: {output:#}");
+    }
 
     /// The modes of a command that differ in their output. Empty for a command without the option `--output`.
     fn modes(words: &str, command: &clap::Command) -> Vec<String> {

@@ -27,6 +27,15 @@ async fn another(store: &DirectoryStore, number: u64) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn dry_run_lease_permits_no_change() {
+    let hold = Lease::unacquired();
+    assert!(hold.confirm().await.is_err_and(|error| !error.is::<Lost>()));
+    assert!(!hold.is_fresh() && crate::engine::may(&hold).await.is_err());
+    hold.renew().await.expect("a wait continues");
+    assert_eq!(hold.rest(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_command_holds_the_lease_until_release() {
     let (_directory, folder) = folder();
     assert_eq!(standing(&folder).await.unwrap(), LeaseState::Free);

@@ -172,3 +172,18 @@ async fn command_cancelled_while_looking_ends_nothing() {
     world.lock().inventory_hangs = false;
     abandon(&world, number).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn dry_run_withdraws_no_swap() {
+    let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
+    world.fault(None);
+    let (deployment, over) = (deployment(&world, &|_| {}), TakeOver::FromTheDead);
+    let looked = deployment.preview_unread(number, over).await.unwrap();
+    assert!(looked.dry_run && !looked.abandoned, "{looked:?}");
+    assert!(looked.notes.iter().any(|note| note.contains("would be withdrawn")), "{looked:?}");
+    assert_eq!(world.called("cancel_swap") + world.called("store.make") + world.called("store.write"), 0);
+    assert!(deployment.preview_unread(number + 1, over).await.is_err());
+    let end = abandon(&world, number).await.unwrap();
+    let again = deployment.preview_unread(number, over).await.unwrap();
+    assert_eq!((again.abandoned, again.notes), (true, end.notes));
+}

@@ -1,16 +1,20 @@
 //! Abandons an upgrade: each node is left as it is, and the operator learns what to do with its VMs. It needs nothing
 //! to work.
 
+use contract::node::Node;
 use contract::swap::Stage;
+use uuid::Uuid;
 
-use super::{Vms, place};
-use crate::cancel::Cancelled;
+use super::Vms;
+use crate::cancel::{Cancelled, unless_cancelled};
 use crate::hypervisor::{Absence, Disk, DiskKind, DiskRef, PowerState, Vm};
 use crate::upgrade::context::StepContext;
+use crate::upgrade::entry::{Entry, disk_of};
 use crate::upgrade::journal::Journal;
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Action, Plan, PlannedNode, Step, base_of};
+use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::VM_GONE;
 use crate::upgrade::step_error::StepError;
 
@@ -21,15 +25,45 @@ impl StepContext<'_> {
     /// # Errors
     /// The command was asked to end while it waited.
     pub(super) async fn leave(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> Result<String, Cancelled> {
-        let node = &plan.nodes[index];
         // A disk that is attached late would be in a VM that was named to be removed.
         let settled = self.hypervisor.settled().await?;
+        let mut left = self.left(plan, journal.entries(), index).await?;
+        if let Err(error) = settled {
+            left += &format!(
+                "; what was begun before may still be going on, so look again before a VM is removed: {:#}",
+                error.source
+            );
+        }
+        Ok(format!("{}; {left}", self.end_swap(plan, &plan.nodes[index]).await))
+    }
+
+    /// The same for a dry run. It asks the node for its state only, and does not wait for earlier requests.
+    ///
+    /// # Errors
+    /// The command was asked to end.
+    pub(in crate::upgrade) async fn would_leave(
+        &self,
+        plan: &Plan,
+        entries: &[Entry],
+        index: usize,
+    ) -> Result<String, Cancelled> {
+        let left = self.left(plan, entries, index).await?;
+        let node = &plan.nodes[index];
+        let stays = match unless_cancelled(&self.cancelled, self.nodes.facts(node.address)).await? {
+            Ok(facts) => would_end_swap(plan, node, &facts),
+            Err(error) => silent(&error),
+        };
+        Ok(format!("{stays}; {left}"))
+    }
+
+    /// The VMs of a node that do not run, and the place of its disk, in words. Changes nothing.
+    async fn left(&self, plan: &Plan, entries: &[Entry], index: usize) -> Result<String, Cancelled> {
+        let (node, progress) = (&plan.nodes[index], Progress::of(plan, entries));
         let vms = match self.vms().await {
-            Ok(vms) => Vms::of(node, vms, journal.progress().noted(index)),
+            Ok(vms) => Vms::of(node, vms, progress.noted(index)),
             Err(StepError::Cancelled) => return Err(Cancelled),
             Err(error) => Err(error),
         };
-        let progress = journal.progress();
         let mut moved = match &vms {
             Ok(vms) if vms.old.is_none() => self.old_is_not_moved(plan, node).await,
             _ => Ok(()),
@@ -52,47 +86,89 @@ impl StepContext<'_> {
             Err(StepError::Cancelled) => return Err(Cancelled),
             Err(error) => Some(error.to_string()),
         };
-        let mut left = match vms {
-            Ok(vms) => leftovers(&vms, moved, &place(journal, index)),
+        Ok(match vms {
+            Ok(vms) => leftovers(&vms, moved, disk_of(entries, index).unwrap_or(&node.disk)),
             Err(error) => format!("look at its VMs: {error}"),
-        };
-        if let Err(error) = settled {
-            left += &format!(
-                "; what was begun before may still be going on, so look again before a VM is removed: {:#}",
-                error.source
-            );
-        }
-        Ok(format!("{}; {left}", self.end_swap(plan, node).await))
+        })
     }
 
     /// Asks a node for its state, and for the end of its swap. Returns the state in which it stays.
     async fn end_swap(&self, plan: &Plan, node: &PlannedNode) -> String {
         let facts = match self.nodes.facts(node.address).await {
             Ok(facts) => facts,
-            Err(error) => return format!("it does not answer and stays as it is: {error:#}"),
+            Err(error) => return silent(&error),
         };
-        let runs = facts.image.build();
-        if facts.swap.as_ref().is_some_and(|swap| swap.id == node.swap && swap.stage != Stage::Taken) {
-            let withdrawn = withdrawn("its swap", self.nodes.cancel_swap(node.address, node.swap).await);
-            return format!("it runs {runs} and stays as it is; {withdrawn}");
-        }
-        // A rollback may have begun to move its work away.
-        if facts.evacuation.as_ref().is_some_and(|evacuation| evacuation.id == node.swap) {
+        let (runs, end) = (facts.image.build(), SwapEnd::of(plan, node, &facts));
+        if is_evacuated(node, &facts) && end != SwapEnd::Withdraw {
             let asked = self.nodes.cancel_evacuation(node.address, node.swap).await;
             (self.watch)(&Notice::Done { note: &format!("{}: {}", node.name, withdrawn("its evacuation", asked)) });
         }
-        // The image may be the same, and the size another one.
-        if facts.image.build != plan.target.image.build || facts.runs_in(node.old) || facts.healthy.is_none() {
-            return format!("it runs {runs} and stays as it is");
-        }
-        let Some(swap) = facts.swap else { return format!("it runs {runs}; its swap is final") };
-        let committed = match self.nodes.commit(node.address, swap.id).await {
+        let swap = match end {
+            SwapEnd::Withdraw => {
+                let withdrawn = withdrawn("its swap", self.nodes.cancel_swap(node.address, node.swap).await);
+                return format!("it runs {runs} and stays as it is; {withdrawn}");
+            }
+            SwapEnd::Stay => return format!("it runs {runs} and stays as it is"),
+            SwapEnd::IsFinal => return format!("it runs {runs}; its swap is final"),
+            SwapEnd::Commit(swap) => swap,
+        };
+        let committed = match self.nodes.commit(node.address, swap).await {
             Ok(Asked::Done) => "its swap is final".to_owned(),
             Ok(Asked::Refused(why)) => format!("its swap stays open: {why}"),
             Ok(Asked::Begun | Asked::Unknown) => "its swap stays open".to_owned(),
             Err(error) => format!("its swap stays open: {error:#}"),
         };
         format!("it runs {runs}; {committed}")
+    }
+}
+
+/// The end of a node's swap when its upgrade is abandoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SwapEnd {
+    /// It is prepared only, and is withdrawn.
+    Withdraw,
+    /// The node is not healthy on the new image, and stays as it is.
+    Stay,
+    IsFinal,
+    /// The swap with this identifier is made final.
+    Commit(Uuid),
+}
+
+impl SwapEnd {
+    /// The end that a node's report asks for.
+    fn of(plan: &Plan, node: &PlannedNode, facts: &Node) -> Self {
+        let swap = facts.swap.as_ref();
+        if swap.is_some_and(|swap| swap.id == node.swap && swap.stage != Stage::Taken) {
+            return Self::Withdraw;
+        }
+        // The image may be the same, and the size another one.
+        if facts.image.build != plan.target.image.build || facts.runs_in(node.old) || facts.healthy.is_none() {
+            return Self::Stay;
+        }
+        swap.map_or(Self::IsFinal, |swap| Self::Commit(swap.id))
+    }
+}
+
+/// Whether a rollback has begun to move a node's work away.
+fn is_evacuated(node: &PlannedNode, facts: &Node) -> bool {
+    facts.evacuation.as_ref().is_some_and(|evacuation| evacuation.id == node.swap)
+}
+
+/// The state of a node that does not answer, in words.
+fn silent(error: &anyhow::Error) -> String {
+    format!("it does not answer and stays as it is: {error:#}")
+}
+
+/// The end of a node's swap in words, for a dry run.
+fn would_end_swap(plan: &Plan, node: &PlannedNode, facts: &Node) -> String {
+    let runs = facts.image.build();
+    let (end, evacuation) = (SwapEnd::of(plan, node, facts), "; its evacuation would be withdrawn");
+    let evacuation = if is_evacuated(node, facts) && end != SwapEnd::Withdraw { evacuation } else { "" };
+    match end {
+        SwapEnd::Withdraw => format!("it runs {runs} and stays as it is; its swap would be withdrawn"),
+        SwapEnd::Stay => format!("it runs {runs} and stays as it is{evacuation}"),
+        SwapEnd::IsFinal => format!("it runs {runs}; its swap is final{evacuation}"),
+        SwapEnd::Commit(_) => format!("it runs {runs}; its swap would be made final{evacuation}"),
     }
 }
 

@@ -80,7 +80,7 @@ impl StepContext<'_> {
 
     /// Whether all nodes are healthy on the new image. Each is in the VM that was made for it, or in one that an
     /// operator has made for a lost node.
-    pub(super) async fn check(&self, plan: &Plan, progress: &Progress) -> Taken {
+    pub(in crate::upgrade) async fn check(&self, plan: &Plan, progress: &Progress) -> Taken {
         let limit = Duration::from_secs(plan.options.gate_seconds);
         for (index, node) in plan.nodes.iter().enumerate() {
             self.wait(&format!("{} to be good", node.name), limit, || async move {

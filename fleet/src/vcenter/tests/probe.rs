@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::privileges::{ELSEWHERE, OBJECTS, bed_of, user_with};
 use super::*;
 use crate::lease::TakeOver;
+use crate::testing::fits;
 use crate::vcenter::Site;
 use crate::vcenter::probe::{AS_ASSUMED, Answered, DIFFERS, NOT_TRIED, Report, Setup, run};
 use contract::role::Role;
@@ -166,6 +167,7 @@ async fn probe_confirms_the_bed_and_leaves_nothing() {
     assert_eq!((&report.left, report.is_cancelled), (&Vec::new(), false));
     assert_eq!(bed.machines().await, []);
     assert_eq!(files(&bed), Vec::<String>::new());
+    fits("provider-probe", &report);
 
     // The report names nothing of the bed.
     let text = serde_json::to_string(&report).unwrap();

@@ -122,6 +122,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::schemas::tests::fits;
 
     fn adoption(node: &str, name: &str) -> Adoption {
         let uuid = uuid::Uuid::from_u128(0xa0);
@@ -193,6 +194,7 @@ mod tests {
         let both = [adoption("cp1", "kaas-cp1"), adoption("cp2", "kaas-cp2")];
         let adopted = AdoptedVms::of(&both, false);
         assert_eq!(adopted.text(), "adopted: cp1, cp2");
+        fits("control-adopt", &adopted);
         assert_eq!(serde_json::to_value(&adopted).unwrap()["adopted"][1], json!({"node": "cp2", "vm": "kaas-cp2"}));
         assert!(plan(&both).starts_with("VM kaas-cp1, ") && plan(&both).ends_with("\nwould adopt: cp1, cp2"));
         assert_eq!(AdoptedVms::of(&[], true).text(), "all control-plane nodes run in VMs of this deployment");

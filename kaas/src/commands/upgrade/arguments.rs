@@ -53,7 +53,7 @@ pub enum Upgrade {
     ///
     /// The nodes are rolled back one after the other. Unhealthy nodes come first, as each run of the command finds them. If a
     /// node reports that etcd has no quorum, all nodes are rolled back at once.
-    #[command(after_help = "Example: `kaas control upgrade rollback --file cluster.toml`")]
+    #[command(after_help = "Example: `kaas control upgrade rollback --file cluster.toml --dry-run`")]
     Rollback {
         /// Stop all nodes, then start all, whatever the nodes report. Use it if no node can be reached, or if nodes wait for
         /// each other. The Kubernetes API is unavailable meanwhile
@@ -63,7 +63,7 @@ pub enum Upgrade {
         on: ResumeArgs,
     },
     /// Make an upgrade final: the old VMs are removed. After that, no rollback is possible
-    #[command(after_help = "Example: `kaas control upgrade commit --file cluster.toml`")]
+    #[command(after_help = "Example: `kaas control upgrade commit --file cluster.toml --dry-run`")]
     Commit(ResumeArgs),
     /// End an upgrade where it is, if a node was lost for good, so that it can neither continue nor be rolled back
     ///
@@ -74,13 +74,16 @@ pub enum Upgrade {
     /// The command works whatever the hypervisor, the nodes and the journal report. It names everything that is unknown. With
     /// --other-cluster no node is asked.
     #[command(
-        after_help = "Example: `kaas control upgrade abandon --file cluster.toml --confirm 3f2504e0-4f89-41d3-9a0c-0305e82c3301`"
+        after_help = "Example: `kaas control upgrade abandon --file cluster.toml --confirm 3f2504e0-4f89-41d3-9a0c-0305e82c3301 --dry-run`"
     )]
     Abandon {
         /// Identifier of the upgrade, as `kaas control upgrade status` shows it: the confirmation. If nothing of the journal can be
         /// read, the number of the damaged lease, which every command shows
         #[arg(long, value_name = "UUID|NUMBER")]
         confirm: AbandonTarget,
+        /// Only show what would be given up, and the VMs that would be left
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         change: ChangeArgs,
         #[command(flatten)]
@@ -226,6 +229,9 @@ pub struct ResumeArgs {
     pub(super) whose: OtherClusterArgs,
     #[command(flatten)]
     pub(super) waiting: TimeoutArgs,
+    /// Only show what would be done, or why it is refused
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 /// The options of the target image.
@@ -403,6 +409,28 @@ mod tests {
         assert_eq!("12".parse(), Ok(AbandonTarget::Hold(12)));
         for wrong in ["", "hold", "-1", "0x12", &id.to_string()[1..]] {
             assert!(wrong.parse::<AbandonTarget>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_changing_command_has_a_dry_run() {
+        for line in
+            ["apply --ova a.ova", "resume", "rollback --all-at-once", "commit", "abandon --confirm 12", "kubernetes"]
+        {
+            for (options, expected) in [(&[][..], false), (&["--dry-run"][..], true)] {
+                let words = ["upgrade"].into_iter().chain(line.split(' ')).chain(["-f", "c.toml"]);
+                let words = words.chain(options.iter().copied());
+                let upgrade = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).upgrade;
+                let is_dry = match upgrade {
+                    Upgrade::Abandon { dry_run, .. } | Upgrade::Kubernetes { dry_run, .. } => dry_run,
+                    Upgrade::Apply { on, .. }
+                    | Upgrade::Resume { on, .. }
+                    | Upgrade::Rollback { on, .. }
+                    | Upgrade::Commit(on) => on.dry_run,
+                    Upgrade::Plan { .. } | Upgrade::Status { .. } => unreachable!("{line}"),
+                };
+                assert_eq!(is_dry, expected, "{line}");
+            }
         }
     }
 

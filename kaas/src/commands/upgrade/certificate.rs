@@ -58,3 +58,14 @@ pub fn run(command: Certificate) -> anyhow::Result<ExitCode> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::schemas::tests::fits;
+
+    #[test]
+    fn renewed_nodes_match_their_schema() {
+        fits("control-certificate", &RenewedNodes { renewed: vec!["cp1".to_owned(), "cp2".to_owned()] });
+    }
+}

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::adopt::AdoptedVms;
-use self::arguments::{AbandonTarget, ChangeArgs};
+use self::arguments::{AbandonTarget, ChangeArgs, ResumeArgs};
 pub use self::arguments::{Adopt, Upgrade};
 pub use self::certificate::{Certificate, RenewedNodes};
 use self::connection::MissingCredentials;
@@ -33,11 +33,21 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             at.output.result(&plan, || describe::text(&plan))?;
             Ok(ExitCode::SUCCESS)
         }),
+        Upgrade::Apply { wanted, on } if on.dry_run => {
+            let ChangeArgs { at, over } = &on.change;
+            at.looking(what, Some(&on.whose), async |deployment, site| {
+                let options = wanted.options(at.cluster.file.as_deref())?;
+                let plan = deployment.plan_over(&site.ova(&wanted.ova)?, &options, over.take()).await?;
+                at.output.result(&plan, || describe::text(&plan))?;
+                Ok(ExitCode::SUCCESS)
+            })
+        }
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
             let options = wanted.options(on.change.at.cluster.file.as_deref())?;
             let went = deployment.apply(&site.ova(&wanted.ova)?, &options, on.change.over.take()).await?;
             arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::Upgraded))
         }),
+        Upgrade::Resume { on, .. } if on.dry_run => preview(&on, what, MissingCredentials::Continue, Request::Resume),
         Upgrade::Resume { ova, on } => on.with_or_without_nodes(what, async |deployment, _| {
             // A resumed rollback, commit or abandonment ends as such.
             let wanted = match deployment.status().await?.direction {
@@ -48,24 +58,40 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             let went = deployment.go_on(Request::Resume, ova, on.change.over.take()).await?;
             arrived(on.output(), &on.change.at.commands(), &went, wanted)
         }),
-        Upgrade::Rollback { all_at_once, on } => on.with_or_without_nodes(what, async |deployment, _| {
+        Upgrade::Rollback { all_at_once, on } => {
             let verb = if all_at_once { Request::RollbackAtOnce } else { Request::Rollback };
-            let went = deployment.go_on(verb, None, on.change.over.take()).await?;
-            arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::RolledBack))
-        }),
+            if on.dry_run {
+                return preview(&on, what, MissingCredentials::Continue, verb);
+            }
+            on.with_or_without_nodes(what, async |deployment, _| {
+                let went = deployment.go_on(verb, None, on.change.over.take()).await?;
+                arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::RolledBack))
+            })
+        }
+        Upgrade::Commit(on) if on.dry_run => preview(&on, what, MissingCredentials::Fail, Request::Commit),
         Upgrade::Commit(on) => on.with(what, async |deployment, _| {
             let went = deployment.go_on(Request::Commit, None, on.change.over.take()).await?;
             arrived(on.output(), &on.change.at.commands(), &went, Some(Outcome::Committed))
         }),
-        Upgrade::Abandon { confirm, change: ChangeArgs { at, over }, whose } => {
-            let ending = SignalPolicy::WhereItCanBeContinued;
+        Upgrade::Abandon { confirm, dry_run, change: ChangeArgs { at, over }, whose } => {
+            let ending = if dry_run { SignalPolicy::AtOnce } else { SignalPolicy::WhereItCanBeContinued };
             at.with(what, Some(&whose), Duration::ZERO, MissingCredentials::Continue, ending, async |deployment, _| {
-                match confirm {
-                    AbandonTarget::Upgrade(id) => {
+                match (confirm, dry_run) {
+                    (AbandonTarget::Upgrade(id), true) => {
+                        let preview = deployment.preview_abandon(id, over.take()).await?;
+                        at.output.result(&preview, || words::preview(&preview))?;
+                        Ok(ExitCode::SUCCESS)
+                    }
+                    (AbandonTarget::Hold(number), true) => {
+                        let preview = deployment.preview_unread(number, over.take()).await?;
+                        at.output.result(&preview, || words::unread(&preview))?;
+                        Ok(ExitCode::SUCCESS)
+                    }
+                    (AbandonTarget::Upgrade(id), false) => {
                         let went = deployment.abandon(id, over.take()).await?;
                         arrived(at.output, &at.commands(), &went, Some(Outcome::Abandoned))
                     }
-                    AbandonTarget::Hold(number) => {
+                    (AbandonTarget::Hold(number), false) => {
                         let end = deployment.abandon_unread(number, over.take()).await?;
                         at.output.result(&end, || words::abandoned_unread(&end))?;
                         Ok(ExitCode::SUCCESS)
@@ -78,7 +104,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             let options = KubernetesOptions { to, drain_seconds: drain_timeout.as_secs(), limit: timeout };
             if dry_run {
                 return at.looking(what, Some(&whose), async |deployment, _| {
-                    let plan = deployment.plan_kubernetes(&options).await?;
+                    let plan = deployment.plan_kubernetes_over(&options, over.take()).await?;
                     at.output.result(&plan, || words::kubernetes(&plan))?;
                     Ok(ExitCode::SUCCESS)
                 });
@@ -104,6 +130,16 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             },
         ),
     }
+}
+
+/// Shows what a request to the last upgrade would do.
+fn preview(on: &ResumeArgs, what: &str, lacking: MissingCredentials, verb: Request) -> anyhow::Result<ExitCode> {
+    let ChangeArgs { at, over } = &on.change;
+    at.with(what, Some(&on.whose), Duration::ZERO, lacking, SignalPolicy::AtOnce, async |deployment, _| {
+        let preview = deployment.preview(verb, over.take()).await?;
+        at.output.result(&preview, || words::preview(&preview))?;
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// `kaas control adopt`: adopts VMs that were imported by hand.
@@ -163,10 +199,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::schemas::tests::fits;
 
     #[test]
     fn kubernetes_upgrade_ends_with_hint_for_workers() {
         assert_eq!(all_run("1.36", None), "all control-plane nodes run Kubernetes 1.36");
+        fits("upgrade-kubernetes", &UpgradedKubernetes { to: "1.36".to_owned() });
         let told = all_run("1.36", Some("Replace them"));
         assert_eq!(told, "all control-plane nodes run Kubernetes 1.36; the workers stay as they are. Replace them");
     }

@@ -1,7 +1,8 @@
 //! The messages about an upgrade: its progress, its state, and the next commands.
 
 use fleet::upgrade::{
-    AbandonedUnread, Direction, DiskCopy, KubernetesPlan, Mode, Notice, Order, Outcome, UpgradeStatus,
+    AbandonedUnread, Direction, DiskCopy, KubernetesPlan, Mode, NodeChange, Notice, Order, Outcome, Preview,
+    PreviewedNode, UnreadPreview, UpgradeStatus,
 };
 
 use super::describe;
@@ -180,6 +181,83 @@ pub fn abandoned_unread(end: &AbandonedUnread) -> String {
     )
 }
 
+/// The changes that a request to an upgrade would make: node by node, then step by step.
+pub fn preview(preview: &Preview) -> String {
+    let id = preview.id;
+    if let Some(outcome) = preview.outcome {
+        let reached = match outcome {
+            Outcome::Upgraded => "all nodes run the new image",
+            Outcome::RolledBack => "it was rolled back",
+            Outcome::Committed => "it was committed",
+            Outcome::Abandoned => "it was abandoned",
+        };
+        return format!("upgrade {id}: nothing would change, because {reached}");
+    }
+    let mut lines = vec![match preview.direction {
+        Direction::Forward => format!("Continuation of the upgrade {id}"),
+        Direction::Back => format!("Rollback of the upgrade {id}: {}", who_would_go_back(preview)),
+        Direction::Commit => format!("Commit of the upgrade {id}: after it, no rollback is possible"),
+        Direction::Abandon => {
+            format!("End of the upgrade {id} where it is: after it, no rollback and no commit is possible")
+        }
+    }];
+    lines.extend(preview.nodes.iter().map(|node| format!("  {}", would_become(node))));
+    if !preview.left_out.is_empty() {
+        lines.push(format!("  left out, because the old VM is gone: {}", preview.left_out.join(", ")));
+    }
+    if !preview.copies.is_empty() {
+        let removed = if preview.direction == Direction::Commit { "are removed" } else { "stay" };
+        lines.push(format!("Copies of data disks, which {removed}:{}", one_by_one(&preview.copies)));
+    }
+    if let Some(place) = &preview.snapshot {
+        lines.push(format!("The snapshot of etcd from before the upgrade stays: {place}"));
+    }
+    lines.push("The steps".to_owned());
+    if preview.steps.is_empty() {
+        lines.push("  only the end is recorded".to_owned());
+    }
+    let steps = preview.steps.iter().zip(1..);
+    lines.extend(steps.map(|(step, number)| format!("{number:>3}. {}", describe::title(&preview.plan, step.step))));
+    lines.push("nothing was changed".to_owned());
+    lines.join("\n")
+}
+
+/// The nodes that a dry run names for a rollback, with their order.
+fn who_would_go_back(preview: &Preview) -> String {
+    let plan = &preview.plan;
+    match &preview.only {
+        Some(node) => node.clone(),
+        None if plan.options.mode == Mode::AllAtOnce => "all nodes at once".to_owned(),
+        None => all(&preview.order, |node| plan.nodes[*node].name.clone()),
+    }
+}
+
+fn would_become(PreviewedNode { name, old_vm, new_vm, change, note }: &PreviewedNode) -> String {
+    match change {
+        NodeChange::MoveToNew => format!("{name}: the VM {new_vm} replaces {old_vm}, and gets the data disk"),
+        NodeChange::ReturnToOld => format!(
+            "{name}: the VM {old_vm} replaces {new_vm}, and gets the data disk as it is now; {new_vm} is removed"
+        ),
+        NodeChange::WithdrawSwap => {
+            format!("{name}: it stays in the VM {old_vm}; its swap is withdrawn, and {new_vm} is removed")
+        }
+        NodeChange::RemoveNew => format!("{name}: it stays in the VM {old_vm}; {new_vm} is removed"),
+        NodeChange::Commit => format!("{name}: it stays in the VM {new_vm} for good; {old_vm} is removed"),
+        NodeChange::Keep => format!("{name}: {}", note.as_deref().unwrap_or("it stays as it is")),
+    }
+}
+
+/// The dry run of the end of an upgrade whose journal cannot be read.
+pub fn unread(preview: &UnreadPreview) -> String {
+    let lease = preview.unread;
+    let mut text = match preview.abandoned {
+        true => format!("the upgrade of lease {lease} is abandoned already: nothing would change"),
+        false => format!("would abandon the upgrade of lease {lease}; its VMs stay as they are:"),
+    };
+    text.extend(preview.notes.iter().map(|note| format!("\n  {note}")));
+    text
+}
+
 /// The plan of an upgrade of Kubernetes.
 pub fn kubernetes(plan: &KubernetesPlan) -> String {
     let mut text = format!("Upgrade of Kubernetes to {}\n\nIt rests on\n", plan.to);
@@ -198,7 +276,7 @@ pub fn kubernetes(plan: &KubernetesPlan) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fleet::upgrade::{Damaged, IllNodes, KeptCopy, Reason};
+    use fleet::upgrade::{Action, Damaged, IllNodes, KeptCopy, PreviewedStep, Reason, Step};
 
     use super::*;
     use crate::work::{advised, advised_with};
@@ -313,6 +391,80 @@ mod tests {
             assert!(all.contains("of all nodes at once, with the API away"), "{all}");
             assert!(!all.contains("--all-at-once"), "they are already: {all}");
         }
+    }
+
+    fn previewed(direction: Direction, change: NodeChange, action: Action) -> Preview {
+        let (plan, step) = (describe::tests::plan("rolling", "node"), Step::of(action, 0));
+        let name = || "cp1".to_owned();
+        let note = (change == NodeChange::Keep).then(|| "it runs 0.2.0; its swap would be made final".to_owned());
+        Preview {
+            dry_run: true,
+            id: plan.id,
+            direction,
+            only: None,
+            order: Order::LastFirst,
+            left_out: Vec::new(),
+            outcome: None,
+            nodes: vec![PreviewedNode { name: name(), old_vm: name(), new_vm: "cp1-bbbbbbb".to_owned(), change, note }],
+            copies: Vec::new(),
+            snapshot: None,
+            steps: vec![PreviewedStep { action, node: Some(name()), step }],
+            plan,
+        }
+    }
+
+    #[test]
+    fn dry_run_names_vms_and_steps() {
+        for (direction, change, action, expected) in [
+            (Direction::Forward, NodeChange::MoveToNew, Action::PowerOn, "the VM cp1-bbbbbbb replaces cp1, and"),
+            (Direction::Back, NodeChange::ReturnToOld, Action::PowerOnOld, "the VM cp1 replaces cp1-bbbbbbb, and"),
+            (Direction::Back, NodeChange::WithdrawSwap, Action::Cancel, "its swap is withdrawn, and cp1-bbbbbbb is"),
+            (Direction::Back, NodeChange::RemoveNew, Action::DestroyNew, "cp1; cp1-bbbbbbb is removed"),
+            (Direction::Commit, NodeChange::Commit, Action::DestroyOld, "for good; cp1 is removed"),
+            (Direction::Abandon, NodeChange::Keep, Action::Keep, "its swap would be made final"),
+        ] {
+            let looked = previewed(direction, change, action);
+            let text = preview(&looked);
+            assert!(text.contains("\n  cp1: ") && text.contains(expected), "{text}");
+            let step = format!("\nThe steps\n  1. {}\n", describe::title(&looked.plan, looked.steps[0].step));
+            assert!(text.contains(&step) && text.ends_with("\nnothing was changed"), "{text}");
+        }
+    }
+
+    #[test]
+    fn dry_run_names_order_copies_and_snapshot() {
+        let path = "[ds] cp1/data-before-1a2b3c4d.vmdk".to_owned();
+        let copy = DiskCopy { node: "cp1".to_owned(), copy: KeptCopy { path, uuid: Some(uuid::Uuid::from_u128(7)) } };
+        let commit = Preview {
+            copies: vec![copy.clone()],
+            snapshot: Some("[ds] kaas/before.db".to_owned()),
+            ..previewed(Direction::Commit, NodeChange::Commit, Action::DestroyOld)
+        };
+        let text = preview(&commit);
+        assert!(text.contains("which are removed:\n  of cp1: [ds] cp1/data-before-1a2b3c4d.vmdk"), "{text}");
+        assert!(text.contains("from before the upgrade stays: [ds] kaas/before.db"), "{text}");
+        let rollback = Preview {
+            copies: vec![copy],
+            order: Order::AtOnce,
+            left_out: vec!["cp2".to_owned()],
+            ..previewed(Direction::Back, NodeChange::ReturnToOld, Action::PowerOnOld)
+        };
+        let text = preview(&rollback);
+        assert!(text.contains(": all nodes at once\n") && text.contains("which stay:"), "{text}");
+        assert!(text.contains("left out, because the old VM is gone: cp2"), "{text}");
+        assert!(preview(&Preview { only: Some("cp2".to_owned()), ..rollback }).contains(": cp2\n"));
+        let ended = previewed(Direction::Commit, NodeChange::Commit, Action::DestroyOld);
+        let text = preview(&Preview { outcome: Some(Outcome::Committed), ..ended });
+        assert!(text.ends_with("nothing would change, because it was committed"), "{text}");
+    }
+
+    #[test]
+    fn dry_run_of_unread_upgrade_lists_notes() {
+        let looked =
+            UnreadPreview { dry_run: true, unread: 7, abandoned: false, notes: vec!["cp1: silent".to_owned()] };
+        let expected = "would abandon the upgrade of lease 7; its VMs stay as they are:\n  cp1: silent";
+        assert_eq!(unread(&looked), expected);
+        assert!(unread(&UnreadPreview { abandoned: true, ..looked }).contains("nothing would change\n  cp1"));
     }
 
     #[test]

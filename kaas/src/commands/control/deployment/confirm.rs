@@ -118,6 +118,7 @@ impl DeletionConfirmation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::schemas::tests::fits;
 
     #[test]
     fn only_the_name_confirms_the_listed_removals() {
@@ -133,6 +134,7 @@ mod tests {
             let cluster = "control".to_owned();
             let going =
                 DeletionConfirmation { cluster, place, journal, disks, left, doubtful, held, copies, also, tenants };
+            fits("control-deletion", &going.plan());
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use contract::deployer::{Fingerprint, PrivateKey};
 use contract::role::Role;
-use fleet::control_plane::{DeployStatus, DeploymentRecord, LeftVm, Lifecycle, RunOutcome};
-use fleet::hypervisor::{DiskRef, VmRef};
+use fleet::control_plane::{DeployStatus, DeploymentRecord, LeftVm, Lifecycle, NodeStatus, RunOutcome};
+use fleet::hypervisor::{DiskRef, PowerState, VmRef, VmSize};
 use fleet::upgrade::{DiskCopy, KeptCopy, Target};
 use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
@@ -17,6 +17,7 @@ use super::judge::{Resolve, ResolvedFile, another_key, begun_with, judge_with};
 use super::words::{Outcome, Plan, arrived, copy_stays, status, templates_stay};
 use super::{EXAMPLE, exit_status, handed_over, renewed_all_the_same};
 use crate::cluster_file::{CheckReport, ClusterFile};
+use crate::commands::schemas::tests::fits;
 
 const KEY: &str = include_str!("../../../../../contract/src/properties/fixtures/ssh-keys.pub");
 
@@ -128,6 +129,7 @@ fn keys_and_secrets_are_drawn_only_once() {
     let plan = Plan::of(&again.wanted, &file, Vec::new(), CheckReport::default());
     assert!(plan.text().contains("node-name: cp1") && !plan.text().contains(secret.trim()), "{}", plan.text());
     assert!(!serde_json::to_string(&plan).unwrap().contains(secret.trim()));
+    fits("control-plan", &plan);
 }
 
 #[test]
@@ -361,6 +363,14 @@ fn remaining_disks_and_copies_are_listed_as_left() {
     assert_eq!((&told["copies"][0]["node"], &told["copies"][0]["path"]), (&"cp1".into(), &path.into()));
     assert!(text.contains(&format!("  left: the VM cp1-restored ({}, vm-5), a copy of ", disk(5).uuid)), "{text}");
     assert_eq!((&told["replicas"][0]["name"], &told["replicas"][0]["id"]), (&"cp1-restored".into(), &"vm-5".into()));
+    let (address, uuid) = ("10.20.30.11".parse().unwrap(), Some(disk(5).uuid));
+    let (vm, power) = (Some("cp1".to_owned()), Some(PowerState::On));
+    let size = Some(VmSize { processors: 2, memory: 4096 });
+    let node = NodeStatus { name: "cp1".to_owned(), address, vm, uuid, power, size, formed: true, ready: false };
+    let lost = NodeStatus { vm: None, uuid: None, power: None, size: None, ..node.clone() };
+    let of_nodes = DeployStatus { nodes: vec![node, lost], ..at.clone() };
+    fits("control-status", &of_nodes);
+    fits("control-outcome", &Outcome::of(&RunOutcome::Paused(Vec::new()), Some(Path::new("kubeconfig")), &of_nodes));
     // Templates are named too.
     let template = "kaas/control/kaas-image-1".to_owned();
     let told = serde_json::to_value(Outcome::of(&RunOutcome::Gone, None, &at).leaving(vec![template.clone()])).unwrap();
