@@ -75,7 +75,7 @@ pub use self::preflight::{
     CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, PreflightInputs, needed_secrets, network, obstacles, pool_of_nodes,
 };
 pub use self::provider::{VCenterInventory, ZoneInventory};
-pub use self::repair::{Repairs, repaired, repairs};
+pub use self::repair::{Repairs, forget_old_illness, repaired, repairs};
 pub use self::resize::NodeSizes;
 pub use self::resolved::{ResolveInputs as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{pinned_size, seen_size, wanted_size};

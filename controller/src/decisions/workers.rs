@@ -131,9 +131,12 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Deleting).collect();
     status.observed_generation = generation;
-    status.replicas = number(staying.len());
-    status.ready_replicas = number(staying.iter().filter(|worker| worker.available).count());
-    status.updated_replicas = number(staying.iter().filter(|worker| worker.up_to_date).count());
+    // A failed look says nothing of numbers.
+    if seen.looked {
+        status.replicas = number(staying.len());
+        status.ready_replicas = number(staying.iter().filter(|worker| worker.available).count());
+        status.updated_replicas = number(staying.iter().filter(|worker| worker.up_to_date).count());
+    }
     status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
     let moves = seen.workers.iter().any(|worker| worker.state.moves()) || staying.len() != seen.wanted;
     let ready = if !seen.looked {
@@ -167,7 +170,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
         (Replacing, waits.into_iter().chain(held.slow.clone()).collect::<Vec<_>>().join("; "))
     };
     let repairable = (repairs.reason, repairs.words.clone());
-    for (reason, words) in [ready, up_to_date, repairable] {
+    for (reason, words) in [Some(ready), seen.looked.then_some(up_to_date), Some(repairable)].into_iter().flatten() {
         set(&mut status.conditions, reason, &words, generation, now);
     }
     status
@@ -188,9 +191,11 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
     if let Some(address) = worker.address {
         status.address = Some(address.to_string());
     }
-    status.unhealthy_since = status.unhealthy_since.filter(|_| worker.unhealthy);
-    if worker.unhealthy {
+    if seen.looked && worker.unhealthy {
         status.unhealthy_since.get_or_insert_with(|| now.clone());
+        status.last_unhealthy = Some(now.clone());
+    } else if seen.looked {
+        (status.unhealthy_since, status.last_unhealthy) = (None, None);
     }
     let has_joined = matches!(worker.state, State::Running | State::Rejoining | State::Deleting);
     if has_joined && worker.kubelet.is_some() {
