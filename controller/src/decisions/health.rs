@@ -7,10 +7,13 @@ use fleet::workers::NodeSeen;
 use super::observed::Observed;
 use super::obstacle::Obstacle;
 use super::owned::CLUSTER;
-use super::text::joined;
+use super::text::{joined, with_help};
 use crate::objects::{
     ConditionStatus, ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, TenantClusterReason,
 };
+
+/// What continues a paused cluster.
+const RESUME: &str = "set spec.paused to false to continue";
 
 /// A condition's reason, with its message.
 pub type ClusterCondition = (TenantClusterReason, String);
@@ -44,7 +47,9 @@ pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition
     };
     let control_plane = (Forming, "no control-plane node was created yet".to_owned());
     match obstacle {
-        _ if paused => vec![preflight, control_plane, (Paused, none()), (NotReady, "it is paused".to_owned())],
+        _ if paused => {
+            vec![preflight, control_plane, (Paused, RESUME.to_owned()), (NotReady, format!("it is paused: {RESUME}"))]
+        }
         Some(obstacle) if obstacle.reason == PreflightNotKnown => {
             let words = || obstacle.message.clone();
             vec![preflight, control_plane, (ControlPlaneChanges, words()), (Provisioning, words())]
@@ -136,11 +141,10 @@ impl Health<'_> {
             Provisioning | NotReady => format!("see kubectl describe tenantclusters {cluster}"),
             Changing => "see kubectl describe operations".to_owned(),
             AwaitingWindow => "see spec.maintenance".to_owned(),
-            Paused => "set spec.paused to false to continue".to_owned(),
+            Paused => RESUME.to_owned(),
             _ => return (reason, words),
         };
-        let parts = [words, help];
-        (reason, parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; "))
+        (reason, with_help(words, &help))
     }
 
     fn serves(&self) -> ClusterCondition {
@@ -393,6 +397,23 @@ mod tests {
             control,
             kubelet: "v1.36.2".to_owned(),
             heard: String::new(),
+        }
+    }
+
+    #[test]
+    fn false_conditions_say_what_helps() {
+        let pools = [pool(3, 0)];
+        for ready in [[true; 3], [true, true, false], [true, false, false]] {
+            for (formed, doing) in
+                [(true, OperationPhase::Idle), (true, OperationPhase::Paused), (false, OperationPhase::Idle)]
+            {
+                let seen = DeployStatus { formed, ..status(&ready) };
+                let differs = Some((Why::Changing, "image".to_owned()));
+                let said = Health { doing, differs, ..of(&seen, &pools) }.conditions();
+                for (reason, words) in said.iter().filter(|(why, _)| why.standing() == ConditionStatus::False) {
+                    assert!(words.contains("kubectl ") || words.contains("spec."), "{reason:?}: {words}");
+                }
+            }
         }
     }
 
