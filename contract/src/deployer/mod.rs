@@ -11,7 +11,7 @@
 //! deployer   takes them only if the CA has the fingerprint from the hypervisor, and the certificate is for its key
 //! ```
 //!
-//! A deployer that has credentials renews them without the hypervisor: it continues only if the node shows a certificate that the
+//! A deployer that has credentials renews them without the hypervisor. It continues only if the node shows a certificate that the
 //! CA of these credentials has issued for the node's address.
 //!
 //! - The proof is over the session's exported keying material ([`crate::session`]), so it is worthless in another session. It

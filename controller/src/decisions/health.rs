@@ -218,8 +218,7 @@ impl Health<'_> {
     }
 }
 
-/// The status of control-plane nodes, with what the cluster's own API says if a look through vCenter and nodes found none that
-/// answers.
+/// The status of control-plane nodes. If a look through vCenter found none that answers, it is what the cluster's own API says.
 pub fn with_api(seen: &DeployStatus, api: &Observed<Vec<NodeSeen>>) -> DeployStatus {
     let mut seen = seen.clone();
     let is_known = !seen.formed || (seen.looked && seen.nodes.iter().any(|node| node.formed));

@@ -36,8 +36,8 @@ impl Repairs {
     }
 }
 
-/// Removes the unhealthy time of a worker if looks failed for a third of `afterSeconds` since it was last seen: it may have been
-/// healthy in between. That is so too for a restored database, whose times are old.
+/// Removes the unhealthy time of a worker if looks failed for a third of `afterSeconds`. The worker may have been healthy in
+/// between. A restored database has old times too.
 pub fn forget_old_illness(status: &mut MachineStatus, policy: &Repair, now: &Time) {
     let gap = LOOKS + LOOKS.max(i64::from(policy.after_seconds) / 3);
     let is_recent = |seen: &Time| now.0.as_second().saturating_sub(seen.0.as_second()) <= gap;
