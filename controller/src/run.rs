@@ -181,13 +181,13 @@ impl Controllers {
             let name = secret.name_any();
             named(&providers, move |provider| provider.spec.credentials_ref.name == name)
         });
-        self.run(controller, provider::reconcile, at_most(AT_ONCE))
+        self.run(controller, provider::reconcile, at_most(AT_ONCE), Duration::ZERO)
     }
 
     fn pools(&self) -> BoxFuture<'static, ()> {
         let of_address = |address: PoolAddress| [ObjectRef::<IPPool>::new(&address.spec.pool_ref.name)];
         let controller = also(self.watch::<IPPool>(), self.all(), of_address);
-        self.run(controller, ip_pool::reconcile, at_most(AT_ONCE).debounce(GATHERED))
+        self.run(controller, ip_pool::reconcile, at_most(AT_ONCE), GATHERED)
     }
 
     fn addresses(&self) -> BoxFuture<'static, ()> {
@@ -196,11 +196,11 @@ impl Controllers {
         let of_machine = move |machine: Machine| claimed(&by_machine, &machine);
         let of_cluster = move |cluster: TenantCluster| claimed(&by_cluster, &cluster);
         let controller = also(also(controller, self.all(), of_machine), self.all(), of_cluster);
-        self.run(controller, pool_address::reconcile, at_most(AT_ONCE))
+        self.run(controller, pool_address::reconcile, at_most(AT_ONCE), Duration::ZERO)
     }
 
     fn classes(&self) -> BoxFuture<'static, ()> {
-        self.run(self.watch::<VMClass>(), vm_class::reconcile, at_most(AT_ONCE))
+        self.run(self.watch::<VMClass>(), vm_class::reconcile, at_most(AT_ONCE), Duration::ZERO)
     }
 
     fn images(&self) -> BoxFuture<'static, ()> {
@@ -213,7 +213,7 @@ impl Controllers {
         };
         let of_provider =
             move |provider: Provider| if is_new(&provider) { named(&images, |_| true) } else { Vec::new() };
-        self.run(also(controller, self.all(), of_provider), node_image::reconcile, at_most(AT_ONCE))
+        self.run(also(controller, self.all(), of_provider), node_image::reconcile, at_most(AT_ONCE), Duration::ZERO)
     }
 
     fn clusters(&self) -> BoxFuture<'static, ()> {
@@ -221,7 +221,7 @@ impl Controllers {
         let of_machine = |machine: Machine| triggers::cluster_of_machine(&machine);
         let of_pool = |pool: NodePool| Some(triggers::cluster_of_pool(&pool));
         let controller = also(also(controller, self.all(), of_machine), self.all(), of_pool);
-        self.run(controller, tenant_cluster::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
+        self.run(controller, tenant_cluster::reconcile, at_most(ALL_AT_ONCE), GATHERED)
     }
 
     fn node_pools(&self) -> BoxFuture<'static, ()> {
@@ -230,7 +230,7 @@ impl Controllers {
         let of_machine = |machine: Machine| triggers::pool_of_machine(&machine);
         let of_cluster = move |cluster: TenantCluster| named(&pools, |pool| triggers::concerns(&cluster, pool));
         let controller = also(also(controller, self.all(), of_machine), self.all(), of_cluster);
-        self.run(controller, node_pool::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
+        self.run(controller, node_pool::reconcile, at_most(ALL_AT_ONCE), GATHERED)
     }
 
     /// Emits events for changed conditions. Never returns.
@@ -263,12 +263,13 @@ impl Controllers {
         controller: Controller<Guarded<K>>,
         reconcile: fn(Arc<K>, Arc<Context>) -> F,
         config: Config,
+        gathers: Duration,
     ) -> BoxFuture<'static, ()>
     where
         F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
         let (attempts, store, ending) = (Attempts::<Guarded<K>>::default(), controller.store(), self.stopping.clone());
-        let (counted, asked) = (attempts.clone(), asked_to_end(self.stopping.clone()));
+        let (counted, asked, known) = (attempts.clone(), asked_to_end(self.stopping.clone()), controller.store());
         // Until all objects of the kind were listed no task runs, and waiting for the list does not end by itself.
         let unseen = async move {
             asked_to_end(ending).await;
@@ -277,13 +278,14 @@ impl Controllers {
             }
         };
         let reconcile = move |object: Arc<Guarded<K>>, context: Arc<Context>| {
-            let attempts = attempts.clone();
+            let (attempts, known) = (attempts.clone(), known.clone());
             async move {
+                let object = gathered(&known, object, gathers).await;
                 let reconciled = match &object.0 {
                     Ok(read) => task::alone(reconcile(Arc::new(read.clone()), context)).await,
                     Err(invalid) => Err(ReconcileError::Other(anyhow::anyhow!("it cannot be read: {invalid}"))),
                 };
-                attempts.note(&object, reconciled.as_ref().err());
+                attempts.note(&object, reconciled.as_ref().err(), |reference| known.get(reference).is_some());
                 reconciled
             }
         };
@@ -309,6 +311,16 @@ impl Controllers {
 async fn asked_to_end(mut stopping: watch::Receiver<bool>) {
     // The sender lives as long as the program.
     let _ = stopping.wait_for(|asked| *asked).await;
+}
+
+/// Collects changes of an object for a while, and returns its present state. It ends even if the object changes all the time.
+async fn gathered<K: Kind + 'static>(
+    known: &Store<Guarded<K>>,
+    object: Arc<Guarded<K>>,
+    time: Duration,
+) -> Arc<Guarded<K>> {
+    tokio::time::sleep(time).await;
+    known.get(&ObjectRef::from_obj(&*object)).unwrap_or(object)
 }
 
 fn said(conditions: Option<&Vec<Condition>>) -> &[Condition] {

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fleet::control_plane::Unfinished;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -43,8 +42,6 @@ struct Inner {
     unfinished: Unfinished,
     /// The generations that were fully reconciled in this term, by the objects' UIDs.
     looked: Mutex<BTreeMap<String, i64>>,
-    /// When the term began. `None` if it does not end by the clock.
-    began: Option<Time>,
 }
 
 struct State {
@@ -83,19 +80,14 @@ impl Term {
 
     fn new(identity: &str, elected: Option<Clock>, renewed: Duration) -> Self {
         let state = Mutex::new(State { renewed, closing: false, ended: false });
-        let (identity, changed, began) = (identity.to_owned(), Notify::new(), elected.as_ref().map(Clock::time));
+        let (identity, changed) = (identity.to_owned(), Notify::new());
         let (unfinished, looked) = (Unfinished::default(), Mutex::default());
-        Self(Arc::new(Inner { identity, elected, state, changed, unfinished, looked, began }))
+        Self(Arc::new(Inner { identity, elected, state, changed, unfinished, looked }))
     }
 
     /// Name of the leader. Each start of a controller has another name.
     pub fn identity(&self) -> &str {
         &self.0.identity
-    }
-
-    /// Whether a recorded time is before this term. The time between is unknown: the database may have been restored since.
-    pub fn is_after(&self, time: &Time) -> bool {
-        self.0.began.as_ref().is_some_and(|began| time < began)
     }
 
     /// The VMs of control-plane nodes whose Machines were created in this term and that it has not powered on.
@@ -250,16 +242,6 @@ mod tests {
             ended.await.unwrap();
             assert_eq!(term.ensure_active(), Err(TermEnded));
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn earlier_times_are_before_the_term() {
-        let clock = Clock::of_tests();
-        let before = clock.time();
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let term = Term::elected("one", clock.clone(), clock.now());
-        assert!(term.is_after(&before) && !term.is_after(&clock.time()));
-        assert!(!Term::unlimited("two").is_after(&before));
     }
 
     #[test]

@@ -11,6 +11,9 @@
 //! deployer   takes them only if the CA has the fingerprint from the hypervisor, and the certificate is for its key
 //! ```
 //!
+//! A deployer that has credentials renews them without the hypervisor. It continues only if the node shows a certificate that the
+//! CA of these credentials has issued for the node's address.
+//!
 //! - The proof is over the session's exported keying material ([`crate::session`]), so it is worthless in another session. It
 //!   names the cluster by its CA, so it is worthless for another cluster.
 //! - The certificate is worthless without the private key, which never leaves the deployer. So a hostile node gains nothing

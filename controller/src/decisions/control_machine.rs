@@ -29,7 +29,7 @@ pub fn control_machine_status(machine: &Machine, seen: &DeployStatus, now: &Time
     let waits: Vec<String> = seen
         .waits
         .iter()
-        .filter(|wait| wait.node.as_deref() == Some(name))
+        .filter(|wait| wait.node.as_deref().map_or(!seen.looked, |node| node == name))
         .map(|wait| wait.reason.to_string())
         .collect();
     let words = waits.join("; ");
@@ -51,10 +51,8 @@ fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineRea
         Joining, NodeNotReached, NodeServes, NotKnown, NotReady, PoweredOff, VmGone, VmNotAsked, VmProvisioning,
         VmRuns, Works, WorksNot,
     };
-    if !seen.looked {
-        return (VmNotAsked, NodeNotReached, NotKnown);
-    }
     let vm = match (node.power, seen.formed) {
+        _ if !seen.looked => VmNotAsked,
         (Some(PowerState::On), _) => VmRuns,
         (_, true) if is_hidden(node, seen) => VmNotAsked,
         (Some(_), true) => PoweredOff,
@@ -64,6 +62,7 @@ fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineRea
     let answers = seen.nodes.iter().any(|node| node.formed);
     let of_node = match (node.ready, seen.formed) {
         (true, _) => NodeServes,
+        _ if !seen.looked && !answers => NodeNotReached,
         (false, false) => Joining,
         (false, true) if answers => NotReady,
         (false, true) => NodeNotReached,

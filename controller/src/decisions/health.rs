@@ -2,12 +2,18 @@
 //! so that none is outdated.
 
 use fleet::control_plane::DeployStatus;
+use fleet::workers::NodeSeen;
 
+use super::observed::Observed;
 use super::obstacle::Obstacle;
-use super::text::joined;
+use super::owned::CLUSTER;
+use super::text::{joined, with_help};
 use crate::objects::{
     ConditionStatus, ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, TenantClusterReason,
 };
+
+/// What continues a paused cluster.
+const RESUME: &str = "set spec.paused to false to continue";
 
 /// A condition's reason, with its message.
 pub type ClusterCondition = (TenantClusterReason, String);
@@ -41,7 +47,9 @@ pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition
     };
     let control_plane = (Forming, "no control-plane node was created yet".to_owned());
     match obstacle {
-        _ if paused => vec![preflight, control_plane, (Paused, none()), (NotReady, "it is paused".to_owned())],
+        _ if paused => {
+            vec![preflight, control_plane, (Paused, RESUME.to_owned()), (NotReady, format!("it is paused: {RESUME}"))]
+        }
         Some(obstacle) if obstacle.reason == PreflightNotKnown => {
             let words = || obstacle.message.clone();
             vec![preflight, control_plane, (ControlPlaneChanges, words()), (Provisioning, words())]
@@ -56,6 +64,8 @@ pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<ClusterCondition
 #[derive(Clone, Debug)]
 pub struct Health<'a> {
     pub control_plane: &'a DeployStatus,
+    /// The nodes that its own API lists.
+    pub api: &'a Observed<Vec<NodeSeen>>,
     pub pools: &'a [NodePool],
     pub doing: OperationPhase,
     /// Why it differs from the spec, if it does.
@@ -64,18 +74,21 @@ pub struct Health<'a> {
     pub obstacle: Option<Obstacle>,
     /// Why the adoption that the operator asked for waits, if it does.
     pub adopts: Option<String>,
-    /// Whether its kubeconfig is available to users.
+    /// Whether its kubeconfig is available to users, and has not expired.
     pub is_handed_over: bool,
 }
 
 impl Health<'_> {
-    /// Numbers of its control-plane nodes. Nodes that were not observed count as not Ready.
-    pub fn control_plane(&self) -> ControlPlaneStatus {
+    /// Numbers of its control-plane nodes. `None` if nothing is known of them.
+    pub fn control_plane(&self) -> Option<ControlPlaneStatus> {
+        if self.serves().0 == TenantClusterReason::ControlPlaneNotReached {
+            return None;
+        }
         let nodes = &self.control_plane.nodes;
         let ready = nodes.iter().filter(|node| node.ready).count();
         let updated = if self.differs.is_none() { nodes.len() } else { 0 };
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-        ControlPlaneStatus { replicas: number(nodes.len()), ready: number(ready), updated: number(updated) }
+        Some(ControlPlaneStatus { replicas: number(nodes.len()), ready: number(ready), updated: number(updated) })
     }
 
     pub fn nodes(&self) -> NodesStatus {
@@ -84,11 +97,13 @@ impl Health<'_> {
 
     pub fn conditions(&self) -> Vec<ClusterCondition> {
         use TenantClusterReason::{
-            AdoptionRequired, Blocked, ControlPlaneChanges, Current, Idle, OperationRuns, Passed, Paused, WorkersChange,
+            AdoptionRequired, Blocked, ControlPlaneChanges, Current, Idle, OperationRuns, Passed, Paused,
+            ProviderNotReached, WorkersChange,
         };
         let (none, nodes) = (String::new(), self.nodes());
         let up_to_date = self.differs.clone().unwrap_or((Current, none.clone()));
         let preflight = match &self.obstacle {
+            None if !self.control_plane.looked => (ProviderNotReached, joined(&self.control_plane.waits)),
             None => (Passed, none.clone()),
             Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
         };
@@ -110,7 +125,26 @@ impl Health<'_> {
         };
         let control_plane = self.serves();
         let ready = self.ready(&control_plane, &nodes);
-        vec![preflight, control_plane, self.nodes_ready(), up_to_date, progressing, ready]
+        let said = vec![preflight, control_plane, self.nodes_ready(), up_to_date, progressing, ready];
+        said.into_iter().map(|(reason, words)| self.with_help(reason, words)).collect()
+    }
+
+    /// Adds the command or the field that helps.
+    fn with_help(&self, reason: TenantClusterReason, words: String) -> ClusterCondition {
+        use TenantClusterReason::{
+            AwaitingWindow, Changing, Degraded, Forming, NoQuorum, NotReady, Paused, Provisioning, WorkersMissing,
+        };
+        let cluster = &self.control_plane.cluster;
+        let help = match reason {
+            Forming | Degraded | NoQuorum => format!("see kubectl describe machines -l {CLUSTER}={cluster}"),
+            WorkersMissing => "see kubectl describe nodepools".to_owned(),
+            Provisioning | NotReady => format!("see kubectl describe tenantclusters {cluster}"),
+            Changing => "see kubectl describe operations".to_owned(),
+            AwaitingWindow => "see spec.maintenance".to_owned(),
+            Paused => RESUME.to_owned(),
+            _ => return (reason, words),
+        };
+        (reason, with_help(words, &help))
     }
 
     fn serves(&self) -> ClusterCondition {
@@ -122,11 +156,17 @@ impl Health<'_> {
         }
         let ready = status.nodes.iter().filter(|node| node.ready).count();
         let gives = status.nodes.iter().any(|node| node.formed);
+        let (is_by_api, silence) = match self.api {
+            Observed::Known(_) => (true, String::new()),
+            Observed::Unknown(why) if why.is_empty() => (false, waits()),
+            Observed::Unknown(why) => (false, format!("{}; the cluster's API: {why}", waits())),
+        };
+        let waits = || if status.looked { waits() } else { unready(status) };
         match (ready, status.nodes.len()) {
-            _ if !status.looked => (ControlPlaneNotReached, waits()),
+            _ if !status.looked && !is_by_api => (ControlPlaneNotReached, silence),
             (ready, all) if ready == all => (ControlNodesReady, String::new()),
             // Its VMs were seen, and no node answered: the API may be served all the same.
-            (0, _) if !gives => (ControlPlaneNotReached, waits()),
+            (0, _) if !gives => (ControlPlaneNotReached, silence),
             (ready, all) if ready > all / 2 => (Degraded, waits()),
             _ => (NoQuorum, waits()),
         }
@@ -134,9 +174,7 @@ impl Health<'_> {
 
     fn nodes_ready(&self) -> ClusterCondition {
         use TenantClusterReason::{NodesNotReached, WorkersMissing, WorkersReady};
-        let is_unknown =
-            |pool: &&NodePool| standing_of(pool).is_some_and(|(standing, _)| standing == ConditionStatus::Unknown);
-        let unknown: Vec<String> = self.pools.iter().filter(is_unknown).map(of_pool).collect();
+        let unknown: Vec<String> = self.pools.iter().filter(|pool| is_unknown(pool)).map(of_pool).collect();
         if !unknown.is_empty() {
             return (NodesNotReached, unknown.join("; "));
         }
@@ -154,15 +192,51 @@ impl Health<'_> {
             Forming => (Provisioning, words.clone()),
             ControlPlaneNotReached => (NotReached, words.clone()),
             ControlNodesReady | Degraded if !self.is_handed_over => {
-                (Provisioning, "its kubeconfig is not written yet".to_owned())
+                let words = "its kubeconfig is not written yet, or has expired: a control-plane node has to give one";
+                (Provisioning, words.to_owned())
             }
-            ControlNodesReady | Degraded if nodes.desired > 0 && nodes.ready == 0 => {
-                (NotReady, format!("no worker is Ready: {}", of_pools(self.pools)))
-            }
+            ControlNodesReady | Degraded if nodes.desired > 0 => match self.ready_workers(nodes) {
+                Observed::Known(0) => (NotReady, format!("no worker is Ready: {}", of_pools(self.pools))),
+                Observed::Known(_) => (Available, String::new()),
+                Observed::Unknown(words) => (NotReached, words),
+            },
             ControlNodesReady | Degraded => (Available, String::new()),
             _ => (NotReady, words.clone()),
         }
     }
+
+    /// The number of Ready workers: by its pools, or by its own API while a look at a pool fails.
+    fn ready_workers(&self, nodes: &NodesStatus) -> Observed<usize> {
+        let by_pools = usize::try_from(nodes.ready).unwrap_or_default();
+        match self.api {
+            _ if !self.pools.iter().any(is_unknown) => Observed::Known(by_pools),
+            Observed::Known(listed) => {
+                Observed::Known(listed.iter().filter(|node| !node.control && node.ready).count())
+            }
+            Observed::Unknown(_) => Observed::Unknown(self.nodes_ready().1),
+        }
+    }
+}
+
+/// The status of control-plane nodes. If a look through vCenter found none that answers, it is what the cluster's own API says.
+pub fn with_api(seen: &DeployStatus, api: &Observed<Vec<NodeSeen>>) -> DeployStatus {
+    let mut seen = seen.clone();
+    let is_known = !seen.formed || (seen.looked && seen.nodes.iter().any(|node| node.formed));
+    if let Observed::Known(listed) = api
+        && !is_known
+    {
+        for node in &mut seen.nodes {
+            let listed = listed.iter().find(|listed| listed.control && listed.name == node.name);
+            (node.formed, node.ready) = (listed.is_some(), listed.is_some_and(|listed| listed.ready));
+        }
+    }
+    seen
+}
+
+/// The control-plane nodes that are not Ready by the cluster's own API.
+fn unready(status: &DeployStatus) -> String {
+    let names = status.nodes.iter().filter(|node| !node.ready).map(|node| node.name.as_str());
+    format!("not Ready by the cluster's API: {}", names.collect::<Vec<_>>().join(", "))
 }
 
 /// The conditions of a cluster that is being deleted, with the reason of `Progressing`.
@@ -197,6 +271,11 @@ fn ready_of(pool: &NodePool) -> i64 {
     pool.status.as_ref().map(|status| status.ready_replicas.into()).unwrap_or_default()
 }
 
+/// Whether the last look at a pool failed: its numbers are older.
+fn is_unknown(pool: &NodePool) -> bool {
+    standing_of(pool).is_some_and(|(standing, _)| standing == ConditionStatus::Unknown)
+}
+
 /// Status and reason of a pool's condition Ready. `None` before the pool was first observed.
 fn standing_of(pool: &NodePool) -> Option<(ConditionStatus, String)> {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -221,6 +300,8 @@ mod tests {
 
     use super::*;
     use crate::objects::{NodePoolSpec, NodePoolStatus, TenantClusterReason as Why, set};
+
+    static SILENT: Observed<Vec<NodeSeen>> = Observed::Unknown(String::new());
 
     fn status(ready: &[bool]) -> DeployStatus {
         let node = |(number, ready): (u8, &bool)| NodeStatus {
@@ -270,8 +351,8 @@ mod tests {
     }
 
     fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
-        let doing = OperationPhase::Idle;
-        Health { control_plane, pools, doing, differs: None, obstacle: None, adopts: None, is_handed_over: true }
+        let (api, doing) = (&SILENT, OperationPhase::Idle);
+        Health { control_plane, api, pools, doing, differs: None, obstacle: None, adopts: None, is_handed_over: true }
     }
 
     fn ready_by(control_plane: &DeployStatus, pools: &[NodePool]) -> (Why, Why) {
@@ -303,6 +384,71 @@ mod tests {
         assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::AdoptionRequired, "y; x".to_owned()));
     }
 
+    fn listed(name: &str, control: bool, ready: bool) -> NodeSeen {
+        NodeSeen {
+            name: name.to_owned(),
+            uid: String::new(),
+            provider: String::new(),
+            ready,
+            cordoned: false,
+            address: None,
+            excluded: false,
+            control,
+            kubelet: "v1.36.2".to_owned(),
+            heard: String::new(),
+        }
+    }
+
+    #[test]
+    fn false_conditions_say_what_helps() {
+        let pools = [pool(3, 0)];
+        for ready in [[true; 3], [true, true, false], [true, false, false]] {
+            for (formed, doing) in
+                [(true, OperationPhase::Idle), (true, OperationPhase::Paused), (false, OperationPhase::Idle)]
+            {
+                let seen = DeployStatus { formed, ..status(&ready) };
+                let differs = Some((Why::Changing, "image".to_owned()));
+                let said = Health { doing, differs, ..of(&seen, &pools) }.conditions();
+                for (reason, words) in said.iter().filter(|(why, _)| why.standing() == ConditionStatus::False) {
+                    assert!(words.contains("kubectl ") || words.contains("spec."), "{reason:?}: {words}");
+                }
+            }
+        }
+    }
+
+    /// Finding 6 of controller.md: vCenter is away, and the cluster's own API answers.
+    #[test]
+    fn api_says_whether_a_cluster_serves() {
+        let unseen = DeployStatus { looked: false, ..status(&[false; 3]) };
+        let by = |ready: [bool; 3], worker: bool, pools: &[NodePool]| {
+            let control = (1..).zip(ready).map(|(number, ready)| listed(&format!("shop-cp{number}"), true, ready));
+            let api = Observed::Known(control.chain([listed("shop-general-w1", false, worker)]).collect());
+            let seen = with_api(&unseen, &api);
+            let said = Health { api: &api, ..of(&seen, pools) }.conditions();
+            [reason(&said, "Preflight"), reason(&said, "ControlPlaneReady"), reason(&said, "Ready")]
+        };
+        let away = Why::ProviderNotReached;
+        assert_eq!(by([true; 3], true, &[]), [away, Why::ControlNodesReady, Why::Available]);
+        assert_eq!(by([true, false, true], true, &[]), [away, Why::Degraded, Why::Available]);
+        let mut silent = pool(2, 2);
+        let conditions = &mut silent.status.as_mut().unwrap().conditions;
+        set(conditions, NodePoolReason::NotReached, "", 1, &super::super::fixture::now());
+        let pools = [silent];
+        assert_eq!(by([true; 3], true, &pools)[2], Why::Available);
+        assert_eq!(by([true; 3], false, &pools)[2], Why::NotReady, "its API says so");
+    }
+
+    /// Finding 10 of controller.md: an unknown number of workers is not zero.
+    #[test]
+    fn unknown_pools_are_no_reason_for_false() {
+        let (all, mut silent) = (status(&[true; 3]), pool(2, 0));
+        let conditions = &mut silent.status.as_mut().unwrap().conditions;
+        set(conditions, NodePoolReason::NotReached, "", 1, &super::super::fixture::now());
+        assert_eq!(ready_by(&all, &[silent]), (Why::ControlNodesReady, Why::NotReached));
+        let unseen = DeployStatus { looked: false, ..status(&[false; 3]) };
+        assert_eq!(of(&unseen, &[]).control_plane(), None);
+    }
+
     #[test]
     fn each_condition_is_set_once() {
         let (all, pools) = (status(&[true; 3]), [pool(3, 2)]);
@@ -331,7 +477,10 @@ mod tests {
         {
             assert_eq!(reason(&said, condition), expected);
         }
-        assert_eq!(about(&said, "NodesReady").1, "shop-general has 2 of 3 workers Ready");
+        assert_eq!(
+            about(&said, "NodesReady").1,
+            "shop-general has 2 of 3 workers Ready; see kubectl describe nodepools"
+        );
     }
 
     #[test]
@@ -360,7 +509,7 @@ mod tests {
         let good = with(&pool(2, 2), NodePoolReason::AllReady);
         assert_eq!(said(&[good.clone(), pool(0, 0)]).0, Why::WorkersReady);
         let scaling = with(&pool(3, 2), NodePoolReason::Scaling);
-        let words = "shop-general has 2 of 3 workers Ready (Scaling)".to_owned();
+        let words = "shop-general has 2 of 3 workers Ready (Scaling); see kubectl describe nodepools".to_owned();
         assert_eq!(said(&[good.clone(), scaling.clone()]), (Why::WorkersMissing, words));
         // The surplus of one pool does not count for another.
         let surge = with(&pool(2, 3), NodePoolReason::Scaling);
@@ -378,7 +527,7 @@ mod tests {
         let (all, pools) = (status(&[true, false, true]), [pool(3, 2), pool(2, 2)]);
         let differs = Some((Why::ChangeNotSupported, "vmClass".to_owned()));
         let health = Health { differs, ..of(&all, &pools) };
-        assert_eq!(health.control_plane(), ControlPlaneStatus { replicas: 3, ready: 2, updated: 0 });
+        assert_eq!(health.control_plane(), Some(ControlPlaneStatus { replicas: 3, ready: 2, updated: 0 }));
         assert_eq!(health.nodes(), NodesStatus { desired: 5, replicas: 4, ready: 4 });
         assert_eq!(reason(&health.conditions(), "UpToDate"), Why::ChangeNotSupported);
     }

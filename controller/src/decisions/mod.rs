@@ -19,6 +19,7 @@ mod ip_pool;
 mod limits;
 mod node_image;
 mod node_settings;
+mod observed;
 mod obstacle;
 mod owned;
 mod pause_reason;
@@ -56,11 +57,12 @@ pub use self::cluster::{
 pub use self::control_machine::control_machine_status;
 pub use self::control_plane::{ControlNode, Keys, NodeSettings, Secrets, machines, names, zones};
 pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
-pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving, workers_of};
+pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving, with_api, workers_of};
 pub use self::ip_pool::{PoolUsage, pool_usage};
 pub use self::limits::{ClusterInventory, PoolAllowance, ResourceUsage, growth, limits, permission, pool_allowance};
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
 pub use self::node_settings::{node_settings_hashes, unapplied_settings};
+pub use self::observed::Observed;
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
     CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
@@ -73,7 +75,7 @@ pub use self::preflight::{
     CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, PreflightInputs, needed_secrets, network, obstacles, pool_of_nodes,
 };
 pub use self::provider::{VCenterInventory, ZoneInventory};
-pub use self::repair::{Repairs, repaired, repairs};
+pub use self::repair::{Repairs, forget_old_illness, repaired, repairs};
 pub use self::resize::NodeSizes;
 pub use self::resolved::{ResolveInputs as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{pinned_size, seen_size, wanted_size};

@@ -1,6 +1,6 @@
 //! Which workers of a NodePool are replaced: workers that have joined and were unhealthy for a while. If too many are unhealthy,
 //! the cause is elsewhere, and none is replaced. An unknown state does not count as unhealthy. If a cluster or a Provider does
-//! not answer, the time starts again afterwards.
+//! not answer for a while, the time starts again afterwards.
 
 use fleet::upgrade::Reason as Why;
 use fleet::workers::{PoolRecord, State, UNHEALTHY, WorkerStatus, WorkersStatus};
@@ -8,10 +8,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::text::{self, listed};
-use crate::objects::{Machine, NodePoolReason, Repair};
+use crate::objects::{Machine, MachineStatus, NodePoolReason, Repair};
 
 /// How many unhealthy workers a message names.
 const NAMED: usize = 5;
+/// Seconds until the next look at a pool, and the shortest time of failed looks that starts the unhealthy time again. A new leader
+/// looks within that.
+const LOOKS: i64 = 60;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repairs {
@@ -30,6 +33,16 @@ impl Repairs {
             }
             _ => self,
         }
+    }
+}
+
+/// Removes the unhealthy time of a worker if looks failed for a third of `afterSeconds`. The worker may have been healthy in
+/// between. A restored database has old times too.
+pub fn forget_old_illness(status: &mut MachineStatus, policy: &Repair, now: &Time) {
+    let gap = LOOKS + LOOKS.max(i64::from(policy.after_seconds) / 3);
+    let is_recent = |seen: &Time| now.0.as_second().saturating_sub(seen.0.as_second()) <= gap;
+    if !status.last_unhealthy.as_ref().is_some_and(is_recent) {
+        (status.unhealthy_since, status.last_unhealthy) = (None, None);
     }
 }
 
@@ -217,6 +230,24 @@ mod tests {
         assert_eq!(said, (NodePoolReason::NoRoom, "there is no room", 0));
         assert_eq!(decided(299).with_room(Some("there is no room")), decided(299), "nobody is to be repaired");
         assert_eq!(decided(300).with_room(None), decided(300));
+    }
+
+    /// Finding 22 of controller.md. A restored database has old times.
+    #[test]
+    fn illness_is_forgotten_after_failed_looks() {
+        let policy = |after_seconds| Repair { after_seconds, max_unhealthy_percent: 40 };
+        for (after, seen, is_kept) in
+            [(300, 60, true), (300, 160, true), (300, 161, false), (900, 360, true), (30, 120, true), (30, 121, false)]
+        {
+            let at = |ago: i64| Time(Timestamp::from_second(now().0.as_second() - ago).unwrap());
+            let (unhealthy_since, last_unhealthy) = (Some(at(seen + 10)), Some(at(seen)));
+            let mut status = MachineStatus { unhealthy_since, last_unhealthy, ..MachineStatus::default() };
+            forget_old_illness(&mut status, &policy(after), &now());
+            assert_eq!(status.unhealthy_since.is_some(), is_kept, "{after} {seen}");
+        }
+        let mut old = MachineStatus { unhealthy_since: Some(now()), ..MachineStatus::default() };
+        forget_old_illness(&mut old, &policy(300), &now());
+        assert_eq!(old.unhealthy_since, None, "a former version noted it");
     }
 
     /// Otherwise all workers would be replaced, a few at a time.

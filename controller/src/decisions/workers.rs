@@ -13,7 +13,7 @@ use kube::api::ObjectMeta;
 use super::limits::{PoolAllowance, is_leaving_machine};
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
-use super::text::joined;
+use super::text::{joined, with_help};
 use crate::objects::{
     Discards, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, NodePool, NodePoolReason,
     NodePoolStatus, PinnedImage, Reference, Removal, TenantCluster, VMClassSpec, set,
@@ -131,9 +131,12 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Deleting).collect();
     status.observed_generation = generation;
-    status.replicas = number(staying.len());
-    status.ready_replicas = number(staying.iter().filter(|worker| worker.available).count());
-    status.updated_replicas = number(staying.iter().filter(|worker| worker.up_to_date).count());
+    // A failed look says nothing of numbers.
+    if seen.looked {
+        status.replicas = number(staying.len());
+        status.ready_replicas = number(staying.iter().filter(|worker| worker.available).count());
+        status.updated_replicas = number(staying.iter().filter(|worker| worker.up_to_date).count());
+    }
     status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
     let moves = seen.workers.iter().any(|worker| worker.state.moves()) || staying.len() != seen.wanted;
     let ready = if !seen.looked {
@@ -167,7 +170,13 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &PoolObservation<'_
         (Replacing, waits.into_iter().chain(held.slow.clone()).collect::<Vec<_>>().join("; "))
     };
     let repairable = (repairs.reason, repairs.words.clone());
-    for (reason, words) in [ready, up_to_date, repairable] {
+    let help = format!("see kubectl describe machines -l {NODE_POOL}={}", pool.name_any());
+    for (reason, words) in [Some(ready), seen.looked.then_some(up_to_date), Some(repairable)].into_iter().flatten() {
+        let words = match reason {
+            Scaling | WorkersNotReady | JoinFailed | DrainBlocked | Replacing => with_help(words, &help),
+            Paused => with_help(words, "set paused to false in spec.rollout of the pool, or in spec of its cluster"),
+            _ => words,
+        };
         set(&mut status.conditions, reason, &words, generation, now);
     }
     status
@@ -188,9 +197,11 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
     if let Some(address) = worker.address {
         status.address = Some(address.to_string());
     }
-    status.unhealthy_since = status.unhealthy_since.filter(|_| worker.unhealthy);
-    if worker.unhealthy {
+    if seen.looked && worker.unhealthy {
         status.unhealthy_since.get_or_insert_with(|| now.clone());
+        status.last_unhealthy = Some(now.clone());
+    } else if seen.looked {
+        (status.unhealthy_since, status.last_unhealthy) = (None, None);
     }
     let has_joined = matches!(worker.state, State::Running | State::Rejoining | State::Deleting);
     if has_joined && worker.kubelet.is_some() {

@@ -43,6 +43,11 @@ use super::shapes;
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"
     ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
+    ),
     printcolumn(name = "Kubernetes", type_ = "string", json_path = ".spec.kubernetes", priority = 1),
     printcolumn(name = "Image", type_ = "string", json_path = ".spec.image.name", priority = 1),
     printcolumn(name = "VM", type_ = "string", json_path = ".status.vms[?(@.state==\"Current\")].uuid", priority = 1),
@@ -184,9 +189,12 @@ pub struct MachineStatus {
     #[schemars(schema_with = "shapes::name")]
     pub node: Option<String>,
     /// Since when a worker that has joined is unhealthy in every check: its node is not Ready, or its VM does not run. The pool's
-    /// `repair` uses this time. An unknown state counts as healthy, and clears it.
+    /// `repair` uses this time. It starts again if checks fail for longer than a third of `afterSeconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unhealthy_since: Option<Time>,
+    /// When the worker was last seen unhealthy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_unhealthy: Option<Time>,
     /// The record of the worker's steps. Each is stored before it is acted on.
     pub journal: WorkerRecord,
 }

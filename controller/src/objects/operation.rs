@@ -46,8 +46,7 @@ use super::shapes;
     printcolumn(
         name = "Reason",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Progressing\")].reason",
-        priority = 1
+        json_path = ".status.conditions[?(@.type==\"Progressing\")].reason"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     selectable = ".spec.clusterRef.name"
@@ -162,6 +161,10 @@ pub struct OperationStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
+    /// The generation of the cluster's spec at which the end of the Operation was reported. Unset before its first report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub observed_cluster_generation: Option<i64>,
     /// The journal. Each entry is stored before it is acted on, and none is changed or removed. One exception: while a step
     /// waits, the last entry has the reason, and the next reason replaces it. `plan` of the first entry is `spec.plan`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -21,6 +21,9 @@ const _: () = assert!(LIMIT.as_secs() < fleet::lease::MARGIN.as_secs());
 /// How long a connection may take to be made.
 const CONNECTING: Duration = Duration::from_secs(5);
 
+/// The name in `managedFields` of what the controller writes.
+const MANAGER: &str = "kaas-controller";
+
 /// So many objects are asked for at once.
 const PAGE: u32 = 500;
 
@@ -59,7 +62,9 @@ impl Api {
         let unknown = |error: anyhow::Error| Failure::Unknown(error);
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let body = body.map(serde_json::to_vec).transpose().map_err(|error| unknown(error.into()))?;
-        let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, kind);
+        let is_write = [Method::POST, Method::PUT, Method::PATCH].contains(&method);
+        let manager = if is_write { format!("?fieldManager={MANAGER}") } else { String::new() };
+        let request = Request::builder().method(method).uri(format!("{path}{manager}")).header(CONTENT_TYPE, kind);
         let request = request.body(body.unwrap_or_default()).map_err(|error| unknown(error.into()))?;
         match tokio::time::timeout(LIMIT, self.0.request::<Value>(request)).await {
             Err(_) => Err(unknown(anyhow::anyhow!("no answer within {} s", LIMIT.as_secs()))),

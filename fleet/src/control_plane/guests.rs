@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use contract::deployer::{Fingerprint, Fingerprints};
 use zeroize::Zeroizing;
 
-use crate::nodes::{Credentials, Deployer};
+use crate::nodes::{Answered, Credentials, Deployer, Method};
 use crate::workers::Cluster;
 
 /// The user in a deployer's kubeconfig. The API server uses the certificate.
@@ -26,6 +26,19 @@ pub trait Guests: Send + Sync {
     /// # Errors
     /// If the node gives none yet, is not the one that the hypervisor shows, or cannot be reached.
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>>;
+
+    /// A new kubeconfig from a node of a formed cluster, in place of this one. Needs no hypervisor: the node shows a certificate of
+    /// the CA in the former kubeconfig.
+    ///
+    /// # Errors
+    /// If the node gives none, is not one of the cluster, or cannot be reached.
+    async fn renew(&self, node: Ipv4Addr, former: &str) -> anyhow::Result<Zeroizing<String>>;
+
+    /// Whether a node accepts a kubeconfig that a node of its cluster gave earlier. The node issues nothing.
+    ///
+    /// # Errors
+    /// If the node cannot be reached, or answers something else.
+    async fn accepts(&self, node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool>;
 
     /// The names of the Ready nodes, read with a kubeconfig that one of them gave.
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>>;
@@ -48,6 +61,20 @@ impl Guests for ByKey {
 
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
         Ok(self.deployer()?.credentials(node, shown).await?.kubeconfig(USER))
+    }
+
+    async fn renew(&self, node: Ipv4Addr, former: &str) -> anyhow::Result<Zeroizing<String>> {
+        Ok(self.deployer()?.renewed(node, &Credentials::parse(former)?).await?.kubeconfig(USER))
+    }
+
+    async fn accepts(&self, node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool> {
+        let client = self.deployer()?.client(&Credentials::parse(kubeconfig)?)?;
+        let answer = client.ask_node(node, Method::GET, "/v1/node", None).await?;
+        match answer.status {
+            200 => Ok(true),
+            401 | 403 => Ok(false),
+            _ => Err(Answered::by("the node", &answer).into()),
+        }
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {

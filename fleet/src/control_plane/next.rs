@@ -162,18 +162,21 @@ fn hidden(node: &Node, seen: &Inventory) -> Option<Wait> {
     Some(Wait::passing(&node.name, reason::VM_ODD, words))
 }
 
+/// What happens to a lost control-plane node, and what the operator does.
+const LOST: &str = "the node is lost, and nothing replaces it automatically. Keep the other control-plane nodes running. For a \
+                    control cluster, see \"Replace a lost control-plane node\" in the documentation";
+
 /// Why a node of a formed cluster runs nowhere. If VMs of it exist, its data disk may have been on its way between them, such as
 /// in an interrupted upgrade. Then the message does not call the node lost.
 fn gone(node: &Node, seen: &Inventory) -> String {
     let bare: Vec<String> = seen.vms.iter().filter(|vm| node.owns(vm)).map(Vm::to_string).collect();
     if bare.is_empty() {
-        return "none of its VMs exists: a node that is lost is replaced by the others".to_owned();
+        return format!("none of its VMs exists: {LOST}");
     }
     let disk = node.own_disk().map(|disk| format!(", {disk},")).unwrap_or_default();
     format!(
         "none of its VMs holds its data disk, {}: it may have been on its way from one to the other. Look for the disk{disk} where the \
-         VMs are, attach it to the one that is to run, and power that on; or remove these VMs if the node is lost: the others replace it \
-         then",
+         VMs are, attach it to the one that is to run, and power that on. If the disk is gone, remove these VMs: {LOST}",
         bare.join(", ")
     )
 }

@@ -11,7 +11,7 @@ use super::inventory::{Inventory, NodeReport};
 use super::next::next;
 use super::replica::LeftVm;
 use super::wait::Wait;
-use crate::engine::Reason;
+use crate::engine::{HYPERVISOR_TRANSIENT, Reason};
 use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
 use crate::nodes::clean;
 use crate::schema::lowercase;
@@ -81,6 +81,11 @@ pub struct DeployStatus {
 }
 
 impl DeployStatus {
+    /// The status of a cluster whose VMs could not be listed, for this reason.
+    pub fn unlisted(kept: &DeploymentRecord, why: &str) -> Self {
+        Self::of(kept, Err(Reason::new(HYPERVISOR_TRANSIENT, why)))
+    }
+
     /// From the record, and the inventory or the reason for its absence.
     pub(super) fn of(kept: &DeploymentRecord, seen: Result<&Inventory, Reason>) -> Self {
         let (looked, waits, done) = match &seen {

@@ -133,6 +133,20 @@ impl Credentials {
         certificates.map(fingerprint).collect::<Result<_, _>>().context("reading the kubeconfig's CA")
     }
 
+    /// The only CA that is trusted for servers, and the fingerprint of its public key.
+    ///
+    /// # Errors
+    /// There is none or more than one, or it is not a certificate.
+    pub(super) fn ca(&self) -> anyhow::Result<(CertificateDer<'static>, Fingerprint)> {
+        let certificates = CertificateDer::pem_slice_iter(self.0.authority.as_bytes());
+        let mut certificates = certificates.collect::<Result<Vec<_>, _>>().context("reading the kubeconfig's CA")?;
+        let (Some(ca), true) = (certificates.pop(), certificates.is_empty()) else {
+            bail!("the kubeconfig does not have one CA");
+        };
+        let fingerprint = Fingerprint::of_key_of(&ca).context("the kubeconfig's CA is no certificate")?;
+        Ok((ca, fingerprint))
+    }
+
     /// The address of the Kubernetes API. `None` if it has a name, or more than `https://address:port`.
     pub fn address(&self) -> Option<SocketAddrV4> {
         self.server().strip_prefix("https://")?.parse().ok()

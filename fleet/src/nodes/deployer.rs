@@ -1,5 +1,5 @@
-//! The deployer of a cluster, and how it gets credentials: see [`contract::deployer`]. It trusts the fingerprints that the
-//! hypervisor shows, and nothing from the network.
+//! The deployer of a cluster, and how it gets credentials: see [`contract::deployer`]. The first time it trusts the fingerprints
+//! that the hypervisor shows. Later it trusts the CA of the credentials that it has.
 
 mod pinned;
 
@@ -19,6 +19,7 @@ use hyper::body::Body as _;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
@@ -51,7 +52,7 @@ pub enum DeployerError {
     /// The node refuses, for the reason of this code.
     #[error("{node} refuses: {} [{}]", refused.reason, refused.code)]
     Refused { node: Ipv4Addr, refused: Rejection },
-    /// The node cannot be reached, is not the one that the hypervisor shows, or sends something else.
+    /// The node cannot be reached, is not one of the cluster, or sends something else.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
 }
@@ -100,9 +101,23 @@ impl Deployer {
     /// # Errors
     /// [`DeployerError`]. Only the node that the hypervisor shows may have been sent anything then.
     pub async fn credentials(&self, node: Ipv4Addr, shown: &Fingerprints) -> Result<Credentials, DeployerError> {
-        let (deployer, shown) = (self.clone(), *shown);
+        self.issue(node, shown.ca, pinned::only(shown.endpoint)?).await
+    }
+
+    /// Asks a node for new credentials in place of these, without the hypervisor. The node has to show a certificate that the CA
+    /// of the former credentials has issued for its address.
+    ///
+    /// # Errors
+    /// [`DeployerError`]. Only a node of the cluster may have been sent anything then.
+    pub async fn renewed(&self, node: Ipv4Addr, former: &Credentials) -> Result<Credentials, DeployerError> {
+        let (ca, fingerprint) = former.ca()?;
+        self.issue(node, fingerprint, pinned::by(ca)?).await
+    }
+
+    async fn issue(&self, node: Ipv4Addr, ca: Fingerprint, trust: ClientConfig) -> Result<Credentials, DeployerError> {
+        let deployer = self.clone();
         let asked = async move {
-            let limited = tokio::time::timeout(LIMIT, deployer.ask(node, &shown)).await;
+            let limited = tokio::time::timeout(LIMIT, deployer.ask(node, ca, trust)).await;
             limited.unwrap_or_else(|_| bail!("it has not answered after {} s", LIMIT.as_secs()))
         };
         let answer = match &self.network {
@@ -115,16 +130,16 @@ impl Deployer {
         }
         // Parsed as it was sent: a cut certificate is invalid.
         let issued = serde_json::from_slice(&answer.body).context("understanding the answer");
-        let understood = issued.and_then(|issued| self.accept(issued, &shown));
+        let understood = issued.and_then(|issued| self.accept(issued, ca));
         Ok(understood.with_context(|| format!("taking credentials from {node}"))?)
     }
 
-    async fn ask(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Answer> {
+    async fn ask(&self, node: Ipv4Addr, ca: Fingerprint, trust: ClientConfig) -> anyhow::Result<Answer> {
         let stream = TcpStream::connect(SocketAddr::from((node, self.port))).await?;
-        let connector = TlsConnector::from(Arc::new(pinned::only(shown.endpoint)?));
+        let connector = TlsConnector::from(Arc::new(trust));
         let stream = connector.connect(ServerName::IpAddress(node.into()), stream).await?;
-        // Only now it is known that this is the node that the hypervisor shows.
-        let request = Session::of(stream.get_ref().1)?.request(&self.key, &shown.ca)?;
+        // Only now it is known that this is a node of the cluster.
+        let request = Session::of(stream.get_ref().1)?.request(&self.key, &ca)?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::post(PATH)
             .header(HOST, node.to_string())
@@ -150,16 +165,12 @@ impl Deployer {
         }
     }
 
-    /// The issued credentials, if they are of the cluster that the hypervisor shows, and for this deployer's key.
-    fn accept(&self, issued: Issued, shown: &Fingerprints) -> anyhow::Result<Credentials> {
+    /// The issued credentials, if they are of the cluster with this CA, and for this deployer's key.
+    fn accept(&self, issued: Issued, ca: Fingerprint) -> anyhow::Result<Credentials> {
         let authorities = certificates(&issued.ca).context("reading the CA")?;
         let [authority] = authorities.as_slice() else { bail!("it gives {} CAs, not one", authorities.len()) };
         let fingerprint = Fingerprint::of_key_of(authority).context("its CA is no certificate")?;
-        ensure!(
-            fingerprint == shown.ca,
-            "its CA is {fingerprint}, and the hypervisor shows {}: it is another cluster's",
-            shown.ca
-        );
+        ensure!(fingerprint == ca, "its CA is {fingerprint}, not {ca}: it is another cluster's");
         let key = self.key.pem();
         let chain = certificates(&issued.certificate).context("reading the certificate")?;
         ensure!(chain.len() == 1, "it gives {} certificates, not one", chain.len());

@@ -159,9 +159,11 @@ impl ObservedCluster<'_> {
     pub(super) fn is_newer_than(&self, operation: &Operation) -> bool {
         let conditions = operation.status.iter().flat_map(|status| &status.conditions);
         let about = OperationReason::Done.condition();
+        // Earlier versions noted the cluster's generation in the condition.
         let told =
             conditions.filter(|condition| condition.about == about).map(|condition| condition.observed_generation);
-        self.cluster.metadata.generation > told.max()
+        let noted = operation.status.as_ref().and_then(|status| status.observed_cluster_generation);
+        self.cluster.metadata.generation > noted.or(told.max())
     }
 
     /// The answer to a request on an ended swap, if no other image is wanted.

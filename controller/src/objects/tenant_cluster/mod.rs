@@ -57,18 +57,23 @@ use super::site::Site;
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "Image", type_ = "string", json_path = ".status.resolved.image"),
     printcolumn(
-        name = "CP",
+        name = "CP-Ready",
         type_ = "integer",
         json_path = ".status.controlPlane.ready",
         description = "Control-plane nodes that are Ready"
+    ),
+    printcolumn(
+        name = "CP",
+        type_ = "integer",
+        json_path = ".status.controlPlane.replicas",
+        description = "Control-plane nodes"
     ),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.ready", description = "Workers that are Ready"),
     printcolumn(name = "Operation", type_ = "string", json_path = ".status.operation"),
     printcolumn(
         name = "Reason",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
-        priority = 1
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
     ),
     printcolumn(name = "Endpoint", type_ = "string", json_path = ".status.resolved.endpoint", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),

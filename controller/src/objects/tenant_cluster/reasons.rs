@@ -42,6 +42,9 @@ reasons! {
         NotSupported = False for operator,
         /// Something that has to be known is unknown.
         PreflightNotKnown as NotKnown = Unknown,
+        /// vCenter does not answer, so the state of the cluster's VMs is unknown. `ControlPlaneReady` and `Ready` come from the
+        /// cluster's own API meanwhile. See the conditions of the Provider.
+        ProviderNotReached = Unknown,
     }
     /// All control-plane nodes serve the Kubernetes API.
     ControlPlaneReady {

@@ -29,7 +29,8 @@ use tokio::time::Instant;
 use self::pool_context::{PoolContext, Unready};
 use crate::context::{Attempt, Context, Halt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_REF, MOST_POOLS, NODE_POOL, POOL_FINALIZER, is_one_too_many, is_to_adopt, pool_record, repaired, repairs,
+    CLUSTER_REF, MOST_POOLS, NODE_POOL, POOL_FINALIZER, forget_old_illness, is_one_too_many, is_to_adopt, pool_record,
+    repaired, repairs,
 };
 use crate::objects::{Machine, NodePool, NodePoolReason, Phase, Provider, TenantCluster};
 use crate::reach::providers::{ClusterPlacement, placement};
@@ -70,7 +71,7 @@ impl PoolReconciler<'_> {
         let done = self.advance(known).await;
         let unreadable = done.as_ref().err().and_then(|trouble| trouble.unreadable(known.namespace().as_deref()));
         if let Some(words) = unreadable {
-            log_unwritten(known, self.write_reason(known, NodePoolReason::Unfit, &words).await);
+            log_unwritten(known, self.say(known, NodePoolReason::Unfit, &words).await);
         }
         done
     }
@@ -86,7 +87,7 @@ impl PoolReconciler<'_> {
         {
             return Ok(Action::requeue(Duration::ZERO));
         }
-        let machines = self.counted(self.machines(&pool).await?);
+        let machines = self.counted(&pool, self.machines(&pool).await?);
         if is_leaving && machines.is_empty() {
             return self.let_go(&pool).await;
         }
@@ -134,10 +135,10 @@ impl PoolReconciler<'_> {
         Ok(all.into_iter().filter(is_its).collect())
     }
 
-    /// Without the unhealthy times from before this term: they may come from a restored database.
-    fn counted(&self, mut machines: Vec<Machine>) -> Vec<Machine> {
+    /// Without the unhealthy times of workers that were not seen for a while.
+    fn counted(&self, pool: &NodePool, mut machines: Vec<Machine>) -> Vec<Machine> {
         for status in machines.iter_mut().filter_map(|machine| machine.status.as_mut()) {
-            status.unhealthy_since = status.unhealthy_since.take().filter(|since| !self.0.term.is_after(since));
+            forget_old_illness(status, &pool.spec.repair, &self.0.clock.time());
         }
         machines
     }

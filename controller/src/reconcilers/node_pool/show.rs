@@ -45,17 +45,6 @@ impl PoolReconciler<'_> {
         reason: NodePoolReason,
         words: &str,
     ) -> Result<(), ReconcileError> {
-        self.unseen(judged).await?;
-        self.write_reason(judged, reason, words).await
-    }
-
-    /// As `say`, for a pool whose Machines cannot be read.
-    pub(super) async fn write_reason(
-        &self,
-        judged: &NodePool,
-        reason: NodePoolReason,
-        words: &str,
-    ) -> Result<(), ReconcileError> {
         let Some(pool) = self.find(judged).await? else { return Ok(()) };
         let mut status = pool.status.clone().unwrap_or_default();
         let generation = judged.metadata.generation.unwrap_or_default();
@@ -65,18 +54,6 @@ impl PoolReconciler<'_> {
             .await
             .map(drop)
             .attempting("writing the pool's status")
-    }
-
-    /// Removes the unhealthy times of workers: without a look the time does not count.
-    async fn unseen(&self, pool: &NodePool) -> Result<(), ReconcileError> {
-        for machine in self.machines(pool).await? {
-            let mut status = machine.status.clone().unwrap_or_default();
-            if status.unhealthy_since.take().is_none() {
-                continue;
-            }
-            self.0.note_machine(&machine, &status).await?;
-        }
-        Ok(())
     }
 
     /// Writes the observed state of workers, in the pool and its Machines, with the generation that was judged. True if a worker
@@ -100,7 +77,7 @@ impl PoolReconciler<'_> {
     ) -> Result<bool, ReconcileError> {
         let now = self.0.clock.time();
         let noted = self.machines(judged).await?;
-        let machines = self.counted(noted.clone());
+        let machines = self.counted(judged, noted.clone());
         let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
         // Without repairs no unhealthy time counts: a worker that was off, as for maintenance of a host, gets time to return.
         // While workers are newer than the database it does not count either.
@@ -108,7 +85,7 @@ impl PoolReconciler<'_> {
         for (noted, machine) in noted.iter().zip(&machines) {
             let mut status = shown_worker(machine, seen, &now);
             if !is_counted {
-                status.unhealthy_since = None;
+                (status.unhealthy_since, status.last_unhealthy) = (None, None);
             }
             self.0.note_machine(noted, &status).await?;
         }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use uuid::Uuid;
 
+use super::own_nodes::ClusterAccess;
 use super::place::unavailable;
 use super::{Reconciler, Round, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
@@ -411,7 +412,14 @@ impl Reconciler<'_> {
         let Some(told) = node_settings(cluster, around, &pinned, &nodes) else { return Ok(StepOutcome::RequeueNow) };
         let wanted = told.wanted(&keys, opened.networks.clone(), &opened.placements)?;
         let guests = self.guests(cluster, Some(keys.deployer));
-        let round = Round { reconciler: *self, cluster, machines: &wished.machines, opened: &opened, guests: &*guests };
+        let round = Round {
+            reconciler: *self,
+            cluster,
+            machines: &wished.machines,
+            opened: &opened,
+            guests: &guests,
+            access: &ClusterAccess::default(),
+        };
         let ran = round.run_deploy(Goal::Deploy(&wanted)).await?;
         round.after(ran, None).await
     }

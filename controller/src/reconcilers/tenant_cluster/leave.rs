@@ -10,6 +10,7 @@ use fleet::control_plane::{Goal, LeftVm, RunOutcome, left_in_words};
 use kube::ResourceExt;
 
 use super::fleet_run::DeployResult;
+use super::own_nodes::ClusterAccess;
 use super::place::unavailable;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
@@ -113,7 +114,14 @@ impl Reconciler<'_> {
         };
         let guests = self.guests(cluster, None);
         // The removal reads no Machines.
-        let round = Round { reconciler: *self, cluster, machines: &[], opened: &opened, guests: &*guests };
+        let round = Round {
+            reconciler: *self,
+            cluster,
+            machines: &[],
+            opened: &opened,
+            guests: &guests,
+            access: &ClusterAccess::default(),
+        };
         if let Some(seen) = round.seen().await? {
             if !seen.looked {
                 // It is unknown whether VMs are newer than the record.

@@ -10,13 +10,13 @@ use uuid::Uuid;
 use super::begin::{node_settings, pin_told};
 use super::drift::{Drift, after_word, waits_for, waits_for_a_look};
 use super::fleet_run::DeployResult;
-use super::own_nodes::issued;
+use super::own_nodes::{ClusterAccess, issued};
 use super::place::{ProviderSession, unavailable};
 use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Keys, KeysSeen, Obstacle, OperationPhase, is_due, joined, kubeconfig_secret,
+    CLUSTER_FINALIZER, Change, ControlNode, Keys, KeysSeen, Obstacle, OperationPhase, joined, kubeconfig_secret,
 };
 use crate::objects::{Deployment, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -27,9 +27,12 @@ const WATCHING: Duration = Duration::from_secs(60);
 impl Reconciler<'_> {
     /// Reconciles a cluster whose control-plane nodes were begun:
     ///
-    /// 1. Reads its record, its Machines, its Provider and its keys. If one is missing, the status says what to do.
+    /// 1. Reads its record, its Machines and its keys. If one is missing, the status says what to do.
     /// 2. Creates nodes that have not formed yet ([`Self::form`]).
-    /// 3. Watches nodes that have formed, and changes them ([`Round::watch`]).
+    /// 3. Renews the kubeconfig of nodes that have formed, and asks their API ([`Self::access`]). That needs neither vCenter nor a
+    ///    cluster that may be changed.
+    /// 4. Asks vCenter. Without it, the status is what the API said ([`Self::unreached`]).
+    /// 5. Watches the nodes, and changes them ([`Round::watch`]).
     pub(super) async fn maintain(&self, cluster: &TenantCluster) -> Result<StepOutcome, ReconcileError> {
         let Some(deployment) = cluster.deployment() else { return Ok(StepOutcome::RequeueNow) };
         if deployment.record.lifecycle != Lifecycle::Active {
@@ -45,27 +48,46 @@ impl Reconciler<'_> {
             return Ok(StepOutcome::RequeueNow);
         }
         let machines = self.control_machines(cluster).await?;
-        let Some(provider) = self.provider(cluster).await? else {
-            let words = format!("there is no Provider {}", cluster.spec.provider_ref.name);
-            return self.unreached(cluster, &Obstacle::new(TenantClusterReason::ReferenceMissing, words)).await;
-        };
-        let opened = match self.open(cluster, &provider, true).await {
-            Ok(opened) => opened,
-            Err(why) => return self.unreached(cluster, &unavailable(&why)).await,
-        };
         let (keys, missing) = match self.keys(cluster).await? {
             Ok(keys) if !deployment.record.formed && !cluster.spec.paused => {
-                return self.form(cluster, deployment, &machines, &opened, keys).await;
+                return match self.session(cluster).await? {
+                    Ok(opened) => self.form(cluster, deployment, &machines, &opened, keys).await,
+                    Err(obstacle) => self.unreached(cluster, &machines, &obstacle, &ClusterAccess::default()).await,
+                };
             }
             Ok(keys) => (Some(keys.deployer), None),
             Err(seen) => (None, Some(seen)),
         };
-        let guests = self.guests(cluster, keys);
-        let round = Round { reconciler: *self, cluster, machines: &machines, opened: &opened, guests: &*guests };
+        let mut guests = self.guests(cluster, keys);
+        let mut access = self.access(cluster, &guests).await?;
+        let opened = match self.session(cluster).await? {
+            Ok(opened) => opened,
+            Err(obstacle) => return self.unreached(cluster, &machines, &obstacle, &access).await,
+        };
+        let now = self.clock.time();
+        if deployment.record.formed && access.is_due(&now) {
+            // The first contact: vCenter shows the fingerprints of nodes.
+            match issued(&opened, &guests, &deployment.record).await {
+                Ok(given) => self.take(cluster, &mut access, given).await?,
+                Err(error) => log::debug!("renewing the kubeconfig: {error:#}"),
+            }
+        }
+        guests.held = access.kubeconfig.clone().filter(|_| !access.is_due(&now));
+        let (reconciler, machines) = (*self, &machines[..]);
+        let round = Round { reconciler, cluster, machines, opened: &opened, guests: &guests, access: &access };
         match missing {
             Some(seen) => round.locked_out(seen).await,
             None => round.watch().await,
         }
+    }
+
+    /// A session on the cluster's Provider, or why there is none.
+    async fn session(&self, cluster: &TenantCluster) -> Result<Result<ProviderSession, Obstacle>, ReconcileError> {
+        let Some(provider) = self.provider(cluster).await? else {
+            let words = format!("there is no Provider {}: create it again", cluster.spec.provider_ref.name);
+            return Ok(Err(Obstacle::new(TenantClusterReason::ReferenceMissing, words)));
+        };
+        Ok(self.open(cluster, &provider, true).await.map_err(|why| unavailable(&why)))
     }
 
     /// Creates control-plane nodes that have not formed yet, as they were begun.
@@ -88,7 +110,8 @@ impl Reconciler<'_> {
             Err(error) => return self.cannot_form(cluster, &format!("{error:#}")).await,
         };
         let guests = self.guests(cluster, Some(keys.deployer));
-        let round = Round { reconciler: *self, cluster, machines, opened, guests: &*guests };
+        let access = ClusterAccess::default();
+        let round = Round { reconciler: *self, cluster, machines, opened, guests: &guests, access: &access };
         let mut adopts = None;
         if let Some(seen) = round.seen().await? {
             if !seen.looked {
@@ -112,10 +135,10 @@ impl Reconciler<'_> {
 impl Round<'_> {
     /// Looks at control-plane nodes that have formed, and takes the next step:
     ///
-    /// 1. Resolve: reads the state of VMs and nodes, and when the kubeconfig expires.
+    /// 1. Resolve: reads the state of VMs and nodes.
     /// 2. VMs that are newer than the record block all else, until the operator has them adopted (`drift.rs`).
     /// 3. Plan: decides the next change (`change.rs`).
-    /// 4. Powers on VMs that are off, and renews the kubeconfig, as far as an open swap allows it.
+    /// 4. Powers on VMs that are off, as far as an open swap allows it. Also if no node has renewed the kubeconfig before.
     /// 5. Checks nodes and VMs for the change, and reserves the size of its VMs (`change.rs`, `size.rs`).
     /// 6. Report: writes the status (`report.rs`).
     /// 7. Run: runs the change until it ends or waits (`upgrade.rs`).
@@ -132,8 +155,7 @@ impl Round<'_> {
             None => waits_for_a_look(cluster),
         };
         let is_off = seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
-        let ends = self.kubeconfig_ends(cluster).await?;
-        let is_due = is_due(ends.as_ref(), &self.clock.time());
+        let is_due = self.access.is_due(&self.clock.time());
         let decision = self.decide_change(&seen).await?;
         // While a swap is open only its Operation creates VMs or powers them on. Exceptions are an Operation that waits for its
         // commit or for the operator, or that has not begun: it runs no steps, and may wait for days.
@@ -148,12 +170,6 @@ impl Round<'_> {
             }
             let ran = self.run_deploy(Goal::Continue).await?;
             return self.after(ran, adopts).await;
-        }
-        if decision.is_open() && is_due {
-            match issued(self.opened, self.guests, kept).await {
-                Ok(kubeconfig) => drop(self.hand_over(cluster, &kubeconfig).await?),
-                Err(error) => log::debug!("renewing the kubeconfig: {error:#}"),
-            }
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
         let mut decision = self.record_health(decision, are_good).await?;
@@ -180,7 +196,7 @@ impl Round<'_> {
             (None, Some(words)) => OperationPhase::Blocked(words),
             (None, None) => decision.change.doing(),
         };
-        self.report(&seen, doing, ends.is_some(), &decision).await?;
+        self.report(&seen, doing, &decision).await?;
         // An Operation is not resumed while VMs may be newer than its journal.
         if let Some(upgrade) = upgrade.filter(|_| newer.is_some() && decision.change.is_to_do()) {
             let swap = decision.swap.as_ref().map(|(_, swapping)| swapping.id);
@@ -213,7 +229,8 @@ impl Round<'_> {
         let Some(noted) = self.find(cluster).await? else { return Ok(StepOutcome::RequeueNow) };
         let mut noted = TenantCluster { spec: cluster.spec.clone(), ..noted };
         noted.metadata.generation = cluster.metadata.generation;
-        let round = Round { cluster: &noted, ..self };
+        let access = ClusterAccess::default();
+        let round = Round { cluster: &noted, access: &access, ..self };
         let (arrived, seen) = match ran {
             DeployResult::Arrived(arrived, seen) => (arrived, *seen),
             DeployResult::Cancelled => return Ok(StepOutcome::RequeueNow),

@@ -48,6 +48,7 @@ use fleet::control_plane::{DeploymentRecord, Guests};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
+use self::own_nodes::ClusterAccess;
 use self::place::ProviderSession;
 use crate::context::{Attempt, Context, ReconcileError};
 use crate::decisions::{is_begun, is_leaving};
@@ -94,6 +95,7 @@ struct Round<'a> {
     machines: &'a [Machine],
     opened: &'a ProviderSession,
     guests: &'a dyn Guests,
+    access: &'a ClusterAccess,
 }
 
 #[derive(Debug)]

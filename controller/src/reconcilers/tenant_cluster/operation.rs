@@ -9,7 +9,7 @@ use super::change::ChangeDecision;
 use super::{Reconciler, Round};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{CLUSTER_REF, Stage, SwapProgress, asked, swap_reasons};
-use crate::objects::{DO, Operation, OperationKind, OperationReason, OperationStatus, TenantCluster, set};
+use crate::objects::{DO, Operation, OperationKind, OperationReason, OperationStatus, Reason as _, TenantCluster, set};
 use crate::reach::{Failure, kinds};
 
 impl Reconciler<'_> {
@@ -39,10 +39,12 @@ impl Round<'_> {
             let Some(operation) = self.operation(name).await? else { return Ok(()) };
             let mut status = operation.status.clone().unwrap_or_default();
             change(&mut status);
-            // The spec of an Operation never changes: the generation is that of the cluster.
-            let generation = self.cluster.metadata.generation.unwrap_or_default();
+            let generation = operation.metadata.generation.unwrap_or_default();
             for (reason, words) in said {
                 set(&mut status.conditions, *reason, words, generation, &self.clock.time());
+                if reason.condition() == OperationReason::Done.condition() {
+                    status.observed_cluster_generation = self.cluster.metadata.generation;
+                }
             }
             match kinds::note(self.objects, &operation, operation.status.as_ref(), &status).await {
                 Err(Failure::Changed) if attempt < TRIES => {}

@@ -18,17 +18,52 @@ use fleet::hypervisor::{PowerState, Vm};
 use fleet::lease::SpaceQuota;
 use fleet::nodes::Credentials;
 use fleet::upgrade::{Asked, Nodes};
+use fleet::workers::NodeSeen;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::Reconciler;
 use super::place::ProviderSession;
-use super::secrets::is_of;
+use super::secrets::{ends, is_of};
+use crate::context::ReconcileError;
+use crate::decisions::{Observed, is_due};
 use crate::objects::TenantCluster;
 
-struct OwnGuests<'a> {
+pub(super) struct OwnGuests<'a> {
     guests: Box<dyn Guests>,
     cluster: &'a TenantCluster,
+    /// The kubeconfig at hand, as long as it does not have to be renewed. A node that accepts it issues none.
+    pub(super) held: Option<Zeroizing<String>>,
+}
+
+/// What the controller has of a formed cluster before it asks vCenter.
+#[derive(Default)]
+pub(super) struct ClusterAccess {
+    /// The stored kubeconfig, if it leads to the cluster. It may have expired.
+    pub(super) kubeconfig: Option<Zeroizing<String>>,
+    /// The nodes that the cluster's own API lists.
+    pub(super) api: Observed<Vec<NodeSeen>>,
+}
+
+impl ClusterAccess {
+    /// Whether the kubeconfig is missing, or half of its time is over.
+    pub(super) fn is_due(&self, now: &Time) -> bool {
+        is_due(self.kubeconfig.as_deref().and_then(|text| ends(text)).as_ref(), now)
+    }
+}
+
+impl OwnGuests<'_> {
+    /// A kubeconfig of a node, if it leads to the cluster.
+    fn own(&self, node: Ipv4Addr, given: Zeroizing<String>) -> anyhow::Result<Zeroizing<String>> {
+        let server = Credentials::parse(&given).ok().and_then(|given| given.address());
+        let is_own = server.is_some_and(|server| {
+            server.port() == ports::API && (*server.ip() == node || is_of(self.cluster, *server.ip()))
+        });
+        // The error does not contain the address: its text would reveal which addresses answer.
+        ensure!(is_own, "its kubeconfig does not lead to the cluster");
+        Ok(given)
+    }
 }
 
 #[async_trait]
@@ -38,14 +73,20 @@ impl Guests for OwnGuests<'_> {
     }
 
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
-        let given = self.guests.kubeconfig(node, shown).await?;
-        let server = Credentials::parse(&given).ok().and_then(|given| given.address());
-        let is_own = server.is_some_and(|server| {
-            server.port() == ports::API && (*server.ip() == node || is_of(self.cluster, *server.ip()))
-        });
-        // The error does not contain the address: its text would reveal which addresses answer.
-        ensure!(is_own, "its kubeconfig does not lead to the cluster");
-        Ok(given)
+        if let Some(held) = &self.held
+            && self.guests.accepts(node, held).await?
+        {
+            return Ok(held.clone());
+        }
+        self.own(node, self.guests.kubeconfig(node, shown).await?)
+    }
+
+    async fn renew(&self, node: Ipv4Addr, former: &str) -> anyhow::Result<Zeroizing<String>> {
+        self.own(node, self.guests.renew(node, former).await?)
+    }
+
+    async fn accepts(&self, node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool> {
+        self.guests.accepts(node, kubeconfig).await
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
@@ -55,8 +96,58 @@ impl Guests for OwnGuests<'_> {
 
 impl Reconciler<'_> {
     /// The control-plane nodes of a cluster. Without the deployer's key they cannot be called.
-    pub(super) fn guests<'c>(&self, cluster: &'c TenantCluster, key: Option<PrivateKey>) -> Box<dyn Guests + 'c> {
-        Box::new(OwnGuests { guests: self.places.guests(key), cluster })
+    pub(super) fn guests<'c>(&self, cluster: &'c TenantCluster, key: Option<PrivateKey>) -> OwnGuests<'c> {
+        OwnGuests { guests: self.places.guests(key), cluster, held: None }
+    }
+
+    /// Renews the kubeconfig once half of its time is over, and asks the cluster's own API. Needs no vCenter: the nodes are
+    /// trusted by the CA in the kubeconfig.
+    pub(super) async fn access(
+        &self,
+        cluster: &TenantCluster,
+        guests: &OwnGuests<'_>,
+    ) -> Result<ClusterAccess, ReconcileError> {
+        let kubeconfig = self.kubeconfig(cluster).await?;
+        let mut access = ClusterAccess { kubeconfig, api: Observed::default() };
+        if let Some(former) = access.kubeconfig.clone().filter(|_| access.is_due(&self.clock.time())) {
+            for node in cluster.deployment().into_iter().flat_map(|deployment| &deployment.record.nodes) {
+                match guests.renew(node.address, &former).await {
+                    Ok(given) => {
+                        self.take(cluster, &mut access, given).await?;
+                        break;
+                    }
+                    Err(error) => log::debug!("renewing the kubeconfig at {}: {error:#}", node.name),
+                }
+            }
+        }
+        access.api = self.listed(access.kubeconfig.as_deref().map(String::as_str)).await;
+        Ok(access)
+    }
+
+    /// Stores a kubeconfig that a node gave.
+    pub(super) async fn take(
+        &self,
+        cluster: &TenantCluster,
+        access: &mut ClusterAccess,
+        given: Zeroizing<String>,
+    ) -> Result<(), ReconcileError> {
+        if self.hand_over(cluster, &given).await? {
+            access.kubeconfig = Some(given);
+        }
+        Ok(())
+    }
+
+    /// The nodes that a cluster's own API lists.
+    pub(super) async fn listed(&self, kubeconfig: Option<&str>) -> Observed<Vec<NodeSeen>> {
+        let Some(kubeconfig) = kubeconfig else { return Observed::Unknown("there is no kubeconfig".to_owned()) };
+        let nodes = match self.places.cluster(kubeconfig) {
+            Ok(api) => api.nodes().await,
+            Err(error) => Err(error),
+        };
+        match nodes {
+            Ok(nodes) => Observed::Known(nodes),
+            Err(error) => Observed::Unknown(format!("{error:#}")),
+        }
     }
 }
 

@@ -7,14 +7,16 @@ use kube::ResourceExt;
 
 use super::change::ChangeDecision;
 use super::drift::{after_word, waits_for_a_look};
+use super::own_nodes::ClusterAccess;
+use super::secrets::is_valid;
 use super::{Reconciler, Round, STUCK, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER, ClusterCondition, Health, Obstacle, OperationPhase, add_ons, control_machine_status, is_leaving,
-    lowest_minor, unapplied_settings, unchanged,
+    CLUSTER, ClusterCondition, Health, Observed, Obstacle, OperationPhase, add_ons, control_machine_status, is_leaving,
+    lowest_minor, unapplied_settings, unchanged, with_api,
 };
 use crate::objects::{
-    Machine, MachineRole, MachineStatus, TenantCluster, TenantClusterReason, TenantClusterStatus, set,
+    Machine, MachineRole, MachineStatus, Reason as _, TenantCluster, TenantClusterReason, TenantClusterStatus, set,
 };
 use crate::reach::{Failure, kinds};
 use crate::reconcilers::log_unwritten;
@@ -91,37 +93,13 @@ impl Reconciler<'_> {
         }
     }
 
-    /// The Kubernetes version of all control-plane nodes. The inner `None` means that they differ, the outer one that it is
-    /// unknown.
-    async fn version(&self, cluster: &TenantCluster) -> Result<Option<Option<String>>, ReconcileError> {
-        let Some(kubeconfig) = self.kubeconfig(cluster).await? else { return Ok(None) };
-        let nodes = match self.places.cluster(&kubeconfig) {
-            Ok(api) => api.nodes().await,
-            Err(error) => Err(error),
+    /// Whether the add-ons of a cluster that has formed run.
+    async fn add_ons(&self, cluster: &TenantCluster, kubeconfig: Option<&str>) -> ClusterCondition {
+        let Some(kubeconfig) = kubeconfig else {
+            return add_ons(&cluster.spec, Err("its kubeconfig is not at hand".to_owned()));
         };
-        let Ok(nodes) = nodes.inspect_err(|error| log::debug!("asking for versions: {error:#}")) else {
-            return Ok(None);
-        };
-        let control = nodes.iter().filter(|node| node.control);
-        let versions: BTreeSet<&str> = control.map(|node| node.kubelet.trim_start_matches('v')).collect();
-        let mut versions = versions.into_iter().filter(|version| !version.is_empty());
-        Ok(Some(versions.next().filter(|_| versions.next().is_none()).map(str::to_owned)))
-    }
-
-    /// Whether the add-ons of a cluster run. `None` if it has not formed.
-    async fn add_ons(
-        &self,
-        cluster: &TenantCluster,
-        has_formed: bool,
-    ) -> Result<Option<ClusterCondition>, ReconcileError> {
-        if !has_formed {
-            return Ok(None);
-        }
-        let Some(kubeconfig) = self.kubeconfig(cluster).await? else {
-            return Ok(Some(add_ons(&cluster.spec, Err("its kubeconfig is not at hand".to_owned()))));
-        };
-        let seen = self.places.add_ons(&kubeconfig).await;
-        Ok(Some(add_ons(&cluster.spec, seen.as_deref().map_err(|error| format!("{error:#}")))))
+        let seen = self.places.add_ons(kubeconfig).await;
+        add_ons(&cluster.spec, seen.as_deref().map_err(|error| format!("{error:#}")))
     }
 
     /// Writes what the operator has to do before VMs of control-plane nodes that have not formed can be listed.
@@ -157,20 +135,52 @@ impl Reconciler<'_> {
         log_unwritten(cluster, written);
     }
 
-    /// Writes that the state of control-plane nodes is unknown.
+    /// Writes what is known without vCenter: what the cluster's own API says. What vCenter alone knows is unknown, and numbers
+    /// that are unknown stay as they were.
     pub(super) async fn unreached(
         &self,
         cluster: &TenantCluster,
+        machines: &[Machine],
         obstacle: &Obstacle,
+        access: &ClusterAccess,
     ) -> Result<StepOutcome, ReconcileError> {
-        use TenantClusterReason::{Blocked, ControlPlaneNotReached, NotReached};
+        use TenantClusterReason::{Blocked, ControlPlaneNotReached, NotReached, PreflightNotKnown, ProviderNotReached};
+        let Some(deployment) = cluster.deployment() else { return Ok(StepOutcome::RequeueNow) };
         let words = &obstacle.message;
-        let reasons = [obstacle.reason, ControlPlaneNotReached, NotReached];
-        let mut said: Vec<ClusterCondition> = reasons.map(|reason| (reason, words.clone())).into();
+        let reason = if obstacle.reason == PreflightNotKnown { ProviderNotReached } else { obstacle.reason };
+        let seen = with_api(&DeployStatus::unlisted(&deployment.record, words), &access.api);
+        let pools = self.pools(cluster).await?;
+        let health = Health {
+            control_plane: &seen,
+            api: &access.api,
+            pools: &pools,
+            doing: OperationPhase::Idle,
+            differs: None,
+            obstacle: Some(Obstacle::new(reason, words.as_str())),
+            adopts: None,
+            is_handed_over: access.kubeconfig.as_deref().is_some_and(|text| is_valid(text, &self.clock.time())),
+        };
+        let mut said = if deployment.record.formed {
+            self.show(machines, &seen).await?;
+            // Changes of the cluster are not judged without its VMs.
+            let is_known = |(reason, _): &ClusterCondition| !["UpToDate", "Progressing"].contains(&reason.condition());
+            let mut said: Vec<ClusterCondition> = health.conditions().into_iter().filter(is_known).collect();
+            said.push(self.add_ons(cluster, access.kubeconfig.as_deref().map(String::as_str)).await);
+            said
+        } else {
+            [reason, ControlPlaneNotReached, NotReached].map(|reason| (reason, words.clone())).into()
+        };
         if let Some(adopts) = waits_for_a_look(cluster) {
             said.push((Blocked, after_word(Some(&adopts), words)));
         }
-        self.note(cluster, &said, |_| ()).await?;
+        let numbers = health.control_plane().filter(|_| deployment.record.formed);
+        self.note(cluster, &said, |status| {
+            status.nodes = health.nodes();
+            if let Some(numbers) = &numbers {
+                (status.control_plane.replicas, status.control_plane.ready) = (numbers.replicas, numbers.ready);
+            }
+        })
+        .await?;
         Ok(StepOutcome::RequeueAfter(STUCK))
     }
 }
@@ -183,10 +193,23 @@ impl Round<'_> {
         doing: OperationPhase,
         adopts: Option<String>,
     ) -> Result<(), ReconcileError> {
-        let is_handed_over = self.kubeconfig_ends(self.cluster).await?.is_some();
         let mut decision = self.decide_change(seen).await?;
         decision.adopts = adopts;
-        self.report(seen, doing, is_handed_over, &decision).await
+        self.report(seen, doing, &decision).await
+    }
+
+    /// The Kubernetes version of all control-plane nodes. The inner `None` means that they differ, the outer one that it is
+    /// unknown.
+    async fn version(&self, kubeconfig: Option<&str>) -> Option<Option<String>> {
+        let listed = match &self.access.api {
+            Observed::Known(nodes) => Observed::Known(nodes.clone()),
+            Observed::Unknown(_) => self.listed(kubeconfig).await,
+        };
+        let Observed::Known(nodes) = listed else { return None };
+        let control = nodes.iter().filter(|node| node.control);
+        let versions: BTreeSet<&str> = control.map(|node| node.kubelet.trim_start_matches('v')).collect();
+        let mut versions = versions.into_iter().filter(|version| !version.is_empty());
+        Some(versions.next().filter(|_| versions.next().is_none()).map(str::to_owned))
     }
 
     /// As `say`, with the next change of the control-plane nodes.
@@ -194,10 +217,17 @@ impl Round<'_> {
         &self,
         seen: &DeployStatus,
         doing: OperationPhase,
-        is_handed_over: bool,
         decision: &ChangeDecision,
     ) -> Result<(), ReconcileError> {
-        let Self { cluster, machines, .. } = *self;
+        let Self { cluster, machines, access, .. } = *self;
+        // After a run there is another kubeconfig.
+        let kubeconfig = match &access.kubeconfig {
+            Some(kubeconfig) => Some(kubeconfig.clone()),
+            None => self.kubeconfig(cluster).await?,
+        };
+        let kubeconfig = kubeconfig.as_deref().map(String::as_str);
+        let is_handed_over = kubeconfig.is_some_and(|text| is_valid(text, &self.clock.time()));
+        let seen = &with_api(seen, &access.api);
         self.show(machines, seen).await?;
         let pools = self.pools(cluster).await?;
         let data_disk = self.class(cluster).await?.and_then(|class| class.spec.data_disk_gib);
@@ -219,13 +249,21 @@ impl Round<'_> {
             _ => (comes.or(unapplied), decision.change.obstacle().cloned()),
         };
         let adopts = decision.adopts.clone();
-        let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, adopts, is_handed_over };
+        let api = &access.api;
+        let health =
+            Health { control_plane: seen, api, pools: &pools, doing, differs, obstacle, adopts, is_handed_over };
         let minor = lowest_minor(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
-        let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
-        let add_ons = self.add_ons(cluster, seen.formed).await?;
-        let said: Vec<ClusterCondition> = health.conditions().into_iter().chain(add_ons).collect();
+        let version = if seen.nodes.iter().all(|node| node.ready) { self.version(kubeconfig).await } else { None };
+        let mut said = health.conditions();
+        if seen.formed {
+            said.push(self.add_ons(cluster, kubeconfig).await);
+        }
+        let numbers = health.control_plane();
         self.note(cluster, &said, |status| {
-            (status.control_plane, status.nodes) = (health.control_plane(), health.nodes());
+            status.nodes = health.nodes();
+            if let Some(numbers) = &numbers {
+                status.control_plane.clone_from(numbers);
+            }
             if minor.is_some() {
                 status.kubernetes.clone_from(&minor);
             }

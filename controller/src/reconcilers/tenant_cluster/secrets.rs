@@ -101,19 +101,10 @@ impl Reconciler<'_> {
         Ok(text.filter(|text| {
             let leads = leads_to(cluster, text);
             if !leads {
-                log::warn!("the kubeconfig of {} leads elsewhere: it is not gone by", cluster.name_any());
+                log::warn!("the kubeconfig of {} leads elsewhere: it is not used", cluster.name_any());
             }
             leads
         }))
-    }
-
-    /// When the stored kubeconfig expires. `None` if there is no kubeconfig, or it is unknown.
-    pub(super) async fn kubeconfig_ends(&self, cluster: &TenantCluster) -> Result<Option<Time>, ReconcileError> {
-        let text = self.kubeconfig(cluster).await?;
-        let ends = text.and_then(|text| Credentials::parse(&text).ok()?.ends());
-        let seconds = ends.and_then(|ends| ends.duration_since(std::time::UNIX_EPOCH).ok());
-        let time = seconds.and_then(|since| Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok());
-        Ok(time.map(Time))
     }
 
     /// Writes the kubeconfig. False if a Secret of this name was not made for this cluster: it stays.
@@ -157,6 +148,17 @@ impl Reconciler<'_> {
             removed => removed.attempting(&format!("removing the Secret {name}")),
         }
     }
+}
+
+/// When a kubeconfig expires. `None` if it is unknown.
+pub(super) fn ends(kubeconfig: &str) -> Option<Time> {
+    let since = Credentials::parse(kubeconfig).ok()?.ends()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok().map(Time)
+}
+
+/// Whether a kubeconfig can be used now.
+pub(super) fn is_valid(kubeconfig: &str, now: &Time) -> bool {
+    ends(kubeconfig).is_some_and(|ends| ends > *now)
 }
 
 fn metadata(cluster: &TenantCluster, name: String) -> ObjectMeta {

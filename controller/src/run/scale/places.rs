@@ -101,6 +101,17 @@ struct GuestsOfAll {
     key: Option<PrivateKey>,
 }
 
+impl GuestsOfAll {
+    /// The control-plane nodes of one cluster.
+    fn of(&self, place: &InMemoryPlace) -> anyhow::Result<Box<dyn Guests>> {
+        let key = match &self.key {
+            Some(key) => Some(PrivateKey::of_pem(key.pem().expose())?),
+            None => None,
+        };
+        Ok(place.guests(key))
+    }
+}
+
 #[async_trait]
 impl Guests for GuestsOfAll {
     fn deployer_fingerprint(&self) -> Option<Fingerprint> {
@@ -108,12 +119,15 @@ impl Guests for GuestsOfAll {
     }
 
     async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
-        let place = self.places.formed_with(shown.ca)?;
-        let key = match &self.key {
-            Some(key) => Some(PrivateKey::of_pem(key.pem().expose())?),
-            None => None,
-        };
-        place.guests(key).kubeconfig(node, shown).await
+        self.of(&self.places.formed_with(shown.ca)?)?.kubeconfig(node, shown).await
+    }
+
+    async fn renew(&self, node: Ipv4Addr, former: &str) -> anyhow::Result<Zeroizing<String>> {
+        self.of(&self.places.led_to(former)?)?.renew(node, former).await
+    }
+
+    async fn accepts(&self, node: Ipv4Addr, kubeconfig: &str) -> anyhow::Result<bool> {
+        self.of(&self.places.led_to(kubeconfig)?)?.accepts(node, kubeconfig).await
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {

@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, LocalBoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt, stream};
@@ -24,7 +25,7 @@ use crate::reach::in_memory::{Heard, InMemory};
 use crate::reach::kinds::Kind;
 use crate::reconcilers::{ip_pool, node_pool, pool_address, tenant_cluster};
 use crate::run::attempts::Attempts;
-use crate::run::{ALL_AT_ONCE, AT_ONCE, GATHERED, Guarded, at_most, claimed, named, task, triggers};
+use crate::run::{ALL_AT_ONCE, AT_ONCE, GATHERED, Guarded, at_most, claimed, gathered, named, task, triggers};
 
 pub struct Shared {
     pub api: InMemory,
@@ -74,13 +75,13 @@ pub fn all(shared: &Arc<Shared>) -> LocalBoxFuture<'static, ()> {
     let (pools, of_pools) = Watched::<NodePool>::new();
     let (addresses, of_addresses) = Watched::<PoolAddress>::new();
     let (ip_pools, of_ip_pools) = Watched::<IPPool>::new();
-    let gathered = at_most(ALL_AT_ONCE).debounce(GATHERED);
+    let at_once = at_most(ALL_AT_ONCE);
     let watches = Watches { clusters, pools, addresses, ip_pools };
     let all = vec![
-        works(shared, of_clusters, gathered.clone(), namespace, cluster),
-        works(shared, of_pools, gathered, namespace, pool),
-        works(shared, of_addresses, at_most(AT_ONCE), namespace_of_claimant, address),
-        works(shared, of_ip_pools, at_most(AT_ONCE).debounce(GATHERED), namespace, ranges),
+        works(shared, of_clusters, (at_once.clone(), GATHERED), namespace, cluster),
+        works(shared, of_pools, (at_once, GATHERED), namespace, pool),
+        works(shared, of_addresses, (at_most(AT_ONCE), Duration::ZERO), namespace_of_claimant, address),
+        works(shared, of_ip_pools, (at_most(AT_ONCE), GATHERED), namespace, ranges),
         watches.hear(heard).boxed_local(),
     ];
     join_all(all).map(drop).boxed_local()
@@ -90,20 +91,21 @@ pub fn all(shared: &Arc<Shared>) -> LocalBoxFuture<'static, ()> {
 fn works<K: Kind + 'static>(
     shared: &Arc<Shared>,
     (store, queue): Asked<K>,
-    config: Config,
+    (config, gathers): (Config, Duration),
     of: fn(&K) -> String,
     reconcile: fn(Arc<K>, Arc<Shared>) -> Reconciling,
 ) -> LocalBoxFuture<'static, ()> {
     let attempts = Attempts::<Guarded<K>>::default();
-    let counted = attempts.clone();
+    let (counted, known) = (attempts.clone(), store.clone());
     let reconcile = move |object: Arc<Guarded<K>>, shared: Arc<Shared>| {
-        let attempts = attempts.clone();
-        let readable = object.0.as_ref().unwrap();
-        let whose = Whose { namespace: of(readable), reconciler: K::plural(&()).into_owned() };
-        let reconciling = reconcile(Arc::new(readable.clone()), shared);
+        let (attempts, known) = (attempts.clone(), known.clone());
         async move {
+            let object = gathered(&known, object, gathers).await;
+            let readable = object.0.as_ref().unwrap();
+            let whose = Whose { namespace: of(readable), reconciler: K::plural(&()).into_owned() };
+            let reconciling = reconcile(Arc::new(readable.clone()), shared);
             let reconciled = task::alone(as_of(whose, reconciling)).await;
-            attempts.note(&object, reconciled.as_ref().err());
+            attempts.note(&object, reconciled.as_ref().err(), |reference| known.get(reference).is_some());
             reconciled
         }
         .boxed()

@@ -361,6 +361,14 @@ impl Guests for World {
         self.call("kubeconfig", Does::Looks, move |_| Ok(Zeroizing::new(format!("from {node}")))).await
     }
 
+    async fn renew(&self, node: Ipv4Addr, _: &str) -> anyhow::Result<Zeroizing<String>> {
+        self.call("renew", Does::Looks, move |_| Ok(Zeroizing::new(format!("from {node}")))).await
+    }
+
+    async fn accepts(&self, _: Ipv4Addr, _: &str) -> anyhow::Result<bool> {
+        self.call("accepts", Does::Looks, |_| Ok(true)).await
+    }
+
     async fn ready(&self, _: &str) -> anyhow::Result<BTreeSet<String>> {
         let ready = |state: &mut State| {
             let on = state.machines.iter().filter(|machine| is_ours(&machine.vm) && machine.vm.power == PowerState::On);

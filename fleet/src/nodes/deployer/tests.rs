@@ -31,6 +31,16 @@ impl Cluster {
         Self { authority, issuer, certificate, key }
     }
 
+    /// The cluster, with a node whose certificate its CA has signed for this address.
+    fn certified(self, address: &str) -> Self {
+        let names = rcgen::CertificateParams::new(vec![address.to_owned()]).unwrap();
+        let certificate = {
+            let issuer = rcgen::Issuer::from_ca_cert_der(self.authority.der(), &self.issuer).unwrap();
+            names.signed_by(&self.key, &issuer).unwrap()
+        };
+        Self { certificate, ..self }
+    }
+
     /// The fingerprints that its hypervisor shows of the node.
     fn shown(&self) -> Fingerprints {
         let authority = Fingerprint::of_key_of(self.authority.der()).unwrap();
@@ -147,6 +157,32 @@ fn an_unshown_node_is_sent_nothing() {
     assert!(sent.is_none(), "the node was sent {sent:?}", sent = sent.map(|(_, proof)| proof));
     let refused = said(&refused.unwrap_err());
     assert!(refused.contains("and the hypervisor shows sha256:"), "{refused}");
+}
+
+/// Finding 6 of controller.md: a hypervisor that does not answer ends no credentials.
+#[test]
+fn credentials_are_renewed_without_the_hypervisor() {
+    let (cluster, key) = (Cluster::new().certified("127.0.0.1"), PrivateKey::draw().unwrap());
+    let issued = answer("200 OK", &serde_json::to_string(&cluster.issued(&key)).unwrap());
+    let (former, _) = asked(&cluster, &key, issued.clone(), &cluster.shown());
+    let former = former.unwrap();
+    let renewed = |node: &Cluster| {
+        let (port, served) = node.serve(issued.clone(), rustls::DEFAULT_VERSIONS);
+        let deployer = deployer(&key, port);
+        (deployer.wait(deployer.renewed(NODE, &former)), served.join().unwrap())
+    };
+    let (credentials, sent) = renewed(&cluster);
+    let kubeconfig = Kubeconfig::parse(&credentials.unwrap().kubeconfig("deployer")).unwrap();
+    assert_eq!(kubeconfig.authority, cluster.authority.pem());
+    let (session, proof) = sent.unwrap();
+    assert!(session.is_proved(&proof, &key.public().unwrap(), &cluster.shown().ca));
+    // A node of another cluster, another address of this one, and a certificate that no CA has signed.
+    let elsewhere = Cluster::new().certified("127.0.0.1");
+    let moved = Cluster { authority: cluster.authority, issuer: cluster.issuer, ..Cluster::new() };
+    for node in [elsewhere, moved.certified("127.0.0.2"), Cluster::new()] {
+        let (refused, sent) = renewed(&node);
+        assert!(refused.is_err() && sent.is_none(), "the node was sent {sent:?}", sent = sent.map(|(_, proof)| proof));
+    }
 }
 
 #[test]

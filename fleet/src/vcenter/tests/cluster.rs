@@ -35,6 +35,14 @@ impl Guests for Formed {
         Ok(Zeroizing::new(format!("from {node}")))
     }
 
+    async fn renew(&self, node: Ipv4Addr, _: &str) -> anyhow::Result<Zeroizing<String>> {
+        Ok(Zeroizing::new(format!("from {node}")))
+    }
+
+    async fn accepts(&self, _: Ipv4Addr, _: &str) -> anyhow::Result<bool> {
+        Ok(true)
+    }
+
     async fn ready(&self, _: &str) -> anyhow::Result<BTreeSet<String>> {
         Ok(self.0.clone())
     }

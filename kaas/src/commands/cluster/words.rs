@@ -8,7 +8,7 @@ use super::cluster_state::ClusterState;
 use crate::control::{Cell, age, conditions, note, read_conditions, table, text};
 use crate::styled::Text;
 
-/// Clusters, one a line, with the columns that kubectl shows.
+/// Clusters, one a line, with the main columns that kubectl shows.
 pub fn clusters(clusters: &[Value], now: SystemTime) -> Text {
     let head = ["NAMESPACE", "NAME", "READY", "VERSION", "IMAGE", "CP", "NODES", "OPERATION", "AGE"];
     let row = |cluster: &Value| {

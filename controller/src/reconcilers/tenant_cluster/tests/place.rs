@@ -395,6 +395,20 @@ impl Cluster for Api {
     }
 }
 
+impl Nodes {
+    /// The place, if its nodes have formed and know the deployer's key.
+    fn knows(&self, node: Ipv4Addr) -> anyhow::Result<MutexGuard<'_, State>> {
+        let Some(key) = &self.key else { bail!("the deployer's key is not at hand") };
+        let public = key.public()?.to_string();
+        let state = self.place.lock();
+        let knows = state.forms.values().any(|form| form.get(keys::DEPLOYER_PUBLIC_KEY) == Some(&public));
+        if !knows || !state.has_formed() {
+            bail!("{node} knows nobody by that key, or has not formed");
+        }
+        Ok(state)
+    }
+}
+
 #[async_trait]
 impl Guests for Nodes {
     fn deployer_fingerprint(&self) -> Option<Fingerprint> {
@@ -402,13 +416,7 @@ impl Guests for Nodes {
     }
 
     async fn kubeconfig(&self, node: Ipv4Addr, _: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
-        let Some(key) = &self.key else { bail!("the deployer's key is not at hand") };
-        let public = key.public()?.to_string();
-        let mut state = self.place.lock();
-        let knows = state.forms.values().any(|form| form.get(keys::DEPLOYER_PUBLIC_KEY) == Some(&public));
-        if !knows || !state.has_formed() {
-            bail!("{node} knows nobody by that key, or has not formed");
-        }
+        let mut state = self.knows(node)?;
         state.has_once_formed = true;
         state.given += 1;
         let elapsed = state.began.unwrap().elapsed();
@@ -427,6 +435,17 @@ impl Guests for Nodes {
             key: Secret::new(pair.serialize_pem()),
         };
         Ok(kubeconfig.render("deployer"))
+    }
+
+    async fn renew(&self, node: Ipv4Addr, former: &str) -> anyhow::Result<Zeroizing<String>> {
+        let ca = Kubeconfig::parse(former)?.authority;
+        anyhow::ensure!(self.place.lock().authority.as_ref().is_some_and(|own| own.0 == ca), "it has another CA");
+        let shown = Fingerprints { ca: self.place.authority(), endpoint: self.place.authority() };
+        self.kubeconfig(node, &shown).await
+    }
+
+    async fn accepts(&self, node: Ipv4Addr, _: &str) -> anyhow::Result<bool> {
+        self.knows(node).map(|_| true)
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {

@@ -64,7 +64,7 @@ async fn looks_at_a_ready_cluster_write_nothing() {
     world.reconciles(10, 60).await;
     assert_eq!(world.api.object("tenantclusters"), before);
     assert_eq!((world.api.names("leases"), world.place.lock().changes.len()), (leases, changes));
-    assert!(world.place.lock().given > given, "it is asked how it is");
+    assert_eq!(world.place.lock().given, given, "finding 23 of controller.md: a look issues no certificate");
 }
 
 /// Without the finalizer the object would be deleted, and its VMs would stay.
@@ -106,6 +106,54 @@ async fn the_kubeconfig_is_renewed_before_it_expires() {
     world.reconcile().await.unwrap();
     assert_ne!(world.secret("shop-kubeconfig").data, first);
     world.is_whole("it was renewed");
+}
+
+/// Finding 6 of controller.md: vCenter is away for 48 hours.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_serves_and_renews_without_vcenter() {
+    let world = World::ready().await;
+    world.reconcile().await.unwrap();
+    let first = world.secret("shop-kubeconfig").data;
+    world.place.lock().is_away = true;
+    for _ in 0..48 {
+        world.reconcile().await.unwrap();
+        assert!(world.is_ready(), "{:?}", world.condition("Ready"));
+        assert_eq!(world.condition("ControlPlaneReady").1, "AllReady");
+        world.says("Preflight", "ProviderNotReached", "does not answer");
+        assert_eq!(world.status()["controlPlane"]["ready"], 3);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+    }
+    assert_ne!(world.secret("shop-kubeconfig").data, first);
+    // Without an answer of either, nothing is known, and the numbers stay.
+    world.place.lock().is_silent = true;
+    world.reconcile().await.unwrap();
+    for about in ["ControlPlaneReady", "Ready"] {
+        assert_eq!(world.condition(about).0, "Unknown", "{about}");
+    }
+    assert_eq!(world.status()["controlPlane"]["ready"], 3);
+    world.place.lock().is_away = false;
+    world.place.lock().is_silent = false;
+    world.until("as before", |it| it.condition("Preflight").1 == "Passed").await;
+}
+
+/// Finding 12 of controller.md.
+#[tokio::test(start_paused = true)]
+async fn a_paused_cluster_renews_its_kubeconfig() {
+    let world = World::ready().await;
+    let mut paused: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+    paused.spec.paused = true;
+    world.api.put(&paused);
+    let first = world.secret("shop-kubeconfig").data;
+    tokio::time::sleep(Duration::from_secs(72 * 3600)).await;
+    // It has expired, and no node gives another one.
+    world.place.lock().is_ill = true;
+    world.reconcile().await.unwrap();
+    assert_eq!(world.secret("shop-kubeconfig").data, first);
+    assert!(!world.is_ready(), "{:?}", world.condition("Ready"));
+    world.place.lock().is_ill = false;
+    world.reconcile().await.unwrap();
+    assert_ne!(world.secret("shop-kubeconfig").data, first);
+    assert!(world.is_ready() && world.condition("Progressing").1 == "Paused");
 }
 
 /// A user who may write Secrets in the namespace cannot make the controller call other servers.

@@ -115,6 +115,18 @@ async fn a_database_before_an_upgrade_changes_no_vm() {
     world.until("gone", World::is_gone).await;
 }
 
+/// Finding 12 of controller.md.
+#[tokio::test(start_paused = true)]
+async fn a_drifted_cluster_renews_its_kubeconfig() {
+    let world = World::restored().await;
+    world.reconcile().await.unwrap();
+    let first = world.secret("shop-kubeconfig").data;
+    tokio::time::sleep(Duration::from_secs(13 * 3600)).await;
+    world.reconcile().await.unwrap();
+    assert!(world.has_drifted(), "{:?}", world.condition("Progressing"));
+    assert_ne!(world.secret("shop-kubeconfig").data, first);
+}
+
 /// A step reads the vCenter again, and may see more than the first look.
 #[tokio::test(start_paused = true)]
 async fn a_failed_first_look_stops_all_steps() {
