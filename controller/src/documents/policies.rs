@@ -120,14 +120,16 @@ fn records() -> [Value; 2] {
     [policy, binding]
 }
 
+/// The type of Secrets with keys of clusters in `kaas-system`.
+const KEPT_KEYS_TYPE: &str = "kaas.local/cluster-keys";
+
 /// The deployer's key and the deployment secret exist once, so the Secrets of a cluster are deleted with the cluster. An owner
 /// that does not exist would delete them too, so their owners stay.
 fn cluster_secrets() -> [Value; 2] {
-    let expression = format!(
-        "!({}) || (request.operation == 'UPDATE' && {})",
-        is_of_cluster("oldObject"),
-        same(".metadata", "ownerReferences")
-    );
+    let is_kept =
+        format!("({}) || (has(oldObject.type) && oldObject.type == '{KEPT_KEYS_TYPE}')", is_of_cluster("oldObject"));
+    let expression =
+        format!("!({is_kept}) || (request.operation == 'UPDATE' && {})", same(".metadata", "ownerReferences"));
     let message = "the cluster is lost without this Secret, which is deleted with the cluster: to delete the cluster, use \
                    kaas cluster delete";
     let validation = json!({"expression": expression, "message": message});

@@ -54,7 +54,8 @@ impl Requests<'_> {
     }
 
     fn create(&self, who: &[&str], object: &Value) {
-        let arguments = [who, &["--namespace=team-blue", "create", "--validate=false", "--filename=-"][..]].concat();
+        let arguments =
+            [&["--namespace=team-blue"][..], who, &["create", "--validate=false", "--filename=-"][..]].concat();
         self.0.kubectl(&arguments, &object.to_string()).unwrap_or_else(|error| panic!("{error:#}"));
     }
 }
@@ -191,6 +192,13 @@ fn secrets_stay(asked: &Requests<'_>, cluster: &Value) {
         });
         asked.create(CONTROLLER, &secret);
     }
+    let keys = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kaas.local/cluster-keys", "metadata": {"name": "keys-of-shop"},
+    });
+    asked.create(&["--namespace=kaas-system"], &keys);
+    let home = ["--namespace=kaas-system", "secret", "keys-of-shop"];
+    asked.refuses(OPERATOR, &home, POLICY, words);
+    asked.permits(COLLECTOR, &home);
     // The role `edit` is empty here: the controller manager adds the rules of this role to it.
     let bind = ["create", "rolebinding", "mallory", "--clusterrole=system:aggregate-to-edit", "--user=mallory"];
     asked.ask(OPERATOR, &bind).unwrap_or_else(|error| panic!("{error:#}"));
