@@ -361,6 +361,12 @@ mod tests {
         }
     }
 
+    /// An API server asks each policy for each request to its kind.
+    #[test]
+    fn policies_are_at_most_twelve() {
+        assert!(policies().len() <= 12, "{}", policies().len());
+    }
+
     #[test]
     fn policy_covers_all_fields_that_name_secrets() {
         let kind = serde_json::to_value(TenantCluster::crd()).unwrap();
