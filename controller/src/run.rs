@@ -40,7 +40,7 @@ use crate::objects::{
 };
 use crate::reach::kinds::Kind;
 use crate::reach::providers::Providers;
-use crate::reach::{Api, Fenced, Objects, clear_left_over};
+use crate::reach::{Api, Fenced, Objects, clear_left_over, correct_used_namespaces};
 use crate::reconcilers::{ip_pool, node_image, node_pool, pool_address, provider, tenant_cluster, vm_class};
 use crate::term::{Clock, Term, TermEnded, identity};
 
@@ -51,6 +51,8 @@ pub use self::signals::Signals;
 const GRACE: Duration = Duration::from_secs(20);
 /// How long changes are collected before an object is reconciled: nodes are often created and removed together.
 const GATHERED: Duration = Duration::from_secs(1);
+/// The interval of corrections of the list of namespaces with clusters.
+const CORRECTED: Duration = Duration::from_secs(5 * 60);
 /// Objects of a kind that are reconciled at the same time.
 const AT_ONCE: u16 = 16;
 /// The same for clusters and their pools: no limit (0 in kube). A cluster's task lasts as long as its VMs take to be created, and
@@ -159,6 +161,7 @@ async fn run_reconcilers(client: &Client, context: &Arc<Context>, stopping: watc
     tokio::select! {
         _ = all => {}
         () = work.announces() => {}
+        () = work.corrects_namespaces() => {}
         () = late => {
             log::warn!("some tasks did not end within {} s", GRACE.as_secs());
             context.term.end();
@@ -247,6 +250,16 @@ impl Controllers {
             announcer().announces::<Provider>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
             announcer().announces::<NodeImage>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
         );
+    }
+
+    /// Corrects the list of namespaces with clusters. Clusters of an earlier version get their entries here. Never returns.
+    async fn corrects_namespaces(&self) {
+        loop {
+            if let Err(failure) = correct_used_namespaces(&*self.context.objects).await {
+                log::warn!("cannot correct the list of namespaces with clusters: {failure}");
+            }
+            tokio::time::sleep(CORRECTED).await;
+        }
     }
 
     fn all<K: Resource<DynamicType = ()>>(&self) -> Watched<K> {

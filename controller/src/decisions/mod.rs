@@ -65,8 +65,8 @@ pub use self::node_settings::{node_settings_hashes, unapplied_settings};
 pub use self::observed::Observed;
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
-    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
-    is_own_secret, keys_secret, kubeconfig_secret, owner,
+    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NAMESPACES_IN_USE,
+    NODE_POOL, POOL_FINALIZER, is_own_secret, keys_secret, kubeconfig_secret, namespace_entry, owner,
 };
 pub use self::pause_reason::{PauseReason, control_cluster, swap_reasons};
 pub use self::pending_event::{PendingEvent, Reasons, pending_events, reasons};

@@ -19,6 +19,14 @@ pub const CLUSTER_FINALIZER: &str = "kaas.local/cluster";
 /// Keeps a Machine until its VM is proved deleted.
 pub const MACHINE_FINALIZER: &str = "kaas.local/machine";
 
+/// The ConfigMap of `kaas-system` that lists the namespaces with clusters. The policy `namespace-in-use` reads it.
+pub const NAMESPACES_IN_USE: &str = "kaas-namespaces-in-use";
+
+/// The key of a cluster in [`NAMESPACES_IN_USE`]: its namespace, a dot, and its UID. The name of a namespace has no dot.
+pub fn namespace_entry(cluster: &TenantCluster) -> String {
+    format!("{}.{}", cluster.namespace().unwrap_or_default(), cluster.uid().unwrap_or_default())
+}
+
 pub fn owner(cluster: &TenantCluster) -> OwnerReference {
     OwnerReference {
         api_version: format!("{GROUP}/{VERSION}"),

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::rights::ACCOUNT;
-use crate::decisions::{KEYS_TYPE, KUBECONFIG_TYPE, keys_secret, kubeconfig_secret};
+use crate::decisions::{
+    KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NAMESPACES_IN_USE, keys_secret, kubeconfig_secret,
+};
 use crate::objects::{CONFIRM_DELETE, DO, GROUP, SYSTEM};
 
 /// The policies, each with its binding, by the names of their files.
@@ -13,12 +15,20 @@ pub(super) fn policies() -> Vec<(&'static str, [Value; 2])> {
         ("controller-secrets", secrets()),
         ("fixed-operations", operations()),
         ("kept-finalizers", finalizers()),
+        ("kept-records", records()),
+        ("kept-secrets", cluster_secrets()),
         ("named-secrets", named_secrets()),
+        ("namespace-in-use", namespaces()),
         ("node-labels", labels()),
     ]
 }
 
-/// A cluster is deleted only with an annotation that names it. This also blocks the deletion of its namespace.
+/// Deletes objects whose owner does not exist.
+const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+/// Deletes all objects of a namespace that is being deleted.
+const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
+
+/// A cluster is deleted only with an annotation that names it.
 fn confirmation() -> [Value; 2] {
     let expression = format!(
         "has(oldObject.metadata.annotations) && '{CONFIRM_DELETE}' in oldObject.metadata.annotations && \
@@ -49,6 +59,93 @@ fn finalizers() -> [Value; 2] {
     let [mut policy, binding] = policy("kept-finalizers", GROUP, &["UPDATE"], &resources, vec![validation]);
     policy["spec"]["matchConditions"] = by_controller("not-of-the-controller", "!=");
     [policy, binding]
+}
+
+/// A namespace is not deleted while clusters use it: the deletion cannot be withdrawn, and nothing can be created there meanwhile.
+/// `kaas-system` is not deleted while there is a cluster. If the list is missing, it is unknown which namespaces are in use, so
+/// none is deleted until the controller creates the list again.
+fn namespaces() -> [Value; 2] {
+    let users = format!(
+        "has(params.data) ? params.data.filter(key, oldObject.metadata.name == '{SYSTEM}' || \
+         key.startsWith(oldObject.metadata.name + '.')) : []"
+    );
+    let message = "'clusters use the namespace ' + oldObject.metadata.name + ': first delete ' + \
+                   variables.users.map(key, key.split('.')[0] + '/' + params.data[key]).join(', ') + \
+                   ' with kaas cluster delete'";
+    // An API server cuts off no message: it uses this one instead of a message over 5 KiB.
+    let of_many = "clusters use the namespace: first delete each of them with kaas cluster delete";
+    let validation =
+        json!({"expression": "size(variables.users) == 0", "messageExpression": message, "message": of_many});
+    let [mut policy, mut binding] = policy("namespace-in-use", "", &["DELETE"], &["namespaces"], vec![validation]);
+    policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    policy["spec"]["variables"] = json!([{"name": "users", "expression": users}]);
+    binding["spec"]["paramRef"] =
+        json!({"name": NAMESPACES_IN_USE, "namespace": SYSTEM, "parameterNotFoundAction": "Deny"});
+    [policy, binding]
+}
+
+/// Journals, addresses and Machines of control-plane nodes are deleted by the controller, or after their owner. A tenant may
+/// delete the Machine of a worker: another worker replaces it. The deletion of a namespace deletes none of them, and no cluster
+/// or pool.
+fn records() -> [Value; 2] {
+    let none = |resource: &str| format!("request.resource.resource != '{resource}'");
+    let is_free = format!(
+        "{} || oldObject.spec.role != 'ControlPlane' || !has(oldObject.metadata.finalizers) || \
+         !('{MACHINE_FINALIZER}' in oldObject.metadata.finalizers)",
+        none("machines")
+    );
+    let validations = [
+        (
+            format!("request.userInfo.username != '{NAMESPACE_CONTROLLER}'"),
+            "the deletion of a namespace deletes no clusters, pools, Machines or Operations: first delete its clusters \
+             with kaas cluster delete",
+        ),
+        (
+            none("operations"),
+            "an Operation is a journal and is deleted with its cluster: to end it, annotate it with kaas.local/do=abandon",
+        ),
+        (
+            none("pooladdresses"),
+            "the controller deletes a PoolAddress when no VM has the address: delete the cluster or the worker that has it",
+        ),
+        (
+            is_free,
+            "the Machine of a control-plane node is deleted with its cluster: to delete the cluster, use kaas cluster delete",
+        ),
+    ];
+    let validations = validations.map(|(expression, message)| json!({"expression": expression, "message": message}));
+    let resources = ["machines", "nodepools", "operations", "pooladdresses", "tenantclusters"];
+    let [mut policy, binding] = policy("kept-records", GROUP, &["DELETE"], &resources, validations.to_vec());
+    policy["spec"]["matchConditions"] = by_others();
+    [policy, binding]
+}
+
+/// The type of Secrets with keys of clusters in `kaas-system`.
+const KEPT_KEYS_TYPE: &str = "kaas.local/cluster-keys";
+
+/// The deployer's key and the deployment secret exist once, so the Secrets of a cluster are deleted with the cluster. An owner
+/// that does not exist would delete them too, so their owners stay.
+fn cluster_secrets() -> [Value; 2] {
+    let is_kept =
+        format!("({}) || (has(oldObject.type) && oldObject.type == '{KEPT_KEYS_TYPE}')", is_of_cluster("oldObject"));
+    let expression =
+        format!("!({is_kept}) || (request.operation == 'UPDATE' && {})", same(".metadata", "ownerReferences"));
+    let message = "the cluster is lost without this Secret, which is deleted with the cluster: to delete the cluster, use \
+                   kaas cluster delete";
+    let validation = json!({"expression": expression, "message": message});
+    let [mut policy, binding] = policy("kept-secrets", "", &["UPDATE", "DELETE"], &["secrets"], vec![validation]);
+    policy["spec"]["matchConditions"] = by_others();
+    [policy, binding]
+}
+
+/// Whether a Secret is one of a cluster's two: by its owner and its name.
+fn is_of_cluster(secret: &str) -> String {
+    let [kubeconfig, keys] = [kubeconfig_secret(""), keys_secret("")];
+    format!(
+        "has({secret}.metadata.ownerReferences) && {secret}.metadata.ownerReferences.exists(owner, \
+         owner.apiVersion.startsWith('{GROUP}/') && owner.kind == 'TenantCluster' && \
+         {secret}.metadata.name in [owner.name + '{kubeconfig}', owner.name + '{keys}'])"
+    )
 }
 
 /// Whether the requester may administer the control cluster. The check is the right to update finalizers.
@@ -162,22 +259,12 @@ fn labels() -> [Value; 2] {
 /// do not exist yet, or to types. A controller needs two Secrets of each cluster, which it creates. In its own namespace it
 /// changes only the metadata of Secrets.
 fn secrets() -> [Value; 2] {
-    let [kubeconfig, keys] = [kubeconfig_secret(""), keys_secret("")];
-    let owner = format!(
-        "owner.apiVersion.startsWith('{GROUP}/') && owner.kind == 'TenantCluster' && \
-         variables.secret.metadata.name in [owner.name + '{kubeconfig}', owner.name + '{keys}']"
-    );
+    let keys = keys_secret("");
     let variables = json!([
         // The new or existing object. These fields cannot change in the same request.
         {"name": "secret", "expression": "request.operation == 'CREATE' ? object : oldObject"},
         {"name": "isHome", "expression": format!("request.namespace == '{SYSTEM}'")},
-        {
-            "name": "isOwn",
-            "expression": format!(
-                "has(variables.secret.metadata.ownerReferences) && \
-                 variables.secret.metadata.ownerReferences.exists(owner, {owner})"
-            ),
-        },
+        {"name": "isOwn", "expression": is_of_cluster("variables.secret")},
         {
             "name": "isOfType",
             "expression": format!(
@@ -215,8 +302,17 @@ fn secrets() -> [Value; 2] {
 
 /// Selects the requests of the controller's account, or all others.
 fn by_controller(name: &str, is: &str) -> Value {
-    let account = format!("system:serviceaccount:{SYSTEM}:{ACCOUNT}");
-    json!([{"name": name, "expression": format!("request.userInfo.username {is} '{account}'")}])
+    json!([{"name": name, "expression": format!("request.userInfo.username {is} '{}'", account())}])
+}
+
+/// Selects the requests of all but the controller and the garbage collector.
+fn by_others() -> Value {
+    let expression = format!("!(request.userInfo.username in ['{}', '{COLLECTOR}'])", account());
+    json!([{"name": "of-others", "expression": expression}])
+}
+
+fn account() -> String {
+    format!("system:serviceaccount:{SYSTEM}:{ACCOUNT}")
 }
 
 /// A policy for kinds of one group, with its binding.
@@ -263,6 +359,12 @@ mod tests {
             }
             references(if part.is_empty() { name.as_str() } else { part }, below, found);
         }
+    }
+
+    /// An API server asks each policy for each request to its kind.
+    #[test]
+    fn policies_are_at_most_twelve() {
+        assert!(policies().len() <= 12, "{}", policies().len());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::decisions::NAMESPACES_IN_USE;
 use crate::objects::{GROUP, SYSTEM};
 
 /// The service account of controllers in `kaas-system`, and the name of its roles and bindings.
@@ -18,14 +19,16 @@ pub struct Right {
     pub verbs: &'static [&'static str],
     /// Whether it applies in `kaas-system` only.
     pub at_home: bool,
+    /// The only object that it applies to. `None` for all objects.
+    pub name: Option<&'static str>,
 }
 
 const fn everywhere(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
-    Right { group, resource, verbs, at_home: false }
+    Right { group, resource, verbs, at_home: false, name: None }
 }
 
 const fn at_home(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
-    Right { group, resource, verbs, at_home: true }
+    Right { group, resource, verbs, at_home: true, name: None }
 }
 
 /// All rights. Statuses are written through their own subresource. Of a user's object only the metadata is changed (finalizers,
@@ -60,13 +63,15 @@ pub const RIGHTS: &[Right] = &[
     at_home("", "secrets", &["list", "watch"]),
     // The mark that a controller has led. It is not read, changed or removed. A right to create cannot be limited to names.
     at_home("", "configmaps", &["create"]),
+    // The list of namespaces with clusters.
+    Right { name: Some(NAMESPACES_IN_USE), ..at_home("", "configmaps", &["get", "patch"]) },
     // The Leases of leadership, and of work on a cluster.
     at_home("coordination.k8s.io", "leases", &["create", "delete", "get", "list", "update"]),
 ];
 
 impl Right {
     /// Whether it permits a request. Without a namespace, the request is for objects of all namespaces, or the kind has no
-    /// namespace.
+    /// namespace. The name of the object is not compared.
     pub fn permits(&self, verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> bool {
         (self.group, self.resource) == (group, resource)
             && self.verbs.contains(&verb)
@@ -74,7 +79,11 @@ impl Right {
     }
 
     fn rule(&self) -> Value {
-        json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": self.verbs})
+        let mut rule = json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": self.verbs});
+        if let Some(name) = self.name {
+            rule["resourceNames"] = json!([name]);
+        }
+        rule
     }
 }
 
@@ -148,12 +157,15 @@ mod tests {
         };
         assert!(permits("get", "", "secrets", Some("team-blue")) && permits("list", "", "secrets", Some(SYSTEM)));
         assert!(permits("patch", GROUP, "machines/status", Some("team-blue")));
+        let named: Vec<_> = RIGHTS.iter().filter(|right| right.name.is_some()).map(Right::rule).collect();
+        assert_eq!((named.len(), &named[0]["resourceNames"]), (1, &json!([NAMESPACES_IN_USE])));
         for (verb, group, resource, namespace) in [
             ("list", "", "secrets", Some("team-blue")),
             ("list", "", "secrets", None),
             ("create", "coordination.k8s.io", "leases", Some("kube-system")),
             ("create", "", "configmaps", Some("team-blue")),
             ("delete", "", "configmaps", Some(SYSTEM)),
+            ("patch", "", "configmaps", Some("team-blue")),
             ("update", GROUP, "machines/status", Some("team-blue")),
             ("get", "", "machines", Some("team-blue")),
             ("delete", GROUP, "tenantclusters", Some("team-blue")),

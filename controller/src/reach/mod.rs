@@ -17,6 +17,7 @@ pub mod providers;
 mod snapshots;
 mod store;
 mod tenants;
+mod used_namespaces;
 
 pub use self::api::Api;
 pub use self::failure::Failure;
@@ -28,3 +29,4 @@ pub use self::objects::{Collection, Objects};
 pub use self::pool_store::PoolStore;
 pub use self::store::{ClusterStore, Swap};
 pub use self::tenants::cluster_inventory;
+pub use self::used_namespaces::{add_used_namespace, correct_used_namespaces, remove_used_namespace};

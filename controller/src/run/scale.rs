@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -23,8 +24,10 @@ use self::counted::{Call, Count, Counted, Counts, Whose};
 use self::places::Places;
 use self::works::Shared;
 use crate::context::Context;
-use crate::decisions::fixture;
-use crate::objects::{AddressRange, Condition, ConditionStatus, FromNamespaces, NodePool, TenantCluster, VMClass};
+use crate::decisions::{NAMESPACES_IN_USE, fixture};
+use crate::objects::{
+    AddressRange, Condition, ConditionStatus, FromNamespaces, NodePool, SYSTEM, TenantCluster, VMClass,
+};
 use crate::reach::in_memory::InMemory;
 use crate::reach::providers::Providers;
 use crate::reach::{Fenced, Objects};
@@ -123,6 +126,11 @@ impl Running {
         api.put(&fixture::image("kaas-tenant-0.2.0", "0.2.0"));
         let class = serde_json::from_value(json!({"processors": 2, "memoryMiB": 4096})).unwrap();
         api.put(&VMClass::new("small", class));
+        // A running controller has created the list of namespaces before.
+        let mut list = ConfigMap::default();
+        list.metadata.name = Some(NAMESPACES_IN_USE.to_owned());
+        list.metadata.namespace = Some(SYSTEM.to_owned());
+        api.put(&list);
         for number in 0..scale.clusters {
             api.put(&pool(number, scale.workers()));
             api.put(&cluster(number));

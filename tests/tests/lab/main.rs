@@ -15,6 +15,7 @@ mod kubernetes;
 mod leading_controller;
 mod maintenance;
 mod object_cases;
+mod object_deletions;
 mod object_leader;
 mod object_secrets;
 mod object_store;

@@ -38,6 +38,8 @@ pub mod short {
         bed.reached("the controller's account changes no Secret but a cluster's own");
         labels_are_judged_as_the_form_of_a_node_judges_them(&bed);
         a_cluster_is_deleted_once_that_is_confirmed(&bed);
+        object_deletions::deletions_keep_keys_journals_and_vms(&bed.server, &bed.kinds);
+        bed.reached("deletions keep keys, journals and VMs");
         assert!(bed.rules.len() > 60, "only {} rules were looked at", bed.rules.len());
         let never: Vec<_> = bed.rules.difference(&shown.0).collect();
         assert!(never.is_empty(), "no case shows what these refuse: {never:#?}");
@@ -56,7 +58,7 @@ use scenarios::api_server::ApiServer;
 use scenarios::scenario::image_under_test;
 use serde_json::{Value, json};
 
-use crate::{object_cases, object_secrets, object_store};
+use crate::{object_cases, object_deletions, object_secrets, object_store};
 
 /// How long an API server may take to know a kind or a policy.
 const MOMENT: Duration = Duration::from_secs(120);

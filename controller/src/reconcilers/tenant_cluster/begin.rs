@@ -24,7 +24,7 @@ use crate::objects::{
     AUTO, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, Resolved, TenantCluster, TenantClusterReason,
     TenantClusterSpec, TenantClusterStatus, VMClass,
 };
-use crate::reach::{Failure, cluster_inventory, kinds};
+use crate::reach::{Failure, add_used_namespace, cluster_inventory, kinds};
 use crate::reconcilers::{all, tolerant};
 
 /// The pause while another object or the operator blocks the cluster.
@@ -133,7 +133,11 @@ impl Reconciler<'_> {
             Claim(address) => {
                 kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
             }
-            Draw => self.draw(cluster).await?,
+            Draw => {
+                // The deletion of the namespace would destroy the keys.
+                add_used_namespace(self.objects, cluster).await.attempting("listing the namespace as in use")?;
+                self.draw(cluster).await?;
+            }
             Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,
         }
         Ok(StepOutcome::RequeueNow)

@@ -16,7 +16,7 @@ use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{CLUSTER_FINALIZER, DeletionInputs, DeletionStep, deletion_step, drifted, joined, leaving};
 use crate::objects::{Deployment, NodePool, Operation, PoolAddress, TenantCluster, TenantClusterReason};
-use crate::reach::{Collection, Failure, kinds};
+use crate::reach::{Collection, Failure, kinds, remove_used_namespace};
 
 const WORKERS: Duration = Duration::from_secs(10);
 
@@ -63,6 +63,9 @@ impl Reconciler<'_> {
                     let name = cluster.name_any();
                     log::warn!("the snapshot of {name} that came before its last upgrade stays: {error:#}");
                 }
+                // The object alone is left. A controller that dies in between continues here.
+                let listed = remove_used_namespace(self.objects, cluster).await;
+                listed.attempting("removing the namespace from the list of those in use")?;
                 kinds::remove_finalizer(self.objects, cluster, CLUSTER_FINALIZER)
                     .await
                     .attempting("letting the cluster go")?;

@@ -63,7 +63,7 @@ fn judged(secret: &Value, cluster: &Value, now: SystemTime) -> anyhow::Result<Cr
     let value = Zeroizing::new(BASE64_STANDARD.decode(text(secret, "/data/value"))?);
     let held = std::str::from_utf8(&value).context("it is no text")?;
     let credentials = Credentials::handed_on(held).context("it is no kubeconfig of a cluster")?;
-    let renewed = "the controller writes it again within minutes, or remove the Secret";
+    let renewed = "the controller writes it again within minutes";
     let nodes = cluster["status"]["deployment"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut own = nodes.iter().map(|node| text(node, "/address")).chain([text(cluster, "/status/resolved/endpoint")]);
     match credentials.address() {

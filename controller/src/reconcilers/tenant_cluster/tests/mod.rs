@@ -22,7 +22,7 @@ pub use self::api::Mortal;
 pub use self::place::{Fault as VmFault, InMemoryPlace};
 use super::Reconciler;
 use crate::context::ReconcileError;
-use crate::decisions::fixture;
+use crate::decisions::{NAMESPACES_IN_USE, fixture, namespace_entry};
 use crate::objects::{TenantCluster, VMClass};
 use crate::reach::in_memory::{Fault, InMemory};
 use crate::reach::{Infrastructure, Objects};
@@ -184,6 +184,8 @@ impl World {
         for kind in ["machines", "pooladdresses", "secrets", "leases", "operations", "tenantclusters"] {
             assert_eq!(self.api.names(kind), [""; 0], "{what}: {kind}");
         }
+        let list = self.api.named("configmaps", NAMESPACES_IN_USE).unwrap_or_default();
+        assert!(list["data"][namespace_entry(&self.cluster)].is_null(), "{what}: {list}");
         assert!(self.place.vms().is_empty(), "{what}: {:?}", self.place.vms());
         let own: Vec<String> =
             self.place.lock().disks.iter().filter(|(_, own)| **own).map(|(disk, _)| disk.to_string()).collect();

@@ -1,6 +1,10 @@
 //! Deletion of a cluster, whatever exists of the objects that it names.
 
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::decisions::{NAMESPACES_IN_USE, namespace_entry};
+use crate::reach::in_memory::Heard;
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_cluster_leaves_foreign_objects_only() {
@@ -126,4 +130,32 @@ async fn a_cluster_that_cannot_form_can_be_deleted() {
     assert_eq!(world.condition("Ready").1, "Provisioning");
     world.says("ControlPlaneReady", "Forming", "deploy.forming");
     world.is_deleted("it never formed").await;
+}
+
+/// Finding 2 of controller.md. A controller may die after each write: the policy `namespace-in-use` then reads this list.
+#[tokio::test(start_paused = true)]
+async fn namespace_is_listed_while_keys_exist() {
+    let world = World::new();
+    let mut heard = world.api.watched();
+    world.until("ready", World::is_ready).await;
+    world.is_deleted("it was ready").await;
+    let (mut secrets, mut listed, mut moments) = (BTreeSet::new(), false, 0);
+    while let Ok(Heard { plural, object, is_there }) = heard.try_recv() {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match plural.as_str() {
+            "secrets" if is_there => {
+                secrets.insert(name);
+            }
+            "secrets" => {
+                secrets.remove(&name);
+            }
+            "configmaps" if name == NAMESPACES_IN_USE => {
+                listed = is_there && object["data"][namespace_entry(&world.cluster)] == "shop";
+            }
+            _ => {}
+        }
+        assert!(listed || secrets.is_empty(), "{secrets:?} at {object}");
+        moments += usize::from(!secrets.is_empty());
+    }
+    assert!(moments > 10 && secrets.is_empty() && !listed, "{moments} {secrets:?} {listed}");
 }
