@@ -139,12 +139,12 @@ pub fn is_serial(digits: &str) -> bool {
     digits.len() >= SHORTEST_SERIAL && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Issues an administrator's certificate for a deployer who has proved the key, `from` an address. The holder's rights
-/// end with the certificate, or when the node has another key. After an error nothing was issued.
+/// Issues an administrator's certificate for `holder`, the public key that a deployer named who has proved `key`, `from` an
+/// address. Its rights end with the certificate, or when the node has another key. After an error nothing was issued.
 pub fn for_deployer(
     root: &Path,
     config: &ControlPlane,
-    key: &deployer::PublicKey,
+    (key, holder): (&deployer::PublicKey, &deployer::PublicKey),
     from: &str,
     now: SystemTime,
 ) -> anyhow::Result<deployer::Issued> {
@@ -153,7 +153,7 @@ pub fn for_deployer(
     let ends = now + life;
     ensure!(ends <= pki::expiry(&authority.certificate)?, "the cluster's CA expires before that");
     let leaf = Leaf { group: Some(deployer::GROUP.to_owned()), ..Leaf::client(&user) };
-    let public = rcgen::SubjectPublicKeyInfo::from_der(&key.der()).context("using the deployer's key")?;
+    let public = rcgen::SubjectPublicKeyInfo::from_der(&holder.der()).context("using the holder's key")?;
     let certificate = leaf.certify(&public, &authority, now, life)?;
     let serial = pki::serial(&certificate)?;
     note(root, deployer::GROUP, &user, &serial, now, ends, Some(from)).context("noting what is issued")?;

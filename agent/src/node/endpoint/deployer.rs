@@ -33,7 +33,13 @@ pub(super) fn answer(context: &EndpointContext, caller: &Caller, body: &[u8]) ->
         Ok(request) => request,
         Err(error) => return answer::line(StatusCode::BAD_REQUEST, &format!("this is no deployer's request: {error}")),
     };
-    match judge(context, session, &request).and_then(|proved| sign(context, caller, &proved)) {
+    let holder = match request.holder.as_deref().map(str::parse::<PublicKey>).transpose() {
+        Ok(holder) => holder,
+        Err(error) => {
+            return answer::line(StatusCode::BAD_REQUEST, &format!("the holder's key cannot be used: {error}"));
+        }
+    };
+    match judge(context, session, &request).and_then(|proved| sign(context, caller, &proved, holder.as_ref())) {
         Ok(issued) => json_answer(StatusCode::OK, &issued),
         Err(refused) => {
             log::debug!("the endpoint, with a deployer from {}: {}: {}", caller.from(), refused.code, refused.reason);
@@ -92,8 +98,10 @@ fn sign(
     context: &EndpointContext,
     caller: &Caller,
     ProvenDeployer { key, config }: &ProvenDeployer,
+    holder: Option<&PublicKey>,
 ) -> Result<Issued, Rejection> {
-    issue::for_deployer(&context.root, config, key, &caller.from(), SystemTime::now()).map_err(|error| {
+    let holder = holder.unwrap_or(key);
+    issue::for_deployer(&context.root, config, (key, holder), &caller.from(), SystemTime::now()).map_err(|error| {
         log::error!("issuing a deployer's certificate: {error:#}");
         Rejection::of(&codes::DEPLOYER_FAILED, format!("no certificate could be issued: {error:#}"))
     })

@@ -101,6 +101,25 @@ fn proof_gives_rights_until_the_key_changes() {
     assert_eq!(stage.get(Some(&certified), "/v1/status").0, 403);
 }
 
+// Finding 1 of controller.md: the certificate is for the key that the deployer names, so a kubeconfig has no deployer's key.
+#[test]
+fn certificate_is_for_the_named_key() {
+    let (mine, own) = (key(), key());
+    let stage = formed(Some(&mine));
+    let with = |holder: String| {
+        asked(&stage, |session| Request { holder: Some(holder), ..session.request(&mine, &authority(&stage)).unwrap() })
+    };
+    let (status, answer) = with(own.public().unwrap().to_string());
+    assert_eq!(status, 200, "{answer}");
+    let issued: Issued = serde_json::from_value(answer).unwrap();
+    let certified = CertificateWithKey { certificate: issued.certificate, key: own.pem() };
+    pki::verified(&certified, &stage.authorities.kubernetes, SystemTime::now()).unwrap();
+    assert_eq!(stage.get(Some(&certified), "/v1/status").0, 200, "its user is the deployer's");
+    // Its key proves nothing: a reader of the kubeconfig gets no further certificate.
+    assert_eq!(refused(ask(&stage, &own)), (403, "deployer.other-key".to_owned()));
+    assert_eq!(with("no key".to_owned()).0, 400);
+}
+
 #[test]
 fn requests_are_refused_before_the_cluster_has_formed() {
     let mine = key();
