@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::rights::ACCOUNT;
-use crate::decisions::{KEYS_TYPE, KUBECONFIG_TYPE, keys_secret, kubeconfig_secret};
+use crate::decisions::{FORMER_KEYS_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, former_keys_secret, kubeconfig_secret};
 use crate::objects::{CONFIRM_DELETE, DO, GROUP, SYSTEM};
 
 /// The policies, each with its binding, by the names of their files.
@@ -159,10 +159,10 @@ fn labels() -> [Value; 2] {
 
 /// Kubernetes puts a token into a Secret that names a service account, whatever the rights of that account. With the rights to
 /// create or change Secrets and to read them, the controller would also have those rights. RBAC cannot limit rights to names that
-/// do not exist yet, or to types. A controller needs two Secrets of each cluster, which it creates. In its own namespace it
-/// changes only the metadata of Secrets.
+/// do not exist yet, or to types. A controller needs two Secrets of each cluster, which it creates: the kubeconfig beside the cluster,
+/// and the keys in its own namespace, by their type. It changes only the metadata of other Secrets there.
 fn secrets() -> [Value; 2] {
-    let [kubeconfig, keys] = [kubeconfig_secret(""), keys_secret("")];
+    let [kubeconfig, keys] = [kubeconfig_secret(""), former_keys_secret("")];
     let owner = format!(
         "owner.apiVersion.startsWith('{GROUP}/') && owner.kind == 'TenantCluster' && \
          variables.secret.metadata.name in [owner.name + '{kubeconfig}', owner.name + '{keys}']"
@@ -171,6 +171,12 @@ fn secrets() -> [Value; 2] {
         // The new or existing object. These fields cannot change in the same request.
         {"name": "secret", "expression": "request.operation == 'CREATE' ? object : oldObject"},
         {"name": "isHome", "expression": format!("request.namespace == '{SYSTEM}'")},
+        {
+            "name": "isKeys",
+            "expression": format!(
+                "variables.isHome && has(variables.secret.type) && variables.secret.type == '{KEYS_TYPE}'"
+            ),
+        },
         {
             "name": "isOwn",
             "expression": format!(
@@ -181,7 +187,7 @@ fn secrets() -> [Value; 2] {
         {
             "name": "isOfType",
             "expression": format!(
-                "variables.secret.type == (variables.secret.metadata.name.endsWith('{keys}') ? '{KEYS_TYPE}' : \
+                "variables.secret.type == (variables.secret.metadata.name.endsWith('{keys}') ? '{FORMER_KEYS_TYPE}' : \
                  '{KUBECONFIG_TYPE}')"
             ),
         },
@@ -190,8 +196,9 @@ fn secrets() -> [Value; 2] {
     let stays = stays.map(|(place, field)| same(place, field)).join(" && ");
     let validations = [
         (
-            "variables.isOwn || (variables.isHome && request.operation == 'UPDATE')".to_owned(),
-            "a controller creates, changes and removes only the two Secrets of a cluster, which name it as their owner",
+            "variables.isOwn || variables.isKeys || (variables.isHome && request.operation == 'UPDATE')".to_owned(),
+            "a controller creates, changes and removes only the two Secrets of a cluster: one names it as its owner, the other has \
+             the type of its keys",
         ),
         (
             "!variables.isOwn || request.operation == 'DELETE' || variables.isOfType".to_owned(),
@@ -199,7 +206,7 @@ fn secrets() -> [Value; 2] {
         ),
         (
             format!(
-                "variables.isOwn || request.operation != 'UPDATE' || \
+                "variables.isOwn || variables.isKeys || request.operation != 'UPDATE' || \
                  (object.type != 'kubernetes.io/service-account-token' && {stays})"
             ),
             "a controller changes nothing but metadata of the Secrets in its own namespace",

@@ -2,15 +2,18 @@
 //! tests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use contract::deployer::PrivateKey;
+use contract::kubeconfig::HANDED_OVER_HOURS;
 use fleet::control_plane::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
 use fleet::lease::Snapshots;
 use fleet::nodes::{AddOnSeen, Client, Credentials, Deployer};
 use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
+use zeroize::Zeroizing;
 
 use super::providers::{ClusterPlacement, Providers, Unavailable};
 use super::snapshots::TenantSnapshots;
@@ -43,6 +46,13 @@ pub trait Infrastructure: Send + Sync {
 
     /// The agents of a cluster's control-plane nodes. Without the deployer's key they cannot be called.
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests>;
+
+    /// A kubeconfig of `user` with a key of its own, valid for [`HANDED_OVER_HOURS`], issued with the kubeconfig of the cluster's
+    /// deployer. `makes` gives the user all rights in the cluster.
+    ///
+    /// # Errors
+    /// The kubeconfig is invalid, or the cluster does not answer or sign.
+    async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>>;
 
     /// A client of a cluster that fleet uses for upgrades of its control-plane nodes.
     ///
@@ -78,6 +88,16 @@ impl Infrastructure for Providers {
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
         Box::new(ByKey(key.map(|key| Deployer::new(key).within(self.bodies().clone()))))
+    }
+
+    async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>> {
+        let (own, client) = (Credentials::parse(kubeconfig)?, self.client(kubeconfig)?);
+        let life = Duration::from_secs(3600 * u64::from(HANDED_OVER_HOURS));
+        let issued = client.issue(&own, user, life).await?;
+        if makes {
+            client.make_administrator(user).await?;
+        }
+        Ok(issued.kubeconfig("admin"))
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {

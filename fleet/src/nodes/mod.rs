@@ -5,6 +5,7 @@ mod add_ons;
 mod bodies;
 mod credentials;
 mod deployer;
+mod issue;
 mod network;
 mod snapshot;
 

@@ -12,13 +12,15 @@ use super::drift::{Drift, after_word, waits_for, waits_for_a_look};
 use super::fleet_run::DeployResult;
 use super::own_nodes::issued;
 use super::place::{ProviderSession, unavailable};
+use super::secrets::CredentialsSeen;
 use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Keys, KeysSeen, Obstacle, OperationPhase, is_due, joined, kubeconfig_secret,
+    CLUSTER_FINALIZER, Change, ControlNode, Keys, KeysSeen, Obstacle, OperationPhase, joined, keys_secret,
+    kubeconfig_secret,
 };
-use crate::objects::{Deployment, Machine, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Machine, SYSTEM, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 
 /// The interval of looks at a settled cluster.
@@ -132,8 +134,7 @@ impl Round<'_> {
             None => waits_for_a_look(cluster),
         };
         let is_off = seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
-        let ends = self.kubeconfig_ends(cluster).await?;
-        let is_due = is_due(ends.as_ref(), &self.clock.time());
+        let CredentialsSeen { is_handed_over, is_due } = self.credentials(cluster).await?;
         let decision = self.decide_change(&seen).await?;
         // While a swap is open only its Operation creates VMs or powers them on. Exceptions are an Operation that waits for its
         // commit or for the operator, or that has not begun: it runs no steps, and may wait for days.
@@ -180,7 +181,7 @@ impl Round<'_> {
             (None, Some(words)) => OperationPhase::Blocked(words),
             (None, None) => decision.change.doing(),
         };
-        self.report(&seen, doing, ends.is_some(), &decision).await?;
+        self.report(&seen, doing, is_handed_over, &decision).await?;
         // An Operation is not resumed while VMs may be newer than its journal.
         if let Some(upgrade) = upgrade.filter(|_| newer.is_some() && decision.change.is_to_do()) {
             let swap = decision.swap.as_ref().map(|(_, swapping)| swapping.id);
@@ -196,8 +197,8 @@ impl Round<'_> {
         let words = match keys {
             KeysSeen::Damaged(words) => words,
             KeysSeen::Missing | KeysSeen::There => {
-                let name = crate::decisions::keys_secret(&self.cluster.name_any());
-                format!("the Secret {name} is gone: put it back, for nodes accept no other key")
+                let name = keys_secret(self.cluster);
+                format!("the Secret {name} in {SYSTEM} is gone: put it back, for nodes accept no other key")
             }
         };
         let Some(seen) = self.seen().await? else { return Ok(StepOutcome::RequeueNow) };

@@ -183,7 +183,7 @@ impl Round<'_> {
         doing: OperationPhase,
         adopts: Option<String>,
     ) -> Result<(), ReconcileError> {
-        let is_handed_over = self.kubeconfig_ends(self.cluster).await?.is_some();
+        let is_handed_over = self.credentials(self.cluster).await?.is_handed_over;
         let mut decision = self.decide_change(seen).await?;
         decision.adopts = adopts;
         self.report(seen, doing, is_handed_over, &decision).await

@@ -82,6 +82,10 @@ impl Infrastructure for Places {
         Box::new(GuestsOfAll { places: self.clone(), key })
     }
 
+    async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>> {
+        self.led_to(kubeconfig)?.issue(kubeconfig, user, makes).await
+    }
+
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {
         self.led_to(kubeconfig)?.nodes(kubeconfig)
     }

@@ -117,6 +117,10 @@ pub struct State {
     pub opened: usize,
     /// The kubeconfigs with which clusters were called.
     pub asked_by: BTreeSet<String>,
+    /// The users that were made administrators of the cluster.
+    pub administrators: BTreeSet<String>,
+    /// Whether the cluster signs no certificates.
+    pub signs_nothing: bool,
 }
 
 /// Clones share one place.
@@ -225,6 +229,20 @@ impl InMemoryPlace {
 }
 
 impl State {
+    /// A kubeconfig of this user with a key of its own.
+    fn signed(&self, server: String, user: &str, life: Duration) -> anyhow::Result<Kubeconfig> {
+        let elapsed = self.began.unwrap().elapsed();
+        let pair = rcgen::KeyPair::generate()?;
+        let mut certificate = rcgen::CertificateParams::new(Vec::new())?;
+        certificate.distinguished_name.push(rcgen::DnType::CommonName, user);
+        // By the clock of tests.
+        certificate.not_after = rcgen::date_time_ymd(2027, 1, 1) + elapsed + life;
+        let authority = self.authority.clone().unwrap().0;
+        let issuer = rcgen::Issuer::from_ca_cert_pem(&authority, rcgen::KeyPair::from_pem(&self.signer)?)?;
+        let certificate = certificate.signed_by(&pair, &issuer)?.pem();
+        Ok(Kubeconfig { server, server_name: None, authority, certificate, key: Secret::new(pair.serialize_pem()) })
+    }
+
     /// The current state of a VM that was seen.
     fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Made> {
         match self.vms.iter_mut().find(|(vm, ..)| vm.reference == seen.reference) {
@@ -298,6 +316,16 @@ impl Infrastructure for InMemoryPlace {
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
         Box::new(Nodes { place: self.clone(), key })
+    }
+
+    async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>> {
+        let server = Kubeconfig::parse(kubeconfig)?.server;
+        let mut state = self.lock();
+        anyhow::ensure!(!state.signs_nothing, "the cluster has not signed a certificate in time");
+        if makes {
+            state.administrators.insert(user.to_owned());
+        }
+        Ok(state.signed(server, user, 7 * DAY)?.render("admin"))
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn fleet::upgrade::Nodes>> {
@@ -411,22 +439,8 @@ impl Guests for Nodes {
         }
         state.has_once_formed = true;
         state.given += 1;
-        let elapsed = state.began.unwrap().elapsed();
-        let pair = rcgen::KeyPair::generate()?;
-        let mut certificate = rcgen::CertificateParams::new(Vec::new())?;
-        // By the clock of tests.
-        certificate.not_after = rcgen::date_time_ymd(2027, 1, 1) + elapsed + DAY;
-        let authority = state.authority.clone().unwrap().0;
-        let issuer = rcgen::Issuer::from_ca_cert_pem(&authority, rcgen::KeyPair::from_pem(&state.signer)?)?;
-        let certificate = certificate.signed_by(&pair, &issuer)?.pem();
-        let kubeconfig = Kubeconfig {
-            server: state.elsewhere.map_or_else(|| format!("https://{node}:6443"), str::to_owned),
-            server_name: None,
-            authority,
-            certificate,
-            key: Secret::new(pair.serialize_pem()),
-        };
-        Ok(kubeconfig.render("deployer"))
+        let server = state.elsewhere.map_or_else(|| format!("https://{node}:6443"), str::to_owned);
+        Ok(state.signed(server, "system:kaas:deployer:x", DAY)?.render("deployer"))
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
