@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 pub use digests::Digests;
 pub use fingerprints::{Fingerprint, Fingerprints};
-pub use key::{Error, PrivateKey, PublicKey};
+pub use key::{Error, MOST_KEYS, PrivateKey, PublicKey, public_keys, written};
 pub use proof::Session;
 
 /// The path of the route.
