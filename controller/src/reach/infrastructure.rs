@@ -1,10 +1,12 @@
 //! Gives reconcilers the hypervisors and clients of clusters. There are two implementations: [`Providers`], and one in memory for
 //! tests.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use contract::configure::Properties;
 use contract::deployer::PrivateKey;
 use contract::kubeconfig::HANDED_OVER_HOURS;
 use fleet::control_plane::{ByKey, Guests};
@@ -54,6 +56,18 @@ pub trait Infrastructure: Send + Sync {
     /// The kubeconfig is invalid, or the cluster does not answer or sign.
     async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>>;
 
+    /// Changes properties of a control-plane node, and returns what it has now. `None` if its image is older and has no such
+    /// route.
+    ///
+    /// # Errors
+    /// The kubeconfig is invalid, or the node does not answer or refuses.
+    async fn configure(
+        &self,
+        kubeconfig: &str,
+        node: Ipv4Addr,
+        asked: &Properties,
+    ) -> anyhow::Result<Option<Properties>>;
+
     /// A client of a cluster that fleet uses for upgrades of its control-plane nodes.
     ///
     /// # Errors
@@ -98,6 +112,15 @@ impl Infrastructure for Providers {
             client.make_administrator(user).await?;
         }
         Ok(issued.kubeconfig("admin"))
+    }
+
+    async fn configure(
+        &self,
+        kubeconfig: &str,
+        node: Ipv4Addr,
+        asked: &Properties,
+    ) -> anyhow::Result<Option<Properties>> {
+        self.client(kubeconfig)?.configure(node, asked).await
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {

@@ -7,20 +7,32 @@
 //! 1. It copies the keys to the new Secret, with the stage `copied`.
 //! 2. A later look reads the new Secret, compares it with the former one, and deletes that.
 //! 3. It writes the stage `exposed`: tenants may know the deployer's key.
+//!
+//! Then it replaces the deployer's key, once all control-plane nodes run a committed image that takes two keys. The field
+//! `key.pem` fits all nodes at every moment:
+//!
+//! 4. It draws the next key, and stores it as `next.pem`.
+//! 5. It gives each node both keys. When each has answered with both, one write makes the next key `key.pem`, with the stage
+//!    `replaced`.
+//! 6. It gives each node the new key alone. When each has answered with it, the stage is removed.
 
 use std::collections::BTreeMap;
 
-use contract::deployer::PrivateKey;
+use contract::configure::Properties;
+use contract::deployer::{PrivateKey, PublicKey, user, written};
+use contract::properties::DEPLOYER_PUBLIC_KEY;
+use fleet::nodes::Credentials;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::Reconciler;
-use super::secrets::{KUBECONFIG, leads_to, text};
+use super::secrets::{KUBECONFIG, ends, leads_to, text};
+use super::{Reconciler, Round};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     CLUSTER, KEYS_TYPE, Keys, KeysSeen, former_keys_secret, is_keys_secret, is_own_secret, keys_secret,
@@ -34,14 +46,18 @@ const KEY: &str = "key.pem";
 const DEPLOYMENT_SECRET: &str = "deployment-secret";
 const OWN_KUBECONFIG: &str = "kubeconfig";
 const STAGE: &str = "stage";
+/// The deployer's next key, while the present one is replaced.
+const NEXT_KEY: &str = "next.pem";
 
 /// How far keys of an earlier version were moved and replaced. Keys that were drawn in `kaas-system` have no stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// They were copied. The former Secret may exist.
     Copied,
-    /// The former Secret does not exist.
+    /// The former Secret does not exist. The deployer's key is to be replaced.
     Exposed,
+    /// Each node has the key, and may also have the former one.
+    Replaced,
 }
 
 impl Stage {
@@ -49,12 +65,13 @@ impl Stage {
         match self {
             Self::Copied => "copied",
             Self::Exposed => "exposed",
+            Self::Replaced => "replaced",
         }
     }
 
     fn of(secret: &Secret) -> Option<Self> {
         let there = text(secret, STAGE)?;
-        [Self::Copied, Self::Exposed].into_iter().find(|stage| stage.text() == there.as_str())
+        [Self::Copied, Self::Exposed, Self::Replaced].into_iter().find(|stage| stage.text() == there.as_str())
     }
 }
 
@@ -146,6 +163,14 @@ impl Reconciler<'_> {
         Ok(secret.and_then(|secret| text(&secret, OWN_KUBECONFIG)).filter(|text| leads_to(cluster, text)))
     }
 
+    /// When the controller's own kubeconfig expires. `None` if there is none, or if it is of a former key.
+    pub(super) async fn own_kubeconfig_ends(&self, cluster: &TenantCluster) -> Result<Option<Time>, ReconcileError> {
+        let secret = self.kept_keys(cluster).await?.filter(|secret| is_keys_secret(secret, cluster));
+        let own = secret.and_then(|secret| Some((text(&secret, OWN_KUBECONFIG)?, read(&secret)?)));
+        let own = own.filter(|(text, _)| leads_to(cluster, text));
+        Ok(own.and_then(|(text, keys)| ends(&credentials_of(&text, &keys)?)))
+    }
+
     /// Stores the controller's own kubeconfig.
     pub(super) async fn keep_kubeconfig(&self, cluster: &TenantCluster, text: &str) -> Result<(), ReconcileError> {
         self.write_keys(cluster, &json!({OWN_KUBECONFIG: bytes(text)})).await
@@ -170,6 +195,68 @@ impl Reconciler<'_> {
             removed => removed.attempting("removing the cluster's keys"),
         }
     }
+}
+
+impl Round<'_> {
+    /// Takes the next step in the replacement of a key that tenants may know. The caller has looked: all nodes are healthy, and no
+    /// swap is open.
+    pub(super) async fn replace_exposed_key(&self) -> Result<(), ReconcileError> {
+        let cluster = self.cluster;
+        let secret = self.kept_keys(cluster).await?.filter(|secret| is_keys_secret(secret, cluster));
+        let Some(secret) = secret else { return Ok(()) };
+        let own = text(&secret, OWN_KUBECONFIG).filter(|text| leads_to(cluster, text));
+        let (Some(stage), Some(keys), Some(own)) = (Stage::of(&secret), read(&secret), own) else { return Ok(()) };
+        let present = public(&keys.deployer)?;
+        match stage {
+            Stage::Copied => Ok(()),
+            Stage::Exposed => {
+                let Some(next) = text(&secret, NEXT_KEY).and_then(|pem| PrivateKey::of_pem(&pem).ok()) else {
+                    let next = PrivateKey::draw().map_err(|error| ReconcileError::Other(error.into()))?;
+                    return self.write_keys(cluster, &json!({NEXT_KEY: bytes(next.pem().expose())})).await;
+                };
+                if !self.have_keys(&own, &[present, public(&next)?]).await? {
+                    return Ok(());
+                }
+                log::info!("{}: its control-plane nodes take another deployer's key", cluster.name_any());
+                let (key, stage) = (bytes(next.pem().expose()), bytes(Stage::Replaced.text()));
+                self.write_keys(cluster, &json!({KEY: key, STAGE: stage, NEXT_KEY: null})).await
+            }
+            // The nodes do not admit the former key's user afterwards.
+            Stage::Replaced if credentials_of(&own, &keys).is_none() => Ok(()),
+            Stage::Replaced => {
+                if !self.have_keys(&own, &[present]).await? {
+                    return Ok(());
+                }
+                log::info!("{}: its control-plane nodes refuse the former deployer's key", cluster.name_any());
+                self.write_keys(cluster, &json!({STAGE: null})).await
+            }
+        }
+    }
+
+    /// Gives each control-plane node these keys. True if each has answered that it has them now.
+    async fn have_keys(&self, kubeconfig: &str, keys: &[PublicKey]) -> Result<bool, ReconcileError> {
+        let asked = Properties { properties: [(DEPLOYER_PUBLIC_KEY.to_owned(), written(keys))].into() };
+        for node in &self.record()?.nodes {
+            match self.places.configure(kubeconfig, node.address, &asked).await {
+                Ok(Some(now)) if now == asked => continue,
+                Ok(Some(_)) => log::warn!("{} answers with other keys than it was given", node.name),
+                Ok(None) => log::debug!("the image of {} takes one deployer's key only", node.name),
+                Err(error) => log::warn!("giving {} its deployer's keys: {error:#}", node.name),
+            }
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
+
+/// The credentials of a kubeconfig, if their user is that of the deployer's present key.
+fn credentials_of(kubeconfig: &str, keys: &Keys) -> Option<Credentials> {
+    let current = user(&keys.deployer.public().ok()?);
+    Credentials::parse(kubeconfig).ok().filter(|credentials| credentials.user() == Some(current))
+}
+
+fn public(key: &PrivateKey) -> Result<PublicKey, ReconcileError> {
+    key.public().map_err(|error| ReconcileError::Other(error.into()))
 }
 
 /// The keys in a Secret of this or an earlier version.

@@ -157,6 +157,9 @@ impl Round<'_> {
             }
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
+        if are_good && newer.is_some() && !cluster.spec.paused && !decision.is_open() {
+            self.replace_exposed_key().await?;
+        }
         let mut decision = self.record_health(decision, are_good).await?;
         let mut upgrade: Option<UpgradeContext<'_>> = None;
         if decision.change.is_to_do() {

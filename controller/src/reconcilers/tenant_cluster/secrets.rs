@@ -61,7 +61,7 @@ impl HandedOver {
     }
 }
 
-fn ends(credentials: &Credentials) -> Option<Time> {
+pub(super) fn ends(credentials: &Credentials) -> Option<Time> {
     let since = credentials.ends()?.duration_since(UNIX_EPOCH).ok()?;
     Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok().map(Time)
 }
@@ -96,10 +96,9 @@ impl Reconciler<'_> {
 
     /// The credentials of a cluster: the controller's own and those that users read.
     pub(super) async fn credentials(&self, cluster: &TenantCluster) -> Result<CredentialsSeen, ReconcileError> {
-        let (now, own) = (self.clock.time(), self.kubeconfig(cluster).await?);
+        let (now, own) = (self.clock.time(), self.own_kubeconfig_ends(cluster).await?);
         let handed_over = self.handed_over(cluster).await?;
-        let own_ends = own.and_then(|text| ends(&Credentials::parse(&text).ok()?));
-        let is_due = is_due(own_ends.as_ref(), &now) || handed_over.as_ref().is_none_or(|given| given.is_due(&now));
+        let is_due = is_due(own.as_ref(), &now) || handed_over.as_ref().is_none_or(|given| given.is_due(&now));
         Ok(CredentialsSeen { is_handed_over: handed_over.is_some(), is_due })
     }
 

@@ -4,6 +4,7 @@ mod add_ons;
 mod api;
 mod contents;
 mod faults;
+mod keys;
 mod nodes;
 mod place;
 mod stories;

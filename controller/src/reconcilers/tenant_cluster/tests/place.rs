@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::bail;
 use async_trait::async_trait;
 use contract::bios_uuid::BiosUuid;
+use contract::configure::Properties;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::kubeconfig::Kubeconfig;
 use contract::properties as keys;
@@ -119,6 +120,12 @@ pub struct State {
     pub asked_by: BTreeSet<String>,
     /// The users that were made administrators of the cluster.
     pub administrators: BTreeSet<String>,
+    /// The deployer's keys of nodes that were given other ones than their forms have.
+    pub deployer_keys: BTreeMap<Ipv4Addr, String>,
+    /// Whether the nodes' images take one deployer's key only.
+    pub takes_one_key: bool,
+    /// The number of further changes of keys that nodes answer, if there is a limit.
+    pub configures: Option<usize>,
     /// Whether the cluster signs no certificates.
     pub signs_nothing: bool,
 }
@@ -328,6 +335,31 @@ impl Infrastructure for InMemoryPlace {
         Ok(state.signed(server, user, 7 * DAY)?.render("admin"))
     }
 
+    async fn configure(
+        &self,
+        kubeconfig: &str,
+        node: Ipv4Addr,
+        asked: &Properties,
+    ) -> anyhow::Result<Option<Properties>> {
+        let by = Kubeconfig::parse(kubeconfig)?.user().unwrap_or_default();
+        let mut state = self.lock();
+        if state.takes_one_key {
+            return Ok(None);
+        }
+        if state.configures == Some(0) {
+            bail!("{node} does not answer");
+        }
+        state.configures = state.configures.map(|left| left - 1);
+        let first = || state.forms.values().find_map(|form| form.get(keys::DEPLOYER_PUBLIC_KEY).cloned());
+        let has = state.deployer_keys.get(&node).cloned().or_else(first).unwrap_or_default();
+        let users = contract::deployer::public_keys(&has)?;
+        let is_known = users.iter().any(|key| contract::deployer::user(key) == by);
+        anyhow::ensure!(is_known, "{node} answered 403");
+        let text = asked.properties[keys::DEPLOYER_PUBLIC_KEY].clone();
+        state.deployer_keys.insert(node, text);
+        Ok(Some(asked.clone()))
+    }
+
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn fleet::upgrade::Nodes>> {
         self.lock().asked_by.insert(kubeconfig.to_owned());
         Ok(Arc::new(self.clone()))
@@ -433,14 +465,17 @@ impl Guests for Nodes {
         let Some(key) = &self.key else { bail!("the deployer's key is not at hand") };
         let public = key.public()?.to_string();
         let mut state = self.place.lock();
-        let knows = state.forms.values().any(|form| form.get(keys::DEPLOYER_PUBLIC_KEY) == Some(&public));
+        let knows = match state.deployer_keys.get(&node) {
+            Some(given) => given.split(',').any(|given| given == public),
+            None => state.forms.values().any(|form| form.get(keys::DEPLOYER_PUBLIC_KEY) == Some(&public)),
+        };
         if !knows || !state.has_formed() {
             bail!("{node} knows nobody by that key, or has not formed");
         }
         state.has_once_formed = true;
         state.given += 1;
         let server = state.elsewhere.map_or_else(|| format!("https://{node}:6443"), str::to_owned);
-        Ok(state.signed(server, "system:kaas:deployer:x", DAY)?.render("deployer"))
+        Ok(state.signed(server, &contract::deployer::user(&key.public()?), DAY)?.render("deployer"))
     }
 
     async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
