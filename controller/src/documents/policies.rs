@@ -159,8 +159,8 @@ fn labels() -> [Value; 2] {
 
 /// Kubernetes puts a token into a Secret that names a service account, whatever the rights of that account. With the rights to
 /// create or change Secrets and to read them, the controller would also have those rights. RBAC cannot limit rights to names that
-/// do not exist yet, or to types. A controller needs two Secrets of each cluster, which it creates: the kubeconfig beside the cluster,
-/// and the keys in its own namespace, by their type. It changes only the metadata of other Secrets there.
+/// do not exist yet, or to types. A controller creates two Secrets for each cluster: the kubeconfig in the cluster's
+/// namespace, and the keys in its own, with a separate type. It changes only the metadata of other Secrets there.
 fn secrets() -> [Value; 2] {
     let [kubeconfig, keys] = [kubeconfig_secret(""), former_keys_secret("")];
     let owner = format!(

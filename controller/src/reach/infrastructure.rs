@@ -49,7 +49,7 @@ pub trait Infrastructure: Send + Sync {
     /// The agents of a cluster's control-plane nodes. Without the deployer's key they cannot be called.
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests>;
 
-    /// A kubeconfig of `user` with a key of its own, valid for [`HANDED_OVER_HOURS`], issued with the kubeconfig of the cluster's
+    /// A kubeconfig of `user` with a new key, valid for [`HANDED_OVER_HOURS`], issued with the kubeconfig of the cluster's
     /// deployer. `makes` gives the user all rights in the cluster.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Issues credentials with keys of their own by Kubernetes' API for certificates, which images of all versions have. Knows no
+//! Issues credentials with new keys by Kubernetes' API for certificates, which images of all versions have. Knows no
 //! user by name.
 
 use std::time::Duration;

@@ -132,7 +132,6 @@ pub fn the_controllers_account_changes_no_secret_but_a_clusters_own(server: &Api
         taken("its own is written anew", asked.patch("team-blue", name, &data));
         taken("its own is removed", asked.delete("team-blue", name));
     }
-    // Finding 1 of controller.md: a cluster's keys are in kaas-system.
     let keys = secret("5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10", "kaas.local/cluster-keys", &json!({}));
     taken("its keys are made", asked.create("kaas-system", &keys));
     taken("its keys are written", asked.patch("kaas-system", "5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10", &data));

@@ -116,7 +116,7 @@ pub fn is_usable(name: &str) -> bool {
     (1..=63).contains(&name.len()) && name.bytes().all(usable) && !is_serial(name) && name != ADMINISTRATOR
 }
 
-/// The beginnings of the names that Kubernetes, kubeadm and this product use. Such names have rights of their own.
+/// The beginnings of the names that Kubernetes, kubeadm and this product use. Certificates with such names may have rights.
 const RESERVED: [&str; 3] = ["system:", "kubeadm:", "kaas:"];
 
 /// Refuses a group of a member: it has one of the [`RESERVED`] beginnings, or does not fit a certificate.
@@ -251,7 +251,7 @@ mod tests {
         assert!(refused("a", 1).contains("noting what is issued"));
     }
 
-    // Finding 1 of controller.md: a member's certificate has no rights of its own.
+    // Finding 1 of controller.md: a member's certificate alone gives no right.
     #[test]
     fn member_group_is_recorded_and_never_reserved() {
         let root = stage();

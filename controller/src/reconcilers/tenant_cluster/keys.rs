@@ -105,7 +105,7 @@ impl Reconciler<'_> {
         Ok(Ok(keys))
     }
 
-    /// Copies the keys of an earlier version. `None` if there are none. Before the cluster's first VM a tenant may have written
+    /// Copies the keys of an earlier version. `None` without such keys. Before the cluster's first VM a tenant may have written
     /// them: such keys are not used.
     async fn copied_keys(&self, cluster: &TenantCluster) -> Result<Option<Secret>, ReconcileError> {
         if cluster.deployment().is_none() {
@@ -163,7 +163,7 @@ impl Reconciler<'_> {
         Ok(secret.and_then(|secret| text(&secret, OWN_KUBECONFIG)).filter(|text| leads_to(cluster, text)))
     }
 
-    /// When the controller's own kubeconfig expires. `None` if there is none, or if it is of a former key.
+    /// When the controller's own kubeconfig expires. `None` without one, or if it is of a former key.
     pub(super) async fn own_kubeconfig_ends(&self, cluster: &TenantCluster) -> Result<Option<Time>, ReconcileError> {
         let secret = self.kept_keys(cluster).await?.filter(|secret| is_keys_secret(secret, cluster));
         let own = secret.and_then(|secret| Some((text(&secret, OWN_KUBECONFIG)?, read(&secret)?)));

@@ -156,8 +156,8 @@ impl Reconciler<'_> {
         kinds::create(self.objects, &secret).await.map(drop).attempting(attempt)
     }
 
-    /// Creates the Role that allows to read the Secret with the kubeconfig, and nothing else. It has the name of the Secret. Who
-    /// is bound to it is decided elsewhere.
+    /// Creates the Role that allows to read the Secret with the kubeconfig, and nothing else. It has the name of the Secret. Bindings
+    /// to it are made elsewhere.
     pub(super) async fn make_reader(&self, cluster: &TenantCluster) -> Result<(), ReconcileError> {
         let name = kubeconfig_secret(&cluster.name_any());
         let rule = PolicyRule {

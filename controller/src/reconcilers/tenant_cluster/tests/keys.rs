@@ -132,7 +132,7 @@ async fn an_older_image_keeps_its_key() {
     world.until("replaced", World::is_replaced).await;
 }
 
-/// A tenant writes keys of his own before the first VM, and others after the copy.
+/// A tenant writes keys before the first VM.
 #[tokio::test(start_paused = true)]
 async fn keys_of_a_tenant_are_not_used() {
     let earlier = World::of_an_earlier_version().await;

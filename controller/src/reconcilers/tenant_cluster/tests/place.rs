@@ -236,7 +236,7 @@ impl InMemoryPlace {
 }
 
 impl State {
-    /// A kubeconfig of this user with a key of its own.
+    /// A kubeconfig of this user with a new key.
     fn signed(&self, server: String, user: &str, life: Duration) -> anyhow::Result<Kubeconfig> {
         let elapsed = self.began.unwrap().elapsed();
         let pair = rcgen::KeyPair::generate()?;

@@ -142,7 +142,7 @@ async fn the_kubeconfig_for_users_has_its_own_user() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_is_not_signed_stops_no_cluster() {
+async fn unsigned_certificates_stop_no_cluster() {
     let world = World::new();
     world.place.lock().signs_nothing = true;
     world.reconciles(20, 15).await;
