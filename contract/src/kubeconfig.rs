@@ -13,6 +13,9 @@ use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
+/// How long the kubeconfig of a tenant cluster that the controller hands over is valid, in hours.
+pub const HANDED_OVER_HOURS: u32 = 7 * 24;
+
 /// The name of the cluster in written kubeconfigs, as in kubeadm's.
 const CLUSTER: &str = "kubernetes";
 
@@ -129,6 +132,14 @@ impl Kubeconfig {
         let (_, pem) = x509_parser::pem::parse_x509_pem(self.certificate.as_bytes()).ok()?;
         let ends = pem.parse_x509().ok()?.validity().not_after.timestamp();
         Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(ends).ok()?))
+    }
+
+    /// The user in the client's certificate. `None` if it cannot be parsed or has no name.
+    pub fn user(&self) -> Option<String> {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(self.certificate.as_bytes()).ok()?;
+        let certificate = pem.parse_x509().ok()?;
+        let name = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+        Some(name)
     }
 
     /// The file's content. `user` is the name of the user's entry and of the context. The API server uses the certificate's

@@ -19,7 +19,7 @@
 //! properties
 //! deployer node recovery statement swap
 //! codes image kubeconfig platform
-//! bios_uuid console encoding finding join_token json kubernetes_upgrade local_volumes minor
+//! bios_uuid configure console encoding finding join_token json kubernetes_upgrade local_volumes minor
 //! paths payload pod_security ports renewal replacement role secret session version worker_records
 //! ```
 
@@ -27,6 +27,7 @@
 
 pub mod bios_uuid;
 pub mod codes;
+pub mod configure;
 mod console;
 pub mod deployer;
 mod encoding;

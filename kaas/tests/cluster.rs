@@ -422,7 +422,7 @@ fn kubeconfigs_are_private_and_the_clusters_alone() {
         (certified(&other, &other), "it trusts another CA"),
         (certified(&own.authority, &other), "its certificate was not signed by its CA"),
         (certified(&own.authority, &good_until(&own_key, now - day)), "it expired at "),
-        (certified(&own.authority, &good_until(&own_key, now + 3 * day)), "longer than the controller issues"),
+        (certified(&own.authority, &good_until(&own_key, now + 15 * day)), "longer than the controller issues"),
     ];
     for (secret, words) in wrong {
         bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);

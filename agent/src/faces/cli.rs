@@ -106,7 +106,10 @@ enum Command {
     Encryption(Encryption),
     /// List, renew or revoke certificates, install or remove your own for the Kubernetes API
     Certificate(certificates::command::Options),
-    /// Issue a kubeconfig for an administrator, or a certificate for monitoring
+    /// Issue a kubeconfig for an administrator or a member of a team, or a certificate for monitoring
+    ///
+    /// For a member, name user and group: `kaas-agent kubeconfig --user anna --group team-blue`. The certificate is valid for a day,
+    /// and has the rights that are bound to that user and group.
     ///
     /// The key is printed once and kept nowhere. Each issue is noted in /data/kaas/issued.log. `kaas-agent certificate revoke`
     /// has the nodes' endpoints refuse it. The Kubernetes API accepts it until it expires, or until the cluster role binding of

@@ -27,6 +27,9 @@ const PUBLIC: [u8; 26] = [
 const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const END: &str = "-----END PRIVATE KEY-----";
 
+/// How many keys a node accepts: while a key is replaced, the present and the next one.
+pub const MOST_KEYS: usize = 2;
+
 /// Why a text is no key. It contains nothing of the text, which may be a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -39,6 +42,9 @@ pub enum Error {
     /// It is something else than a private key on P-256.
     #[error("it is no private key of ECDSA P-256 in PEM (PKCS #8)")]
     NotPrivate,
+    /// There are more keys than a node accepts.
+    #[error("it has more than two keys")]
+    TooMany,
     /// The random source failed.
     #[error("a key could not be drawn or used: there is no randomness")]
     Random,
@@ -97,6 +103,20 @@ impl FromStr for PublicKey {
         }
         bytes.strip_prefix(&PUBLIC).and_then(Self::of_point).ok_or(Error::NotPublic)
     }
+}
+
+/// The keys in the property `deployer-public-key`: one, or two with a comma between.
+///
+/// # Errors
+/// One of them is no public key, or there are more.
+pub fn public_keys(text: &str) -> Result<Vec<PublicKey>, Error> {
+    let keys: Vec<PublicKey> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    if keys.len() > MOST_KEYS { Err(Error::TooMany) } else { Ok(keys) }
+}
+
+/// The property with these keys.
+pub fn written(keys: &[PublicKey]) -> String {
+    keys.iter().map(PublicKey::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Whether this is a private key of any kind in DER. A private key begins with a version (RFC 5958, RFC 5915, RFC 8017), a

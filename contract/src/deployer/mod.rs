@@ -18,6 +18,8 @@
 //!   names the cluster by its CA, so it is worthless for another cluster.
 //! - The certificate is worthless without the private key, which never leaves the deployer. So a hostile node gains nothing
 //!   from a request.
+//! - The deployer draws a key for each certificate and names it in the request ([`Request::holder`]). So no kubeconfig contains
+//!   the deployer's key. Older nodes refuse such a request and sign certificates for the deployer's key itself.
 //! - The certificate names the key ([`user`]). A node that has another key refuses the former key's certificates, and its
 //!   rights in Kubernetes are taken away. So a certificate is worthless once the key was changed.
 
@@ -33,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 pub use digests::Digests;
 pub use fingerprints::{Fingerprint, Fingerprints};
-pub use key::{Error, PrivateKey, PublicKey};
+pub use key::{Error, MOST_KEYS, PrivateKey, PublicKey, public_keys, written};
 pub use proof::Session;
 
 /// The path of the route.
@@ -61,6 +63,9 @@ pub struct Request {
     pub key: Fingerprint,
     /// The proof that it has the private half, in base64: see [`Session`].
     pub proof: String,
+    /// The public key of the certificate, as [`PublicKey`] writes it. `None` for the deployer's own key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
 }
 
 /// The answer to a deployer. Nothing of it is secret.

@@ -34,7 +34,7 @@ impl Session {
     pub fn request(&self, key: &PrivateKey, authority: &Fingerprint) -> Result<Request, Error> {
         let fingerprint = key.fingerprint()?;
         let proof = key.sign(&self.transcript(authority, &fingerprint))?;
-        Ok(Request { key: fingerprint, proof: BASE64_STANDARD.encode(proof) })
+        Ok(Request { key: fingerprint, proof: BASE64_STANDARD.encode(proof), holder: None })
     }
 
     /// Whether a request proves this key in this session, to the cluster with this CA.

@@ -31,6 +31,18 @@ fn public_key_is_read_in_each_form() {
 }
 
 #[test]
+fn property_takes_two_keys() {
+    let [one, two] = [(); 2].map(|()| PrivateKey::draw().unwrap().public().unwrap());
+    assert_eq!(public_keys(&written(&[one])), Ok(vec![one]));
+    assert_eq!(public_keys(&written(&[one, two])), Ok(vec![one, two]));
+    let spaced = format!("{one}, {}", PUBLIC.replace('\n', "\\n"));
+    assert_eq!(public_keys(&spaced), Ok(vec![one, read(PUBLIC).unwrap()]));
+    assert_eq!(public_keys(&written(&[one, two, one])), Err(Error::TooMany));
+    assert_eq!(public_keys(&format!("{one},")), Err(Error::NotPublic));
+    assert_eq!(public_keys(&format!("{one},{PRIVATE}")), Err(Error::Private));
+}
+
+#[test]
 fn private_keys_and_other_texts_are_refused() {
     let inside: String = PRIVATE.lines().filter(|line| !line.starts_with('-')).collect();
     for text in [PRIVATE.to_owned(), inside, BASE64_STANDARD.encode(PRIVATE)] {

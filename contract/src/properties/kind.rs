@@ -209,7 +209,8 @@ impl Kind {
                     .into()
             }
             Self::DeployerKey => {
-                "public key of ECDSA P-256: PEM with line ends as `\\n`, its inside in one line, or base64 of a PEM file"
+                "public key of ECDSA P-256: PEM with line ends as `\\n`, its inside in one line, or base64 of a PEM file. Two are \
+                 separated by a comma"
                     .into()
             }
             Self::JoinToken => "bootstrap token: 6 lower-case letters or digits, a dot, and 16 more".into(),

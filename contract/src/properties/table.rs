@@ -331,7 +331,7 @@ properties! {
         .description(
             "A client that proves the private key gets an administrator's certificate of a day from the node's endpoint \
              (port 9441), as often as it asks, once the cluster has formed. Another key, or none, makes the certificates of \
-             the former one worthless. The same on every control-plane node.",
+             the former one worthless. While a key is replaced, nodes have both. The same on every control-plane node.",
         )
         .not_of_workers();
     HTTP_PROXY = "http-proxy" => http_proxy: Option<String>, row(Site, Kind::Url { credentials: true })

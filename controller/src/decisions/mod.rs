@@ -52,7 +52,7 @@ pub use self::change::{Change, ObservedCluster, asked, blocked, lowest_minor, ra
 pub use self::claims::{AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, left_over, next_claim};
 pub use self::cluster::{
     CreationInputs, CreationStep, DeletionInputs, DeletionStep, KeysSeen, creation_step, deletion_step, is_begun,
-    is_due, is_kept, is_leaving, unchanged,
+    is_due, is_due_after, is_kept, is_leaving, unchanged,
 };
 pub use self::control_machine::control_machine_status;
 pub use self::control_plane::{ControlNode, Keys, NodeSettings, Secrets, machines, names, zones};
@@ -65,8 +65,9 @@ pub use self::node_settings::{node_settings_hashes, unapplied_settings};
 pub use self::observed::Observed;
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
-    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NAMESPACES_IN_USE,
-    NODE_POOL, POOL_FINALIZER, is_own_secret, keys_secret, kubeconfig_secret, namespace_entry, owner,
+    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, FORMER_KEYS_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER,
+    NAMESPACES_IN_USE, NODE_POOL, POOL_FINALIZER, former_keys_secret, is_keys_secret, is_own_secret, keys_secret,
+    kubeconfig_secret, namespace_entry, owner,
 };
 pub use self::pause_reason::{PauseReason, control_cluster, swap_reasons};
 pub use self::pending_event::{PendingEvent, Reasons, pending_events, reasons};

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
-use crate::objects::{GROUP, TenantCluster, VERSION};
+use crate::objects::{GROUP, SYSTEM, TenantCluster, VERSION};
 
 /// The label of a cluster's objects. They are found by it.
 pub const CLUSTER: &str = "kaas.local/cluster";
@@ -43,17 +43,31 @@ pub fn kubeconfig_secret(cluster: &str) -> String {
     format!("{cluster}-kubeconfig")
 }
 
-/// The name of the Secret with the deployer's key and the deployment secret.
-pub fn keys_secret(cluster: &str) -> String {
+/// The name of the Secret in `kaas-system` with a cluster's keys: its UID, which no later cluster has.
+pub fn keys_secret(cluster: &TenantCluster) -> String {
+    cluster.metadata.uid.clone().unwrap_or_default()
+}
+
+/// The name of the Secret in the cluster's namespace in which earlier versions kept its keys.
+pub fn former_keys_secret(cluster: &str) -> String {
     format!("{cluster}-deployer")
 }
 
 /// The type of the Secret with a cluster's kubeconfig. Cluster API uses the same type.
 pub const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
-/// The type of the Secret with the deployer's key and the deployment secret.
-pub const KEYS_TYPE: &str = "Opaque";
+/// The type of the Secret with a cluster's keys. The policy `controller-secrets` allows it.
+pub const KEYS_TYPE: &str = "kaas.local/cluster-keys";
+/// The type of the Secret in which earlier versions kept a cluster's keys.
+pub const FORMER_KEYS_TYPE: &str = "Opaque";
 
-/// Whether a Secret was created for this cluster. A former cluster of the same name or a user may have created another one. The
+/// Whether a Secret has a cluster's keys.
+pub fn is_keys_secret(secret: &Secret, cluster: &TenantCluster) -> bool {
+    secret.namespace().as_deref() == Some(SYSTEM)
+        && secret.name_any() == keys_secret(cluster)
+        && secret.type_.as_deref() == Some(KEYS_TYPE)
+}
+
+/// Whether a Secret in the cluster's namespace was created for this cluster. A former cluster of the same name or a user may have created another one. The
 /// policy `controller-secrets` forbids a controller to change such a Secret too.
 pub fn is_own_secret(secret: &Secret, cluster: &TenantCluster) -> bool {
     let (name, group) = (cluster.name_any(), format!("{GROUP}/"));
@@ -62,7 +76,7 @@ pub fn is_own_secret(secret: &Secret, cluster: &TenantCluster) -> bool {
             && (owner.kind.as_str(), &owner.name) == ("TenantCluster", &name)
             && owner.api_version.starts_with(&group)
     };
-    let types = [(keys_secret(&name), KEYS_TYPE), (kubeconfig_secret(&name), KUBECONFIG_TYPE)];
+    let types = [(former_keys_secret(&name), FORMER_KEYS_TYPE), (kubeconfig_secret(&name), KUBECONFIG_TYPE)];
     let is_of_type =
         |(name, type_): (String, &str)| secret.name_any() == name && secret.type_.as_deref() == Some(type_);
     secret.owner_references().iter().any(is_cluster) && types.into_iter().any(is_of_type)
@@ -77,7 +91,7 @@ mod tests {
     fn own_secret_needs_owner_name_and_type() {
         let cluster = cluster();
         let own = || {
-            let mut secret = Secret { type_: Some(KEYS_TYPE.to_owned()), ..Secret::default() };
+            let mut secret = Secret { type_: Some(FORMER_KEYS_TYPE.to_owned()), ..Secret::default() };
             secret.metadata.name = Some("shop-deployer".to_owned());
             secret.metadata.owner_references = Some(vec![owner(&cluster)]);
             secret

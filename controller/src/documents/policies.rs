@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::rights::ACCOUNT;
 use crate::decisions::{
-    KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NAMESPACES_IN_USE, keys_secret, kubeconfig_secret,
+    FORMER_KEYS_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NAMESPACES_IN_USE, former_keys_secret,
+    kubeconfig_secret,
 };
 use crate::objects::{CONFIRM_DELETE, DO, GROUP, SYSTEM};
 
@@ -120,14 +121,11 @@ fn records() -> [Value; 2] {
     [policy, binding]
 }
 
-/// The type of Secrets with keys of clusters in `kaas-system`.
-const KEPT_KEYS_TYPE: &str = "kaas.local/cluster-keys";
-
-/// The deployer's key and the deployment secret exist once, so the Secrets of a cluster are deleted with the cluster. An owner
-/// that does not exist would delete them too, so their owners stay.
+/// The deployer's key and the deployment secret exist once, so the Secret with them is deleted with the cluster. An owner that does
+/// not exist would delete it too, so its owners stay. The Secret with the kubeconfig may be deleted: the controller writes another.
 fn cluster_secrets() -> [Value; 2] {
-    let is_kept =
-        format!("({}) || (has(oldObject.type) && oldObject.type == '{KEPT_KEYS_TYPE}')", is_of_cluster("oldObject"));
+    let is_former = is_of_cluster("oldObject", &[former_keys_secret("")]);
+    let is_kept = format!("({is_former}) || (has(oldObject.type) && oldObject.type == '{KEYS_TYPE}')");
     let expression =
         format!("!({is_kept}) || (request.operation == 'UPDATE' && {})", same(".metadata", "ownerReferences"));
     let message = "the cluster is lost without this Secret, which is deleted with the cluster: to delete the cluster, use \
@@ -138,13 +136,14 @@ fn cluster_secrets() -> [Value; 2] {
     [policy, binding]
 }
 
-/// Whether a Secret is one of a cluster's two: by its owner and its name.
-fn is_of_cluster(secret: &str) -> String {
-    let [kubeconfig, keys] = [kubeconfig_secret(""), keys_secret("")];
+/// Whether a Secret is a cluster's own in the cluster's namespace: by its owner, and by its name, which has one of these endings.
+fn is_of_cluster(secret: &str, endings: &[String]) -> String {
+    let names: Vec<String> = endings.iter().map(|ending| format!("owner.name + '{ending}'")).collect();
+    let names = names.join(", ");
     format!(
         "has({secret}.metadata.ownerReferences) && {secret}.metadata.ownerReferences.exists(owner, \
          owner.apiVersion.startsWith('{GROUP}/') && owner.kind == 'TenantCluster' && \
-         {secret}.metadata.name in [owner.name + '{kubeconfig}', owner.name + '{keys}'])"
+         {secret}.metadata.name in [{names}])"
     )
 }
 
@@ -256,19 +255,25 @@ fn labels() -> [Value; 2] {
 
 /// Kubernetes puts a token into a Secret that names a service account, whatever the rights of that account. With the rights to
 /// create or change Secrets and to read them, the controller would also have those rights. RBAC cannot limit rights to names that
-/// do not exist yet, or to types. A controller needs two Secrets of each cluster, which it creates. In its own namespace it
-/// changes only the metadata of Secrets.
+/// do not exist yet, or to types. A controller creates two Secrets for each cluster: the kubeconfig in the cluster's
+/// namespace, and the keys in its own, with a separate type. It changes only the metadata of other Secrets there.
 fn secrets() -> [Value; 2] {
-    let keys = keys_secret("");
+    let keys = former_keys_secret("");
     let variables = json!([
         // The new or existing object. These fields cannot change in the same request.
         {"name": "secret", "expression": "request.operation == 'CREATE' ? object : oldObject"},
         {"name": "isHome", "expression": format!("request.namespace == '{SYSTEM}'")},
-        {"name": "isOwn", "expression": is_of_cluster("variables.secret")},
+        {
+            "name": "isKeys",
+            "expression": format!(
+                "variables.isHome && has(variables.secret.type) && variables.secret.type == '{KEYS_TYPE}'"
+            ),
+        },
+        {"name": "isOwn", "expression": is_of_cluster("variables.secret", &[kubeconfig_secret(""), keys.clone()])},
         {
             "name": "isOfType",
             "expression": format!(
-                "variables.secret.type == (variables.secret.metadata.name.endsWith('{keys}') ? '{KEYS_TYPE}' : \
+                "variables.secret.type == (variables.secret.metadata.name.endsWith('{keys}') ? '{FORMER_KEYS_TYPE}' : \
                  '{KUBECONFIG_TYPE}')"
             ),
         },
@@ -277,8 +282,9 @@ fn secrets() -> [Value; 2] {
     let stays = stays.map(|(place, field)| same(place, field)).join(" && ");
     let validations = [
         (
-            "variables.isOwn || (variables.isHome && request.operation == 'UPDATE')".to_owned(),
-            "a controller creates, changes and removes only the two Secrets of a cluster, which name it as their owner",
+            "variables.isOwn || variables.isKeys || (variables.isHome && request.operation == 'UPDATE')".to_owned(),
+            "a controller creates, changes and removes only the two Secrets of a cluster: one names it as its owner, the other has \
+             the type of its keys",
         ),
         (
             "!variables.isOwn || request.operation == 'DELETE' || variables.isOfType".to_owned(),
@@ -286,7 +292,7 @@ fn secrets() -> [Value; 2] {
         ),
         (
             format!(
-                "variables.isOwn || request.operation != 'UPDATE' || \
+                "variables.isOwn || variables.isKeys || request.operation != 'UPDATE' || \
                  (object.type != 'kubernetes.io/service-account-token' && {stays})"
             ),
             "a controller changes nothing but metadata of the Secrets in its own namespace",

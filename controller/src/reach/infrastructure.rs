@@ -1,16 +1,21 @@
 //! Gives reconcilers the hypervisors and clients of clusters. There are two implementations: [`Providers`], and one in memory for
 //! tests.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use contract::configure::Properties;
 use contract::deployer::PrivateKey;
+use contract::kubeconfig::HANDED_OVER_HOURS;
 use fleet::control_plane::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
 use fleet::lease::Snapshots;
 use fleet::nodes::{AddOnSeen, Client, Credentials, Deployer};
 use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
+use zeroize::Zeroizing;
 
 use super::providers::{ClusterPlacement, Providers, Unavailable};
 use super::snapshots::TenantSnapshots;
@@ -43,6 +48,25 @@ pub trait Infrastructure: Send + Sync {
 
     /// The agents of a cluster's control-plane nodes. Without the deployer's key they cannot be called.
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests>;
+
+    /// A kubeconfig of `user` with a new key, valid for [`HANDED_OVER_HOURS`], issued with the kubeconfig of the cluster's
+    /// deployer. `makes` gives the user all rights in the cluster.
+    ///
+    /// # Errors
+    /// The kubeconfig is invalid, or the cluster does not answer or sign.
+    async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>>;
+
+    /// Changes properties of a control-plane node, and returns what it has now. `None` if its image is older and has no such
+    /// route.
+    ///
+    /// # Errors
+    /// The kubeconfig is invalid, or the node does not answer or refuses.
+    async fn configure(
+        &self,
+        kubeconfig: &str,
+        node: Ipv4Addr,
+        asked: &Properties,
+    ) -> anyhow::Result<Option<Properties>>;
 
     /// A client of a cluster that fleet uses for upgrades of its control-plane nodes.
     ///
@@ -78,6 +102,25 @@ impl Infrastructure for Providers {
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
         Box::new(ByKey(key.map(|key| Deployer::new(key).within(self.bodies().clone()))))
+    }
+
+    async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>> {
+        let (own, client) = (Credentials::parse(kubeconfig)?, self.client(kubeconfig)?);
+        let life = Duration::from_secs(3600 * u64::from(HANDED_OVER_HOURS));
+        let issued = client.issue(&own, user, life).await?;
+        if makes {
+            client.make_administrator(user).await?;
+        }
+        Ok(issued.kubeconfig("admin"))
+    }
+
+    async fn configure(
+        &self,
+        kubeconfig: &str,
+        node: Ipv4Addr,
+        asked: &Properties,
+    ) -> anyhow::Result<Option<Properties>> {
+        self.client(kubeconfig)?.configure(node, asked).await
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {

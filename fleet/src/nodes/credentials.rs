@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use contract::deployer::Fingerprint;
 use contract::kubeconfig::{self, Kubeconfig};
+use contract::secret::Secret;
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, ClientBuilder, Identity};
 use rustls::pki_types::CertificateDer;
@@ -114,6 +115,17 @@ impl Credentials {
     /// Credentials that were issued.
     pub(super) fn of(given: Kubeconfig) -> Self {
         Self(given)
+    }
+
+    /// The same server and CA with another certificate and its key. The CA must have signed the certificate.
+    pub(super) fn with_certificate(&self, certificate: String, key: Secret) -> anyhow::Result<Self> {
+        let issued = Kubeconfig { certificate, key, ..self.0.clone() };
+        Self::handed_on(&issued.render("issued"))
+    }
+
+    /// The user in their certificate. `None` if it is unknown.
+    pub fn user(&self) -> Option<String> {
+        self.0.user()
     }
 
     /// The end of their validity. `None` if it is unknown.

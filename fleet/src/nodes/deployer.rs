@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use contract::deployer::{Fingerprint, Fingerprints, Issued, PATH, PrivateKey, Session};
+use contract::deployer::{self, Fingerprint, Fingerprints, Issued, PATH, PrivateKey, Session};
 use contract::kubeconfig::Kubeconfig;
 use contract::ports;
 use contract::swap::Rejection;
@@ -115,9 +115,19 @@ impl Deployer {
     }
 
     async fn issue(&self, node: Ipv4Addr, ca: Fingerprint, trust: ClientConfig) -> Result<Credentials, DeployerError> {
-        let deployer = self.clone();
+        let (deployer, trust) = (self.clone(), Arc::new(trust));
+        let own = PrivateKey::draw().map_err(anyhow::Error::from)?;
+        let holder = own.public().map_err(anyhow::Error::from)?.to_string();
         let asked = async move {
-            let limited = tokio::time::timeout(LIMIT, deployer.ask(node, ca, trust)).await;
+            let both = async {
+                let answer = deployer.ask(node, ca, trust.clone(), Some(holder)).await?;
+                // An older node knows no holder.
+                match answer.status == StatusCode::BAD_REQUEST.as_u16() {
+                    true => deployer.ask(node, ca, trust.clone(), None).await,
+                    false => Ok(answer),
+                }
+            };
+            let limited = tokio::time::timeout(LIMIT, both).await;
             limited.unwrap_or_else(|_| bail!("it has not answered after {} s", LIMIT.as_secs()))
         };
         let answer = match &self.network {
@@ -130,16 +140,22 @@ impl Deployer {
         }
         // Parsed as it was sent: a cut certificate is invalid.
         let issued = serde_json::from_slice(&answer.body).context("understanding the answer");
-        let understood = issued.and_then(|issued| self.accept(issued, ca));
+        let understood = issued.and_then(|issued| self.accept(issued, ca, &own));
         Ok(understood.with_context(|| format!("taking credentials from {node}"))?)
     }
 
-    async fn ask(&self, node: Ipv4Addr, ca: Fingerprint, trust: ClientConfig) -> anyhow::Result<Answer> {
+    async fn ask(
+        &self,
+        node: Ipv4Addr,
+        ca: Fingerprint,
+        trust: Arc<ClientConfig>,
+        holder: Option<String>,
+    ) -> anyhow::Result<Answer> {
         let stream = TcpStream::connect(SocketAddr::from((node, self.port))).await?;
-        let connector = TlsConnector::from(Arc::new(trust));
+        let connector = TlsConnector::from(trust);
         let stream = connector.connect(ServerName::IpAddress(node.into()), stream).await?;
         // Only now it is known that this is a node of the cluster.
-        let request = Session::of(stream.get_ref().1)?.request(&self.key, &ca)?;
+        let request = deployer::Request { holder, ..Session::of(stream.get_ref().1)?.request(&self.key, &ca)? };
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::post(PATH)
             .header(HOST, node.to_string())
@@ -165,18 +181,25 @@ impl Deployer {
         }
     }
 
-    /// The issued credentials, if they are of the cluster with this CA, and for this deployer's key.
-    fn accept(&self, issued: Issued, ca: Fingerprint) -> anyhow::Result<Credentials> {
+    /// The issued credentials, if they are of the cluster with this CA. Their key is `own`, or the deployer's key if the node is
+    /// older.
+    fn accept(&self, issued: Issued, ca: Fingerprint, own: &PrivateKey) -> anyhow::Result<Credentials> {
         let authorities = certificates(&issued.ca).context("reading the CA")?;
         let [authority] = authorities.as_slice() else { bail!("it gives {} CAs, not one", authorities.len()) };
         let fingerprint = Fingerprint::of_key_of(authority).context("its CA is no certificate")?;
         ensure!(fingerprint == ca, "its CA is {fingerprint}, not {ca}: it is another cluster's");
-        let key = self.key.pem();
         let chain = certificates(&issued.certificate).context("reading the certificate")?;
         ensure!(chain.len() == 1, "it gives {} certificates, not one", chain.len());
-        let der = PrivateKeyDer::from_pem_slice(key.expose().as_bytes()).context("reading the deployer's key")?;
-        CertifiedKey::from_der(chain, der, &rustls::crypto::aws_lc_rs::default_provider())
-            .context("the certificate is not for the deployer's key")?;
+        let fits = |key: &PrivateKey| -> anyhow::Result<()> {
+            let pem = key.pem();
+            let der = PrivateKeyDer::from_pem_slice(pem.expose().as_bytes()).context("reading the key")?;
+            let made = CertifiedKey::from_der(chain.clone(), der, &rustls::crypto::aws_lc_rs::default_provider());
+            made.map(drop).context("the certificate is not for the deployer's key")
+        };
+        let key = match fits(own) {
+            Ok(()) => own.pem(),
+            Err(_) => fits(&self.key).map(|()| self.key.pem())?,
+        };
         let address = issued.server.strip_prefix("https://").and_then(|address| address.parse::<SocketAddr>().ok());
         ensure!(address.is_some(), "it names no address of the Kubernetes API");
         let Issued { ca: authority, certificate, server, .. } = issued;

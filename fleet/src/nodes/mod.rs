@@ -5,6 +5,7 @@ mod add_ons;
 mod bodies;
 mod credentials;
 mod deployer;
+mod issue;
 mod network;
 mod snapshot;
 
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use contract::configure::{self, Properties};
 use contract::ports;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -289,6 +291,19 @@ impl Client {
     /// If the node cannot be reached or trusted.
     pub async fn node_status(&self, node: SocketAddrV4) -> anyhow::Result<Answer> {
         self.ask(Method::GET, &format!("https://{node}/v1/status"), JSON, None).await
+    }
+
+    /// Changes properties of a node, and returns what it has now. `None` if its image is older and has no such route.
+    ///
+    /// # Errors
+    /// If the node cannot be reached or trusted, or refuses.
+    pub async fn configure(&self, node: Ipv4Addr, asked: &Properties) -> anyhow::Result<Option<Properties>> {
+        let answer = self.ask_node(node, Method::POST, configure::PATH, Some(&serde_json::to_value(asked)?)).await?;
+        match StatusCode::from_u16(answer.status) {
+            Ok(StatusCode::OK) => answer.json().map(Some),
+            Ok(StatusCode::NOT_FOUND) => Ok(None),
+            _ => anyhow::bail!("{node} refuses to change its properties: {}", answer.refusal()),
+        }
     }
 
     /// Sends a request to the Kubernetes API of the kubeconfig. A patch is a part of an object, merged into the present one (RFC

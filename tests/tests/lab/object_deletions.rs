@@ -185,6 +185,7 @@ fn secrets_stay(asked: &Requests<'_>, cluster: &Value) {
     let owners = json!([{
         "apiVersion": "kaas.local/v1alpha1", "kind": "TenantCluster", "name": "shop", "uid": cluster["metadata"]["uid"],
     }]);
+    // An earlier version kept the keys in `shop-deployer`.
     for (name, type_) in [("shop-deployer", "Opaque"), ("shop-kubeconfig", "cluster.x-k8s.io/secret")] {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": type_,
@@ -192,26 +193,33 @@ fn secrets_stay(asked: &Requests<'_>, cluster: &Value) {
         });
         asked.create(CONTROLLER, &secret);
     }
+    let name = cluster["metadata"]["uid"].as_str().expect("a UID");
     let keys = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "kaas.local/cluster-keys", "metadata": {"name": "keys-of-shop"},
+        "apiVersion": "v1", "kind": "Secret", "type": "kaas.local/cluster-keys", "metadata": {"name": name},
     });
-    asked.create(&["--namespace=kaas-system"], &keys);
-    let home = ["--namespace=kaas-system", "secret", "keys-of-shop"];
-    asked.refuses(OPERATOR, &home, POLICY, words);
-    asked.permits(COLLECTOR, &home);
+    asked.create(&[CONTROLLER, &["--namespace=kaas-system"]].concat(), &keys);
+    let home = ["--namespace=kaas-system", "secret", name];
+    for who in [OPERATOR, NAMESPACE_CONTROLLER] {
+        asked.refuses(who, &home, POLICY, words);
+    }
+    for who in [CONTROLLER, COLLECTOR] {
+        asked.permits(who, &home);
+    }
     // The role `edit` is empty here: the controller manager adds the rules of this role to it.
     let bind = ["create", "rolebinding", "mallory", "--clusterrole=system:aggregate-to-edit", "--user=mallory"];
     asked.ask(OPERATOR, &bind).unwrap_or_else(|error| panic!("{error:#}"));
     asked.waits(EDITOR, &["secret", "app"], true);
     asked.refuses(OPERATOR, &["secret", "--all"], POLICY, words);
     asked.refuses(EDITOR, &["secret", "--all"], POLICY, words);
-    for secret in ["shop-deployer", "shop-kubeconfig"] {
-        for who in [OPERATOR, EDITOR, NAMESPACE_CONTROLLER] {
-            asked.refuses(who, &["secret", secret], POLICY, words);
-        }
-        for who in [CONTROLLER, COLLECTOR] {
-            asked.permits(who, &["secret", secret]);
-        }
+    for who in [OPERATOR, EDITOR, NAMESPACE_CONTROLLER] {
+        asked.refuses(who, &["secret", "shop-deployer"], POLICY, words);
+    }
+    for who in [CONTROLLER, COLLECTOR] {
+        asked.permits(who, &["secret", "shop-deployer"]);
+    }
+    // To revoke a kubeconfig, its Secret is deleted. The controller writes another.
+    for who in [OPERATOR, EDITOR, CONTROLLER] {
+        asked.permits(who, &["secret", "shop-kubeconfig"]);
     }
     let patch = |part: &str| {
         asked.ask(EDITOR, &["patch", "secret", "shop-deployer", "--dry-run=server", "--type=merge", "--patch", part])

@@ -132,6 +132,11 @@ pub fn the_controllers_account_changes_no_secret_but_a_clusters_own(server: &Api
         taken("its own is written anew", asked.patch("team-blue", name, &data));
         taken("its own is removed", asked.delete("team-blue", name));
     }
+    let keys = secret("5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10", "kaas.local/cluster-keys", &json!({}));
+    taken("its keys are made", asked.create("kaas-system", &keys));
+    taken("its keys are written", asked.patch("kaas-system", "5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10", &data));
+    taken("its keys are removed", asked.delete("kaas-system", "5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10"));
+    refused("keys elsewhere", asked.create("team-blue", &keys), two);
     let kept =
         json!({"metadata": {"finalizers": ["kaas.local/credentials"], "labels": {"kaas.local/credentials": "kept"}}});
     taken("a Provider's is kept", asked.patch("kaas-system", "dc9", &kept));

@@ -182,15 +182,24 @@ fn list(root: &Path, output: Output, stdout: &mut dyn Write) -> anyhow::Result<(
     Ok(())
 }
 
+/// The default validity of a member's certificate, in days.
+const MEMBER_DAYS: u32 = 1;
+
 /// The arguments of `kaas-agent kubeconfig`.
 #[derive(Debug, clap::Args)]
 pub struct KubeconfigOptions {
     /// The holder's name, as it appears in the API's audit log
     #[arg(long, default_value = "administrator")]
     name: String,
-    /// Days until it expires, 90 at most
-    #[arg(long, default_value_t = issue::LONGEST, value_name = "DAYS")]
-    valid_days: u32,
+    /// Issue a certificate for this member of a team. Its rights come from bindings to user and group
+    #[arg(long, value_name = "NAME", requires = "group", conflicts_with_all = ["name", "purpose"])]
+    user: Option<String>,
+    /// The member's group, such as team-blue
+    #[arg(long, requires = "user")]
+    group: Option<String>,
+    /// Days until it expires, 90 at most. The default is 90, and 1 with --user
+    #[arg(long, value_name = "DAYS")]
+    valid_days: Option<u32>,
     /// The rights of the holder
     #[arg(long, value_enum, default_value_t = Purpose::Administrator)]
     purpose: Purpose,
@@ -204,9 +213,17 @@ pub struct KubeconfigOptions {
 
 pub fn kubeconfig(root: &Path, options: &KubeconfigOptions, stdout: &mut dyn Write) -> anyhow::Result<()> {
     let config = configuration(root)?;
-    let KubeconfigOptions { name, valid_days, purpose, pem, file } = options;
-    let issued = issue::issue(root, &config, *purpose, name, *valid_days, SystemTime::now())?;
-    log::info!("issued a credential for {name} ({purpose:?}), valid for {valid_days} days, serial {}", issued.serial);
+    let KubeconfigOptions { name, user, group, valid_days, purpose, pem, file } = options;
+    let (name, group, days) = match user.as_ref().zip(group.as_ref()) {
+        Some((user, group)) => {
+            issue::check_member_group(group)?;
+            (user, group.as_str(), MEMBER_DAYS)
+        }
+        None => (name, purpose.group(), issue::LONGEST),
+    };
+    let days = valid_days.unwrap_or(days);
+    let issued = issue::issue(root, &config, group, name, days, SystemTime::now())?;
+    log::info!("issued a credential for {name} of {group}, valid for {days} days, serial {}", issued.serial);
     let text = if *pem { issued.pem() } else { issued.kubeconfig.render(&issued.context) };
     match file {
         Some(file) => {

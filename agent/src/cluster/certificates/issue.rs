@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use contract::deployer;
 use contract::kubeconfig::Kubeconfig;
 use contract::paths;
@@ -49,7 +49,7 @@ pub enum Purpose {
 impl Purpose {
     /// The group in the certificate. Administrators get kubeadm's. It has its rights from a cluster role binding:
     /// unlike those of `system:masters`, they can be withdrawn.
-    fn group(self) -> &'static str {
+    pub fn group(self) -> &'static str {
         match self {
             Self::Administrator => "kubeadm:cluster-admins",
             Self::Monitoring => MONITORING,
@@ -75,11 +75,11 @@ impl IssuedCredential {
     }
 }
 
-/// Issues a credential in the name of `name`, valid for `days`. After an error nothing was issued.
+/// Issues a credential of `group` in the name of `name`, valid for `days`. After an error nothing was issued.
 pub fn issue(
     root: &Path,
     config: &ControlPlane,
-    purpose: Purpose,
+    group: &str,
     name: &str,
     days: u32,
     now: SystemTime,
@@ -101,10 +101,10 @@ pub fn issue(
         "the cluster's CA expires before that: in {} days",
         last.duration_since(now).unwrap_or_default().as_secs() / DAY.as_secs()
     );
-    let leaf = Leaf { group: Some(purpose.group().to_owned()), ..Leaf::client(name) };
+    let leaf = Leaf { group: Some(group.to_owned()), ..Leaf::client(name) };
     let client = leaf.issue_for(&authority, now, DAY * days)?;
     let serial = pki::serial(&client.certificate)?;
-    note(root, purpose.group(), name, &serial, now, ends, None).context("noting what is issued")?;
+    note(root, group, name, &serial, now, ends, None).context("noting what is issued")?;
     let server = format!("https://{}:{}", config.cluster.api_address(), ports::API);
     let kubeconfig = pki::kubeconfig(server, authority.certificate, client);
     Ok(IssuedCredential { kubeconfig, context: format!("{name}@{}", config.cluster.name), ends, serial })
@@ -116,17 +116,35 @@ pub fn is_usable(name: &str) -> bool {
     (1..=63).contains(&name.len()) && name.bytes().all(usable) && !is_serial(name) && name != ADMINISTRATOR
 }
 
+/// The beginnings of the names that Kubernetes, kubeadm and this product use. Certificates with such names may have rights.
+const RESERVED: [&str; 3] = ["system:", "kubeadm:", "kaas:"];
+
+/// Refuses a group of a member: it has one of the [`RESERVED`] beginnings, or does not fit a certificate.
+pub fn check_member_group(group: &str) -> anyhow::Result<()> {
+    if let Some(reserved) = RESERVED.iter().find(|reserved| group.starts_with(**reserved)) {
+        bail!(
+            "the group {group:?} cannot be used: {reserved} is reserved; name a group of your own, such as team-blue"
+        );
+    }
+    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b".@_-:/".contains(&byte);
+    ensure!(
+        (1..=63).contains(&group.len()) && group.bytes().all(usable),
+        "the group {group:?} cannot be used: it takes 1 to 63 letters, digits and . @ _ - : /"
+    );
+    Ok(())
+}
+
 /// Whether a text without colons is a certificate's serial number and no user's name.
 pub fn is_serial(digits: &str) -> bool {
     digits.len() >= SHORTEST_SERIAL && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Issues an administrator's certificate for a deployer who has proved the key, `from` an address. The holder's rights
-/// end with the certificate, or when the node has another key. After an error nothing was issued.
+/// Issues an administrator's certificate for `holder`, the public key that a deployer named who has proved `key`, `from` an
+/// address. Its rights end with the certificate, or when the node has another key. After an error nothing was issued.
 pub fn for_deployer(
     root: &Path,
     config: &ControlPlane,
-    key: &deployer::PublicKey,
+    (key, holder): (&deployer::PublicKey, &deployer::PublicKey),
     from: &str,
     now: SystemTime,
 ) -> anyhow::Result<deployer::Issued> {
@@ -135,7 +153,7 @@ pub fn for_deployer(
     let ends = now + life;
     ensure!(ends <= pki::expiry(&authority.certificate)?, "the cluster's CA expires before that");
     let leaf = Leaf { group: Some(deployer::GROUP.to_owned()), ..Leaf::client(&user) };
-    let public = rcgen::SubjectPublicKeyInfo::from_der(&key.der()).context("using the deployer's key")?;
+    let public = rcgen::SubjectPublicKeyInfo::from_der(&holder.der()).context("using the holder's key")?;
     let certificate = leaf.certify(&public, &authority, now, life)?;
     let serial = pki::serial(&certificate)?;
     note(root, deployer::GROUP, &user, &serial, now, ends, Some(from)).context("noting what is issued")?;
@@ -196,7 +214,7 @@ mod tests {
     fn credential_has_name_and_end_and_is_recorded() {
         let root = stage();
         let now = SystemTime::now();
-        let issued = issue(root.path(), &three_nodes(), Purpose::Administrator, "anna@site", 30, now).unwrap();
+        let issued = issue(root.path(), &three_nodes(), Purpose::Administrator.group(), "anna@site", 30, now).unwrap();
         assert_eq!(issued.kubeconfig.server, "https://10.0.0.10:6443", "the virtual IP");
         let ends = pki::expiry(&issued.kubeconfig.certificate).unwrap();
         assert!(now + 30 * DAY - ends.min(now + 30 * DAY).duration_since(now).unwrap() <= now + DAY / 1000);
@@ -214,21 +232,42 @@ mod tests {
     fn unrecorded_or_invalid_credential_is_not_issued() {
         let root = stage();
         let now = SystemTime::now();
-        let refused = |name: &str, days| match issue(root.path(), &three_nodes(), Purpose::Monitoring, name, days, now)
-        {
+        let refused = |name: &str, days| match issue(root.path(), &three_nodes(), MONITORING, name, days, now) {
             Ok(_) => panic!("{name} for {days} days was issued"),
             Err(error) => format!("{error:#}"),
         };
-        for name in ["", "system:admin", "a b", &"x".repeat(64), "20261129120000", ADMINISTRATOR] {
+        for name in
+            ["", "system:admin", "kubeadm:anna", "kaas:anna", "a b", &"x".repeat(64), "20261129120000", ADMINISTRATOR]
+        {
             assert!(refused(name, 1).contains("cannot be used"));
         }
         for days in [0, 91] {
             assert!(refused("a", days).contains("1 to 90 days"));
         }
         let late = now + 3600 * DAY;
-        let error = issue(root.path(), &three_nodes(), Purpose::Monitoring, "a", 90, late).err().unwrap().to_string();
+        let error = issue(root.path(), &three_nodes(), MONITORING, "a", 90, late).err().unwrap().to_string();
         assert!(error.contains("the cluster's CA expires before that"), "{error}");
         std::fs::remove_dir(root.path().join("data/kaas")).unwrap();
         assert!(refused("a", 1).contains("noting what is issued"));
+    }
+
+    // Finding 1 of controller.md: a member's certificate alone gives no right.
+    #[test]
+    fn member_group_is_recorded_and_never_reserved() {
+        let root = stage();
+        check_member_group("team-blue").unwrap();
+        let issued = issue(root.path(), &three_nodes(), "team-blue", "anna", 1, SystemTime::now()).unwrap();
+        let noted = std::fs::read_to_string(root.path().join("data/kaas/issued.log")).unwrap();
+        let noted: serde_json::Value = serde_json::from_str(&noted).unwrap();
+        assert_eq!((&noted["group"], &noted["serial"]), (&json!("team-blue"), &json!(issued.serial)));
+        for reserved in
+            ["system:masters", "system:nodes", "kubeadm:cluster-admins", "kaas:monitoring", "kaas:deployers"]
+        {
+            let refused = check_member_group(reserved).unwrap_err().to_string();
+            assert!(refused.contains("is reserved"), "{refused}");
+        }
+        for other in ["", "a b", "x\ny", &"x".repeat(64)] {
+            assert!(check_member_group(other).unwrap_err().to_string().contains("1 to 63 letters"), "{other}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! - a client certificate of the group (organization) `system:masters` or `kubeadm:cluster-admins` is an administrator's;
 //! - one of the group `kaas:monitoring` may read status and metrics;
-//! - one of the group `kaas:deployers` is an administrator's as long as its user is the user of this node's current deployer
-//!   key;
+//! - one of the group `kaas:deployers` is an administrator's as long as its user is the user of a deployer key that this node
+//!   has;
 //! - any other one, a node's or a pod's, gives no right;
 //! - one that was revoked is refused ([`crate::cluster::certificates::revoked`]).
 //!
@@ -45,17 +45,17 @@ pub(crate) enum AccessLevel {
 }
 
 impl AccessLevel {
-    /// The right of the holder of a certificate, in DER, that the TLS handshake has verified. `deployer` looks up the user of
-    /// the deployer's key.
-    pub(crate) fn of(certificate: &[u8], deployer: impl FnOnce() -> Option<String>) -> Self {
+    /// The right of the holder of a certificate, in DER, that the TLS handshake has verified. `deployers` looks up the users
+    /// of the deployer's keys.
+    pub(crate) fn of(certificate: &[u8], deployers: impl FnOnce() -> Vec<String>) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Self::Anyone };
         let groups = || certificate.subject().iter_organization().filter_map(|group| group.as_str().ok());
         let user = || certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
         if groups().any(|group| ADMINISTRATORS.contains(&group)) {
             Self::Administrator
         } else if groups().any(|group| group == deployer::GROUP) {
-            let current = deployer();
-            if current.is_some() && current.as_deref() == user() { Self::Administrator } else { Self::Anyone }
+            let is_current = user().is_some_and(|user| deployers().iter().any(|current| current == user));
+            if is_current { Self::Administrator } else { Self::Anyone }
         } else if groups().any(|group| group == MONITORING) {
             Self::Monitoring
         } else {

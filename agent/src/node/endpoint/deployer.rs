@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use contract::codes;
-use contract::deployer::{Issued, PublicKey, Request, Session, user};
+use contract::deployer::{Issued, PublicKey, Request, Session, public_keys, user};
 use contract::json;
 use contract::swap::Rejection;
 use hyper::StatusCode;
@@ -33,7 +33,13 @@ pub(super) fn answer(context: &EndpointContext, caller: &Caller, body: &[u8]) ->
         Ok(request) => request,
         Err(error) => return answer::line(StatusCode::BAD_REQUEST, &format!("this is no deployer's request: {error}")),
     };
-    match judge(context, session, &request).and_then(|proved| sign(context, caller, &proved)) {
+    let holder = match request.holder.as_deref().map(str::parse::<PublicKey>).transpose() {
+        Ok(holder) => holder,
+        Err(error) => {
+            return answer::line(StatusCode::BAD_REQUEST, &format!("the holder's key cannot be used: {error}"));
+        }
+    };
+    match judge(context, session, &request).and_then(|proved| sign(context, caller, &proved, holder.as_ref())) {
         Ok(issued) => json_answer(StatusCode::OK, &issued),
         Err(refused) => {
             log::debug!("the endpoint, with a deployer from {}: {}: {}", caller.from(), refused.code, refused.reason);
@@ -42,14 +48,14 @@ pub(super) fn answer(context: &EndpointContext, caller: &Caller, body: &[u8]) ->
     }
 }
 
-/// The user of this node's deployer key. `None` without a key, or if it cannot be read.
-pub(super) fn current_user(root: &Path) -> Option<String> {
-    let config = Records::new(root).config().ok()??;
-    key_of(config.control_plane().ok()?).map(|key| user(&key))
+/// The users of this node's deployer keys. None without a key, or if it cannot be read.
+pub(super) fn current_users(root: &Path) -> Vec<String> {
+    let Ok(Some(config)) = Records::new(root).config() else { return Vec::new() };
+    config.control_plane().map(|config| keys_of(config).iter().map(user).collect()).unwrap_or_default()
 }
 
-fn key_of(config: &ControlPlane) -> Option<PublicKey> {
-    config.deployer_public_key.as_ref().and_then(|key| key.parse().ok())
+pub(super) fn keys_of(config: &ControlPlane) -> Vec<PublicKey> {
+    config.deployer_public_key.as_ref().and_then(|keys| public_keys(keys).ok()).unwrap_or_default()
 }
 
 struct ProvenDeployer {
@@ -72,14 +78,15 @@ fn judge(context: &EndpointContext, session: &Session, request: &Request) -> Res
         let reason = "this node is not part of a formed cluster yet: ask again in a moment";
         return Err(Rejection::of(&codes::DEPLOYER_NOT_FORMED, reason));
     };
-    let Some(key) = key_of(&config) else {
+    let keys = keys_of(&config);
+    if keys.is_empty() {
         let reason = "this node has no deployer's key: set deployer-public-key on each control-plane node";
         return Err(Rejection::of(&codes::DEPLOYER_NO_KEY, reason));
-    };
-    if request.key != key.fingerprint() {
+    }
+    let Some(key) = keys.into_iter().find(|key| request.key == key.fingerprint()) else {
         let reason = "this node has another deployer's key: it was changed, or was never this one";
         return Err(Rejection::of(&codes::DEPLOYER_OTHER_KEY, reason));
-    }
+    };
     if !session.is_proved(request, &key, &fingerprints.ca) {
         let reason = "the proof is not of this key, of this session and of this node's cluster: read the fingerprints \
                       through the hypervisor again, and ask again";
@@ -92,8 +99,10 @@ fn sign(
     context: &EndpointContext,
     caller: &Caller,
     ProvenDeployer { key, config }: &ProvenDeployer,
+    holder: Option<&PublicKey>,
 ) -> Result<Issued, Rejection> {
-    issue::for_deployer(&context.root, config, key, &caller.from(), SystemTime::now()).map_err(|error| {
+    let holder = holder.unwrap_or(key);
+    issue::for_deployer(&context.root, config, (key, holder), &caller.from(), SystemTime::now()).map_err(|error| {
         log::error!("issuing a deployer's certificate: {error:#}");
         Rejection::of(&codes::DEPLOYER_FAILED, format!("no certificate could be issued: {error:#}"))
     })

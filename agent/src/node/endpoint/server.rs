@@ -155,7 +155,7 @@ async fn converse(
     let connection = stream.get_ref().1;
     let certificate = connection.peer_certificates().and_then(<[_]>::first);
     let right = certificate.map(|certificate| {
-        let right = AccessLevel::of(certificate, || deployer::current_user(&context.root));
+        let right = AccessLevel::of(certificate, || deployer::current_users(&context.root));
         // The list is read only for a certificate that would give rights.
         if right == AccessLevel::Anyone || !is_revoked(&context.root, certificate) {
             right

@@ -21,9 +21,9 @@ pub fn recovery(text: &str) -> Result<String, Problem> {
     })
 }
 
-/// The deployer's public key, as one line of base64. Messages never repeat the text: it may be a private key.
+/// The deployer's public key, as one line of base64, or two such keys with a comma between. Messages never repeat the text: it may be a private key.
 pub fn deployer(text: &str) -> Result<String, Problem> {
-    text.parse::<deployer::PublicKey>().map(|key| key.to_string()).map_err(|error| match error {
+    deployer::public_keys(text).map(|keys| deployer::written(&keys)).map_err(|error| match error {
         deployer::Error::Private => Problem::new(
             &codes::DEPLOYER_KEY_PRIVATE,
             "it is a private key",
@@ -32,7 +32,7 @@ pub fn deployer(text: &str) -> Result<String, Problem> {
         other => Problem::new(
             &codes::PROPERTY_MALFORMED,
             other.to_string(),
-            "Give what \"openssl pkey -in key.pem -pubout\" prints, with line ends written as \\n",
+            "Give what \"openssl pkey -in key.pem -pubout\" prints, with line ends written as \\n, and a comma between two keys",
         ),
     })
 }

@@ -49,8 +49,13 @@ pub fn unchanged(spec: &TenantClusterSpec, pinned: &Resolved, data_disk: Option<
 /// Whether a kubeconfig that ends at `ends` has to be renewed. Either less than half of its day is left, or more than two days,
 /// which no node issues, even with a clock that is ahead. Or its end is unknown.
 pub fn is_due(ends: Option<&Time>, now: &Time) -> bool {
-    const DAY: i64 = 3600 * contract::deployer::HOURS as i64;
-    ends.is_none_or(|ends| !(DAY / 2..=DAY * 2).contains(&(ends.0.as_second() - now.0.as_second())))
+    is_due_after(contract::deployer::HOURS, ends, now)
+}
+
+/// As [`is_due`], for credentials that are valid for so many hours.
+pub fn is_due_after(hours: u32, ends: Option<&Time>, now: &Time) -> bool {
+    let life = 3600 * i64::from(hours);
+    ends.is_none_or(|ends| !(life / 2..=life * 2).contains(&(ends.0.as_second() - now.0.as_second())))
 }
 
 #[cfg(test)]
@@ -77,5 +82,7 @@ mod tests {
         assert!(!is_due(Some(&at(13)), &now()) && is_due(Some(&at(11)), &now()));
         assert!(!is_due(Some(&at(25)), &now()) && is_due(Some(&at(24 * 365)), &now()), "somebody else has made it");
         assert!(is_due(Some(&at(-1)), &now()) && is_due(None, &now()));
+        let week = |hours| is_due_after(contract::kubeconfig::HANDED_OVER_HOURS, Some(&at(hours)), &now());
+        assert!(!week(7 * 24) && !week(85) && week(83) && week(15 * 24));
     }
 }

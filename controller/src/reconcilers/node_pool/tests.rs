@@ -387,9 +387,9 @@ async fn a_closing_term_does_not_await_shutdowns() {
 #[tokio::test(start_paused = true)]
 async fn a_pool_waits_for_its_clusters_own_kubeconfig() {
     let pooled = Pooled::settled(1).await;
-    let elsewhere = pooled.0.kubeconfig().replace("https://192.168.10.", "https://10.0.0.");
+    let elsewhere = pooled.0.own_kubeconfig().replace("https://192.168.10.", "https://10.0.0.");
     for text in ["x".to_owned(), elsewhere] {
-        pooled.0.put_kubeconfig(&text);
+        pooled.0.put_own_kubeconfig(Some(&text));
         pooled.reconcile().await.unwrap();
         assert_eq!(pooled.condition("Ready"), "ClusterNotReady");
         assert!(!pooled.0.place.lock().asked_by.contains(&text));

@@ -134,7 +134,7 @@ impl Reconciler<'_> {
                 kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
             }
             Draw => {
-                // The deletion of the namespace would destroy the keys.
+                // While it is listed, neither `kaas-system` with the keys nor the cluster's namespace can be deleted.
                 add_used_namespace(self.objects, cluster).await.attempting("listing the namespace as in use")?;
                 self.draw(cluster).await?;
             }

@@ -16,9 +16,10 @@ use super::upgrade::UpgradeContext;
 use super::{Reconciler, Round, STUCK, StepOutcome, WAITING};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Keys, KeysSeen, Obstacle, OperationPhase, joined, kubeconfig_secret,
+    CLUSTER_FINALIZER, Change, ControlNode, Keys, KeysSeen, Obstacle, OperationPhase, joined, keys_secret,
+    kubeconfig_secret,
 };
-use crate::objects::{Deployment, Machine, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Machine, SYSTEM, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 
 /// The interval of looks at a settled cluster.
@@ -29,7 +30,7 @@ impl Reconciler<'_> {
     ///
     /// 1. Reads its record, its Machines and its keys. If one is missing, the status says what to do.
     /// 2. Creates nodes that have not formed yet ([`Self::form`]).
-    /// 3. Renews the kubeconfig of nodes that have formed, and asks their API ([`Self::access`]). That needs neither vCenter nor a
+    /// 3. Renews the kubeconfigs of nodes that have formed, and asks their API ([`Self::access`]). That needs neither vCenter nor a
     ///    cluster that may be changed.
     /// 4. Asks vCenter. Without it, the status is what the API said ([`Self::unreached`]).
     /// 5. Watches the nodes, and changes them ([`Round::watch`]).
@@ -155,7 +156,8 @@ impl Round<'_> {
             None => waits_for_a_look(cluster),
         };
         let is_off = seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
-        let is_due = self.access.is_due(&self.clock.time());
+        // A renewal before this look may have failed: a run gives a kubeconfig, or says why none can be written.
+        let is_due = self.access.is_due(&self.clock.time()) || self.wants_handed_over(cluster).await?;
         let decision = self.decide_change(&seen).await?;
         // While a swap is open only its Operation creates VMs or powers them on. Exceptions are an Operation that waits for its
         // commit or for the operator, or that has not begun: it runs no steps, and may wait for days.
@@ -172,6 +174,10 @@ impl Round<'_> {
             return self.after(ran, adopts).await;
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
+        let is_idle = !decision.is_open() && !decision.change.is_to_do();
+        if are_good && newer.is_some() && !cluster.spec.paused && is_idle {
+            self.replace_exposed_key().await?;
+        }
         let mut decision = self.record_health(decision, are_good).await?;
         let mut upgrade: Option<UpgradeContext<'_>> = None;
         if decision.change.is_to_do() {
@@ -212,8 +218,8 @@ impl Round<'_> {
         let words = match keys {
             KeysSeen::Damaged(words) => words,
             KeysSeen::Missing | KeysSeen::There => {
-                let name = crate::decisions::keys_secret(&self.cluster.name_any());
-                format!("the Secret {name} is gone: put it back, for nodes accept no other key")
+                let name = keys_secret(self.cluster);
+                format!("the Secret {name} in {SYSTEM} is gone: put it back, for nodes accept no other key")
             }
         };
         let Some(seen) = self.seen().await? else { return Ok(StepOutcome::RequeueNow) };

@@ -14,13 +14,14 @@
 //! | `leave.rs` | deletion, and what it leaves |
 //! | `report.rs` | the status of the cluster and its Machines |
 //! | `fleet_run.rs` | runs of `fleet`: how they end; creation and removal of control-plane nodes |
-//! | `place.rs`, `secrets.rs`, `own_nodes.rs` | sessions on the Provider; keys and kubeconfigs; calls to control-plane nodes |
+//! | `place.rs`, `keys.rs`, `secrets.rs`, `own_nodes.rs` | sessions on the Provider; keys; kubeconfigs for users; calls to control-plane nodes |
 
 mod adopt;
 mod begin;
 mod change;
 mod drift;
 mod fleet_run;
+mod keys;
 mod kubernetes;
 mod leave;
 mod maintain;

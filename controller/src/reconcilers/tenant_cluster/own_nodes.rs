@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 
 use super::Reconciler;
 use super::place::ProviderSession;
-use super::secrets::{ends, is_of};
+use super::secrets::is_of;
 use crate::context::ReconcileError;
 use crate::decisions::{Observed, is_due};
 use crate::objects::TenantCluster;
@@ -40,16 +40,18 @@ pub(super) struct OwnGuests<'a> {
 /// What the controller has of a formed cluster before it asks vCenter.
 #[derive(Default)]
 pub(super) struct ClusterAccess {
-    /// The stored kubeconfig, if it leads to the cluster. It may have expired.
+    /// The controller's own kubeconfig, if it leads to the cluster. It may have expired.
     pub(super) kubeconfig: Option<Zeroizing<String>>,
+    /// When it expires. `None` if it is unknown, or if the kubeconfig is of a former key.
+    ends: Option<Time>,
     /// The nodes that the cluster's own API lists.
     pub(super) api: Observed<Vec<NodeSeen>>,
 }
 
 impl ClusterAccess {
-    /// Whether the kubeconfig is missing, or half of its time is over.
+    /// Whether the kubeconfig is missing or of a former key, or half of its time is over.
     pub(super) fn is_due(&self, now: &Time) -> bool {
-        is_due(self.kubeconfig.as_deref().and_then(|text| ends(text)).as_ref(), now)
+        is_due(self.ends.as_ref(), now)
     }
 }
 
@@ -100,16 +102,17 @@ impl Reconciler<'_> {
         OwnGuests { guests: self.places.guests(key), cluster, held: None }
     }
 
-    /// Renews the kubeconfig once half of its time is over, and asks the cluster's own API. Needs no vCenter: the nodes are
-    /// trusted by the CA in the kubeconfig.
+    /// Renews the controller's own kubeconfig and that of users, each once half of its time is over, and asks the cluster's own API.
+    /// Needs no vCenter: the nodes are trusted by the CA in the kubeconfig.
     pub(super) async fn access(
         &self,
         cluster: &TenantCluster,
         guests: &OwnGuests<'_>,
     ) -> Result<ClusterAccess, ReconcileError> {
-        let kubeconfig = self.kubeconfig(cluster).await?;
-        let mut access = ClusterAccess { kubeconfig, api: Observed::default() };
-        if let Some(former) = access.kubeconfig.clone().filter(|_| access.is_due(&self.clock.time())) {
+        let (kubeconfig, ends) = self.own_kubeconfig(cluster).await?.unzip();
+        let mut access = ClusterAccess { kubeconfig, ends: ends.flatten(), api: Observed::default() };
+        let is_due = access.is_due(&self.clock.time());
+        if let Some(former) = access.kubeconfig.clone().filter(|_| is_due) {
             for node in cluster.deployment().into_iter().flat_map(|deployment| &deployment.record.nodes) {
                 match guests.renew(node.address, &former).await {
                     Ok(given) => {
@@ -119,21 +122,24 @@ impl Reconciler<'_> {
                     Err(error) => log::debug!("renewing the kubeconfig at {}: {error:#}", node.name),
                 }
             }
+        } else if let Some(own) = &access.kubeconfig {
+            // A foreign Secret of that name stays. The status says so after the next run.
+            self.renew_handed_over(cluster, own).await?;
         }
         access.api = self.listed(access.kubeconfig.as_deref().map(String::as_str)).await;
         Ok(access)
     }
 
-    /// Stores a kubeconfig that a node gave.
+    /// Stores a kubeconfig that a node gave, and renews that of users.
     pub(super) async fn take(
         &self,
         cluster: &TenantCluster,
         access: &mut ClusterAccess,
         given: Zeroizing<String>,
     ) -> Result<(), ReconcileError> {
-        if self.hand_over(cluster, &given).await? {
-            access.kubeconfig = Some(given);
-        }
+        self.hand_over(cluster, &given).await?;
+        let (kubeconfig, ends) = self.own_kubeconfig(cluster).await?.unzip();
+        (access.kubeconfig, access.ends) = (kubeconfig, ends.flatten());
         Ok(())
     }
 

@@ -8,7 +8,6 @@ use kube::ResourceExt;
 use super::change::ChangeDecision;
 use super::drift::{after_word, waits_for_a_look};
 use super::own_nodes::ClusterAccess;
-use super::secrets::is_valid;
 use super::{Reconciler, Round, STUCK, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
@@ -158,7 +157,7 @@ impl Reconciler<'_> {
             differs: None,
             obstacle: Some(Obstacle::new(reason, words.as_str())),
             adopts: None,
-            is_handed_over: access.kubeconfig.as_deref().is_some_and(|text| is_valid(text, &self.clock.time())),
+            is_handed_over: self.is_handed_over(cluster).await?,
         };
         let mut said = if deployment.record.formed {
             self.show(machines, &seen).await?;
@@ -226,7 +225,7 @@ impl Round<'_> {
             None => self.kubeconfig(cluster).await?,
         };
         let kubeconfig = kubeconfig.as_deref().map(String::as_str);
-        let is_handed_over = kubeconfig.is_some_and(|text| is_valid(text, &self.clock.time()));
+        let is_handed_over = self.is_handed_over(cluster).await?;
         let seen = &with_api(seen, &access.api);
         self.show(machines, seen).await?;
         let pools = self.pools(cluster).await?;

@@ -1,13 +1,15 @@
-//! The Secrets of a cluster: those in its spec, its keys, and its kubeconfig for others.
+//! The Secrets of a cluster in its namespace: those in its spec, and its kubeconfig for users. `keys.rs` has the keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::UNIX_EPOCH;
 
-use contract::deployer::PrivateKey;
+use contract::kubeconfig::HANDED_OVER_HOURS;
 use contract::ports;
 use fleet::nodes::Credentials;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -19,21 +21,46 @@ use zeroize::Zeroizing;
 use super::Reconciler;
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    CLUSTER, CONSOLE_PASSWORD_HASH, KEYS_TYPE, KUBECONFIG_TYPE, Keys, KeysSeen, LOGIN, Secrets, is_own_secret,
+    CLUSTER, CONSOLE_PASSWORD_HASH, KUBECONFIG_TYPE, LOGIN, Secrets, former_keys_secret, is_due_after, is_own_secret,
     keys_secret, kubeconfig_secret, needed_secrets, owner,
 };
 use crate::objects::TenantCluster;
 use crate::reach::{Collection, Failure, kinds};
 
-/// The keys of the deployer's key and of the deployment secret in their Secret.
-const KEY: &str = "key.pem";
-const DEPLOYMENT_SECRET: &str = "deployment-secret";
+/// The beginning of the users of kubeconfigs that are handed over. Each has a ClusterRoleBinding of its name in the tenant cluster.
+const USERS: &str = "kaas:kubeconfig:";
 /// The key of the kubeconfig in its Secret, and the label of that Secret, as in Cluster API.
-const KUBECONFIG: &str = "value";
+pub(super) const KUBECONFIG: &str = "value";
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 
+/// A kubeconfig that the controller wrote for users.
+struct HandedOver {
+    user: String,
+    ends: Option<Time>,
+}
+
+impl HandedOver {
+    /// `None` if it does not lead to the cluster, or its user is another one: earlier versions wrote the deployer's.
+    fn read(cluster: &TenantCluster, secret: &Secret) -> Option<Self> {
+        let text = text(secret, KUBECONFIG).filter(|text| leads_to(cluster, text))?;
+        let credentials = Credentials::parse(&text).ok()?;
+        let user = credentials.user().filter(|user| user.starts_with(USERS))?;
+        Some(Self { user, ends: ends(&credentials) })
+    }
+
+    fn is_due(&self, now: &Time) -> bool {
+        is_due_after(HANDED_OVER_HOURS, self.ends.as_ref(), now)
+    }
+}
+
+/// When credentials expire. `None` if it is unknown.
+pub(super) fn ends(credentials: &Credentials) -> Option<Time> {
+    let since = credentials.ends()?.duration_since(UNIX_EPOCH).ok()?;
+    Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok().map(Time)
+}
+
 impl Reconciler<'_> {
-    async fn secret(&self, cluster: &TenantCluster, name: &str) -> Result<Option<Secret>, ReconcileError> {
+    pub(super) async fn secret(&self, cluster: &TenantCluster, name: &str) -> Result<Option<Secret>, ReconcileError> {
         let found = kinds::find::<Secret>(self.objects, cluster.namespace().as_deref(), name).await;
         found.attempting(&format!("reading the Secret {name}"))
     }
@@ -60,105 +87,121 @@ impl Reconciler<'_> {
         Ok((keys, secrets))
     }
 
-    /// The keys of a cluster, or why they cannot be used.
-    pub(super) async fn keys(&self, cluster: &TenantCluster) -> Result<Result<Keys, KeysSeen>, ReconcileError> {
-        let name = keys_secret(&cluster.name_any());
-        let Some(secret) = self.secret(cluster, &name).await? else { return Ok(Err(KeysSeen::Missing)) };
-        if !is_own_secret(&secret, cluster) {
-            let words = format!("there is a Secret {name} that was not made for this cluster: remove it");
-            return Ok(Err(KeysSeen::Damaged(words)));
+    /// Whether users can read a kubeconfig that has not expired.
+    pub(super) async fn is_handed_over(&self, cluster: &TenantCluster) -> Result<bool, ReconcileError> {
+        let handed_over = self.handed_over(cluster).await?;
+        Ok(handed_over.and_then(|given| given.ends).is_some_and(|ends| ends > self.clock.time()))
+    }
+
+    /// Whether the kubeconfig that users read is missing, or has to be renewed.
+    pub(super) async fn wants_handed_over(&self, cluster: &TenantCluster) -> Result<bool, ReconcileError> {
+        Ok(self.handed_over(cluster).await?.is_none_or(|given| given.is_due(&self.clock.time())))
+    }
+
+    /// The kubeconfig that users read, if the controller wrote it: others who may write Secrets can replace it.
+    async fn handed_over(&self, cluster: &TenantCluster) -> Result<Option<HandedOver>, ReconcileError> {
+        let secret = self.secret(cluster, &kubeconfig_secret(&cluster.name_any())).await?;
+        Ok(secret.filter(|secret| is_own_secret(secret, cluster)).and_then(|secret| HandedOver::read(cluster, &secret)))
+    }
+
+    /// Stores the controller's own kubeconfig, and renews the one for users if it is due. False if a Secret of this name was not
+    /// made for this cluster: it stays.
+    pub(super) async fn hand_over(&self, cluster: &TenantCluster, kubeconfig: &str) -> Result<bool, ReconcileError> {
+        self.keep_kubeconfig(cluster, kubeconfig).await?;
+        self.renew_handed_over(cluster, kubeconfig).await
+    }
+
+    /// Renews the kubeconfig for users with the controller's own one, if it is due. False if a Secret of this name was not made for
+    /// this cluster: it stays.
+    pub(super) async fn renew_handed_over(&self, cluster: &TenantCluster, own: &str) -> Result<bool, ReconcileError> {
+        let name = kubeconfig_secret(&cluster.name_any());
+        let there = self.secret(cluster, &name).await?;
+        if there.as_ref().is_some_and(|there| !is_own_secret(there, cluster)) {
+            return Ok(false);
         }
-        let key = text(&secret, KEY).and_then(|pem| PrivateKey::of_pem(&pem).ok());
-        let read = key.zip(text(&secret, DEPLOYMENT_SECRET).filter(|secret| !secret.is_empty()));
-        let damaged = || KeysSeen::Damaged(format!("the Secret {name} does not hold what was put there: put it back"));
-        Ok(read.map(|(deployer, deployment_secret)| Keys { deployer, deployment_secret }).ok_or_else(damaged))
-    }
-
-    /// Draws the keys of a cluster, and stores them before their first use.
-    pub(super) async fn draw(&self, cluster: &TenantCluster) -> Result<(), ReconcileError> {
-        let key = PrivateKey::draw().map_err(|error| ReconcileError::Other(error.into()))?;
-        // 244 random bits, from two random UUIDs.
-        let drawn = Zeroizing::new(format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()));
-        let pem = key.pem();
-        let data = [(KEY, pem.expose()), (DEPLOYMENT_SECRET, drawn.as_str())];
-        let secret = Secret {
-            metadata: metadata(cluster, keys_secret(&cluster.name_any())),
-            type_: Some(KEYS_TYPE.to_owned()),
-            data: Some(data.map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec()))).into()),
-            ..Secret::default()
+        let before = there.as_ref().and_then(|there| HandedOver::read(cluster, there));
+        if before.as_ref().is_some_and(|before| !before.is_due(&self.clock.time())) {
+            return Ok(true);
+        }
+        self.make_reader(cluster).await?;
+        // The binding of a user is made once. An operator removes it to revoke the kubeconfig, and renewals keep it removed.
+        let makes = before.is_none();
+        let user = before.map_or_else(|| format!("{USERS}{}", Uuid::new_v4().simple()), |before| before.user);
+        let issued = match self.places.issue(own, &user, makes).await {
+            Ok(issued) => issued,
+            Err(error) => {
+                log::warn!("the kubeconfig of {} cannot be renewed yet: {error:#}", cluster.name_any());
+                return Ok(true);
+            }
         };
-        kinds::create(self.objects, &secret).await.map(drop).attempting("keeping the deployer's key")
+        self.write_kubeconfig(cluster, there.as_ref(), &issued).await.map(|()| true)
     }
 
-    /// The stored kubeconfig, if it leads to the cluster. A user who may write Secrets in the namespace can replace it, and the
-    /// controller must not send requests to the address in that.
-    pub(in crate::reconcilers) async fn kubeconfig(
+    async fn write_kubeconfig(
         &self,
         cluster: &TenantCluster,
-    ) -> Result<Option<Zeroizing<String>>, ReconcileError> {
-        let secret = self.secret(cluster, &kubeconfig_secret(&cluster.name_any())).await?;
-        let text = secret.filter(|secret| is_own_secret(secret, cluster)).and_then(|secret| text(&secret, KUBECONFIG));
-        Ok(text.filter(|text| {
-            let leads = leads_to(cluster, text);
-            if !leads {
-                log::warn!("the kubeconfig of {} leads elsewhere: it is not used", cluster.name_any());
-            }
-            leads
-        }))
-    }
-
-    /// Writes the kubeconfig. False if a Secret of this name was not made for this cluster: it stays.
-    pub(super) async fn hand_over(&self, cluster: &TenantCluster, kubeconfig: &str) -> Result<bool, ReconcileError> {
-        let name = kubeconfig_secret(&cluster.name_any());
-        let attempt = "writing the kubeconfig's Secret";
+        there: Option<&Secret>,
+        kubeconfig: &str,
+    ) -> Result<(), ReconcileError> {
+        let (name, attempt) = (kubeconfig_secret(&cluster.name_any()), "writing the kubeconfig's Secret");
         let data: BTreeMap<String, ByteString> =
             [(KUBECONFIG.to_owned(), ByteString(kubeconfig.as_bytes().to_vec()))].into();
-        if let Some(there) = self.secret(cluster, &name).await? {
-            if !is_own_secret(&there, cluster) {
-                return Ok(false);
-            }
+        if let Some(there) = there {
             let part = json!({"metadata": {"resourceVersion": there.metadata.resource_version}, "data": data});
             let of = Collection::of::<Secret>(cluster.namespace().as_deref());
-            return self.objects.patch(&of, &name, &part).await.map(|_| true).attempting(attempt);
+            return self.objects.patch(&of, &name, &part).await.map(drop).attempting(attempt);
         }
         let mut metadata = metadata(cluster, name);
         metadata.labels.get_or_insert_default().insert(CLUSTER_NAME.to_owned(), cluster.name_any());
         let type_ = Some(KUBECONFIG_TYPE.to_owned());
         let secret = Secret { metadata, type_, data: Some(data), ..Secret::default() };
-        kinds::create(self.objects, &secret).await.map(|_| true).attempting(attempt)
+        kinds::create(self.objects, &secret).await.map(drop).attempting(attempt)
+    }
+
+    /// Creates the Role that allows to read the Secret with the kubeconfig, and nothing else. It has the name of the Secret. Bindings
+    /// to it are made elsewhere.
+    async fn make_reader(&self, cluster: &TenantCluster) -> Result<(), ReconcileError> {
+        let name = kubeconfig_secret(&cluster.name_any());
+        let rule = PolicyRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec!["secrets".to_owned()]),
+            resource_names: Some(vec![name.clone()]),
+            verbs: vec!["get".to_owned()],
+            ..PolicyRule::default()
+        };
+        let role = Role { metadata: metadata(cluster, name), rules: Some(vec![rule]) };
+        match kinds::create(self.objects, &role).await {
+            Err(Failure::Exists) => Ok(()),
+            made => made.map(drop).attempting("creating the Role to read the kubeconfig"),
+        }
     }
 
     /// The names of Secrets that were made for a cluster and are not being deleted. A foreign finalizer on one does not delay the
     /// cluster.
     pub(super) async fn own_secrets(&self, cluster: &TenantCluster) -> Result<Vec<String>, ReconcileError> {
         let mut own = Vec::new();
-        for name in [kubeconfig_secret(&cluster.name_any()), keys_secret(&cluster.name_any())] {
+        for name in [kubeconfig_secret(&cluster.name_any()), former_keys_secret(&cluster.name_any())] {
             let is_own =
                 |secret: Secret| secret.metadata.deletion_timestamp.is_none() && is_own_secret(&secret, cluster);
             if self.secret(cluster, &name).await?.is_some_and(is_own) {
                 own.push(name);
             }
         }
+        if self.has_keys(cluster).await? {
+            own.push(keys_secret(cluster));
+        }
         Ok(own)
     }
 
     pub(super) async fn remove_secret(&self, cluster: &TenantCluster, name: &str) -> Result<(), ReconcileError> {
+        if name == keys_secret(cluster) {
+            return self.remove_keys(cluster).await;
+        }
         match self.objects.delete(&Collection::of::<Secret>(cluster.namespace().as_deref()), name).await {
             Err(Failure::Missing) => Ok(()),
             removed => removed.attempting(&format!("removing the Secret {name}")),
         }
     }
-}
-
-/// When a kubeconfig expires. `None` if it is unknown.
-pub(super) fn ends(kubeconfig: &str) -> Option<Time> {
-    let since = Credentials::parse(kubeconfig).ok()?.ends()?.duration_since(std::time::UNIX_EPOCH).ok()?;
-    Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok().map(Time)
-}
-
-/// Whether a kubeconfig can be used now.
-pub(super) fn is_valid(kubeconfig: &str, now: &Time) -> bool {
-    ends(kubeconfig).is_some_and(|ends| ends > *now)
 }
 
 fn metadata(cluster: &TenantCluster, name: String) -> ObjectMeta {
@@ -173,7 +216,7 @@ fn metadata(cluster: &TenantCluster, name: String) -> ObjectMeta {
 
 /// Whether a kubeconfig leads to the cluster's API: its endpoint or one of its control-plane nodes. Its only CA must be that with
 /// which the cluster has formed.
-fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
+pub(super) fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
     let Ok(credentials) = Credentials::handed_on(kubeconfig) else { return false };
     let is_own = |server: SocketAddrV4| server.port() == ports::API && is_of(cluster, *server.ip());
     let authority = cluster.deployment().and_then(|deployment| deployment.record.ca_fingerprint);
@@ -189,7 +232,7 @@ pub(super) fn is_of(cluster: &TenantCluster, address: Ipv4Addr) -> bool {
     endpoint.into_iter().chain(nodes).any(|own| own == address)
 }
 
-fn text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {
+pub(super) fn text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {
     let value = secret.data.as_ref()?.get(key)?;
     String::from_utf8(value.0.clone()).ok().map(Zeroizing::new)
 }

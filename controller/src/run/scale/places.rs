@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use async_trait::async_trait;
+use contract::configure::Properties;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use fleet::control_plane::Guests;
 use fleet::hypervisor::Hypervisor;
@@ -80,6 +81,19 @@ impl Infrastructure for Places {
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
         Box::new(GuestsOfAll { places: self.clone(), key })
+    }
+
+    async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>> {
+        self.led_to(kubeconfig)?.issue(kubeconfig, user, makes).await
+    }
+
+    async fn configure(
+        &self,
+        kubeconfig: &str,
+        node: Ipv4Addr,
+        asked: &Properties,
+    ) -> anyhow::Result<Option<Properties>> {
+        self.led_to(kubeconfig)?.configure(kubeconfig, node, asked).await
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {

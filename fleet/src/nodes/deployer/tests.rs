@@ -147,6 +147,22 @@ fn a_deployer_proves_its_key_and_gets_credentials() {
     assert!(!session.is_proved(&proof, &public, &Cluster::new().shown().ca));
 }
 
+// Finding 1 of controller.md: the deployer's key is in no kubeconfig.
+#[test]
+fn each_request_names_a_fresh_key() {
+    let (cluster, key) = (Cluster::new(), PrivateKey::draw().unwrap());
+    let issued = serde_json::to_string(&cluster.issued(&key)).unwrap();
+    let holders = [(); 2].map(|()| {
+        let (_, sent) = asked(&cluster, &key, answer("200 OK", &issued), &cluster.shown());
+        sent.unwrap().1.holder.unwrap().parse::<contract::deployer::PublicKey>().unwrap()
+    });
+    assert!(holders[0] != holders[1] && !holders.contains(&key.public().unwrap()));
+    let own = PrivateKey::draw().unwrap();
+    let accepted = deployer(&key, 0).accept(cluster.issued(&own), cluster.shown().ca, &own).unwrap();
+    let kubeconfig = Kubeconfig::parse(&accepted.kubeconfig("deployer")).unwrap();
+    assert_eq!(kubeconfig.key.expose(), own.pem().expose());
+}
+
 #[test]
 fn an_unshown_node_is_sent_nothing() {
     let (cluster, key) = (Cluster::new(), PrivateKey::draw().unwrap());

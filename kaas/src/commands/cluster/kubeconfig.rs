@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use contract::deployer::{Fingerprint, HOURS};
+use contract::deployer::Fingerprint;
+use contract::kubeconfig::HANDED_OVER_HOURS;
 use contract::ports;
 use fleet::nodes::Credentials;
 use schemars::JsonSchema;
@@ -26,8 +27,8 @@ use crate::kubeconfig_file;
 const SECRET: &str = "cluster.x-k8s.io/secret";
 const OF_CLUSTER: &str = "/metadata/labels/cluster.x-k8s.io~1cluster-name";
 
-/// The longest validity of a certificate: twice what a node issues, because its clock may be ahead.
-const LONGEST: Duration = Duration::from_secs(2 * 3600 * HOURS as u64);
+/// The longest validity of a certificate: twice what the controller requests, because clocks may differ.
+const LONGEST: Duration = Duration::from_secs(2 * 3600 * HANDED_OVER_HOURS as u64);
 /// The former name of the context, from the time when the file was a copy of the Secret.
 const BEFORE: &str = "deployer";
 

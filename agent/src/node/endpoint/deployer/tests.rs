@@ -101,6 +101,102 @@ fn proof_gives_rights_until_the_key_changes() {
     assert_eq!(stage.get(Some(&certified), "/v1/status").0, 403);
 }
 
+// Finding 1 of controller.md: the certificate is for the key that the deployer names, so a kubeconfig has no deployer's key.
+#[test]
+fn certificate_is_for_the_named_key() {
+    let (mine, own) = (key(), key());
+    let stage = formed(Some(&mine));
+    let with = |holder: String| {
+        asked(&stage, |session| Request { holder: Some(holder), ..session.request(&mine, &authority(&stage)).unwrap() })
+    };
+    let (status, answer) = with(own.public().unwrap().to_string());
+    assert_eq!(status, 200, "{answer}");
+    let issued: Issued = serde_json::from_value(answer).unwrap();
+    let certified = CertificateWithKey { certificate: issued.certificate, key: own.pem() };
+    pki::verified(&certified, &stage.authorities.kubernetes, SystemTime::now()).unwrap();
+    assert_eq!(stage.get(Some(&certified), "/v1/status").0, 200, "its user is the deployer's");
+    // Its key proves nothing: a reader of the kubeconfig gets no further certificate.
+    assert_eq!(refused(ask(&stage, &own)), (403, "deployer.other-key".to_owned()));
+    assert_eq!(with("no key".to_owned()).0, 400);
+}
+
+fn configure(stage: &Stage, client: Option<&CertificateWithKey>, body: &Value) -> (u16, String) {
+    let body = body.to_string();
+    let text = format!("POST /v1/configure HTTP/1.1\r\nHost: node\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let answer = stage.send(client, &text).unwrap();
+    (answer[9..12].parse().unwrap(), answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+fn of_key(stage: &Stage, key: &PrivateKey) -> CertificateWithKey {
+    let leaf = Leaf { group: Some(GROUP.to_owned()), ..Leaf::client(&user(&key.public().unwrap())) };
+    leaf.issue(&stage.authorities.kubernetes, SystemTime::now()).unwrap()
+}
+
+// Finding 1 of controller.md: a key is replaced while one of the keys fits at every moment.
+#[test]
+fn keys_are_replaced_over_the_endpoint() {
+    let (old, new) = (key(), key());
+    let stage = formed(Some(&old));
+    let [first, second] = [&old, &new].map(|key| key.public().unwrap());
+    let body = |keys: &str| json!({"properties": {"deployer-public-key": keys}});
+    let (both, alone) = (format!("{first},{second}"), second.to_string());
+    let (by_old, by_new) = (of_key(&stage, &old), of_key(&stage, &new));
+    assert_eq!(configure(&stage, Some(&by_new), &body(&both)).0, 403, "only a present key changes keys");
+    let (status, words) = configure(&stage, Some(&by_old), &body(&alone));
+    assert!(status == 409 && words.contains("deployer.other-key"), "{words}");
+    // The same request again changes nothing.
+    for _ in 0..2 {
+        let (status, now) = configure(&stage, Some(&by_old), &body(&both));
+        assert_eq!((status, serde_json::from_str::<Value>(&now).unwrap()), (200, body(&both)));
+        assert_eq!((ask(&stage, &old).0, ask(&stage, &new).0), (200, 200));
+    }
+    let (status, now) = configure(&stage, Some(&by_new), &body(&alone));
+    assert_eq!((status, serde_json::from_str::<Value>(&now).unwrap()), (200, body(&alone)));
+    assert_eq!(refused(ask(&stage, &old)).1, "deployer.other-key");
+    assert_eq!((ask(&stage, &new).0, stage.get(Some(&by_old), "/v1/status").0), (200, 403));
+}
+
+#[test]
+fn only_deployer_keys_are_configured_here() {
+    let mine = key();
+    let stage = formed(Some(&mine));
+    let client = of_key(&stage, &mine);
+    let public = mine.public().unwrap().to_string();
+    for (body, status, code) in [
+        (json!({"properties": {"ntp-servers": "10.0.0.1"}}), 409, "property.fixed"),
+        (json!({"properties": {"ntp-servers": "10.0.0.1", "deployer-public-key": public}}), 409, "property.fixed"),
+        (json!({"properties": {"deployer-public-key": ""}}), 409, "property.malformed"),
+        (
+            json!({"properties": {"deployer-public-key": format!("{public},{public},{public}")}}),
+            409,
+            "property.malformed",
+        ),
+        (json!({"properties": {}, "later": 1}), 400, "unknown field"),
+    ] {
+        let (is, answer) = configure(&stage, Some(&client), &body);
+        assert!(is == status && answer.contains(code), "{is} {answer}");
+    }
+    assert_eq!(ask(&stage, &mine).0, 200);
+}
+
+// Finding 1 of controller.md, the attacker: `NAME-kubeconfig` opens no route of a deployer or an administrator.
+#[test]
+fn the_kubeconfig_for_users_opens_no_route() {
+    let mine = key();
+    let stage = formed(Some(&mine));
+    let of_users = Leaf::client("kaas:kubeconfig:0f6b2c0d6a9f4b0c8d1e2f3a4b5c6d7e");
+    let of_users = of_users.issue(&stage.authorities.kubernetes, SystemTime::now()).unwrap();
+    for path in ["/v1/status", "/v1/snapshot", "/v1/node", "/metrics"] {
+        assert_eq!(stage.get(Some(&of_users), path).0, 403, "{path}");
+    }
+    let keys = json!({"properties": {"deployer-public-key": key().public().unwrap().to_string()}});
+    assert_eq!(configure(&stage, Some(&of_users), &keys).0, 403);
+    assert_eq!(configure(&stage, None, &keys).0, 401);
+    // Its key proves nothing at the route for deployers.
+    let own = PrivateKey::of_pem(of_users.key.expose()).unwrap();
+    assert_eq!(refused(ask(&stage, &own)), (403, "deployer.other-key".to_owned()));
+}
+
 #[test]
 fn requests_are_refused_before_the_cluster_has_formed() {
     let mine = key();

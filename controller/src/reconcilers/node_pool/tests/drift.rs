@@ -2,7 +2,6 @@
 //! Their names and addresses are not reused.
 
 use fleet::hypervisor::Vm;
-use k8s_openapi::api::core::v1::Secret;
 
 use super::*;
 use crate::decisions::claimed;
@@ -189,7 +188,7 @@ async fn a_request_names_the_pools_without_a_look() {
             pooled.0.api.remove::<VMClass>(None, "small");
             "Unfit"
         } else {
-            pooled.0.api.remove::<Secret>(Some("team-blue"), "shop-kubeconfig");
+            pooled.0.put_own_kubeconfig(None);
             "ClusterNotReady"
         };
         pooled.reconcile().await.unwrap();

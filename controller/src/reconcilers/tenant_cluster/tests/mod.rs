@@ -4,6 +4,7 @@ mod add_ons;
 mod api;
 mod contents;
 mod faults;
+mod keys;
 mod nodes;
 mod place;
 mod stories;
@@ -23,7 +24,7 @@ pub use self::place::{Fault as VmFault, InMemoryPlace};
 use super::Reconciler;
 use crate::context::ReconcileError;
 use crate::decisions::{NAMESPACES_IN_USE, fixture, namespace_entry};
-use crate::objects::{TenantCluster, VMClass};
+use crate::objects::{SYSTEM, TenantCluster, VMClass};
 use crate::reach::in_memory::{Fault, InMemory};
 use crate::reach::{Infrastructure, Objects};
 use crate::term::{Clock, Term};
@@ -198,7 +199,7 @@ impl World {
         assert_eq!(machines, ["shop-cp1", "shop-cp2", "shop-cp3"], "{what}");
         assert_eq!(self.place.vms().into_keys().collect::<Vec<_>>(), machines, "{what}");
         assert_eq!(self.api.names("pooladdresses").len(), 6, "{what}: three nodes, two Services and the endpoint");
-        assert_eq!(self.api.names("secrets"), ["shop-deployer", "shop-kubeconfig"], "{what}");
+        assert_eq!(self.api.names("secrets"), [fixture::UID, "shop-kubeconfig"], "{what}");
         assert_eq!(self.place.lock().disks.len(), 3 + self.left().len(), "{what}: disks");
     }
 
@@ -208,6 +209,32 @@ impl World {
         serde_json::from_value(found.unwrap().unwrap()).unwrap()
     }
 
+    /// The Secret with the cluster's keys.
+    pub fn keys(&self) -> Secret {
+        self.api.read(Some(SYSTEM), fixture::UID).unwrap()
+    }
+
+    pub fn remove_keys(&self) {
+        self.api.remove::<Secret>(Some(SYSTEM), fixture::UID);
+    }
+
+    /// The controller's own kubeconfig.
+    pub fn own_kubeconfig(&self) -> String {
+        String::from_utf8(self.keys().data.unwrap()["kubeconfig"].0.clone()).unwrap()
+    }
+
+    /// Replaces the controller's own kubeconfig. `None` removes it.
+    pub fn put_own_kubeconfig(&self, text: Option<&str>) {
+        let mut keys = self.keys();
+        let data = keys.data.get_or_insert_default();
+        match text {
+            Some(text) => data.insert("kubeconfig".to_owned(), ByteString(text.as_bytes().to_vec())),
+            None => data.remove("kubeconfig"),
+        };
+        self.api.put(&keys);
+    }
+
+    /// The kubeconfig for users.
     pub fn kubeconfig(&self) -> String {
         String::from_utf8(self.secret("shop-kubeconfig").data.unwrap()["value"].0.clone()).unwrap()
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::bail;
 use async_trait::async_trait;
 use contract::bios_uuid::BiosUuid;
+use contract::configure::Properties;
 use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
 use contract::kubeconfig::Kubeconfig;
 use contract::properties as keys;
@@ -117,6 +118,16 @@ pub struct State {
     pub opened: usize,
     /// The kubeconfigs with which clusters were called.
     pub asked_by: BTreeSet<String>,
+    /// The users that were made administrators of the cluster.
+    pub administrators: BTreeSet<String>,
+    /// The deployer's keys of nodes that were given other ones than their forms have.
+    pub deployer_keys: BTreeMap<Ipv4Addr, String>,
+    /// Whether the nodes' images take one deployer's key only.
+    pub takes_one_key: bool,
+    /// The number of further changes of keys that nodes answer, if there is a limit.
+    pub configures: Option<usize>,
+    /// Whether the cluster signs no certificates.
+    pub signs_nothing: bool,
 }
 
 /// Clones share one place.
@@ -225,6 +236,20 @@ impl InMemoryPlace {
 }
 
 impl State {
+    /// A kubeconfig of this user with a new key.
+    fn signed(&self, server: String, user: &str, life: Duration) -> anyhow::Result<Kubeconfig> {
+        let elapsed = self.began.unwrap().elapsed();
+        let pair = rcgen::KeyPair::generate()?;
+        let mut certificate = rcgen::CertificateParams::new(Vec::new())?;
+        certificate.distinguished_name.push(rcgen::DnType::CommonName, user);
+        // By the clock of tests.
+        certificate.not_after = rcgen::date_time_ymd(2027, 1, 1) + elapsed + life;
+        let authority = self.authority.clone().unwrap().0;
+        let issuer = rcgen::Issuer::from_ca_cert_pem(&authority, rcgen::KeyPair::from_pem(&self.signer)?)?;
+        let certificate = certificate.signed_by(&pair, &issuer)?.pem();
+        Ok(Kubeconfig { server, server_name: None, authority, certificate, key: Secret::new(pair.serialize_pem()) })
+    }
+
     /// The current state of a VM that was seen.
     fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Made> {
         match self.vms.iter_mut().find(|(vm, ..)| vm.reference == seen.reference) {
@@ -298,6 +323,41 @@ impl Infrastructure for InMemoryPlace {
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
         Box::new(Nodes { place: self.clone(), key })
+    }
+
+    async fn issue(&self, kubeconfig: &str, user: &str, makes: bool) -> anyhow::Result<Zeroizing<String>> {
+        let server = Kubeconfig::parse(kubeconfig)?.server;
+        let mut state = self.lock();
+        anyhow::ensure!(!state.signs_nothing, "the cluster has not signed a certificate in time");
+        if makes {
+            state.administrators.insert(user.to_owned());
+        }
+        Ok(state.signed(server, user, 7 * DAY)?.render("admin"))
+    }
+
+    async fn configure(
+        &self,
+        kubeconfig: &str,
+        node: Ipv4Addr,
+        asked: &Properties,
+    ) -> anyhow::Result<Option<Properties>> {
+        let by = Kubeconfig::parse(kubeconfig)?.user().unwrap_or_default();
+        let mut state = self.lock();
+        if state.takes_one_key {
+            return Ok(None);
+        }
+        if state.configures == Some(0) {
+            bail!("{node} does not answer");
+        }
+        state.configures = state.configures.map(|left| left - 1);
+        let first = || state.forms.values().find_map(|form| form.get(keys::DEPLOYER_PUBLIC_KEY).cloned());
+        let has = state.deployer_keys.get(&node).cloned().or_else(first).unwrap_or_default();
+        let users = contract::deployer::public_keys(&has)?;
+        let is_known = users.iter().any(|key| contract::deployer::user(key) == by);
+        anyhow::ensure!(is_known, "{node} answered 403");
+        let text = asked.properties[keys::DEPLOYER_PUBLIC_KEY].clone();
+        state.deployer_keys.insert(node, text);
+        Ok(Some(asked.clone()))
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn fleet::upgrade::Nodes>> {
@@ -401,7 +461,10 @@ impl Nodes {
         let Some(key) = &self.key else { bail!("the deployer's key is not at hand") };
         let public = key.public()?.to_string();
         let state = self.place.lock();
-        let knows = state.forms.values().any(|form| form.get(keys::DEPLOYER_PUBLIC_KEY) == Some(&public));
+        let knows = match state.deployer_keys.get(&node) {
+            Some(given) => given.split(',').any(|given| given == public),
+            None => state.forms.values().any(|form| form.get(keys::DEPLOYER_PUBLIC_KEY) == Some(&public)),
+        };
         if !knows || !state.has_formed() {
             bail!("{node} knows nobody by that key, or has not formed");
         }
@@ -417,24 +480,11 @@ impl Guests for Nodes {
 
     async fn kubeconfig(&self, node: Ipv4Addr, _: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
         let mut state = self.knows(node)?;
+        let user = contract::deployer::user(&self.key.as_ref().expect("a known key").public()?);
         state.has_once_formed = true;
         state.given += 1;
-        let elapsed = state.began.unwrap().elapsed();
-        let pair = rcgen::KeyPair::generate()?;
-        let mut certificate = rcgen::CertificateParams::new(Vec::new())?;
-        // By the clock of tests.
-        certificate.not_after = rcgen::date_time_ymd(2027, 1, 1) + elapsed + DAY;
-        let authority = state.authority.clone().unwrap().0;
-        let issuer = rcgen::Issuer::from_ca_cert_pem(&authority, rcgen::KeyPair::from_pem(&state.signer)?)?;
-        let certificate = certificate.signed_by(&pair, &issuer)?.pem();
-        let kubeconfig = Kubeconfig {
-            server: state.elsewhere.map_or_else(|| format!("https://{node}:6443"), str::to_owned),
-            server_name: None,
-            authority,
-            certificate,
-            key: Secret::new(pair.serialize_pem()),
-        };
-        Ok(kubeconfig.render("deployer"))
+        let server = state.elsewhere.map_or_else(|| format!("https://{node}:6443"), str::to_owned);
+        Ok(state.signed(server, &user, DAY)?.render("deployer"))
     }
 
     async fn renew(&self, node: Ipv4Addr, former: &str) -> anyhow::Result<Zeroizing<String>> {

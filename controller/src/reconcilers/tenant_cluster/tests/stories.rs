@@ -98,24 +98,35 @@ async fn a_foreign_finalizer_does_not_delay_a_cluster() {
 #[tokio::test(start_paused = true)]
 async fn the_kubeconfig_is_renewed_before_it_expires() {
     let world = World::ready().await;
-    let first = world.secret("shop-kubeconfig").data;
+    let (own, first) = (world.own_kubeconfig(), world.kubeconfig());
     tokio::time::sleep(Duration::from_secs(11 * 3600)).await;
     world.reconcile().await.unwrap();
-    assert_eq!(world.secret("shop-kubeconfig").data, first);
+    assert_eq!(world.own_kubeconfig(), own);
     tokio::time::sleep(Duration::from_secs(3600 + 60)).await;
     world.reconcile().await.unwrap();
-    assert_ne!(world.secret("shop-kubeconfig").data, first);
+    assert_ne!(world.own_kubeconfig(), own);
+    tokio::time::sleep(Duration::from_secs(70 * 3600)).await;
+    world.reconcile().await.unwrap();
+    assert_eq!(world.kubeconfig(), first, "users' one is valid for a week");
+    tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
+    world.reconcile().await.unwrap();
+    let second = world.kubeconfig();
+    assert_ne!(second, first);
+    // Its user stays, and is bound once: a removed binding is not made again.
+    let user = |text: &str| Kubeconfig::parse(text).unwrap().user().unwrap();
+    assert_eq!(user(&second), user(&first));
+    assert_eq!(world.place.lock().administrators.iter().collect::<Vec<_>>(), [&user(&first)]);
     world.is_whole("it was renewed");
 }
 
-/// Finding 6 of controller.md: vCenter is away for 48 hours.
+/// Finding 6 of controller.md: vCenter is away for four days.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_serves_and_renews_without_vcenter() {
     let world = World::ready().await;
     world.reconcile().await.unwrap();
-    let first = world.secret("shop-kubeconfig").data;
+    let (own, first) = (world.own_kubeconfig(), world.kubeconfig());
     world.place.lock().is_away = true;
-    for _ in 0..48 {
+    for _ in 0..96 {
         world.reconcile().await.unwrap();
         assert!(world.is_ready(), "{:?}", world.condition("Ready"));
         assert_eq!(world.condition("ControlPlaneReady").1, "AllReady");
@@ -123,7 +134,7 @@ async fn a_cluster_serves_and_renews_without_vcenter() {
         assert_eq!(world.status()["controlPlane"]["ready"], 3);
         tokio::time::sleep(Duration::from_secs(3600)).await;
     }
-    assert_ne!(world.secret("shop-kubeconfig").data, first);
+    assert!(world.own_kubeconfig() != own && world.kubeconfig() != first);
     // Without an answer of either, nothing is known, and the numbers stay.
     world.place.lock().is_silent = true;
     world.reconcile().await.unwrap();
@@ -143,17 +154,50 @@ async fn a_paused_cluster_renews_its_kubeconfig() {
     let mut paused: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
     paused.spec.paused = true;
     world.api.put(&paused);
-    let first = world.secret("shop-kubeconfig").data;
-    tokio::time::sleep(Duration::from_secs(72 * 3600)).await;
-    // It has expired, and no node gives another one.
+    let (own, first) = (world.own_kubeconfig(), world.kubeconfig());
+    tokio::time::sleep(Duration::from_secs(8 * 24 * 3600)).await;
+    // Both have expired, and no node gives another one.
     world.place.lock().is_ill = true;
     world.reconcile().await.unwrap();
-    assert_eq!(world.secret("shop-kubeconfig").data, first);
+    assert!(world.own_kubeconfig() == own && world.kubeconfig() == first);
     assert!(!world.is_ready(), "{:?}", world.condition("Ready"));
     world.place.lock().is_ill = false;
     world.reconcile().await.unwrap();
-    assert_ne!(world.secret("shop-kubeconfig").data, first);
+    assert!(world.own_kubeconfig() != own && world.kubeconfig() != first);
     assert!(world.is_ready() && world.condition("Progressing").1 == "Paused");
+}
+
+// Finding 1 of controller.md: a tenant who reads the kubeconfig gets no key of the deployer.
+#[tokio::test(start_paused = true)]
+async fn the_kubeconfig_for_users_has_its_own_user() {
+    let world = World::ready().await;
+    let given = Kubeconfig::parse(&world.kubeconfig()).unwrap();
+    assert!(given.user().unwrap().starts_with("kaas:kubeconfig:"));
+    let data = world.keys().data.unwrap();
+    assert_eq!(data.keys().collect::<Vec<_>>(), ["deployment-secret", "key.pem", "kubeconfig"]);
+    let (pem, own) = (String::from_utf8(data["key.pem"].0.clone()).unwrap(), world.own_kubeconfig());
+    assert!(given.key.expose() != pem && !world.kubeconfig().contains(pem.trim()));
+    assert_ne!(Kubeconfig::parse(&own).unwrap().key.expose(), given.key.expose());
+    let role = world.api.object("roles");
+    assert_eq!(role["metadata"]["name"], "shop-kubeconfig");
+    let rule =
+        json!({"apiGroups": [""], "resourceNames": ["shop-kubeconfig"], "resources": ["secrets"], "verbs": ["get"]});
+    assert_eq!(role["rules"], json!([rule]));
+    // A removed Secret is written again, for another user.
+    world.api.remove::<k8s_openapi::api::core::v1::Secret>(Some("team-blue"), "shop-kubeconfig");
+    world.reconcile().await.unwrap();
+    assert_ne!(Kubeconfig::parse(&world.kubeconfig()).unwrap().user(), given.user());
+}
+
+#[tokio::test(start_paused = true)]
+async fn unsigned_certificates_stop_no_cluster() {
+    let world = World::new();
+    world.place.lock().signs_nothing = true;
+    world.reconciles(20, 15).await;
+    assert_eq!(world.place.vms().len(), 3);
+    assert!(!world.is_ready(), "users have no kubeconfig");
+    world.place.lock().signs_nothing = false;
+    world.until("ready", World::is_ready).await;
 }
 
 /// A user who may write Secrets in the namespace cannot make the controller call other servers.
@@ -197,12 +241,12 @@ async fn a_foreign_kubeconfig_is_replaced_without_use() {
         assert_eq!(Kubeconfig::parse(&anew).unwrap().authority, own.authority);
         assert!(world.is_ready());
     }
-    // A kubeconfig for the cluster's endpoint stays.
+    // A kubeconfig for the cluster's endpoint stays. The controller uses its own.
     let text = served_by("https://192.168.10.10:6443").render("deployer").to_string();
     world.put_kubeconfig(&text);
     world.reconcile().await.unwrap();
     assert_eq!(world.kubeconfig(), text);
-    assert!(world.place.lock().asked_by.contains(&text));
+    assert!(!world.place.lock().asked_by.contains(&text));
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,7 +380,7 @@ async fn a_foreign_secret_of_that_name_stays() {
     let world = World::new();
     let mut secret = k8s_openapi::api::core::v1::Secret::default();
     (secret.metadata.name, secret.metadata.namespace) =
-        (Some("shop-deployer".to_owned()), Some("team-blue".to_owned()));
+        (Some(crate::decisions::fixture::UID.to_owned()), Some(crate::objects::SYSTEM.to_owned()));
     world.api.put(&secret);
     world.reconcile().await.unwrap();
     world.says("Preflight", "SecretMissing", "was not made for this cluster");

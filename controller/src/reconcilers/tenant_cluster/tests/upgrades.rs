@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use fleet::hypervisor::PowerState;
-use k8s_openapi::api::core::v1::{Node, NodeSpec, Secret};
+use k8s_openapi::api::core::v1::{Node, NodeSpec};
 use kube::runtime::controller::Action;
 
 use super::World;

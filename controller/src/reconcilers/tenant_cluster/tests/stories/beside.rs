@@ -116,8 +116,8 @@ async fn a_blocked_cluster_holds_no_addresses() {
     assert_eq!(world.api.names("pooladdresses"), [""; 0]);
     // A foreign Secret with the name of its keys.
     let name = ObjectMeta {
-        name: Some("shop-deployer".to_owned()),
-        namespace: Some("team-blue".to_owned()),
+        name: Some(crate::decisions::fixture::UID.to_owned()),
+        namespace: Some(crate::objects::SYSTEM.to_owned()),
         ..ObjectMeta::default()
     };
     world.api.put(&Secret { metadata: name, ..Secret::default() });

@@ -57,7 +57,7 @@ async fn deletion_needs_no_image_class_or_key() {
     world.api.remove::<crate::objects::NodeImage>(None, "kaas-tenant-0.2.0");
     world.api.remove::<crate::objects::IPPool>(None, "blue-nodes");
     world.api.remove::<VMClass>(None, "medium");
-    world.api.remove::<k8s_openapi::api::core::v1::Secret>(Some("team-blue"), "shop-deployer");
+    world.remove_keys();
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("Progressing").1, "Blocked", "nodes know nobody by another key");
     world.is_deleted("little was left of what it names").await;

@@ -112,7 +112,7 @@ async fn a_foreign_kubeconfig_of_a_node_is_rejected() {
             state.elsewhere = Some(server);
             state.asked_by.clear();
         }
-        world.api.remove::<Secret>(Some("team-blue"), "shop-kubeconfig");
+        world.put_own_kubeconfig(None);
         world.asks("rollback");
         for _ in 0..10 {
             let _ = world.reconcile().await;

@@ -141,11 +141,11 @@ async fn adoption_names_nodes_that_cannot_power_on() {
 async fn adoption_waits_without_a_key_or_provider() {
     let world = World::upgradable().await;
     world.adopt("shop");
-    let key: Secret = world.api.read(Some("team-blue"), "shop-deployer").unwrap();
-    world.api.remove::<Secret>(Some("team-blue"), "shop-deployer");
+    let key = world.keys();
+    world.remove_keys();
     let _ = world.reconcile().await;
     let words = world.condition("Progressing").2;
-    assert!(world.is_asked_to_adopt() && words.contains("shop-deployer is gone") && words.contains(ADOPT), "{words}");
+    assert!(world.is_asked_to_adopt() && words.contains("in kaas-system is gone") && words.contains(ADOPT), "{words}");
     world.api.put(&key);
     let provider: Provider = world.api.read(None, "dc1").unwrap();
     world.api.remove::<Provider>(None, "dc1");
