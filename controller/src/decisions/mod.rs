@@ -57,7 +57,7 @@ pub use self::control_machine::control_machine_status;
 pub use self::control_plane::{ControlNode, Keys, NodeSettings, Secrets, machines, names, zones};
 pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
 pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving, workers_of};
-pub use self::ip_pool::{PoolUsage, pool_usage};
+pub use self::ip_pool::{PoolUsage, overlaps, pool_usage};
 pub use self::limits::{ClusterInventory, PoolAllowance, ResourceUsage, growth, limits, permission, pool_allowance};
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
 pub use self::node_settings::{node_settings_hashes, unapplied_settings};

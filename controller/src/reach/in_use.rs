@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::failure::Failure;
 use super::kind::read;
+use super::kinds;
+use super::objects::Objects;
 use crate::objects::{PoolAddress, PoolAddressSpec};
 
 /// Time to wait before a list for further callers.
@@ -85,6 +87,20 @@ impl AddressesInUse {
 
 fn key(spec: &PoolAddressSpec) -> (&str, &str) {
     (spec.address.as_str(), spec.pool_ref.name.as_str())
+}
+
+/// Claims an address: creates its object. The kinds of a former release want the pool's name before the address. A process uses
+/// one kind of names for its whole term, so two claims of one address meet.
+///
+/// # Errors
+/// [`Failure::Exists`] if the address is in use.
+pub async fn claim(objects: &dyn Objects, address: &PoolAddress) -> Result<(), Failure> {
+    let mut address = address.clone();
+    if objects.control_cluster().has_former_kinds {
+        let name = address.metadata.name.take().unwrap_or_default();
+        address.metadata.name = Some(format!("{}-{name}", address.spec.pool_ref.name));
+    }
+    kinds::create(objects, &address).await.map(drop)
 }
 
 /// Makes one list at a time.

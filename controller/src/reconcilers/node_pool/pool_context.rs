@@ -26,6 +26,8 @@ pub(super) struct PoolContext {
     /// The zones over which further workers are spread.
     pub(super) zones: Vec<String>,
     pub(super) addresses: Option<IPPool>,
+    /// Why that pool gives out no address, if so.
+    pub(super) overlap: Option<String>,
     pub(super) site: Site,
     pub(super) api: Box<dyn Cluster>,
     pub(super) held: PoolAllowance,
@@ -73,6 +75,7 @@ impl PoolReconciler<'_> {
                 like: first.clone(),
                 zones: vec![first.spec.zone.clone()],
                 addresses: None,
+                overlap: None,
                 site: Site::default(),
                 api,
                 held: PoolAllowance::default(),
@@ -122,6 +125,7 @@ impl PoolReconciler<'_> {
         let authority = Kubeconfig::parse(&kubeconfig).map_err(anyhow::Error::from)?.authority;
         let site = site(&form, ca_hash(&authority)?);
         let addresses = around.pool_of_nodes(&cluster).cloned();
+        let overlap = addresses.as_ref().and_then(|pool| around.overlap(pool));
         let carries = found.status.map(|status| status.kubernetes).unwrap_or_default();
         let wanted = wanted_pool(&WantedPool {
             name: &pool.name_any(),
@@ -140,7 +144,7 @@ impl PoolReconciler<'_> {
         let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
         held.holds(&mut wanted);
         let like = machine_template(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
-        Ok(PoolContext { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false })
+        Ok(PoolContext { cluster, provider, wanted, like, zones, addresses, overlap, site, api, held, goes: false })
     }
 
     async fn held(

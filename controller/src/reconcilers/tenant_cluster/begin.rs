@@ -17,13 +17,13 @@ use crate::decisions::{
     AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode, CreationInputs,
     CreationStep, KeysSeen, MACHINE_FINALIZER, NamedBySpec, NodeSettings, Obstacle, PreflightInputs, ResourceUsage,
     Secrets, Source, before, claims, creation_step, drifted, leaving_out, left_over, limits, machines, next_claim,
-    node_settings_hashes, obstacles, pool_of_nodes, resolved, workers_of,
+    node_settings_hashes, obstacles, overlaps, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
     AUTO, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, Resolved, TenantCluster, TenantClusterReason,
     TenantClusterSpec, TenantClusterStatus, VMClass,
 };
-use crate::reach::{Failure, cluster_inventory, kinds};
+use crate::reach::{Failure, claim, cluster_inventory, kinds};
 use crate::reconcilers::{all, tolerant};
 
 /// The pause while another object or the operator blocks the cluster.
@@ -54,6 +54,11 @@ impl References {
     /// The pool of the addresses of a cluster's control-plane nodes.
     pub(in crate::reconcilers) fn pool_of_nodes(&self, cluster: &TenantCluster) -> Option<&IPPool> {
         pool_of_nodes(cluster, self.provider.as_ref()?, &self.pools)
+    }
+
+    /// Why a pool gives out no address, if so.
+    pub(in crate::reconcilers) fn overlap(&self, pool: &IPPool) -> Option<String> {
+        overlaps(pool, &self.pools).unwrap_or_else(|malformed| Some(malformed.to_string()))
     }
 }
 
@@ -130,7 +135,7 @@ impl Reconciler<'_> {
             }
             Make(machine) => return self.make(cluster, &machine).await,
             Claim(address) => {
-                kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
+                claim(self.objects, &address).await.attempting("claiming an address")?;
             }
             Draw => self.draw(cluster).await?,
             Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,
@@ -166,7 +171,8 @@ impl Reconciler<'_> {
         let own = self.own_addresses().await?;
         let providers = tolerant::<Provider>(self.objects).await?.all();
         // These addresses belong to the control cluster or a vCenter, even if the pool does not reserve them.
-        let in_use: Vec<Ipv4Addr> = own.iter().copied().chain(providers.iter().filter_map(server)).collect();
+        let own_or_vcenters = own.iter().copied().chain(providers.iter().filter_map(server));
+        let in_use: Vec<Ipv4Addr> = own_or_vcenters.chain(self.objects.control_cluster().virtual_address).collect();
         let pools = leaving_out(pools, &in_use);
         let images = self.images(cluster).await?;
         let class = self.class(cluster).await?;
