@@ -23,6 +23,7 @@ mod obstacle;
 mod owned;
 mod pause_reason;
 mod pending_event;
+mod pod_range;
 mod pool;
 mod preflight;
 pub mod provider;
@@ -58,7 +59,9 @@ pub use self::control_plane::{ControlNode, Keys, NodeSettings, Secrets, machines
 pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
 pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving, workers_of};
 pub use self::ip_pool::{PoolUsage, overlaps, pool_usage};
-pub use self::limits::{ClusterInventory, PoolAllowance, ResourceUsage, growth, limits, permission, pool_allowance};
+pub use self::limits::{
+    ClusterInventory, PoolAllowance, ResourceUsage, growth, keeps_room, limits, permission, pool_allowance,
+};
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
 pub use self::node_settings::{node_settings_hashes, unapplied_settings};
 pub use self::obstacle::Obstacle;
@@ -68,6 +71,7 @@ pub use self::owned::{
 };
 pub use self::pause_reason::{PauseReason, control_cluster, swap_reasons};
 pub use self::pending_event::{PendingEvent, Reasons, pending_events, reasons};
+pub use self::pod_range::{exceeds_range, workers_in_range};
 pub use self::pool::{InvalidPool, MOST_POOLS, WantedPool, emptied_pool, is_one_too_many, wanted_pool};
 pub use self::preflight::{
     CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, PreflightInputs, needed_secrets, network, obstacles, pool_of_nodes,

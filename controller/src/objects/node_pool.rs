@@ -239,6 +239,8 @@ reasons! {
         AdoptionRequired = False for operator,
         /// The Provider's limits do not suffice for all wanted workers; the message has the numbers. Existing workers stay.
         CapacityMissing = False for operator,
+        /// The range of pods of the cluster does not hold all wanted workers; the message has the numbers. Existing workers stay.
+        PodRangeExhausted = False for operator,
         /// The Provider no longer allows the namespace, and fewer workers exist than are wanted: none is created. Existing
         /// workers stay.
         NamespaceNotAllowed = False for operator,

@@ -101,6 +101,8 @@ pub fn made() -> Vec<(&'static str, Value, &'static str)> {
         ("TenantCluster", network(json!({"endpoint": {"address": "224.0.0.9"}})), ADDRESS),
         ("TenantCluster", network(json!({"pods": "10.244.0.1/16"})), NETWORK),
         ("TenantCluster", network(json!({"pods": "10.244.0.0/25"})), "not within 8 to 24"),
+        ("TenantCluster", network(json!({"pods": "11.0.0.0/8", "nodePrefix": 25})), "is too large for this nodePrefix"),
+        ("TenantCluster", network(json!({"nodePrefix": 26})), "should be less than or equal to 25"),
         ("TenantCluster", network(json!({"pods": "169.254.0.0/16"})), NO_HOSTS),
         ("TenantCluster", network(json!({"services": "11.0.0.0/8"})), "not within 12 to 24"),
         (
@@ -230,6 +232,7 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
             "the endpoint of a cluster stays",
         ),
         ("TenantCluster", network(json!({"pods": "10.240.0.0/16"})), "the range of pods stays"),
+        ("TenantCluster", network(json!({"nodePrefix": 25})), "the size of a node's part stays"),
         ("TenantCluster", network(json!({"services": "10.97.0.0/16"})), "the range of services stays"),
         ("TenantCluster", network(json!({"vxlanPort": 4789})), "the VXLAN port stays"),
         ("NodePool", spec(json!({"clusterRef": {"name": "sho"}})), "the cluster of a pool stays"),

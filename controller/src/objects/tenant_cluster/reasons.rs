@@ -23,6 +23,9 @@ reasons! {
         /// limits the namespace's addresses for endpoints and Services. Or an address of the spec is reserved, or belongs to
         /// another object.
         AddressesMissing = False for operator,
+        /// The range of pods does not hold the control-plane nodes and all workers of the pools; the message has the numbers. The
+        /// range cannot change: create the cluster again with a larger `network.pods`, or with `nodePrefix` 25.
+        PodRangeExhausted = False for operator,
         /// The endpoint or an address for Services is not in the subnet of the control-plane nodes, or not all addresses of their
         /// pools are. A range that overlaps that subnet is `PropertiesRefused`.
         RangesOverlap = False for operator,

@@ -8,8 +8,8 @@ use super::PoolReconciler;
 use super::deleted_cluster::DeletedCluster;
 use crate::context::{Attempt, Halt, ReconcileError};
 use crate::decisions::{
-    PoolAllowance, ResourceUsage, WantedPool, WorkerImage, emptied_pool, is_leaving, machine_template, may_make,
-    pool_allowance, site, wanted_pool, worker_image, zones_of_pool,
+    PoolAllowance, ResourceUsage, WantedPool, WorkerImage, emptied_pool, is_leaving, keeps_room, machine_template,
+    may_make, pool_allowance, site, wanted_pool, worker_image, workers_in_range, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Provider, TenantCluster, VMClass, VMClassSpec,
@@ -141,7 +141,17 @@ impl PoolReconciler<'_> {
         wanted.last_index =
             pool.status.as_ref().and_then(|status| u64::try_from(status.last_index).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
-        let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
+        let mut held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
+        let kept = machines.iter().filter(|machine| keeps_room(machine)).count();
+        if let Some((most, words)) = workers_in_range(&cluster, pool, around.node_pools()) {
+            held = held.within(kept, most.saturating_sub(kept), (NodePoolReason::PodRangeExhausted, words));
+        }
+        if let Some(words) = &overlap {
+            let name = addresses.as_ref().map(ResourceExt::name_any).unwrap_or_default();
+            let words = format!("the IPPool {name} gives out no address: {words}");
+            held.stands.get_or_insert_with(|| words.clone());
+            held = held.within(kept, 0, (Unfit, words));
+        }
         held.holds(&mut wanted);
         let like = machine_template(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
         Ok(PoolContext { cluster, provider, wanted, like, zones, addresses, overlap, site, api, held, goes: false })

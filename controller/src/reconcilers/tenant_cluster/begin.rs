@@ -39,6 +39,7 @@ pub(in crate::reconcilers) struct References {
     class: Option<VMClass>,
     secrets: Secrets,
     obstacles: Vec<Obstacle>,
+    node_pools: Vec<NodePool>,
     workers: u32,
     controllers: Vec<String>,
 }
@@ -54,6 +55,11 @@ impl References {
     /// The pool of the addresses of a cluster's control-plane nodes.
     pub(in crate::reconcilers) fn pool_of_nodes(&self, cluster: &TenantCluster) -> Option<&IPPool> {
         pool_of_nodes(cluster, self.provider.as_ref()?, &self.pools)
+    }
+
+    /// The cluster's NodePools.
+    pub(in crate::reconcilers) fn node_pools(&self) -> &[NodePool] {
+        &self.node_pools
     }
 
     /// Why a pool gives out no address, if so.
@@ -177,18 +183,19 @@ impl Reconciler<'_> {
         let images = self.images(cluster).await?;
         let class = self.class(cluster).await?;
         let (keys, secrets) = self.named_secrets(cluster).await?;
+        let node_pools = self.pools(cluster).await?;
+        let workers = u32::try_from(workers_of(&node_pools).desired).unwrap_or_default();
         let obstacles = obstacles(&PreflightInputs {
             cluster,
             provider: provider.as_ref(),
             class: class.as_ref(),
             pools: &pools,
             secrets: &keys,
+            workers,
         });
-        let workers = workers_of(&self.pools(cluster).await?).desired;
-        let workers = u32::try_from(workers).unwrap_or_default();
         let is_bounded = !cluster.spec.site.admin_cidrs.is_empty();
         let controllers = own.iter().filter(|_| is_bounded).map(|address| format!("{address}/32")).collect();
-        Ok(References { provider, pools, images, class, secrets, obstacles, workers, controllers })
+        Ok(References { provider, pools, images, class, secrets, obstacles, node_pools, workers, controllers })
     }
 
     /// The addresses of the control cluster's nodes, on which controllers run. Tenant nodes see calls from these.

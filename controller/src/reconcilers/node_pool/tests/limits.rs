@@ -127,6 +127,22 @@ async fn a_forbidden_namespace_keeps_its_workers() {
     pooled.scales(2).await;
 }
 
+/// Finding 4 of controller.md.
+#[tokio::test(start_paused = true)]
+async fn overlapping_pool_gives_workers_no_address() {
+    let pooled = Pooled::settled(1).await;
+    let mut other = crate::decisions::fixture::pool();
+    other.metadata.name = Some("other".to_owned());
+    pooled.0.api.put(&other);
+    pooled.scale(3);
+    pooled.until("held", |it| it.condition("Ready") == "Unfit").await;
+    assert!(pooled.message("Ready").contains("in other pools as well: other"), "{}", pooled.message("Ready"));
+    pooled.reconciles(3, 60).await;
+    assert_eq!(pooled.workers().len(), 1, "the existing worker stays");
+    pooled.0.api.remove::<crate::objects::IPPool>(None, "other");
+    pooled.until("grown", |it| it.is_whole(3)).await;
+}
+
 /// Since the check other clusters may have used the room, or the Provider may have changed.
 #[tokio::test(start_paused = true)]
 async fn each_worker_is_checked_against_the_current_provider() {
