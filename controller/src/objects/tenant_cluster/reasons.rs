@@ -81,7 +81,7 @@ reasons! {
         AwaitingCommit = False,
         /// A change failed and waits for the operator; the Operation has the reason, and what can be done with `kaas.local/do`.
         ChangeFailed = False for operator,
-        /// Something differs, and the change is blocked: `Preflight` has the reason. Nothing was changed.
+        /// Something differs, and the change is blocked: the message or `Preflight` has the reason. Nothing was changed.
         ChangeBlocked = False,
         /// Something differs that this version of the controller does not change; the message names it, and what the operator can
         /// do.
