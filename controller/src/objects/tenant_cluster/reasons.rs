@@ -16,8 +16,8 @@ reasons! {
         NamespaceNotAllowed = False for operator,
         /// The Provider is not Ready: look at its conditions.
         ProviderNotReady = False,
-        /// The Provider's limits do not suffice; the message has the numbers. Free capacity of hosts and datastores is not
-        /// checked: the Provider shows it.
+        /// The Provider's limits do not suffice, or the vCenter reports too little free memory, processors or space; the message
+        /// has the numbers.
         CapacityMissing = False for operator,
         /// Addresses are missing; the message names what. A pool has too few free addresses, or `vipsPerNamespace` of the IPPool
         /// limits the namespace's addresses for endpoints and Services. Or an address of the spec is reserved, or belongs to

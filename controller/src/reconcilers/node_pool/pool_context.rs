@@ -9,7 +9,8 @@ use super::deleted_cluster::DeletedCluster;
 use crate::context::{Attempt, Halt, ReconcileError};
 use crate::decisions::{
     PoolAllowance, ResourceUsage, WantedPool, WorkerImage, emptied_pool, is_leaving, keeps_room, machine_template,
-    may_make, pool_allowance, site, wanted_pool, worker_image, workers_in_range, zones_of_pool,
+    may_make, pool_allowance, site, wanted_pool, worker_image, workers_in_range, workers_that_fit,
+    zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Provider, TenantCluster, VMClass, VMClassSpec,
@@ -143,6 +144,9 @@ impl PoolReconciler<'_> {
         wanted.rollout.paused |= cluster.spec.paused;
         let mut held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
         let kept = machines.iter().filter(|machine| keeps_room(machine)).count();
+        if let Some((room, words)) = workers_that_fit(&provider, &zones, &class.spec) {
+            held = held.within(kept, room, (NodePoolReason::CapacityMissing, words));
+        }
         if let Some((most, words)) = workers_in_range(&cluster, pool, around.node_pools()) {
             held = held.within(kept, most.saturating_sub(kept), (NodePoolReason::PodRangeExhausted, words));
         }

@@ -16,12 +16,12 @@ use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode, CreationInputs,
     CreationStep, KeysSeen, MACHINE_FINALIZER, NamedBySpec, NodeSettings, Obstacle, PreflightInputs, ResourceUsage,
-    Secrets, Source, before, claims, creation_step, drifted, leaving_out, left_over, limits, machines, next_claim,
-    node_settings_hashes, obstacles, overlaps, pool_of_nodes, resolved, workers_of,
+    Secrets, Source, before, capacity, claims, creation_step, drifted, leaving_out, left_over, limits, machines,
+    next_claim, node_settings_hashes, obstacles, overlaps, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
-    AUTO, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, Resolved, TenantCluster, TenantClusterReason,
-    TenantClusterSpec, TenantClusterStatus, VMClass,
+    AUTO, IPPool, Machine, MachineSpec, NodeImage, NodePool, PoolAddress, Provider, Resolved, TenantCluster,
+    TenantClusterReason, TenantClusterSpec, TenantClusterStatus, VMClass,
 };
 use crate::reach::{Failure, claim, cluster_inventory, kinds};
 use crate::reconcilers::{all, tolerant};
@@ -264,19 +264,23 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Why the Provider's limits have no room for the control-plane nodes. Checked again after each step: of several clusters
-    /// that saw the same room, only the first one continues.
+    /// Why the Provider's limits or its free capacity have no room for the control-plane nodes. Checked again after each step: of
+    /// several clusters that saw the same room, only the first one continues.
     async fn limits(
         &self,
         cluster: &TenantCluster,
         around: &References,
         wanted: &[Machine],
     ) -> Result<Option<Obstacle>, ReconcileError> {
-        let limited = around.provider.as_ref().filter(|provider| provider.spec.limits.is_some());
-        let Some(provider) = limited.filter(|_| !wanted.is_empty()) else { return Ok(None) };
-        let tenants = cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
-        let wanted = ResourceUsage::of(wanted.iter().map(|machine| &machine.spec));
-        Ok(limits(provider, tenants.taken_before(cluster), wanted))
+        let Some(provider) = around.provider.as_ref().filter(|_| !wanted.is_empty()) else { return Ok(None) };
+        let wanted: Vec<&MachineSpec> = wanted.iter().map(|machine| &machine.spec).collect();
+        let mut over = None;
+        if provider.spec.limits.is_some() {
+            let tenants =
+                cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
+            over = limits(provider, tenants.taken_before(cluster), ResourceUsage::of(wanted.iter().copied()));
+        }
+        Ok(over.or_else(|| capacity(provider, &wanted)))
     }
 
     /// The next step for a cluster's addresses, the addresses to release, and those that it has. `there` are its Machines,
