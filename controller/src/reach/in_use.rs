@@ -186,7 +186,9 @@ mod tests {
     use super::*;
     use crate::decisions::claimed;
     use crate::objects::{Claimant, Purpose};
-    use crate::term::TermEnded;
+    use crate::reach::in_memory::InMemory;
+    use crate::reach::{ControlCluster, Fenced};
+    use crate::term::{Term, TermEnded};
 
     const TAKES: Duration = Duration::from_secs(1);
 
@@ -201,6 +203,18 @@ mod tests {
             index: u32::from(last),
         };
         claimed("p", Ipv4Addr::new(10, 0, 0, last), claimant)
+    }
+
+    #[tokio::test]
+    async fn claim_uses_the_names_of_former_kinds() {
+        let api = InMemory::default();
+        for (has_former_kinds, name) in [(true, "p-10-0-0-1"), (false, "10-0-0-1")] {
+            let own = ControlCluster { has_former_kinds, ..ControlCluster::default() };
+            let fenced = Fenced::new(Arc::new(api.clone()), Term::unlimited("controller one")).of(own);
+            claim(&fenced, &object(1, "u")).await.unwrap();
+            assert!(api.names("pooladdresses").contains(&name.to_owned()), "{:?}", api.names("pooladdresses"));
+            assert!(matches!(claim(&fenced, &object(1, "v")).await, Err(Failure::Exists)));
+        }
     }
 
     /// An API server whose lists take [`TAKES`]. The only address in a list is the number of lists that had begun.
