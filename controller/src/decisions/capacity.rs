@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_capacity_is_told_with_numbers() {
+    fn missing_capacity_is_reported_with_numbers() {
         let of = |numbers| said(&with(vec![zone("a", "x", numbers)]), &nodes(&["a", "a", "a"]));
         assert_eq!(of([Some(3 * 16384), Some(120), Some(4)]), "");
         assert_eq!(of([Some(49151), Some(120), Some(4)]), "the zone a has 49151 MiB of free memory: 49152 are wanted");

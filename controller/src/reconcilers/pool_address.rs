@@ -1,6 +1,7 @@
 //! `PoolAddress`: released once its claimant is gone, and never before. A claimant is deleted after its VMs are proved gone. An
 //! unknown state is no proof.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -51,7 +52,7 @@ pub async fn reconcile(address: Arc<PoolAddress>, context: Arc<Context>) -> Resu
 /// Replaces the object of a former release, whose name begins with the pool's. The address is never free: both objects exist for a
 /// moment. True if the object was replaced.
 async fn rename(objects: &dyn Objects, former: &PoolAddress) -> Result<bool, ReconcileError> {
-    let Ok(address) = former.spec.address.parse() else { return Ok(false) };
+    let Ok(address) = former.spec.address.parse::<Ipv4Addr>() else { return Ok(false) };
     let mut renamed = claimed(&former.spec.pool_ref.name, address, former.spec.claimant.clone());
     renamed.spec.named = former.spec.named;
     if renamed.metadata.name == former.metadata.name {
