@@ -9,8 +9,7 @@ use super::deleted_cluster::DeletedCluster;
 use crate::context::{Attempt, Halt, ReconcileError};
 use crate::decisions::{
     PoolAllowance, ResourceUsage, WantedPool, WorkerImage, emptied_pool, is_leaving, keeps_room, machine_template,
-    may_make, pool_allowance, site, wanted_pool, worker_image, workers_in_range, workers_that_fit,
-    zones_of_pool,
+    may_make, pool_allowance, site, wanted_pool, worker_image, workers_in_range, workers_that_fit, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Provider, TenantCluster, VMClass, VMClassSpec,
