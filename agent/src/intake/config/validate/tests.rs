@@ -448,7 +448,7 @@ rejects! {
     vxlan_port_is_high: ["vxlan-port" = "65536"] => ["property.out-of-range"];
     vxlan_port_is_a_name: ["vxlan-port" = "vxlan"] => ["property.malformed"];
     parts_of_nodes_are_too_small: ["node-prefix" = "26"] => ["property.out-of-range"];
-    pods_have_no_room_in_larger_parts: ["pod-cidr" = "10.244.0.0/24", "node-prefix" = "25"] => ["range.size"];
+    range_holds_two_parts_for_three_nodes: ["pod-cidr" = "10.244.0.0/24", "node-prefix" = "25"] => ["range.size"];
     timeout_factor_is_zero: ["timeout-factor" = "0"] => ["property.out-of-range"];
     timeout_factor_is_a_boolean: ["timeout-factor" = "True"] => ["property.malformed"];
 }
