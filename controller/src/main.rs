@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -46,6 +46,9 @@ enum Command {
         /// Directory for data of this node only: the snapshots that are taken before upgrades. It must be private
         #[arg(long, value_name = "DIRECTORY", default_value = controller::reach::providers::DIRECTORY)]
         directory: PathBuf,
+        /// Virtual IP of the control cluster. No tenant cluster gets it
+        #[arg(long, value_name = "ADDRESS", env = "VIRTUAL_ADDRESS")]
+        virtual_address: Option<Ipv4Addr>,
     },
     /// Print all objects that an API server needs before a controller can work there, as one list
     Definitions,
@@ -65,9 +68,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Run { kubeconfig, node, health, image, marked, directory } => {
-            waits(image.as_deref(), marked.as_deref())
-                .and_then(|patience| works(&Settings { kubeconfig, node, health, patience, directory }))
+        Command::Run { kubeconfig, node, health, image, marked, directory, virtual_address } => {
+            waits(image.as_deref(), marked.as_deref()).and_then(|patience| {
+                works(&Settings { kubeconfig, node, health, patience, directory, virtual_address })
+            })
         }
         Command::Definitions => prints(&list().to_string()),
         Command::Crds { write } => crds(&write),

@@ -12,7 +12,7 @@ mod signals;
 mod task;
 mod triggers;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ use crate::objects::{
 };
 use crate::reach::kinds::Kind;
 use crate::reach::providers::Providers;
-use crate::reach::{Api, Fenced, Objects, clear_left_over, correct_used_namespaces};
+use crate::reach::{Api, ControlCluster, Fenced, Objects, clear_left_over, correct_used_namespaces};
 use crate::reconcilers::{ip_pool, node_image, node_pool, pool_address, provider, tenant_cluster, vm_class};
 use crate::term::{Clock, Term, TermEnded, identity};
 
@@ -71,6 +71,8 @@ pub struct Settings {
     pub patience: Duration,
     /// Directory for data of this node only: snapshots of clusters' stores before upgrades.
     pub directory: PathBuf,
+    /// The virtual IP of the control cluster, which no tenant cluster gets.
+    pub virtual_address: Option<Ipv4Addr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +131,9 @@ pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>
         .until(stopping.clone());
     // A patience above zero means another build than the marked one.
     let (directory, node, is_marked) = (settings.directory.clone(), settings.node.clone(), settings.patience.is_zero());
+    let control_cluster = ControlCluster { virtual_address: settings.virtual_address, has_former_kinds: !is_marked };
     let work = |term: Term| async move {
-        let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
+        let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()).of(control_cluster));
         let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory, &node);
         let context = Arc::new(Context { objects, providers, term, clock, is_marked });
         if let Err(error) = clear_left_over(&*context.objects, &context.providers).await {

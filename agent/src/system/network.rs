@@ -223,6 +223,7 @@ pub(crate) mod tests {
                 control_nodes: vec![node("cp-1", 11), node("cp-2", 12), node("cp-3", 13)],
                 virtual_address: Some(Ipv4Addr::new(10, 0, 0, 10)),
                 pod_cidr: "10.244.0.0/16".parse().unwrap(),
+                node_prefix: 24,
                 service_cidr: "10.96.0.0/16".parse().unwrap(),
                 vxlan_port: 8472,
                 kubernetes_minor: "1.36".into(),

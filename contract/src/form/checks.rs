@@ -23,8 +23,8 @@ use crate::secret::Secret;
 /// The number of resolvers that the C library uses (MAXNS in resolv.h).
 const RESOLVERS: usize = 3;
 
-/// Prefix length of each node's part of the pod CIDR.
-const NODE_PODS: u8 = 24;
+/// The pod CIDR is split into at most 2^16 parts (Kubernetes, `pkg/controller/nodeipam/ipam/cidrset`).
+const POD_BITS: u32 = 16;
 
 /// All checks, for a VM of an image with these minor versions of Kubernetes. `now` judges certificates, only with warnings,
 /// because the clock may be wrong.
@@ -309,12 +309,23 @@ fn routes_lead_somewhere(draft: &Draft, findings: &mut Findings) {
 }
 
 fn pods_have_room(draft: &Draft, findings: &mut Findings) {
-    let (Some(range), Some(nodes)) = (draft.pod_cidr, &draft.control_nodes) else { return };
-    let room = 1usize << NODE_PODS.saturating_sub(range.prefix_len());
+    let (Some(range), Some(nodes), Some(each)) = (draft.pod_cidr, &draft.control_nodes, draft.node_prefix) else {
+        return;
+    };
+    let bits = each.saturating_sub(u32::from(range.prefix_len()));
+    if bits > POD_BITS {
+        findings.push(codes::RANGE_SIZE.finding(
+            POD_CIDR,
+            format!("{range} is too large for parts of /{each}: Kubernetes splits a range by {POD_BITS} bits at most"),
+            format!("Give a range from /{} on", each - POD_BITS),
+        ));
+        return;
+    }
+    let room = 1usize << bits;
     if room < nodes.len() {
         findings.push(codes::RANGE_SIZE.finding(
             POD_CIDR,
-            format!("{range} has room for {room} nodes with a /{NODE_PODS} each, and there are {}", nodes.len()),
+            format!("{range} has room for {room} nodes with a /{each} each, and there are {}", nodes.len()),
             "Give a larger range, such as a /16",
         ));
     }

@@ -218,10 +218,19 @@ properties! {
     POD_CIDR = "pod-cidr" => pod_cidr: Option<Ipv4Net>, row(Cluster, Kind::Range { shortest: 8, longest: 24 })
         .label("Pod CIDR")
         .description(
-            "IPv4 range for pods; each node takes a /24 of it. It must not overlap the nodes' subnet, the \
+            "IPv4 range for pods; each node takes a part of it. It must not overlap the nodes' subnet, the \
              service CIDR or any network that pods need to reach.",
         )
         .or("10.244.0.0/16")
+        .not_of_workers();
+    NODE_PREFIX = "node-prefix" => node_prefix: Option<u32>,
+    row(Cluster, Kind::Integer { lowest: 24, highest: 25 })
+        .label("Prefix length of a node's pods")
+        .description(
+            "Size of each node's part of the pod CIDR: 24 for 253 pod addresses, 25 for 125. With 25 the same pod CIDR has room \
+             for twice as many nodes.",
+        )
+        .or("24")
         .not_of_workers();
     SERVICE_CIDR = "service-cidr" => service_cidr: Option<Ipv4Net>,
     row(Cluster, Kind::Range { shortest: 12, longest: 24 })

@@ -120,22 +120,26 @@ fn is_same(one: &Claimant, other: &Claimant) -> bool {
     of(one) == of(other)
 }
 
+/// The object that claims an address. Its name is the address alone, so that two pools never give out the same address.
 pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> PoolAddress {
     let [a, b, c, d] = address.octets();
     let spec = PoolAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant, named: false };
-    let mut object = PoolAddress::new(&format!("{pool}-{a}-{b}-{c}-{d}"), spec);
+    let mut object = PoolAddress::new(&format!("{a}-{b}-{c}-{d}"), spec);
     let of = object.spec.claimant.uid.clone();
     object.metadata.labels = Some(BTreeMap::from([(POOL.to_owned(), pool.to_owned()), (CLAIMANT.to_owned(), of)]));
     object
 }
 
 /// Reserves further addresses in the pools whose subnets contain them: addresses with a known owner that the spec does not
-/// reserve.
+/// reserve, and the gateways of all pools.
 pub fn leaving_out(mut pools: Vec<IPPool>, others: &[Ipv4Addr]) -> Vec<IPPool> {
+    let gateways = pools.iter().filter_map(|pool| pool.spec.gateway.as_ref()?.parse::<Ipv4Addr>().ok());
+    let others: BTreeSet<Ipv4Addr> = gateways.chain(others.iter().copied()).collect();
     for pool in &mut pools {
         // An unreadable pool is reported where it is used.
         let Ok((first, last, _)) = subnet(&pool.spec) else { continue };
-        let within = others.iter().filter(|other| (first..=last).contains(&u32::from(**other)));
+        let is_known = |other: Ipv4Addr| pool.spec.gateway.as_deref() == Some(other.to_string().as_str());
+        let within = others.iter().filter(|other| (first..=last).contains(&u32::from(**other)) && !is_known(**other));
         pool.spec.reserved.extend(within.map(ToString::to_string));
     }
     pools
@@ -272,7 +276,31 @@ mod tests {
     #[test]
     fn object_name_matches_the_rule_of_the_kind() {
         let object = claimed("blue-nodes", "192.168.10.21".parse().unwrap(), claimant("a"));
-        assert_eq!(object.metadata.name.as_deref(), Some("blue-nodes-192-168-10-21"));
+        assert_eq!(object.metadata.name.as_deref(), Some("192-168-10-21"));
+    }
+
+    /// Finding 4 of controller.md: the first free address of both pools is the same. Only one claimant gets it.
+    #[test]
+    fn two_pools_never_give_out_one_address() {
+        let mut names = Names::default();
+        let made = ["blue", "green"].map(|name| match allocation(name, &pool(), &[], &claimant(name), 0).unwrap() {
+            Allocation::Make(address) => names.make(&claimed(name, address, claimant(name))).is_ok(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(made, [true, false]);
+    }
+
+    /// Finding 3 of controller.md.
+    #[test]
+    fn gateway_of_another_pool_is_reserved() {
+        let (mut blue, green) = (pool(), pool());
+        (blue.gateway, blue.reserved) = (None, Vec::new());
+        let pools = leaving_out(vec![IPPool::new("blue", blue), IPPool::new("green", green.clone())], &[]);
+        assert_eq!(pools[0].spec.reserved, ["10.0.0.1"]);
+        assert_eq!(pools[1].spec.reserved, green.reserved, "its own gateway is reserved already");
+        let own = of_cluster("u", Purpose::ServiceVip, 0);
+        let decided = named(&[("blue", &pools[0].spec)], &[], [10, 0, 0, 1].into(), &own).unwrap();
+        assert_eq!(decided, NamedAllocation::Reserved("blue".to_owned()));
     }
 
     /// All look at the same time, then all create. One claimant gets each address, and the others look again.

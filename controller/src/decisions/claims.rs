@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 
 use super::addresses::{Allocation, Malformed, NamedAllocation, allocation, claimed, named, passing};
+use super::ip_pool::overlaps;
 use super::obstacle::Obstacle;
 use crate::objects::{
     Claimant, IPPool, IPPoolSpec, Machine, PoolAddress, PoolAddressSpec, Purpose, ServiceVips, TenantCluster,
@@ -175,6 +176,11 @@ pub fn next_claim<'s>(
             }
         };
         if let Some(pool) = to_make {
+            let whole = pools.iter().find(|whole| whole.metadata.name.as_ref() == Some(&pool));
+            let overlap = whole.map(|whole| overlaps(whole, pools)).transpose().map_err(malformed)?.flatten();
+            if let Some(words) = overlap {
+                return Err(missing(format!("the IPPool {pool} gives out no address: {words}")));
+            }
             let mut object = claimed(&pool, address, claimant.clone());
             object.spec.named = matches!(from, Source::Named(_));
             own.push(object.spec.clone());
@@ -253,6 +259,23 @@ mod tests {
     use crate::decisions::fixture::{cluster, pool, provider};
     use crate::decisions::machines;
     use crate::objects::{AddressRange, Endpoint, Reference, Resolved};
+
+    /// Finding 4 of controller.md.
+    #[test]
+    fn overlapping_pools_give_out_nothing() {
+        let cluster = cluster();
+        let all = claims(&cluster, &own(&cluster), "blue-nodes").unwrap();
+        let mut other = pool();
+        other.metadata.name = Some("other".to_owned());
+        let pools = [pool(), other];
+        let refused = next_claim(&all, &pools, &[], 0).unwrap_err();
+        assert_eq!(refused.reason, TenantClusterReason::AddressesMissing);
+        let words = "the IPPool blue-nodes gives out no address: ranges of it are in other pools as well: other";
+        assert_eq!(refused.message, words);
+        let held = claimed("blue-nodes", [192, 168, 10, 10].into(), all[0].claimant.clone()).spec;
+        let kept = next_claim(&all[..1], &pools, &[held], 0).unwrap();
+        assert!(matches!(kept, ClaimStep::Has(_)), "{kept:?}");
+    }
 
     fn own(cluster: &TenantCluster) -> Vec<Machine> {
         let mut machines = machines(cluster, &Resolved::default(), &provider());

@@ -158,6 +158,11 @@ impl NodeSettings<'_> {
             (keys::API_VIP, self.resolved.endpoint.clone().unwrap_or_default()),
             (keys::KUBERNETES_VERSION, spec.version.clone()),
             (keys::POD_CIDR, network.pods.clone()),
+            // Images from before this property have 24.
+            (
+                keys::NODE_PREFIX,
+                if network.node_prefix == 24 { String::new() } else { network.node_prefix.to_string() },
+            ),
             (keys::SERVICE_CIDR, network.services.clone()),
             (keys::SERVICE_VIPS, self.service_vips()),
             (keys::SSH_AUTHORIZED_KEYS, line(&site.ssh_authorized_keys.join("\n"))),
@@ -386,7 +391,7 @@ mod tests {
             (keys::CONTROL_NODES, "shop-cp1=192.168.10.20,shop-cp2=192.168.10.21,shop-cp3=192.168.10.22"),
             (keys::API_VIP, "192.168.10.10"),
             (keys::KUBERNETES_VERSION, "1.36"),
-            (keys::POD_CIDR, "10.244.0.0/16"),
+            (keys::POD_CIDR, "10.244.0.0/14"),
             (keys::SERVICE_CIDR, "10.96.0.0/16"),
             (keys::POD_SECURITY, "restricted"),
             (keys::CLUSTER_DNS, "true"),

@@ -24,7 +24,7 @@ pub struct PoolUsage {
 /// # Errors
 /// The pool, another pool, or an address in use cannot be read.
 pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> Result<PoolUsage, Malformed> {
-    let (total, name) = (total(pool)?, pool.metadata.name.as_deref());
+    let total = total(pool)?;
     let (mut used, mut outside) = (0, Vec::new());
     for address in addresses {
         match standing(&pool.spec, &address.spec.address)? {
@@ -35,14 +35,8 @@ pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> R
             AddressState::Outside => outside.push(address.spec.address.as_str()),
         }
     }
-    let mut overlapping = Vec::new();
-    for other in all.iter().filter(|other| other.metadata.name.as_deref() != name) {
-        if overlap(pool, other)? {
-            overlapping.push(other.metadata.name.as_deref().unwrap_or_default());
-        }
-    }
-    let ready = if !overlapping.is_empty() {
-        (IPPoolReason::Overlaps, format!("ranges of it are in other pools as well: {}", listed(&overlapping, NAMED)))
+    let ready = if let Some(words) = overlaps(pool, all)? {
+        (IPPoolReason::Overlaps, words)
     } else if used >= total {
         (IPPoolReason::Exhausted, format!("all {total} addresses are in use"))
     } else {
@@ -54,6 +48,22 @@ pub fn pool_usage(pool: &IPPool, addresses: &[PoolAddress], all: &[IPPool]) -> R
         (IPPoolReason::OutsideRanges, format!("in use, and no longer in a range: {}", listed(&outside, NAMED)))
     };
     Ok(PoolUsage { total, used, ready, consistent })
+}
+
+/// Why a pool gives out no address: its ranges are in other pools too. `None` if they are in no other pool.
+///
+/// # Errors
+/// The pool or another pool cannot be read.
+pub fn overlaps(pool: &IPPool, all: &[IPPool]) -> Result<Option<String>, Malformed> {
+    let name = pool.metadata.name.as_deref();
+    let mut others = Vec::new();
+    for other in all.iter().filter(|other| other.metadata.name.as_deref() != name) {
+        if overlap(pool, other)? {
+            others.push(other.metadata.name.as_deref().unwrap_or_default());
+        }
+    }
+    let words = || format!("ranges of it are in other pools as well: {}", listed(&others, NAMED));
+    Ok((!others.is_empty()).then(words))
 }
 
 /// Whether two pools can assign the same address.

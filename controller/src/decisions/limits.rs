@@ -226,6 +226,19 @@ pub struct PoolAllowance {
 }
 
 impl PoolAllowance {
+    /// Limits further workers to `room`, for this reason. `kept` workers have their room already.
+    pub fn within(mut self, kept: usize, room: usize, why: (NodePoolReason, String)) -> Self {
+        let most = kept.saturating_add(room);
+        if self.surge > most.saturating_sub(self.count) {
+            self.surge = most.saturating_sub(self.count);
+            self.slow.get_or_insert_with(|| why.1.clone());
+        }
+        if self.count > most {
+            (self.count, self.why) = (most, Some(why));
+        }
+        self
+    }
+
     /// Limits the pool to this allowance. Workers that do not fit count as unavailable. So a pool that has lost one for lack of
     /// room does not lose another by a replacement.
     pub fn holds(&self, pool: &mut Pool) {
@@ -235,6 +248,12 @@ impl PoolAllowance {
         pool.rollout.max_unavailable = pool.rollout.max_unavailable.saturating_sub(missing);
         pool.rollout.paused |= self.stands.is_some();
     }
+}
+
+/// Whether a worker counts for its pool: it stays, or it leaves for a replacement, which has its room.
+pub fn keeps_room(machine: &Machine) -> bool {
+    let code = machine.status.as_ref().and_then(|status| Some(status.journal.reason.as_ref()?.code.as_str()));
+    !is_leaving_machine(machine) || code.is_some_and(|code| code == OUTDATED || code == UNHEALTHY)
 }
 
 /// Whether a worker is being removed, so that another one may replace it.
@@ -255,13 +274,8 @@ pub fn pool_allowance(
 ) -> PoolAllowance {
     let (namespace, machines) = pool;
     let one = ResourceUsage::sized(1, class.processors, class.memory_mib);
-    let is_replaced = |machine: &&&Machine| {
-        let code = machine.status.as_ref().and_then(|status| Some(status.journal.reason.as_ref()?.code.as_str()));
-        code.is_some_and(|code| code == OUTDATED || code == UNHEALTHY)
-    };
-    let (leaving, staying): (Vec<&Machine>, Vec<&Machine>) =
-        machines.iter().partition(|machine| is_leaving_machine(machine));
-    let kept = staying.len() + leaving.iter().filter(is_replaced).count();
+    let staying = machines.iter().filter(|machine| !is_leaving_machine(machine));
+    let kept = machines.iter().filter(|machine| keeps_room(machine)).count();
     let fit = limited(provider, used, one).into_iter().filter_map(|(_, most, used, one)| {
         let left = most?.saturating_sub(used);
         left.checked_div(one)
@@ -283,7 +297,7 @@ pub fn pool_allowance(
     let over = |left: usize| limits(provider, used.and(many(room - left)), many(surge));
     let slow = (surge > left).then(|| over(left).map(|obstacle| obstacle.message)).flatten();
     // Workers of several sizes: only some may have a successor. The limits at that time decide.
-    let refused = staying.iter().map(|machine| limits(provider, used.without(ResourceUsage::of([&machine.spec])), one));
+    let refused = staying.map(|machine| limits(provider, used.without(ResourceUsage::of([&machine.spec])), one));
     let stands = refused.reduce(|all, next| all.and(next)).flatten();
     let stands = stands.map(|why| format!("who went would have no successor: {}", why.message));
     PoolAllowance { count: count.min(kept.saturating_add(further)), surge: surge.min(left), why, slow, stands }
@@ -432,6 +446,17 @@ mod tests {
         assert_eq!(cut.why.unwrap().0, NodePoolReason::NamespaceNotAllowed);
         let enough = pool_allowance(&provider, ("team-blue", &machines), used, &class(), (2, 1));
         assert_eq!((enough.count, enough.why), (2, None));
+    }
+
+    #[test]
+    fn allowance_shrinks_to_other_room() {
+        let free = PoolAllowance { count: 9, surge: 2, ..PoolAllowance::default() };
+        let why = || (NodePoolReason::PodRangeExhausted, "x".to_owned());
+        assert_eq!(free.clone().within(4, 7, why()), free);
+        let slow = PoolAllowance { surge: 1, slow: Some("x".to_owned()), ..free.clone() };
+        assert_eq!(free.clone().within(4, 6, why()), slow);
+        let cut = free.within(4, 1, why());
+        assert_eq!((cut.count, cut.surge, cut.why), (5, 0, Some(why())));
     }
 
     /// Otherwise each leaving worker would lose its room, and the pool would shrink by one each time.

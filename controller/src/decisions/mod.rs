@@ -5,6 +5,7 @@ mod add_ons;
 mod addresses;
 mod adopted_workers;
 mod adoption;
+mod capacity;
 mod change;
 mod claims;
 mod cluster;
@@ -24,6 +25,7 @@ mod obstacle;
 mod owned;
 mod pause_reason;
 mod pending_event;
+mod pod_range;
 mod pool;
 mod preflight;
 pub mod provider;
@@ -48,6 +50,7 @@ pub use self::adoption::{
     adopted, are_bare, is_lost, is_to_adopt, may_adopt, may_cancel, pinned_as_run, power_of, superseded,
     why_not_adopted, without_disk,
 };
+pub use self::capacity::{capacity, workers_that_fit};
 pub use self::change::{Change, ObservedCluster, asked, blocked, lowest_minor, raise_name, with_size};
 pub use self::claims::{AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, left_over, next_claim};
 pub use self::cluster::{
@@ -58,8 +61,10 @@ pub use self::control_machine::control_machine_status;
 pub use self::control_plane::{ControlNode, Keys, NodeSettings, Secrets, machines, names, zones};
 pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
 pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving, with_api, workers_of};
-pub use self::ip_pool::{PoolUsage, pool_usage};
-pub use self::limits::{ClusterInventory, PoolAllowance, ResourceUsage, growth, limits, permission, pool_allowance};
+pub use self::ip_pool::{PoolUsage, overlaps, pool_usage};
+pub use self::limits::{
+    ClusterInventory, PoolAllowance, ResourceUsage, growth, keeps_room, limits, permission, pool_allowance,
+};
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
 pub use self::node_settings::{node_settings_hashes, unapplied_settings};
 pub use self::observed::Observed;
@@ -71,6 +76,7 @@ pub use self::owned::{
 };
 pub use self::pause_reason::{PauseReason, control_cluster, swap_reasons};
 pub use self::pending_event::{PendingEvent, Reasons, pending_events, reasons};
+pub use self::pod_range::{exceeds_range, workers_in_range};
 pub use self::pool::{InvalidPool, MOST_POOLS, WantedPool, emptied_pool, is_one_too_many, wanted_pool};
 pub use self::preflight::{
     CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, PreflightInputs, needed_secrets, network, obstacles, pool_of_nodes,

@@ -125,13 +125,14 @@ mod tests {
     /// Otherwise a new field could reach no node without a message.
     #[test]
     fn each_field_of_a_spec_is_classified() {
-        const OTHERS: [&str; 13] = [
+        const OTHERS: [&str; 14] = [
             // These cannot change.
             "providerRef",
             "restore",
             "network.name",
             "network.endpoint",
             "network.pods",
+            "network.nodePrefix",
             "network.services",
             "network.vxlanPort",
             // Operations change these, or a condition reports that they do not.

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use super::addresses::{Malformed, subnet};
 use super::limits::permission;
 use super::obstacle::Obstacle;
+use super::pod_range::exceeds_range;
 use super::resolved::standing;
 use crate::objects::{
     AUTO, AddressRange, Addressing, ConditionStatus, IPPool, IPPoolSpec, Provider, ProviderNetwork, ProviderReason,
@@ -24,6 +25,8 @@ pub struct PreflightInputs<'a> {
     pub pools: &'a [IPPool],
     /// The existing Secrets that the spec names, with their keys.
     pub secrets: &'a BTreeMap<String, BTreeSet<String>>,
+    /// The number of workers that the cluster's pools want.
+    pub workers: u32,
 }
 
 /// A Secret that a spec names, with its required keys.
@@ -71,6 +74,8 @@ pub fn obstacles(around: &PreflightInputs<'_>) -> Vec<Obstacle> {
     found.references(around, provider);
     found.secrets(around);
     found.ranges(around, provider);
+    let exceeded = exceeds_range(around.cluster, around.workers.into());
+    found.0.extend(exceeded.map(|words| Obstacle::new(TenantClusterReason::PodRangeExhausted, words)));
     found.readiness(provider);
     found.0
 }
@@ -231,6 +236,7 @@ mod tests {
                 class: self.class.as_ref(),
                 pools: &self.pools,
                 secrets: &self.secrets,
+                workers: 2,
             })
         }
 
@@ -324,6 +330,10 @@ mod tests {
             }),
             (Why::RangesOverlap, "192.168.11.1 of network.serviceVIPs", &|it| {
                 it.cluster.spec.network.service_vips = named("192.168.10.9", "192.168.11.1");
+            }),
+            // Finding 7 of controller.md: three control-plane nodes and two workers.
+            (Why::PodRangeExhausted, "room for 4 nodes with a /24 each, and 5 are wanted", &|it| {
+                it.cluster.spec.network.pods = "10.240.0.0/22".to_owned();
             }),
             (Why::NotSupported, "spec.restore", &|it| it.cluster.spec.restore = Some(restore())),
         ];

@@ -33,10 +33,12 @@ impl VCenterInventory {
 pub struct ZoneInventory {
     /// The vCenter's identifier of the datastore. Two zones may share one.
     pub datastore: String,
-    /// Free space on the datastore, in bytes.
-    pub free_storage: u64,
-    /// Unreserved memory of the resource pool, in bytes.
-    pub free_memory: u64,
+    /// Free space on the datastore, in bytes. Fields are `None` where the vCenter does not report them.
+    pub free_storage: Option<u64>,
+    /// Memory for further VMs, in bytes: unreserved in the resource pool and free on hosts.
+    pub free_memory: Option<u64>,
+    /// The most processors that a VM may have on one of the hosts.
+    pub host_processors: Option<u32>,
 }
 
 /// The reason of a condition, with its message.
@@ -77,14 +79,15 @@ pub fn zones(
         let free = seen.map(|seen| seen.zones.get(name).cloned().unwrap_or_default());
         let gib = |bytes: u64| i64::try_from(bytes >> 30).unwrap_or(i64::MAX);
         let mib = |bytes: u64| i64::try_from(bytes >> 20).unwrap_or(i64::MAX);
+        let [free_storage_gib, free_memory_mib, host_processors] = match &free {
+            Some(now) => [now.free_storage.map(gib), now.free_memory.map(mib), now.host_processors.map(i64::from)],
+            None => noted.map_or([None; 3], |it| [it.free_storage_gib, it.free_memory_mib, it.host_processors]),
+        };
         ZoneRoom {
             name: name.to_owned(),
-            free_storage_gib: free
-                .as_ref()
-                .map_or_else(|| noted.map_or(0, |noted| noted.free_storage_gib), |free| gib(free.free_storage)),
-            free_memory_mib: free
-                .as_ref()
-                .map_or_else(|| noted.map_or(0, |noted| noted.free_memory_mib), |free| mib(free.free_memory)),
+            free_storage_gib,
+            free_memory_mib,
+            host_processors,
             machines: count,
             cluster,
             datastore,
@@ -95,7 +98,8 @@ pub fn zones(
 
 /// Free space on the datastores of all zones together, each counted once, in GiB.
 pub fn free_storage(seen: &VCenterInventory) -> i64 {
-    let by_datastore: BTreeMap<_, _> = seen.zones.values().map(|zone| (&zone.datastore, zone.free_storage)).collect();
+    let free = seen.zones.values().filter_map(|zone| Some((&zone.datastore, zone.free_storage?)));
+    let by_datastore: BTreeMap<_, u64> = free.collect();
     i64::try_from(by_datastore.values().sum::<u64>() >> 30).unwrap_or(i64::MAX)
 }
 

@@ -24,7 +24,7 @@ use super::shapes;
     shortname = "ipp",
     validation = (
         "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
-        "the name is no DNS label of at most 63 characters: names of addresses begin with it"
+        "the name is no DNS label of at most 63 characters: its addresses have it as a label"
     ),
     printcolumn(name = "Subnet", type_ = "string", json_path = ".spec.subnet"),
     printcolumn(name = "Total", type_ = "integer", json_path = ".status.total"),
@@ -47,8 +47,9 @@ pub struct IPPoolSpec {
     #[schemars(length(min = 1, max = 16))]
     pub ranges: Vec<AddressRange>,
     /// Addresses of the subnet that no cluster gets, in a range or not. None is assigned, and a cluster that names one is
-    /// rejected. Name the other hosts of the subnet, such as routers, the vCenter, nodes and endpoint of the control cluster. The
-    /// gateway and the DNS servers are reserved in any case. A cluster that has such an address keeps it.
+    /// rejected. Name the other hosts of the subnet, such as routers, and a vCenter that Providers name by its DNS name. Reserved
+    /// in any case are the gateways of all pools, the DNS servers, nodes and virtual IP of the control cluster, and vCenters that
+    /// Providers name by address. A cluster that has such an address keeps it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::reserved", extend("x-kubernetes-list-type" = "set"))]
     pub reserved: Vec<String>,

@@ -102,11 +102,16 @@ pub struct Network {
     pub name: String,
     /// Address of the Kubernetes API. It cannot change.
     pub endpoint: Endpoint,
-    /// IPv4 range of pods, a /8 to a /24. Each node takes a /24 of it. It must not overlap the subnet of nodes, the services or
-    /// any network that pods need to reach. It cannot change.
+    /// IPv4 range of pods, a /8 to a /24. Each node takes a part of it: the default has room for 1,024 nodes. It must not overlap
+    /// the subnet of nodes, the services or any network that pods need to reach. It cannot change.
     #[serde(default = "pods")]
-    #[schemars(schema_with = "shapes::pods", example = &"10.244.0.0/16")]
+    #[schemars(schema_with = "shapes::pods", example = &"10.244.0.0/14")]
     pub pods: String,
+    /// Prefix length of each node's part of the range of pods: 24 for 253 pod addresses, 25 for 125. An image that lacks the
+    /// property `node-prefix` forms clusters with 24 only. It cannot change.
+    #[serde(default = "node_prefix")]
+    #[schemars(range(min = 24, max = 25))]
+    pub node_prefix: u8,
     /// IPv4 range of Services, a /12 to a /24. It must not overlap the subnet of nodes or the pods. It cannot change.
     #[serde(default = "services")]
     #[schemars(schema_with = "shapes::services", example = &"10.96.0.0/16")]
@@ -127,8 +132,14 @@ fn network_rules() -> Vec<Value> {
         fixed("name", "the network of a cluster stays: make another cluster there"),
         fixed("endpoint", "the endpoint of a cluster stays: its certificates and its nodes name it"),
         fixed("pods", "the range of pods stays for the life of a cluster"),
+        fixed("nodePrefix", "the size of a node's part stays for the life of a cluster"),
         fixed("services", "the range of services stays for the life of a cluster"),
         fixed("vxlanPort", "the VXLAN port stays for the life of a cluster"),
+        at(
+            "pods",
+            "!isCIDR(self.pods) || self.nodePrefix - cidr(self.pods).prefixLength() <= 16",
+            "is too large for this nodePrefix: Kubernetes splits a range by 16 bits at most",
+        ),
         at(
             "services",
             "!isCIDR(self.pods) || !isCIDR(self.services) || (!cidr(self.pods).containsCIDR(cidr(self.services)) && \
@@ -148,7 +159,12 @@ fn network_rules() -> Vec<Value> {
 }
 
 fn pods() -> String {
-    "10.244.0.0/16".to_owned()
+    "10.244.0.0/14".to_owned()
+}
+
+/// The default of Kubernetes.
+fn node_prefix() -> u8 {
+    24
 }
 
 fn services() -> String {

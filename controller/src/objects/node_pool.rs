@@ -236,8 +236,11 @@ reasons! {
         /// The controller's database is older than VMs of workers, which the message names, as after a restore of the control
         /// cluster. No worker is changed, powered off, deleted or created until the operator decides.
         AdoptionRequired = False for operator,
-        /// The Provider's limits do not suffice for all wanted workers; the message has the numbers. Existing workers stay.
+        /// The Provider's limits, or the free capacity that the vCenter reports, do not suffice for all wanted workers; the message
+        /// has the numbers. Existing workers stay.
         CapacityMissing = False for operator,
+        /// The range of pods of the cluster does not hold all wanted workers; the message has the numbers. Existing workers stay.
+        PodRangeExhausted = False for operator,
         /// The Provider no longer allows the namespace, and fewer workers exist than are wanted: none is created. Existing
         /// workers stay.
         NamespaceNotAllowed = False for operator,

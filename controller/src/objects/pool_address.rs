@@ -1,5 +1,5 @@
-//! `PoolAddress`: one address in use. Creating the object claims the address: the object's name consists of the pool and the
-//! address, and an API server creates each name once.
+//! `PoolAddress`: one address in use. Creating the object claims the address: the object has the address's name, and an API
+//! server creates each name once. Earlier releases put the pool's name before it; the controller replaces such objects.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -20,10 +20,9 @@ use super::shapes;
     doc = "An address of an IPPool that is in use. The controller creates it, and removes it once the VM that had it is proved deleted.",
     derive = "PartialEq",
     shortname = "pa",
-    validation = (
-        "self.metadata.name == self.spec.poolRef.name + '-' + self.spec.address.replace('.', '-')",
-        "the name is not the pool's and the address with dashes for dots: this prevents two claims"
-    ),
+    validation = kube::core::Rule::new("oldSelf.hasValue() || self.metadata.name == self.spec.address.replace('.', '-')")
+        .message("the name is not the address with dashes for dots: this prevents two claims")
+        .optional_old_self(true),
     printcolumn(name = "Address", type_ = "string", json_path = ".spec.address"),
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.poolRef.name"),
     printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.claimant.namespace"),

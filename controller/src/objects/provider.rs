@@ -329,13 +329,17 @@ pub struct ZoneRoom {
     #[schemars(schema_with = "shapes::label")]
     pub name: String,
     /// Free space on its datastore, in GiB.
-    #[serde(default, rename = "freeStorageGiB")]
+    #[serde(default, rename = "freeStorageGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub free_storage_gib: i64,
-    /// Unreserved memory of its resource pool, in MiB.
-    #[serde(default, rename = "freeMemoryMiB")]
+    pub free_storage_gib: Option<i64>,
+    /// Memory for further VMs, in MiB: unreserved in its resource pool, and free on its hosts.
+    #[serde(default, rename = "freeMemoryMiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub free_memory_mib: i64,
+    pub free_memory_mib: Option<i64>,
+    /// The most processors that a VM may have on one of its hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub host_processors: Option<i64>,
     /// Number of Machines in the zone. As long as there are any, its place cannot change.
     #[serde(default)]
     #[schemars(range(min = 0))]

@@ -45,7 +45,7 @@ shapes! {
         "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
         "x-kubernetes-validations": range(8, 32)
     };
-    /// Pods' addresses: each node takes a /24 of it.
+    /// Pods' addresses: each node takes a part of it.
     pods = {
         "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
         "x-kubernetes-validations": range(8, 24)

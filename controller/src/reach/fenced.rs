@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::in_use::{AddressesInUse, Lists};
-use super::objects::{Collection, Objects};
+use super::objects::{Collection, ControlCluster, Objects};
 use crate::objects::PoolAddress;
 use crate::term::Term;
 
@@ -16,11 +16,17 @@ pub struct Fenced {
     objects: Arc<dyn Objects>,
     term: Term,
     lists: Lists,
+    control_cluster: ControlCluster,
 }
 
 impl Fenced {
     pub fn new(objects: Arc<dyn Objects>, term: Term) -> Self {
-        Self { objects, term, lists: Lists::default() }
+        Self { objects, term, lists: Lists::default(), control_cluster: ControlCluster::default() }
+    }
+
+    /// The API server of this control cluster.
+    pub fn of(self, control_cluster: ControlCluster) -> Self {
+        Self { control_cluster, ..self }
     }
 
     /// An answer that arrives after the term is discarded: the next leader may have changed the object since.
@@ -34,6 +40,10 @@ impl Fenced {
 
 #[async_trait]
 impl Objects for Fenced {
+    fn control_cluster(&self) -> ControlCluster {
+        self.control_cluster
+    }
+
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
         self.within(self.objects.list(of, label)).await
     }

@@ -2,6 +2,7 @@
 //! known here is PoolAddress, because a claim needs all addresses in use.
 
 use std::borrow::Cow;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -27,8 +28,22 @@ impl Collection {
     }
 }
 
+/// The control cluster, as far as this process was told about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ControlCluster {
+    /// The virtual IP of its API.
+    pub virtual_address: Option<Ipv4Addr>,
+    /// Whether its kinds may be those of a former release. An upgrade replaces them at its commit.
+    pub has_former_kinds: bool,
+}
+
 #[async_trait]
 pub trait Objects: Send + Sync {
+    /// The control cluster of this API server.
+    fn control_cluster(&self) -> ControlCluster {
+        ControlCluster::default()
+    }
+
     /// All objects, or those with this value of a label. A name that begins with a dot is the path of a field instead
     /// (`.spec.clusterRef.name`). The kind's definition must list it in `selectableFields`.
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure>;

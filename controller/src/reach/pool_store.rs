@@ -21,7 +21,7 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::failure::Failure;
-use super::in_use::AddressesInUse;
+use super::in_use::{AddressesInUse, claim};
 use super::kinds;
 use super::objects::{Collection, Objects};
 use super::store::ClusterStore;
@@ -47,6 +47,8 @@ pub struct PoolStore<'a> {
     like: &'a Machine,
     /// The pool of their addresses. `None` with DHCP.
     addresses: Option<&'a IPPool>,
+    /// Why that pool gives out no address, if so.
+    overlap: Option<&'a str>,
     /// The zones over which workers are spread.
     zones: &'a [String],
     /// The zones of the workers that this value created, by name.
@@ -87,6 +89,7 @@ impl<'a> PoolStore<'a> {
             pool,
             like,
             addresses,
+            overlap: None,
             zones: &[],
             made: Mutex::default(),
             provider: None,
@@ -98,6 +101,11 @@ impl<'a> PoolStore<'a> {
     /// Spreads further workers over these zones.
     pub fn over(self, zones: &'a [String]) -> Self {
         Self { zones, ..self }
+    }
+
+    /// Claims no address of the pool for this reason.
+    pub fn unless(self, overlap: Option<&'a str>) -> Self {
+        Self { overlap, ..self }
     }
 
     /// The zone of a worker that this value created.
@@ -245,9 +253,12 @@ impl<'a> PoolStore<'a> {
                 // Addresses may have been released since.
                 Allocation::Exhausted => is_stale = true,
                 Allocation::Make(address) => {
+                    if let Some(words) = self.overlap {
+                        bail!("the IPPool {name} gives out no address: {words}");
+                    }
                     let object = claimed(&name, address, claimant.clone());
-                    match kinds::create(self.objects, &object).await {
-                        Ok(_) => {
+                    match claim(self.objects, &object).await {
+                        Ok(()) => {
                             self.mark_taken(object.spec);
                             return Ok(Some(address));
                         }

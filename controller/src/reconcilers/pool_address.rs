@@ -1,6 +1,7 @@
 //! `PoolAddress`: released once its claimant is gone, and never before. A claimant is deleted after its VMs are proved gone. An
 //! unknown state is no proof.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,9 +11,9 @@ use serde_json::json;
 
 use super::NOW_AND_THEN;
 use crate::context::{Attempt, Context, ReconcileError};
-use crate::decisions::{CLAIMANT, POOL};
+use crate::decisions::{CLAIMANT, POOL, claimed};
 use crate::objects::{Claimant, Machine, PoolAddress, TenantCluster};
-use crate::reach::{Collection, Failure, Objects, kinds};
+use crate::reach::{Collection, Failure, Objects, claim, kinds};
 
 /// Looks for the claimant, deletes the address of one that is gone, and restores labels.
 ///
@@ -33,6 +34,9 @@ pub async fn reconcile(address: Arc<PoolAddress>, context: Arc<Context>) -> Resu
         kinds::delete(objects, &*address).await.attempting("giving the address back")?;
         return Ok(Action::await_change());
     }
+    if !objects.control_cluster().has_former_kinds && rename(objects, &address).await? {
+        return Ok(Action::await_change());
+    }
     let (of, by) = (&address.spec.pool_ref.name, &claimant.uid);
     if address.labels().get(POOL) != Some(of) || address.labels().get(CLAIMANT) != Some(by) {
         // The labels by which pool and claimant find it.
@@ -43,6 +47,31 @@ pub async fn reconcile(address: Arc<PoolAddress>, context: Arc<Context>) -> Resu
         patched.attempting("labelling the address")?;
     }
     Ok(Action::requeue(NOW_AND_THEN))
+}
+
+/// Replaces the object of a former release, whose name begins with the pool's. The address is never free: both objects exist for a
+/// moment. True if the object was replaced.
+async fn rename(objects: &dyn Objects, former: &PoolAddress) -> Result<bool, ReconcileError> {
+    let Ok(address) = former.spec.address.parse::<Ipv4Addr>() else { return Ok(false) };
+    let mut renamed = claimed(&former.spec.pool_ref.name, address, former.spec.claimant.clone());
+    renamed.spec.named = former.spec.named;
+    if renamed.metadata.name == former.metadata.name {
+        return Ok(false);
+    }
+    match claim(objects, &renamed).await {
+        Ok(()) => {}
+        Err(Failure::Exists) => {
+            let own = kinds::list::<PoolAddress>(objects, None, Some((CLAIMANT, &former.spec.claimant.uid))).await;
+            let own = own.attempting("looking for the address under its name")?;
+            if !own.iter().any(|own| own.metadata.name == renamed.metadata.name && own.spec == renamed.spec) {
+                log::warn!("{} is in use by another claimant too: change one of them", former.name_any());
+                return Ok(false);
+            }
+        }
+        Err(failure) => Err(failure).attempting("claiming the address under its name")?,
+    }
+    kinds::delete(objects, former).await.attempting("removing the address's former object")?;
+    Ok(true)
 }
 
 /// Whether this claimant exists, by its UID. `None` if its kind is unknown.

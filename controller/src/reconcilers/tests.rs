@@ -132,7 +132,7 @@ async fn a_pool_stays_until_its_last_address_goes() {
             api.remove::<IPPool>(None, "p");
             settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
             assert!(now::<IPPool>(&api, None, "p").await.is_some(), "{what}: an address of it is in use");
-            api.remove::<PoolAddress>(None, "p-10-0-0-10");
+            api.remove::<PoolAddress>(None, "10-0-0-10");
             settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
             assert!(now::<IPPool>(&api, None, "p").await.is_none(), "{what}");
         }
@@ -175,7 +175,7 @@ async fn an_address_is_released_after_its_claimant_only() {
     let mut unlabelled = address.clone();
     unlabelled.metadata.labels = None;
     api.put(&unlabelled);
-    let name = "p-10-0-0-10";
+    let name = "10-0-0-10";
     settled(&api, &context, (None, name), pool_address::reconcile).await;
     let seen: PoolAddress = now(&api, None, name).await.unwrap();
     assert_eq!(seen.labels().get("kaas.local/pool").map(String::as_str), Some("p"));
@@ -196,16 +196,55 @@ async fn an_address_is_released_after_its_claimant_only() {
     for (kind, address) in [("VirtualMachine", "10.0.0.11"), ("Machine", "10.0.0.12")] {
         api.put(&claimed("p", address.parse().unwrap(), claimant(kind, "shop-w1", "another")));
     }
-    settled(&api, &context, (None, "p-10-0-0-11"), pool_address::reconcile).await;
-    assert!(now::<PoolAddress>(&api, None, "p-10-0-0-11").await.is_some());
-    settled(&api, &context, (None, "p-10-0-0-12"), pool_address::reconcile).await;
+    settled(&api, &context, (None, "10-0-0-11"), pool_address::reconcile).await;
+    assert!(now::<PoolAddress>(&api, None, "10-0-0-11").await.is_some());
+    settled(&api, &context, (None, "10-0-0-12"), pool_address::reconcile).await;
     assert!(
-        now::<PoolAddress>(&api, None, "p-10-0-0-12").await.is_none(),
+        now::<PoolAddress>(&api, None, "10-0-0-12").await.is_none(),
         "another machine of that name has no right to it"
     );
     api.remove::<Machine>(Some("team-blue"), "shop-w1");
     settled(&api, &context, (None, name), pool_address::reconcile).await;
     assert!(now::<PoolAddress>(&api, None, name).await.is_none());
+}
+
+/// Finding 4 of controller.md: an object of an earlier release is replaced by one with the address's name. A fault at each call
+/// leaves the address claimed.
+#[tokio::test(start_paused = true)]
+async fn former_name_is_replaced_while_the_address_stays_claimed() {
+    for fault in [None, Some(Fault::NotDone), Some(Fault::Done)] {
+        for call in 0..6 {
+            let api = InMemory::default();
+            let context = context(&api);
+            let uid = api.put(&machine("shop-w1"))["metadata"]["uid"].as_str().unwrap().to_owned();
+            let mut former = claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "shop-w1", &uid));
+            former.metadata.name = Some("p-10-0-0-10".to_owned());
+            former.spec.named = true;
+            api.put(&former);
+            if let Some(fault) = fault {
+                api.fails_at(call, fault);
+            }
+            settled(&api, &context, (None, "p-10-0-0-10"), pool_address::reconcile).await;
+            assert_eq!(api.names("pooladdresses"), ["10-0-0-10"], "{fault:?} at call {call}");
+            let seen: PoolAddress = now(&api, None, "10-0-0-10").await.unwrap();
+            assert_eq!((seen.spec, seen.metadata.labels), (former.spec, former.metadata.labels));
+        }
+    }
+}
+
+/// Two objects of one address, from before: neither is deleted.
+#[tokio::test(start_paused = true)]
+async fn former_name_stays_if_another_claimant_has_the_address() {
+    let api = InMemory::default();
+    let context = context(&api);
+    let uid = |name: &str| api.put(&machine(name))["metadata"]["uid"].as_str().unwrap().to_owned();
+    let (one, other) = (uid("shop-w1"), uid("shop-w2"));
+    let mut former = claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "shop-w1", &one));
+    former.metadata.name = Some("p-10-0-0-10".to_owned());
+    api.put(&former);
+    api.put(&claimed("q", "10.0.0.10".parse().unwrap(), claimant("Machine", "shop-w2", &other)));
+    settled(&api, &context, (None, "p-10-0-0-10"), pool_address::reconcile).await;
+    assert_eq!(api.names("pooladdresses"), ["10-0-0-10", "p-10-0-0-10"]);
 }
 
 /// The address that was read is gone, and another claimant has claimed it since.
@@ -214,15 +253,15 @@ async fn a_stale_address_releases_no_new_one() {
     let api = InMemory::default();
     let context = context(&api);
     api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "shop-w1", "gone")));
-    let stale: PoolAddress = now(&api, None, "p-10-0-0-10").await.unwrap();
-    api.remove::<PoolAddress>(None, "p-10-0-0-10");
+    let stale: PoolAddress = now(&api, None, "10-0-0-10").await.unwrap();
+    api.remove::<PoolAddress>(None, "10-0-0-10");
     let cluster = api.put(&cluster("shop", "i", "auto"));
     let uid = cluster["metadata"]["uid"].as_str().unwrap();
     api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("TenantCluster", "shop", uid)));
     let given = pool_address::reconcile(Arc::new(stale), Arc::clone(&context)).await;
     assert!(given.unwrap_err().is_race());
-    settled(&api, &context, (None, "p-10-0-0-10"), pool_address::reconcile).await;
-    assert!(now::<PoolAddress>(&api, None, "p-10-0-0-10").await.is_some());
+    settled(&api, &context, (None, "10-0-0-10"), pool_address::reconcile).await;
+    assert!(now::<PoolAddress>(&api, None, "10-0-0-10").await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,7 +327,7 @@ async fn an_unreadable_object_stops_only_its_users() {
     assert_eq!(provider.status.unwrap().clusters, 1, "it may be begun");
     let class = Arc::new(now::<VMClass>(&api, None, "medium").await.unwrap());
     let image = Arc::new(now::<NodeImage>(&api, None, "i1").await.unwrap());
-    let address = Arc::new(now::<PoolAddress>(&api, None, "p-10-0-0-10").await.unwrap());
+    let address = Arc::new(now::<PoolAddress>(&api, None, "10-0-0-10").await.unwrap());
     for failed in [
         vm_class::reconcile(class, Arc::clone(&context)).await,
         node_image::reconcile(image, Arc::clone(&context)).await,
@@ -301,7 +340,7 @@ async fn an_unreadable_object_stops_only_its_users() {
     settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
     settled(&api, &context, (None, "i1"), node_image::reconcile).await;
     settled(&api, &context, (None, "dc1"), provider::reconcile).await;
-    settled(&api, &context, (None, "p-10-0-0-10"), pool_address::reconcile).await;
+    settled(&api, &context, (None, "10-0-0-10"), pool_address::reconcile).await;
     let left = ["vmclasses", "nodeimages", "providers", "pooladdresses"].map(|kind| api.names(kind).len());
     assert_eq!(left, [0, 0, 0, 1]);
 }

@@ -187,10 +187,7 @@ impl Bed {
         made["metadata"] = json!({"name": name});
         made["status"].take();
         if kind == "PoolAddress" {
-            merge(
-                &mut made,
-                &json!({"metadata": {"name": "tenants-192-168-10-22"}, "spec": {"address": "192.168.10.22"}}),
-            );
+            merge(&mut made, &json!({"metadata": {"name": "192-168-10-22"}, "spec": {"address": "192.168.10.22"}}));
         }
         merge(&mut made, change);
         self.ask(Method::POST, &format!("{path}?dryRun=All"), Some(&made))

@@ -91,6 +91,11 @@ func newWorld(bed *Bed) (*world, error) {
 		host.Summary.Hardware.NumCpuThreads, host.Summary.Hardware.MemorySize = 64, 512<<30
 		host.Hardware.CpuInfo.NumCpuThreads, host.Hardware.MemorySize = 64, 512<<30
 	}
+	// vcsim's resource pools have less than 1 GiB, whatever hosts there are.
+	for _, entity := range w.registry.All("ResourcePool") {
+		pool, room := entity.(*vcsim.ResourcePool), int64(max(bed.config.Hosts, 1))*(512<<30)
+		pool.Runtime.Memory.MaxUsage, pool.Runtime.Memory.UnreservedForPool, pool.Runtime.Memory.UnreservedForVm = room, room, room
+	}
 	w.free = sync.NewCond(&w.mutex)
 	if err := w.mount(); err != nil {
 		return nil, err

@@ -4,6 +4,8 @@
 //! Each pod runs the program of its node's image. It uses its own node's API server, and depends on no virtual IP and no
 //! unreachable node. It knows the build of the cluster's kinds, and the build of its node's image.
 
+use std::net::Ipv4Addr;
+
 use contract::image;
 use contract::paths;
 use contract::ports;
@@ -20,8 +22,9 @@ pub const NAMESPACE: &str = "kaas-system";
 /// Seconds, in which it ends its work and releases the Lease.
 pub const GRACE: u32 = 45;
 
-/// Its pods, with the DNS servers of `node`. `mark` is the build that the cluster's kinds are of.
-pub(super) fn objects(mark: &str, node: &Node) -> Vec<Value> {
+/// Its pods, with the DNS servers of `node`. `mark` is the build that the cluster's kinds are of. The controller reserves the
+/// cluster's virtual IP. It is no argument: a pod may run the program of an earlier image, which knows no such argument.
+pub(super) fn objects(mark: &str, node: &Node, virtual_address: Option<Ipv4Addr>) -> Vec<Value> {
     let mut objects = manifest::objects(
         include_str!("controller.yaml"),
         [
@@ -35,10 +38,13 @@ pub(super) fn objects(mark: &str, node: &Node) -> Vec<Value> {
             ("TENANTS", paths::TENANTS.into()),
         ],
     );
+    let pod = &mut objects[0]["spec"]["template"]["spec"];
+    if let (Some(address), Some(env)) = (virtual_address, pod["containers"][0]["env"].as_array_mut()) {
+        env.push(json!({"name": "VIRTUAL_ADDRESS", "value": address}));
+    }
     let servers = dns_servers(node);
     // Kubernetes requires a server with `None`.
     if !servers.is_empty() {
-        let pod = &mut objects[0]["spec"]["template"]["spec"];
         pod["dnsPolicy"] = "None".into();
         pod["dnsConfig"] = json!({"nameservers": servers, "searches": node.search_domains});
     }

@@ -130,7 +130,8 @@ pub fn wanted(config: &ControlPlane, image: &ImageFacts) -> Vec<AddOn> {
         wanted.push(AddOn { kinds: Some(metallb::KINDS.to_owned()), ..metallb });
     }
     if has_controller(config, image) {
-        let controller = AddOn::new(CONTROLLER, resolving, controller::objects(build, &config.node));
+        let controller =
+            AddOn::new(CONTROLLER, resolving, controller::objects(build, &config.node, config.cluster.virtual_address));
         let (kinds, listed) = (image::kinds_of(controller::IMAGE), image::objects_of(controller::IMAGE));
         wanted.push(AddOn { kinds: Some(kinds), listed: Some(listed), ..controller });
     }

@@ -40,6 +40,18 @@ fn the_operators_certificate_serves_its_names() {
     assert!(text.contains(&format!("\"value\": \"{pem},{pem}:api.example.com,*.k8s.example.com\"")), "{text}");
 }
 
+/// Finding 7 of controller.md.
+#[test]
+fn size_of_a_nodes_range_reaches_the_controller_manager() {
+    let text = |prefix: u8| {
+        let mut config = three_nodes();
+        config.cluster.node_prefix = prefix;
+        kubeadm::configuration::documents(&config, &machine(), "1.36.3", &[])
+    };
+    assert!(!text(24).contains("node-cidr-mask-size"), "existing clusters keep their arguments");
+    assert_eq!(text(25).matches("node-cidr-mask-size").count(), 1);
+}
+
 #[test]
 fn patches_have_marks_and_slow_hosts_timeouts() {
     let mut config = one_node();

@@ -80,6 +80,7 @@ impl Facts {
                 (CONTROL_NODES, nodes.join(",")),
                 ("virtual IP", address),
                 ("pod CIDR", cluster.pod_cidr.to_string()),
+                ("prefix length of a node's pods", cluster.node_prefix.to_string()),
                 ("service CIDR", cluster.service_cidr.to_string()),
                 ("VXLAN port", cluster.vxlan_port.to_string()),
                 (KUBERNETES_MINOR, cluster.kubernetes_minor.clone()),

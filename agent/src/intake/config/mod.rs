@@ -69,8 +69,11 @@ pub struct Cluster {
     pub control_nodes: Vec<ControlNode>,
     /// The address of the API for clients. Always set with three control-plane nodes.
     pub virtual_address: Option<Ipv4Addr>,
-    /// Addresses of pods. Each node gets a /24 of it.
+    /// Addresses of pods. Each node gets a part of it.
     pub pod_cidr: Ipv4Net,
+    /// Prefix length of a node's part of it. Configurations of earlier images have none.
+    #[serde(default = "default_node_prefix")]
+    pub node_prefix: u8,
     /// Addresses of services. The first is the API's, the tenth is cluster DNS.
     pub service_cidr: Ipv4Net,
     /// UDP port of the VXLAN pod network.
@@ -336,6 +339,11 @@ impl Node {
         let leased = || self.lease().iter().flat_map(|lease| &lease.ntp_servers).map(ToString::to_string).collect();
         if self.ntp_servers.is_empty() { leased() } else { self.ntp_servers.clone() }
     }
+}
+
+/// The default of Kubernetes. Clusters that earlier images have formed use it.
+fn default_node_prefix() -> u8 {
+    24
 }
 
 impl Cluster {

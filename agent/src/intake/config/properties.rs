@@ -85,6 +85,7 @@ fn of_control_plane(config: &ControlPlane, secret: Option<String>) -> Vec<Row> {
         (table::DEPLOYMENT_SECRET, secret),
         (table::KUBERNETES_VERSION, Some(cluster.kubernetes_minor.clone())),
         (table::POD_CIDR, Some(cluster.pod_cidr.to_string())),
+        (table::NODE_PREFIX, Some(cluster.node_prefix.to_string())),
         (table::SERVICE_CIDR, Some(cluster.service_cidr.to_string())),
         (table::POD_SECURITY, Some(cluster.pod_security.to_string())),
         (table::SNAPSHOT_TARGET, config.snapshot_target.as_ref().map(|target| target.expose().to_owned())),

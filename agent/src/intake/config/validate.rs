@@ -110,6 +110,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
                     control_nodes: draft.control_nodes?,
                     virtual_address: draft.virtual_address,
                     pod_cidr: draft.pod_cidr?,
+                    node_prefix: u8::try_from(draft.node_prefix?).ok()?,
                     service_cidr: draft.service_cidr?,
                     vxlan_port: u16::try_from(draft.vxlan_port?).ok()?,
                     kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,

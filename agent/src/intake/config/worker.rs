@@ -48,7 +48,7 @@ pub struct LearnedCluster {
 /// The networks of a cluster, the same on each of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterNetwork {
-    /// Addresses of pods. Each node gets a /24 of it.
+    /// Addresses of pods. Each node gets a part of it.
     pub pod_cidr: Ipv4Net,
     /// Addresses of services. The first is the API's, the tenth is cluster DNS.
     pub service_cidr: Ipv4Net,

@@ -17,7 +17,7 @@
 //! | all of them run it, in VMs of the resolved size | this is recorded with the abandoned swap, and nodes are not asked again |
 //! | another image is named | the obstacle is reported; otherwise a swap begins, with its plan as an Operation |
 //! | the size of control-plane nodes differs | with the next image, or by itself, if there is room: `resize.rs` |
-//! | the minor version is behind | the same for Kubernetes, once the named image is in use |
+//! | the minor version is behind | the same for Kubernetes, once the named image is in use and no worker is too old for it |
 //!
 //! In a paused cluster, a swap is planned and not begun. A running one continues to a step at which no node is missing, and
 //! reports that it is paused. Requests are rejected then: they would run at the end of the pause, which may be another user's
@@ -48,7 +48,7 @@ use super::health::OperationPhase;
 use super::obstacle::Obstacle;
 use super::pause_reason::PauseReason;
 use super::swap_progress::{Ending, SwapProgress};
-use crate::objects::{ControlPlaneSize, NodeImage, Operation, Resolved, TenantCluster, TenantClusterReason};
+use crate::objects::{ControlPlaneSize, Machine, NodeImage, Operation, Resolved, TenantCluster, TenantClusterReason};
 
 #[derive(Debug)]
 pub struct ObservedCluster<'a> {
@@ -63,6 +63,8 @@ pub struct ObservedCluster<'a> {
     pub images: &'a [NodeImage],
     /// The lowest minor version of Kubernetes of a control-plane node.
     pub minor: Option<Minor>,
+    /// The Machines of the cluster's workers.
+    pub workers: &'a [Machine],
     /// The wanted size of control-plane nodes, or why it is unknown.
     pub size: Result<ControlPlaneSize, Obstacle>,
     /// Why the Provider has no room for that size, if it has none.
@@ -137,13 +139,15 @@ impl Change {
     }
 
     pub fn doing(&self) -> OperationPhase {
-        use TenantClusterReason::{AwaitingCommit, ChangeFailed, ImageUnsuitable, NotSupported, ReferenceMissing};
+        use TenantClusterReason::{
+            AwaitingCommit, ChangeBlocked, ChangeFailed, ImageUnsuitable, NotSupported, ReferenceMissing,
+        };
         match self {
             // A user has to change the spec. All other obstacles may pass by themselves.
             Self::Blocked(Obstacle { reason: ImageUnsuitable | NotSupported | ReferenceMissing, message }) => {
                 OperationPhase::Blocked(message.clone())
             }
-            Self::Waits(ChangeFailed, words) => OperationPhase::Blocked(words.clone()),
+            Self::Waits(ChangeBlocked | ChangeFailed, words) => OperationPhase::Blocked(words.clone()),
             Self::Waits(AwaitingCommit, words) => OperationPhase::Operating(words.clone()),
             Self::Nothing | Self::Blocked(_) | Self::Waits(..) => OperationPhase::Idle,
             _ => OperationPhase::Operating(self.said().map(|(_, words)| words).unwrap_or_default()),

@@ -49,7 +49,23 @@ impl ObservedCluster<'_> {
                 None => Change::Waits(TenantClusterReason::Changing, rest.words()),
             };
         }
-        Change::Raise(to, again)
+        match (self.left_behind(to), again) {
+            (Some(words), Some(name)) => Change::Answer(name, Some(words)),
+            (Some(words), None) => Change::Waits(TenantClusterReason::ChangeBlocked, words),
+            (None, again) => Change::Raise(to, again),
+        }
+    }
+
+    /// The message about the oldest worker, if its kubelet may not use API servers of this minor version.
+    fn left_behind(&self, to: Minor) -> Option<String> {
+        let workers = self.workers.iter().filter_map(|machine| Some((minor_of(machine)?, machine)));
+        let (minor, oldest) = workers.min_by_key(|(minor, _)| *minor).filter(|(minor, _)| !minor.may_speak_to(to))?;
+        let pool = oldest.spec.pool_ref.as_ref().map(|pool| pool.name.as_str()).unwrap_or_default();
+        let name = oldest.name_any();
+        Some(format!(
+            "the Machine {name} of the NodePool {pool} runs Kubernetes {minor}, which is more than three minor versions behind {to}: let \
+             the pool replace its workers first, or delete that Machine"
+        ))
     }
 
     /// The next step of an Operation that upgrades Kubernetes and has not ended.
@@ -90,6 +106,12 @@ impl ObservedCluster<'_> {
             None => Change::Raise(to, None),
         }
     }
+}
+
+/// The minor version of Kubernetes that a node runs.
+fn minor_of(machine: &Machine) -> Option<Minor> {
+    let newer = machine.status.as_ref().and_then(|status| status.kubernetes.as_ref());
+    newer.unwrap_or(&machine.spec.kubernetes).parse().ok()
 }
 
 /// The lowest minor version of Kubernetes of control-plane nodes.

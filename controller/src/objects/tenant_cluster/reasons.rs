@@ -16,13 +16,16 @@ reasons! {
         NamespaceNotAllowed = False for operator,
         /// The Provider is not Ready: look at its conditions.
         ProviderNotReady = False,
-        /// The Provider's limits do not suffice; the message has the numbers. Free capacity of hosts and datastores is not
-        /// checked: the Provider shows it.
+        /// The Provider's limits do not suffice, or the vCenter reports too little free memory, processors or space; the message
+        /// has the numbers.
         CapacityMissing = False for operator,
         /// Addresses are missing; the message names what. A pool has too few free addresses, or `vipsPerNamespace` of the IPPool
         /// limits the namespace's addresses for endpoints and Services. Or an address of the spec is reserved, or belongs to
         /// another object.
         AddressesMissing = False for operator,
+        /// The range of pods does not hold the control-plane nodes and all workers of the pools; the message has the numbers. The
+        /// range cannot change: create the cluster again with a larger `network.pods`, or with `nodePrefix` 25.
+        PodRangeExhausted = False for operator,
         /// The endpoint or an address for Services is not in the subnet of the control-plane nodes, or not all addresses of their
         /// pools are. A range that overlaps that subnet is `PropertiesRefused`.
         RangesOverlap = False for operator,
@@ -81,7 +84,7 @@ reasons! {
         AwaitingCommit = False,
         /// A change failed and waits for the operator; the Operation has the reason, and what can be done with `kaas.local/do`.
         ChangeFailed = False for operator,
-        /// Something differs, and the change is blocked: `Preflight` has the reason. Nothing was changed.
+        /// Something differs, and the change is blocked: the message or `Preflight` has the reason. Nothing was changed.
         ChangeBlocked = False,
         /// Something differs that this version of the controller does not change; the message names it, and what the operator can
         /// do.

@@ -113,7 +113,7 @@ impl Looking<'_> {
                 let why = if there.accessible { "it is in maintenance" } else { "no host reaches it" };
                 self.seen.closed.push(format!("the datastore {name}: {why}"));
             }
-            (room.datastore, room.free_storage) = (found.id.clone(), there.free);
+            (room.datastore, room.free_storage) = (found.id.clone(), Some(there.free));
             self.needs(On::Datastore, found.clone(), format!("the datastore {name}"));
             datastore = Some(found);
         }
@@ -132,7 +132,13 @@ impl Looking<'_> {
                     && datastore.as_ref().is_none_or(|datastore| host.datastores.contains(datastore))
                     && networks.iter().all(|(_, network)| host.networks.contains(network))
             };
-            if hosts.is_some_and(|hosts| !hosts.iter().any(takes)) {
+            let taking = hosts.map(|hosts| hosts.into_iter().filter(takes).collect::<Vec<_>>());
+            if let Some(taking) = taking.as_ref().filter(|taking| !taking.is_empty()) {
+                let free = taking.iter().map(|host| host.memory.map(|_| host.free_memory()));
+                room.free_memory = free.sum();
+                room.host_processors = taking.iter().filter_map(|host| host.processors).max();
+            }
+            if taking.is_some_and(|taking| taking.is_empty()) {
                 let words =
                     "no host runs VMs that has the zone's datastore and all networks, or the account cannot see it";
                 self.seen.closed.push(format!("the cluster {}: {words}", zone.cluster));
@@ -155,7 +161,8 @@ impl Looking<'_> {
             };
             if let Some(pool) = pool {
                 let unreserved = "runtime.memory.unreservedForVm";
-                room.free_memory = self.client.look(&pool, &[unreserved]).await?.parsed(unreserved).unwrap_or_default();
+                let in_pool = self.client.look(&pool, &[unreserved]).await?.parsed(unreserved);
+                room.free_memory = [room.free_memory, in_pool].into_iter().flatten().min();
                 self.needs(On::Pool, pool, format!("the resource pool {}", pool_path(zone)));
             }
         }

@@ -14,7 +14,7 @@ use super::pool_context::PoolContext;
 use crate::context::{Attempt, Halt};
 use crate::decisions::{AdoptedWorker, Evidence, adopted_workers, claimant, claimed, gives_out};
 use crate::objects::{Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};
-use crate::reach::{Failure, kinds};
+use crate::reach::{Failure, claim, kinds};
 
 impl PoolReconciler<'_> {
     /// Adopts the workers in these VMs.
@@ -69,10 +69,10 @@ impl PoolReconciler<'_> {
             }
         };
         if let (Some(address), Some(addresses)) = (address, &known.addresses) {
-            let claim = claimed(&addresses.name_any(), address, claimant(&machine));
-            match kinds::create(objects, &claim).await {
+            let claimed = claimed(&addresses.name_any(), address, claimant(&machine));
+            match claim(objects, &claimed).await {
                 // Its own claim from before, or one that another claimant has just made. The next check decides.
-                Ok(_) | Err(Failure::Exists) => {}
+                Ok(()) | Err(Failure::Exists) => {}
                 Err(failure) => Err(failure).attempting("claiming the address of a worker that is adopted")?,
             }
             self.is_to_have(worker, Some(&machine), known).await?;

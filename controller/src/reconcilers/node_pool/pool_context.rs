@@ -8,8 +8,8 @@ use super::PoolReconciler;
 use super::deleted_cluster::DeletedCluster;
 use crate::context::{Attempt, Halt, ReconcileError};
 use crate::decisions::{
-    PoolAllowance, ResourceUsage, WantedPool, WorkerImage, emptied_pool, is_leaving, machine_template, may_make,
-    pool_allowance, site, wanted_pool, worker_image, zones_of_pool,
+    PoolAllowance, ResourceUsage, WantedPool, WorkerImage, emptied_pool, is_leaving, keeps_room, machine_template,
+    may_make, pool_allowance, site, wanted_pool, worker_image, workers_in_range, workers_that_fit, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Provider, TenantCluster, VMClass, VMClassSpec,
@@ -26,6 +26,8 @@ pub(super) struct PoolContext {
     /// The zones over which further workers are spread.
     pub(super) zones: Vec<String>,
     pub(super) addresses: Option<IPPool>,
+    /// Why that pool gives out no address, if so.
+    pub(super) overlap: Option<String>,
     pub(super) site: Site,
     pub(super) api: Box<dyn Cluster>,
     pub(super) held: PoolAllowance,
@@ -73,6 +75,7 @@ impl PoolReconciler<'_> {
                 like: first.clone(),
                 zones: vec![first.spec.zone.clone()],
                 addresses: None,
+                overlap: None,
                 site: Site::default(),
                 api,
                 held: PoolAllowance::default(),
@@ -122,6 +125,7 @@ impl PoolReconciler<'_> {
         let authority = Kubeconfig::parse(&kubeconfig).map_err(anyhow::Error::from)?.authority;
         let site = site(&form, ca_hash(&authority)?);
         let addresses = around.pool_of_nodes(&cluster).cloned();
+        let overlap = addresses.as_ref().and_then(|pool| around.overlap(pool));
         let carries = found.status.map(|status| status.kubernetes).unwrap_or_default();
         let wanted = wanted_pool(&WantedPool {
             name: &pool.name_any(),
@@ -137,10 +141,23 @@ impl PoolReconciler<'_> {
         wanted.last_index =
             pool.status.as_ref().and_then(|status| u64::try_from(status.last_index).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
-        let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
+        let mut held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
+        let kept = machines.iter().filter(|machine| keeps_room(machine)).count();
+        if let Some((room, words)) = workers_that_fit(&provider, &zones, &class.spec) {
+            held = held.within(kept, room, (NodePoolReason::CapacityMissing, words));
+        }
+        if let Some((most, words)) = workers_in_range(&cluster, pool, around.node_pools()) {
+            held = held.within(kept, most.saturating_sub(kept), (NodePoolReason::PodRangeExhausted, words));
+        }
+        if let Some(words) = &overlap {
+            let name = addresses.as_ref().map(ResourceExt::name_any).unwrap_or_default();
+            let words = format!("the IPPool {name} gives out no address: {words}");
+            held.stands.get_or_insert_with(|| words.clone());
+            held = held.within(kept, 0, (Unfit, words));
+        }
         held.holds(&mut wanted);
         let like = machine_template(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
-        Ok(PoolContext { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false })
+        Ok(PoolContext { cluster, provider, wanted, like, zones, addresses, overlap, site, api, held, goes: false })
     }
 
     async fn held(

@@ -75,7 +75,9 @@ async fn rejected_credentials_are_sent_once() {
     let status = seen.status.as_ref().unwrap();
     assert!(status.version.as_ref().unwrap().contains("vCenter"), "{status:?}");
     assert_eq!((status.zones.len(), status.zones[0].datastore.as_deref()), (1, Some("LocalDS_0")));
-    assert!(status.free_storage_gib.unwrap() > 0 && status.zones[0].free_storage_gib > 0, "{status:?}");
+    assert!(status.free_storage_gib.unwrap() > 0 && status.zones[0].free_storage_gib.unwrap() > 0, "{status:?}");
+    assert!(status.zones[0].free_memory_mib.unwrap() > 65536, "{status:?}");
+    assert_eq!(status.zones[0].host_processors, Some(64));
     // All callers use one session, and the look is reused.
     let logins = bed.count("Login").await;
     for _ in 0..3 {

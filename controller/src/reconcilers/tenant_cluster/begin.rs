@@ -17,14 +17,14 @@ use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
     AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode, CreationInputs,
     CreationStep, KeysSeen, MACHINE_FINALIZER, NamedBySpec, NodeSettings, Obstacle, PreflightInputs, ResourceUsage,
-    Secrets, Source, before, claims, creation_step, drifted, leaving_out, left_over, limits, machines, next_claim,
-    node_settings_hashes, obstacles, pool_of_nodes, resolved, workers_of,
+    Secrets, Source, before, capacity, claims, creation_step, drifted, leaving_out, left_over, limits, machines,
+    next_claim, node_settings_hashes, obstacles, overlaps, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
-    AUTO, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, Resolved, TenantCluster, TenantClusterReason,
-    TenantClusterSpec, TenantClusterStatus, VMClass,
+    AUTO, IPPool, Machine, MachineSpec, NodeImage, NodePool, PoolAddress, Provider, Resolved, TenantCluster,
+    TenantClusterReason, TenantClusterSpec, TenantClusterStatus, VMClass,
 };
-use crate::reach::{Failure, add_used_namespace, cluster_inventory, kinds};
+use crate::reach::{Failure, add_used_namespace, claim, cluster_inventory, kinds};
 use crate::reconcilers::{all, tolerant};
 
 /// The pause while another object or the operator blocks the cluster.
@@ -40,6 +40,7 @@ pub(in crate::reconcilers) struct References {
     class: Option<VMClass>,
     secrets: Secrets,
     obstacles: Vec<Obstacle>,
+    node_pools: Vec<NodePool>,
     workers: u32,
     controllers: Vec<String>,
 }
@@ -55,6 +56,16 @@ impl References {
     /// The pool of the addresses of a cluster's control-plane nodes.
     pub(in crate::reconcilers) fn pool_of_nodes(&self, cluster: &TenantCluster) -> Option<&IPPool> {
         pool_of_nodes(cluster, self.provider.as_ref()?, &self.pools)
+    }
+
+    /// The cluster's NodePools.
+    pub(in crate::reconcilers) fn node_pools(&self) -> &[NodePool] {
+        &self.node_pools
+    }
+
+    /// Why a pool gives out no address, if so.
+    pub(in crate::reconcilers) fn overlap(&self, pool: &IPPool) -> Option<String> {
+        overlaps(pool, &self.pools).unwrap_or_else(|malformed| Some(malformed.to_string()))
     }
 }
 
@@ -131,7 +142,7 @@ impl Reconciler<'_> {
             }
             Make(machine) => return self.make(cluster, &machine).await,
             Claim(address) => {
-                kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
+                claim(self.objects, &address).await.attempting("claiming an address")?;
             }
             Draw => {
                 // While it is listed, neither `kaas-system` with the keys nor the cluster's namespace can be deleted.
@@ -171,23 +182,25 @@ impl Reconciler<'_> {
         let own = self.own_addresses().await?;
         let providers = tolerant::<Provider>(self.objects).await?.all();
         // These addresses belong to the control cluster or a vCenter, even if the pool does not reserve them.
-        let in_use: Vec<Ipv4Addr> = own.iter().copied().chain(providers.iter().filter_map(server)).collect();
+        let own_or_vcenters = own.iter().copied().chain(providers.iter().filter_map(server));
+        let in_use: Vec<Ipv4Addr> = own_or_vcenters.chain(self.objects.control_cluster().virtual_address).collect();
         let pools = leaving_out(pools, &in_use);
         let images = self.images(cluster).await?;
         let class = self.class(cluster).await?;
         let (keys, secrets) = self.named_secrets(cluster).await?;
+        let node_pools = self.pools(cluster).await?;
+        let workers = u32::try_from(workers_of(&node_pools).desired).unwrap_or_default();
         let obstacles = obstacles(&PreflightInputs {
             cluster,
             provider: provider.as_ref(),
             class: class.as_ref(),
             pools: &pools,
             secrets: &keys,
+            workers,
         });
-        let workers = workers_of(&self.pools(cluster).await?).desired;
-        let workers = u32::try_from(workers).unwrap_or_default();
         let is_bounded = !cluster.spec.site.admin_cidrs.is_empty();
         let controllers = own.iter().filter(|_| is_bounded).map(|address| format!("{address}/32")).collect();
-        Ok(References { provider, pools, images, class, secrets, obstacles, workers, controllers })
+        Ok(References { provider, pools, images, class, secrets, obstacles, node_pools, workers, controllers })
     }
 
     /// The addresses of the control cluster's nodes, on which controllers run. Tenant nodes see calls from these.
@@ -256,19 +269,23 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Why the Provider's limits have no room for the control-plane nodes. Checked again after each step: of several clusters
-    /// that saw the same room, only the first one continues.
+    /// Why the Provider's limits or its free capacity have no room for the control-plane nodes. Checked again after each step: of
+    /// several clusters that saw the same room, only the first one continues.
     async fn limits(
         &self,
         cluster: &TenantCluster,
         around: &References,
         wanted: &[Machine],
     ) -> Result<Option<Obstacle>, ReconcileError> {
-        let limited = around.provider.as_ref().filter(|provider| provider.spec.limits.is_some());
-        let Some(provider) = limited.filter(|_| !wanted.is_empty()) else { return Ok(None) };
-        let tenants = cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
-        let wanted = ResourceUsage::of(wanted.iter().map(|machine| &machine.spec));
-        Ok(limits(provider, tenants.taken_before(cluster), wanted))
+        let Some(provider) = around.provider.as_ref().filter(|_| !wanted.is_empty()) else { return Ok(None) };
+        let wanted: Vec<&MachineSpec> = wanted.iter().map(|machine| &machine.spec).collect();
+        let mut over = None;
+        if provider.spec.limits.is_some() {
+            let tenants =
+                cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
+            over = limits(provider, tenants.taken_before(cluster), ResourceUsage::of(wanted.iter().copied()));
+        }
+        Ok(over.or_else(|| capacity(provider, &wanted)))
     }
 
     /// The next step for a cluster's addresses, the addresses to release, and those that it has. `there` are its Machines,

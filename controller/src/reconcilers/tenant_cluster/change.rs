@@ -24,7 +24,8 @@ use crate::decisions::{
     health_times, last_swap, left_prepared, lowest_minor, may_cancel, raise_name, unsettled, with_size,
 };
 use crate::objects::{
-    ControlPlaneSize, NodeImage, Operation, OperationKind, Resolved, TenantCluster, TenantClusterReason,
+    ControlPlaneSize, Machine, MachineRole, NodeImage, Operation, OperationKind, Resolved, TenantCluster,
+    TenantClusterReason,
 };
 use crate::reach::kinds::Tolerant;
 use crate::reconcilers::{all, tolerant};
@@ -51,6 +52,8 @@ pub(super) struct ChangeDecision {
 struct ChangeInputs {
     operations: Vec<Operation>,
     images: Vec<NodeImage>,
+    /// The Machines of workers, if the spec names another minor version than the control-plane nodes run.
+    workers: Vec<Machine>,
     /// Why no change begins now. `None` if none is prevented.
     rests: Option<PauseReason>,
     /// The desired size of control-plane nodes, or why it is unknown.
@@ -125,6 +128,7 @@ impl ChangeInputs {
             raise,
             images: &self.images,
             minor: lowest_minor(machines),
+            workers: &self.workers,
             size: self.size.clone(),
             room: self.room.clone(),
             plan_room: self.plan_room.clone(),
@@ -206,7 +210,11 @@ impl Round<'_> {
             Some(size) => self.no_room(seen, size).await?,
             None => None,
         };
-        let looked = ChangeInputs { operations, images, rests, size, room, plan_room };
+        let wanted = self.cluster.spec.version.parse::<contract::minor::Minor>().ok();
+        let is_raise = lowest_minor(self.machines) != wanted;
+        let mut workers = if is_raise { self.reconciler.machines(self.cluster).await? } else { Vec::new() };
+        workers.retain(|machine| machine.spec.role == MachineRole::Worker);
+        let looked = ChangeInputs { operations, images, workers, rests, size, room, plan_room };
         Ok(looked.decides(self, swapping, self.clock.time().0))
     }
 

@@ -106,8 +106,8 @@ impl Api {
 
 /// Names nodes that chose the addresses of their pods.
 fn ranges(nodes: &[Node], config: &ControlPlane) -> Findings {
-    let strange: Vec<String> =
-        strange_ranges(nodes, config.cluster.pod_cidr).iter().map(|strange| told(strange)).collect();
+    let strange = strange_ranges(nodes, config.cluster.pod_cidr, config.cluster.node_prefix);
+    let strange: Vec<String> = strange.iter().map(|strange| told(strange)).collect();
     finding(&codes::NODE_POD_RANGE, "the ranges of pods", &strange, DELETE)
 }
 

@@ -10,9 +10,6 @@ use crate::cluster::kubernetes::addresses::{self, Address};
 use crate::cluster::kubernetes::api::{Condition, is_ready};
 use crate::intake::config::ControlPlane;
 
-/// The prefix length of a node's range (`--node-cidr-mask-size`, 24 for IPv4).
-const RANGE: u8 = 24;
-
 /// Names by which clients on a node or in a pod reach what is no node's.
 const NAMES: [&str; 2] = ["kubernetes", "localhost"];
 
@@ -87,15 +84,15 @@ impl Node {
     }
 }
 
-/// The nodes with a pod range that the cluster has not given them, each with the reason. If two nodes have one range, it is the
-/// older one's.
-pub(super) fn strange_ranges(nodes: &[Node], pods: Ipv4Net) -> Vec<String> {
+/// The nodes with a pod range that the cluster has not given them, each with the reason. A range has this prefix length
+/// (`--node-cidr-mask-size`). If two nodes have one range, it is the older one's.
+pub(super) fn strange_ranges(nodes: &[Node], pods: Ipv4Net, prefix: u8) -> Vec<String> {
     let mut in_order: Vec<&Node> = nodes.iter().filter(|node| !node.spec.pod_cidr.is_empty()).collect();
     in_order.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
     let mut given = BTreeSet::new();
     let mut why = |node: &Node| match node.spec.pod_cidr.parse::<Ipv4Net>() {
         Ok(range) if !pods.contains(&range) => Some(format!("{range} is outside of {pods}")),
-        Ok(range) if range.prefix_len() != RANGE => Some(format!("{range} is no /{RANGE}")),
+        Ok(range) if range.prefix_len() != prefix => Some(format!("{range} is no /{prefix}")),
         Ok(range) if !given.insert(range.network()) => Some(format!("{range} is another node's")),
         Ok(_) => None,
         Err(_) => Some("it is no range of IPv4".to_owned()),

@@ -31,6 +31,10 @@ pub fn documents(config: &ControlPlane, platform: &Platform, version: &str, name
     manager.push(argument("flex-volume-plugin-dir", VOLUME_PLUGINS.to_owned()));
     // Pods that have ended and that nothing removes.
     manager.push(argument("terminated-pod-gc-threshold", "1000".to_owned()));
+    // The default of Kubernetes is 24.
+    if cluster.node_prefix != 24 {
+        manager.push(argument("node-cidr-mask-size", cluster.node_prefix.to_string()));
+    }
     if factor > 1 {
         // Upstream's 50 s until a silent node counts as lost.
         manager.push(argument("node-monitor-grace-period", format!("{}s", 50 * factor)));

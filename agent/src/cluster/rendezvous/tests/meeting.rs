@@ -29,13 +29,14 @@ fn silent(first: bool, why: WaitReason) -> Answer {
 #[test]
 fn replacement_gets_all_facts_of_the_members() {
     type Change = fn(&mut crate::intake::config::Cluster);
-    let changes: [Change; 9] = [
+    let changes: [Change; 10] = [
         |cluster| cluster.name.push('x'),
         |cluster| drop(cluster.control_nodes.pop()),
         |cluster| cluster.virtual_address = None,
         |cluster| cluster.kubernetes_minor = "1.35".to_owned(),
         |cluster| cluster.pod_cidr = cluster.service_cidr,
         |cluster| cluster.service_cidr = cluster.pod_cidr,
+        |cluster| cluster.node_prefix = 25,
         |cluster| cluster.vxlan_port += 1,
         |cluster| cluster.pod_security = PodSecurity::Privileged,
         |cluster| cluster.add_ons.metrics = !cluster.add_ons.metrics,

@@ -447,6 +447,8 @@ rejects! {
     vxlan_port_is_low: ["vxlan-port" = "53"] => ["property.out-of-range"];
     vxlan_port_is_high: ["vxlan-port" = "65536"] => ["property.out-of-range"];
     vxlan_port_is_a_name: ["vxlan-port" = "vxlan"] => ["property.malformed"];
+    parts_of_nodes_are_too_small: ["node-prefix" = "26"] => ["property.out-of-range"];
+    range_holds_two_parts_for_three_nodes: ["pod-cidr" = "10.244.0.0/24", "node-prefix" = "25"] => ["range.size"];
     timeout_factor_is_zero: ["timeout-factor" = "0"] => ["property.out-of-range"];
     timeout_factor_is_a_boolean: ["timeout-factor" = "True"] => ["property.malformed"];
 }
@@ -455,6 +457,7 @@ warns! {
     one_node_needs_no_virtual_ip: ["control-nodes" = "cp2=192.168.10.12", "api-vip" = None] => [];
     one_node_may_have_one: ["control-nodes" = "cp2=192.168.10.12"] => [];
     pods_for_one_node_fit_a_24: ["control-nodes" = "cp2=192.168.10.12", "pod-cidr" = "10.244.0.0/24"] => [];
+    three_nodes_fit_smaller_parts: ["pod-cidr" = "10.244.0.0/23", "node-prefix" = "25"] => [];
     secret_ends_in_a_space: ["deployment-secret" = "9f86d081884c7d659a2feaa0c55ad015 "] => ["deployment-secret.whitespace"];
     route_is_repeated: ["routes" = "10.30.0.0/16 via 10.20.0.1,10.30.0.0/16 via 10.20.0.1"] => ["property.repeated"];
     one_network_is_enough: ["data-address" = None, "routes" = None] => [];
@@ -550,6 +553,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 control_nodes,
                 virtual_address: three.then(|| address(10)),
                 pod_cidr: Ipv4Net::new(Ipv4Addr::new(10, 128, 0, 0), pods).unwrap().trunc(),
+                node_prefix: 24,
                 service_cidr: Ipv4Net::new(Ipv4Addr::new(192, 168, 0, 0), services.max(16)).unwrap(),
                 vxlan_port,
                 kubernetes_minor: minor.to_owned(),

@@ -100,6 +100,7 @@ pub(in crate::decisions) fn observed<'a>(
         raise: None,
         images,
         minor: "1.36".parse().ok(),
+        workers: &[],
         size: Ok(SIZE),
         room: None,
         plan_room: None,

@@ -4,7 +4,32 @@ use super::super::{Change, ObservedCluster};
 use super::{images, names, observed};
 use crate::decisions::health::OperationPhase;
 use crate::decisions::obstacle::Obstacle;
-use crate::objects::{TenantCluster, TenantClusterReason};
+use crate::objects::{Machine, MachineStatus, TenantCluster, TenantClusterReason, fixture};
+
+/// Finding 11 of controller.md.
+#[test]
+fn minor_version_waits_for_the_oldest_worker() {
+    let mut cluster = names(None);
+    cluster.spec.version = "1.36".to_owned();
+    let images = images();
+    let worker = |name: &str, minor: &str| {
+        let mut machine = Machine::new(name, fixture::worker());
+        machine.spec.kubernetes = minor.to_owned();
+        machine
+    };
+    let of = |workers: &[Machine]| {
+        ObservedCluster { minor: "1.35".parse().ok(), workers, ..observed(&cluster, &[], &images) }.next()
+    };
+    let raised = Change::Raise("1.36".parse().unwrap(), None);
+    assert_eq!(of(&[worker("shop-general-w1", "1.33")]), raised, "three behind");
+    let mut workers = [worker("shop-general-w1", "1.35"), worker("shop-general-w2", "1.32")];
+    let Change::Waits(TenantClusterReason::ChangeBlocked, words) = of(&workers) else { panic!("it is raised") };
+    let named = "the Machine shop-general-w2 of the NodePool shop-general runs Kubernetes 1.32";
+    assert!(words.starts_with(named), "{words}");
+    let newer = Some("1.33".to_owned());
+    workers[1].status = Some(MachineStatus { kubernetes: newer, ..MachineStatus::default() });
+    assert_eq!(of(&workers), raised);
+}
 
 #[test]
 fn minor_version_follows_the_image_and_never_falls() {

@@ -127,6 +127,52 @@ async fn a_forbidden_namespace_keeps_its_workers() {
     pooled.scales(2).await;
 }
 
+/// Finding 7 of controller.md: the range holds three control-plane nodes and one worker.
+#[tokio::test(start_paused = true)]
+async fn pool_stops_at_the_range_of_pods() {
+    let pooled = Pooled::settled(1).await;
+    let mut cluster = pooled.cluster();
+    cluster.spec.network.pods = "10.240.0.0/22".to_owned();
+    pooled.0.api.put(&cluster);
+    pooled.scale(3);
+    pooled.until("held", |it| it.condition("Ready") == "PodRangeExhausted").await;
+    assert!(pooled.message("Ready").contains("room for 4 nodes with a /24 each"), "{}", pooled.message("Ready"));
+    pooled.reconciles(3, 60).await;
+    assert_eq!(pooled.workers().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pool_waits_for_free_capacity() {
+    let pooled = Pooled::settled(1).await;
+    let room = json!({"name": "a", "freeMemoryMiB": 4095});
+    pooled.provider(|provider| {
+        provider.status.as_mut().unwrap().zones = vec![serde_json::from_value(room).unwrap()];
+    });
+    pooled.scale(3);
+    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
+    pooled.says("Ready", "CapacityMissing", "the zone a has 4095 MiB of free memory: 4096 are wanted");
+    pooled.reconciles(3, 60).await;
+    assert_eq!(pooled.workers().len(), 1);
+    pooled.provider(|_| ());
+    pooled.until("grown", |it| it.is_whole(3)).await;
+}
+
+/// Finding 4 of controller.md.
+#[tokio::test(start_paused = true)]
+async fn overlapping_pool_gives_workers_no_address() {
+    let pooled = Pooled::settled(1).await;
+    let mut other = crate::decisions::fixture::pool();
+    other.metadata.name = Some("other".to_owned());
+    pooled.0.api.put(&other);
+    pooled.scale(3);
+    pooled.until("held", |it| it.condition("Ready") == "Unfit").await;
+    assert!(pooled.message("Ready").contains("in other pools as well: other"), "{}", pooled.message("Ready"));
+    pooled.reconciles(3, 60).await;
+    assert_eq!(pooled.workers().len(), 1, "the existing worker stays");
+    pooled.0.api.remove::<crate::objects::IPPool>(None, "other");
+    pooled.until("grown", |it| it.is_whole(3)).await;
+}
+
 /// Since the check other clusters may have used the room, or the Provider may have changed.
 #[tokio::test(start_paused = true)]
 async fn each_worker_is_checked_against_the_current_provider() {

@@ -364,3 +364,31 @@ async fn unrecorded_vms_stop_claims_and_releases() {
     }
     has_reason(&world, "AdoptionRequired");
 }
+
+#[tokio::test(start_paused = true)]
+async fn cluster_waits_for_free_capacity() {
+    let world = World::new();
+    let mut provider = crate::decisions::fixture::provider();
+    let room = serde_json::from_value(json!({"name": "a", "freeMemoryMiB": 1})).unwrap();
+    provider.status.as_mut().unwrap().zones = vec![room];
+    world.api.put(&provider);
+    world.reconcile().await.unwrap();
+    has_reason(&world, "CapacityMissing");
+    assert_eq!((held_by(&world), world.place.vms().len()), ((0, 0), 0));
+    world.api.put(&crate::decisions::fixture::provider());
+    world.until("ready", World::is_ready).await;
+}
+
+/// Finding 3 of controller.md: the endpoint of the spec is the virtual IP of the control cluster.
+#[tokio::test(start_paused = true)]
+async fn virtual_ip_of_the_control_cluster_is_reserved() {
+    use crate::reach::{ControlCluster, Fenced};
+    let world = World::new();
+    let own = ControlCluster { virtual_address: Some([192, 168, 10, 10].into()), has_former_kinds: false };
+    let objects = Fenced::new(std::sync::Arc::new(world.api.clone()), world.term.clone()).of(own);
+    let World { place, term, clock, .. } = &world;
+    let work = Reconciler { objects: &objects, places: place, term, clock, is_marked: true };
+    work.reconcile(&world.cluster).await.unwrap();
+    has_reason(&world, "AddressesMissing");
+    assert_eq!(held_by(&world).1, 0);
+}
