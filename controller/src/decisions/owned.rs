@@ -67,8 +67,8 @@ pub fn is_keys_secret(secret: &Secret, cluster: &TenantCluster) -> bool {
         && secret.type_.as_deref() == Some(KEYS_TYPE)
 }
 
-/// Whether a Secret in the cluster's namespace was created for this cluster. A former cluster of the same name or a user may have created another one. The
-/// policy `controller-secrets` forbids a controller to change such a Secret too.
+/// Whether a Secret in the cluster's namespace was created for this cluster. A former cluster of the same name or a user may have
+/// created another one. The policy `controller-secrets` forbids a controller to change such a Secret too.
 pub fn is_own_secret(secret: &Secret, cluster: &TenantCluster) -> bool {
     let (name, group) = (cluster.name_any(), format!("{GROUP}/"));
     let is_cluster = |owner: &OwnerReference| {

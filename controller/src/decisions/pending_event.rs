@@ -136,7 +136,7 @@ mod tests {
     /// A new reason becomes a Warning by default. Add it to this list if the operator has to act, otherwise to [`ON_ITS_WAY`].
     #[test]
     fn each_negative_reason_is_classified() {
-        const GRAVE: [&str; 49] = [
+        const GRAVE: [&str; 50] = [
             "AddressesMissing",
             "AdoptionRequired",
             "AwaitingCommit",
@@ -172,6 +172,7 @@ mod tests {
             "PoweredOff",
             "PrivilegesMissing",
             "PropertiesRefused",
+            "ProviderNotReached",
             "ProviderNotReady",
             "RangesOverlap",
             "ReferenceMissing",
