@@ -49,6 +49,13 @@ const STAGE: &str = "stage";
 /// The deployer's next key, while the present one is replaced.
 const NEXT_KEY: &str = "next.pem";
 
+/// The controller's own kubeconfig.
+pub(super) struct OwnKubeconfig {
+    pub(super) text: Zeroizing<String>,
+    /// When it expires. `None` if it is unknown, or if the kubeconfig is of a former key.
+    pub(super) ends: Option<Time>,
+}
+
 /// How far keys of an earlier version were moved and replaced. Keys that were drawn in `kaas-system` have no stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -159,15 +166,14 @@ impl Reconciler<'_> {
         &self,
         cluster: &TenantCluster,
     ) -> Result<Option<Zeroizing<String>>, ReconcileError> {
-        Ok(self.own_kubeconfig(cluster).await?.map(|(text, _)| text))
+        Ok(self.own_kubeconfig(cluster).await?.map(|own| own.text))
     }
 
-    /// The controller's own kubeconfig, if it leads to the cluster, and when it expires. The time is `None` if it is unknown, or if
-    /// the kubeconfig is of a former key.
+    /// The controller's own kubeconfig with its end, if it leads to the cluster.
     pub(super) async fn own_kubeconfig(
         &self,
         cluster: &TenantCluster,
-    ) -> Result<Option<(Zeroizing<String>, Option<Time>)>, ReconcileError> {
+    ) -> Result<Option<OwnKubeconfig>, ReconcileError> {
         let secret = self.kept_keys(cluster).await?.filter(|secret| is_keys_secret(secret, cluster));
         let Some(secret) = secret else { return Ok(None) };
         let Some(text) = text(&secret, OWN_KUBECONFIG) else { return Ok(None) };
@@ -176,7 +182,7 @@ impl Reconciler<'_> {
             return Ok(None);
         }
         let ends = read(&secret).and_then(|keys| ends(&credentials_of(&text, &keys)?));
-        Ok(Some((text, ends)))
+        Ok(Some(OwnKubeconfig { text, ends }))
     }
 
     /// Stores the controller's own kubeconfig.

@@ -24,6 +24,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::Reconciler;
+use super::keys::OwnKubeconfig;
 use super::place::ProviderSession;
 use super::secrets::is_of;
 use crate::context::ReconcileError;
@@ -52,6 +53,10 @@ impl ClusterAccess {
     /// Whether the kubeconfig is missing or of a former key, or half of its time is over.
     pub(super) fn is_due(&self, now: &Time) -> bool {
         is_due(self.ends.as_ref(), now)
+    }
+
+    fn hold(&mut self, own: Option<OwnKubeconfig>) {
+        (self.kubeconfig, self.ends) = own.map_or((None, None), |own| (Some(own.text), own.ends));
     }
 }
 
@@ -109,8 +114,8 @@ impl Reconciler<'_> {
         cluster: &TenantCluster,
         guests: &OwnGuests<'_>,
     ) -> Result<ClusterAccess, ReconcileError> {
-        let (kubeconfig, ends) = self.own_kubeconfig(cluster).await?.unzip();
-        let mut access = ClusterAccess { kubeconfig, ends: ends.flatten(), api: Observed::default() };
+        let mut access = ClusterAccess::default();
+        access.hold(self.own_kubeconfig(cluster).await?);
         let is_due = access.is_due(&self.clock.time());
         if let Some(former) = access.kubeconfig.clone().filter(|_| is_due) {
             for node in cluster.deployment().into_iter().flat_map(|deployment| &deployment.record.nodes) {
@@ -138,8 +143,7 @@ impl Reconciler<'_> {
         given: Zeroizing<String>,
     ) -> Result<(), ReconcileError> {
         self.hand_over(cluster, &given).await?;
-        let (kubeconfig, ends) = self.own_kubeconfig(cluster).await?.unzip();
-        (access.kubeconfig, access.ends) = (kubeconfig, ends.flatten());
+        access.hold(self.own_kubeconfig(cluster).await?);
         Ok(())
     }
 
