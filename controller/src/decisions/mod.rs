@@ -1,6 +1,7 @@
 //! Decides the next steps from what was observed. Pure: requests and changes nothing. An unknown state is never taken for an
 //! answer.
 
+mod access;
 mod add_ons;
 mod addresses;
 mod adopted_workers;
@@ -37,6 +38,7 @@ mod window;
 mod worker_image;
 mod workers;
 
+pub use self::access::{Access, NodePlace, tenant_of};
 pub use self::add_ons::add_ons;
 pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, NamedAllocation, POOL, allocation, claimed, gives_out, leaving_out, named,
@@ -58,7 +60,9 @@ pub use self::control_plane::{ControlNode, Keys, NodeSettings, Secrets, machines
 pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
 pub use self::health::{ClusterCondition, Health, OperationPhase, before, leaving, workers_of};
 pub use self::ip_pool::{PoolUsage, pool_usage};
-pub use self::limits::{ClusterInventory, PoolAllowance, ResourceUsage, growth, limits, permission, pool_allowance};
+pub use self::limits::{
+    Budget, ClusterInventory, PoolAllowance, ResourceUsage, Scope, growth, is_bounded, limits, pool_allowance,
+};
 pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions, next_phase, phase};
 pub use self::node_settings::{node_settings_hashes, unapplied_settings};
 pub use self::obstacle::Obstacle;

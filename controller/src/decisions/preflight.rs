@@ -6,13 +6,13 @@ use std::net::Ipv4Addr;
 
 use kube::ResourceExt;
 
+use super::access::Access;
 use super::addresses::{Malformed, subnet};
-use super::limits::permission;
 use super::obstacle::Obstacle;
 use super::resolved::standing;
 use crate::objects::{
     AUTO, AddressRange, Addressing, ConditionStatus, IPPool, IPPoolSpec, Provider, ProviderNetwork, ProviderReason,
-    Reason, TenantCluster, TenantClusterReason, VMClass, VSphere,
+    Reason, Tenant, TenantCluster, TenantClusterReason, VMClass, VSphere,
 };
 
 /// The objects that a cluster's spec names. Missing ones are `None`.
@@ -22,6 +22,8 @@ pub struct PreflightInputs<'a> {
     pub provider: Option<&'a Provider>,
     pub class: Option<&'a VMClass>,
     pub pools: &'a [IPPool],
+    /// All Tenants.
+    pub tenants: &'a [Tenant],
     /// The existing Secrets that the spec names, with their keys.
     pub secrets: &'a BTreeMap<String, BTreeSet<String>>,
 }
@@ -67,7 +69,12 @@ pub fn obstacles(around: &PreflightInputs<'_>) -> Vec<Obstacle> {
         found.missing("Provider", &around.cluster.spec.provider_ref.name);
         return found.0;
     };
-    found.0.extend(permission(provider, around.cluster.metadata.namespace.as_deref().unwrap_or_default()));
+    let namespace = around.cluster.metadata.namespace.as_deref().unwrap_or_default();
+    found.0.extend(Access::of(around.tenants, namespace).cluster(
+        around.cluster,
+        provider,
+        pool_of_nodes(around.cluster, provider, around.pools),
+    ));
     found.references(around, provider);
     found.secrets(around);
     found.ranges(around, provider);
@@ -205,7 +212,7 @@ impl Obstacles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decisions::fixture::{class, cluster, now, pool, provider};
+    use crate::decisions::fixture::{class, cluster, now, pool, provider, tenant};
     use crate::objects::{
         Backup, Endpoint, FromNamespaces, Reference, Restore, ServiceVips, TenantClusterReason as Why, set,
     };
@@ -215,13 +222,14 @@ mod tests {
         provider: Option<Provider>,
         class: Option<VMClass>,
         pools: Vec<IPPool>,
+        tenants: Vec<Tenant>,
         secrets: BTreeMap<String, BTreeSet<String>>,
     }
 
     impl Case {
         fn new() -> Self {
-            let (pools, secrets) = (vec![pool()], BTreeMap::new());
-            Self { cluster: cluster(), provider: Some(provider()), class: None, pools, secrets }
+            let (pools, tenants, secrets) = (vec![pool()], Vec::new(), BTreeMap::new());
+            Self { cluster: cluster(), provider: Some(provider()), class: None, pools, tenants, secrets }
         }
 
         fn judged(&self) -> Vec<Obstacle> {
@@ -230,6 +238,7 @@ mod tests {
                 provider: self.provider.as_ref(),
                 class: self.class.as_ref(),
                 pools: &self.pools,
+                tenants: &self.tenants,
                 secrets: &self.secrets,
             })
         }
@@ -277,7 +286,7 @@ mod tests {
             let range = AddressRange { first: first.to_owned(), last: last.to_owned() };
             Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None })
         };
-        let cases: [(Why, &str, Change<'_>); 20] = [
+        let cases: [(Why, &str, Change<'_>); 21] = [
             (Why::ReferenceMissing, "Provider dc1", &|it| it.provider = None),
             (Why::ReferenceMissing, "zone c", &|it| it.cluster.spec.control_plane.zones = vec!["c".to_owned()]),
             (Why::ReferenceMissing, "network green", &|it| it.cluster.spec.network.name = "green".to_owned()),
@@ -294,6 +303,9 @@ mod tests {
                 it.cluster.spec.control_plane.vm_class = "medium".to_owned()
             }),
             (Why::NamespaceNotAllowed, "team-red", &|it| it.cluster.metadata.namespace = Some("team-red".to_owned())),
+            (Why::NamespaceNotAllowed, "the network blue", &|it| {
+                it.tenants = vec![tenant("red", &["team-red"], &["blue"])];
+            }),
             (Why::ProviderNotReady, "password", &|it| {
                 let conditions = &mut it.provider.as_mut().unwrap().status.as_mut().unwrap().conditions;
                 set(conditions, ProviderReason::NotReady, "the password is refused", 1, &now());

@@ -31,6 +31,8 @@ const fn at_home(group: &'static str, resource: &'static str, verbs: &'static [&
 /// All rights. Statuses are written through their own subresource. Of a user's object only the metadata is changed (finalizers,
 /// labels, annotations), and the only right for that is `patch`.
 pub const RIGHTS: &[Right] = &[
+    everywhere(GROUP, "tenants", &["list", "patch", "watch"]),
+    everywhere(GROUP, "tenants/status", &["patch"]),
     everywhere(GROUP, "providers", &["get", "list", "patch", "watch"]),
     everywhere(GROUP, "providers/status", &["patch"]),
     everywhere(GROUP, "ippools", &["list", "patch", "watch"]),

@@ -11,6 +11,7 @@ use super::node_pool::{NodePool, NodePoolReason};
 use super::operation::{Operation, OperationReason};
 use super::pool_address::PoolAddress;
 use super::provider::{Provider, ProviderReason};
+use super::tenant::{Tenant, TenantReason};
 use super::tenant_cluster::{TenantCluster, TenantClusterReason};
 use super::vm_class::VMClass;
 
@@ -34,6 +35,7 @@ pub struct Described {
 
 pub fn all() -> Vec<Kind> {
     vec![
+        kind::<Tenant>(described::<TenantReason>()),
         kind::<Provider>(described::<ProviderReason>()),
         kind::<IPPool>(described::<IPPoolReason>()),
         kind::<PoolAddress>(Vec::new()),

@@ -30,6 +30,7 @@ mod reference;
 mod rules;
 mod shapes;
 mod site;
+mod tenant;
 mod tenant_cluster;
 mod vm_class;
 
@@ -56,6 +57,7 @@ pub use self::provider::{
 };
 pub use self::reference::Reference;
 pub use self::site::{Proxy, Site};
+pub use self::tenant::{Allow, AllowedProvider, Quota, Tenant, TenantReason, TenantSpec, TenantStatus};
 pub use self::tenant_cluster::{
     AddOns, Backup, Commit, ControlPlane, ControlPlaneStatus, Maintenance, NodesStatus, OnFailure, PodSecurity,
     Resolved, Restore, TenantCluster, TenantClusterReason, TenantClusterSpec, TenantClusterStatus, Upgrade,

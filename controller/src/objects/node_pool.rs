@@ -239,8 +239,10 @@ reasons! {
         AdoptionRequired = False for operator,
         /// The Provider's limits do not suffice for all wanted workers; the message has the numbers. Existing workers stay.
         CapacityMissing = False for operator,
-        /// The Provider no longer allows the namespace, and fewer workers exist than are wanted: none is created. Existing
-        /// workers stay.
+        /// The Tenant's quota does not suffice for all wanted workers; the message has the numbers. Existing workers stay.
+        QuotaExceeded = False for operator,
+        /// The namespace may no longer use the Provider, or what the pool names, and fewer workers exist than are wanted: none is
+        /// created. The message names it. Existing workers stay.
         NamespaceNotAllowed = False for operator,
         /// The cluster has 16 older pools: no worker is created for this one. Enlarge those, or delete one of them.
         TooMany = False for operator,

@@ -162,6 +162,10 @@ lists! {
     ssh_keys = 32 of ssh_key;
     /// Namespaces.
     namespaces = 256 of label;
+    /// Names of objects, networks or namespaces.
+    names = 64 of label;
+    /// Names of images.
+    image_names = 64 of name;
     /// Names of zones.
     zones = 16 of label;
     /// Addresses of a pool that are not assigned.

@@ -1,5 +1,5 @@
 //! An API server that a leader uses during its term only. After the term a lease in it cannot be confirmed, so no call begins.
-//! All callers here share the lists of addresses in use.
+//! All callers here share the lists of addresses in use, and the ledger of clusters and Machines. The ledger hears each answer.
 
 use std::sync::Arc;
 
@@ -9,6 +9,8 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::in_use::{AddressesInUse, Lists};
 use super::objects::{Collection, Objects};
+use super::usage_ledger::UsageLedger;
+use crate::decisions::ClusterInventory;
 use crate::objects::PoolAddress;
 use crate::term::Term;
 
@@ -16,11 +18,23 @@ pub struct Fenced {
     objects: Arc<dyn Objects>,
     term: Term,
     lists: Lists,
+    ledger: UsageLedger,
 }
 
 impl Fenced {
     pub fn new(objects: Arc<dyn Objects>, term: Term) -> Self {
-        Self { objects, term, lists: Lists::default() }
+        Self { objects, term, lists: Lists::default(), ledger: UsageLedger::default() }
+    }
+
+    /// As [`Self::within`], for an answer that the ledger hears.
+    async fn heard(
+        &self,
+        of: &Collection,
+        asked: impl Future<Output = Result<Value, Failure>> + Send,
+    ) -> Result<Value, Failure> {
+        let answer = self.within(asked).await;
+        self.ledger.hears(of, &answer);
+        answer
     }
 
     /// An answer that arrives after the term is discarded: the next leader may have changed the object since.
@@ -45,28 +59,32 @@ impl Objects for Fenced {
         self.within(self.lists.ask(since, list)).await
     }
 
+    async fn inventory(&self) -> Result<Arc<ClusterInventory>, Failure> {
+        self.within(self.ledger.ask(|| self.objects.inventory())).await
+    }
+
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
-        self.within(self.objects.get(of, name)).await
+        self.heard(of, self.objects.get(of, name)).await
     }
 
     async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.within(self.objects.create(of, object)).await
+        self.heard(of, self.objects.create(of, object)).await
     }
 
     async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.within(self.objects.replace(of, object)).await
+        self.heard(of, self.objects.replace(of, object)).await
     }
 
     async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.within(self.objects.replace_status(of, object)).await
+        self.heard(of, self.objects.replace_status(of, object)).await
     }
 
     async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
-        self.within(self.objects.patch(of, name, part)).await
+        self.heard(of, self.objects.patch(of, name, part)).await
     }
 
     async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
-        self.within(self.objects.patch_status(of, name, part)).await
+        self.heard(of, self.objects.patch_status(of, name, part)).await
     }
 
     async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {

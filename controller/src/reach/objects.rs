@@ -1,5 +1,5 @@
-//! The calls to an API server: untyped objects by name. Writes fail if the object was changed since it was read. The only kind
-//! known here is PoolAddress, because a claim needs all addresses in use.
+//! The calls to an API server: untyped objects by name. Writes fail if the object was changed since it was read. The kinds known
+//! here are those of shared lists: a claim needs all addresses in use, and a limit needs all Machines and clusters.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::in_use::AddressesInUse;
-use crate::objects::PoolAddress;
+use super::inventory::inventory_of;
+use crate::decisions::ClusterInventory;
+use crate::objects::{Machine, PoolAddress, Tenant, TenantCluster};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Collection {
@@ -40,6 +42,15 @@ pub trait Objects: Send + Sync {
         let number = since.unwrap_or_default();
         let all = self.list(&Collection::of::<PoolAddress>(None), None).await?;
         AddressesInUse::read(number, &all).map(Arc::new)
+    }
+
+    /// All clusters, Machines and Tenants, from which the usage of limits and quotas is computed. It has all that the caller wrote
+    /// before. The Machines are listed first, so that the cluster of each Machine is in the list of clusters.
+    async fn inventory(&self) -> Result<Arc<ClusterInventory>, Failure> {
+        let machines = self.list(&Collection::of::<Machine>(None), None).await?;
+        let clusters = self.list(&Collection::of::<TenantCluster>(None), None).await?;
+        let tenants = self.list(&Collection::of::<Tenant>(None), None).await?;
+        inventory_of(machines, clusters, tenants).map(Arc::new)
     }
 
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure>;

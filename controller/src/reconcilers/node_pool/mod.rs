@@ -190,7 +190,7 @@ impl PoolReconciler<'_> {
             }
         };
         let store = PoolStore::new(work.objects, pool, work.term, &known.like, known.addresses.as_ref());
-        let store = store.over(&known.zones).within(&known.provider);
+        let store = store.over(&known.zones).within(&known.provider, &known.tenants);
         let placed = |name: &str| {
             let noted = || machines.iter().find(|it| it.name_any() == name).map(|machine| machine.spec.zone.clone());
             placed(&known.provider, store.zone_of(name).or_else(noted))

@@ -14,17 +14,17 @@ use super::place::unavailable;
 use super::{Reconciler, Round, StepOutcome};
 use crate::context::{Attempt, ReconcileError};
 use crate::decisions::{
-    AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode, CreationInputs,
-    CreationStep, KeysSeen, MACHINE_FINALIZER, NamedBySpec, NodeSettings, Obstacle, PreflightInputs, ResourceUsage,
-    Secrets, Source, before, claims, creation_step, drifted, leaving_out, left_over, limits, machines, next_claim,
-    node_settings_hashes, obstacles, pool_of_nodes, resolved, workers_of,
+    Access, AllocatedAddresses, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, ClaimStep, ControlNode,
+    CreationInputs, CreationStep, KeysSeen, MACHINE_FINALIZER, NamedBySpec, NodeSettings, Obstacle, PreflightInputs,
+    ResourceUsage, Secrets, Source, before, claims, creation_step, drifted, is_bounded, leaving_out, left_over, limits,
+    machines, next_claim, node_settings_hashes, obstacles, pool_of_nodes, resolved, tenant_of, workers_of,
 };
 use crate::objects::{
-    AUTO, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, Resolved, TenantCluster, TenantClusterReason,
-    TenantClusterSpec, TenantClusterStatus, VMClass,
+    AUTO, IPPool, Machine, NodeImage, NodePool, PoolAddress, Provider, Resolved, Tenant, TenantCluster,
+    TenantClusterReason, TenantClusterSpec, TenantClusterStatus, VMClass,
 };
-use crate::reach::{Failure, cluster_inventory, kinds};
-use crate::reconcilers::{all, tolerant};
+use crate::reach::{Failure, kinds};
+use crate::reconcilers::{all, tenants, tolerant};
 
 /// The pause while another object or the operator blocks the cluster.
 const AWAITING: Duration = Duration::from_secs(30);
@@ -39,6 +39,8 @@ pub(in crate::reconcilers) struct References {
     class: Option<VMClass>,
     secrets: Secrets,
     obstacles: Vec<Obstacle>,
+    /// All Tenants.
+    pub(in crate::reconcilers) tenants: Vec<Tenant>,
     workers: u32,
     controllers: Vec<String>,
 }
@@ -168,7 +170,15 @@ impl Reconciler<'_> {
         // These addresses belong to the control cluster or a vCenter, even if the pool does not reserve them.
         let in_use: Vec<Ipv4Addr> = own.iter().copied().chain(providers.iter().filter_map(server)).collect();
         let pools = leaving_out(pools, &in_use);
-        let images = self.images(cluster).await?;
+        let tenants = tenants(self.objects).await?;
+        let namespace = cluster.namespace().unwrap_or_default();
+        let mut images = self.images(cluster).await?;
+        // The newest allowed image is chosen, unless the cluster has or names one.
+        let has = [cluster.spec.image.as_ref(), cluster.resolved().and_then(|resolved| resolved.image.as_ref())];
+        images.retain(|image| {
+            let name = image.name_any();
+            has.contains(&Some(&name)) || Access::of(&tenants, &namespace).image(&name).is_none()
+        });
         let class = self.class(cluster).await?;
         let (keys, secrets) = self.named_secrets(cluster).await?;
         let obstacles = obstacles(&PreflightInputs {
@@ -176,13 +186,14 @@ impl Reconciler<'_> {
             provider: provider.as_ref(),
             class: class.as_ref(),
             pools: &pools,
+            tenants: &tenants,
             secrets: &keys,
         });
         let workers = workers_of(&self.pools(cluster).await?).desired;
         let workers = u32::try_from(workers).unwrap_or_default();
         let is_bounded = !cluster.spec.site.admin_cidrs.is_empty();
         let controllers = own.iter().filter(|_| is_bounded).map(|address| format!("{address}/32")).collect();
-        Ok(References { provider, pools, images, class, secrets, obstacles, workers, controllers })
+        Ok(References { provider, pools, images, class, secrets, obstacles, tenants, workers, controllers })
     }
 
     /// The addresses of the control cluster's nodes, on which controllers run. Tenant nodes see calls from these.
@@ -227,7 +238,10 @@ impl Reconciler<'_> {
             None => resolved(&cluster.spec, cluster.resolved(), &named),
         };
         let wanted = match (&resolved, &around.provider) {
-            (Ok(resolved), Some(provider)) => machines(cluster, resolved, provider),
+            (Ok(resolved), Some(provider)) => {
+                let namespace = cluster.namespace().unwrap_or_default();
+                machines(cluster, resolved, &Access::of(&around.tenants, &namespace).narrowed(provider))
+            }
             _ => Vec::new(),
         };
         let machines = self.control_machines(cluster).await?;
@@ -251,7 +265,7 @@ impl Reconciler<'_> {
         })
     }
 
-    /// Why the Provider's limits have no room for the control-plane nodes. Checked again after each step: of several clusters
+    /// Why the Provider's limits or the Tenant's quota have no room for the control-plane nodes. Checked again after each step: of several clusters
     /// that saw the same room, only the first one continues.
     async fn limits(
         &self,
@@ -259,11 +273,13 @@ impl Reconciler<'_> {
         around: &References,
         wanted: &[Machine],
     ) -> Result<Option<Obstacle>, ReconcileError> {
-        let limited = around.provider.as_ref().filter(|provider| provider.spec.limits.is_some());
-        let Some(provider) = limited.filter(|_| !wanted.is_empty()) else { return Ok(None) };
-        let tenants = cluster_inventory(self.objects).await.attempting("looking at what a Provider's clusters have")?;
+        let tenant = tenant_of(&around.tenants, &cluster.namespace().unwrap_or_default());
+        let bounded = around.provider.as_ref().filter(|provider| is_bounded(provider, tenant));
+        let Some(provider) = bounded.filter(|_| !wanted.is_empty()) else { return Ok(None) };
+        let inventory = self.objects.inventory().await.attempting("looking at what clusters have")?;
         let wanted = ResourceUsage::of(wanted.iter().map(|machine| &machine.spec));
-        Ok(limits(provider, tenants.taken_before(cluster), wanted))
+        let wanted = wanted.and(ResourceUsage::of_cluster(cluster));
+        Ok(limits(&inventory.budgets_before(provider, cluster), wanted))
     }
 
     /// The next step for a cluster's addresses, the addresses to release, and those that it has. `there` are its Machines,
@@ -297,9 +313,8 @@ impl Reconciler<'_> {
         let claiming = next_claim(&claims, &around.pools, seen.specs(), races);
         // A cluster without Machines has no addresses to release.
         let comes_first = claiming.is_err() && !there.is_empty() && {
-            let tenants =
-                cluster_inventory(self.objects).await.attempting("looking at who waits for addresses, too")?;
-            tenants.comes_first(cluster, &pools_of(&claims), seen.specs())
+            let inventory = self.objects.inventory().await.attempting("looking at who waits for addresses, too")?;
+            inventory.comes_first(cluster, &pools_of(&claims), seen.specs())
         };
         Ok(Addresses { claiming, left_over, held, comes_first })
     }
