@@ -77,7 +77,7 @@ impl<'t> Access<'t> {
         self.closed(&what, network, |tenant| part_of(tenant, provider).map_or(&[], |part| part.networks.as_slice()))
     }
 
-    fn pool(&self, pool: &str) -> Option<Obstacle> {
+    pub(super) fn pool(&self, pool: &str) -> Option<Obstacle> {
         self.closed(&format!("the IPPool {pool}"), pool, |tenant| tenant.spec.allow.ip_pools.as_slice())
     }
 

@@ -6,6 +6,7 @@ mod add_ons;
 mod addresses;
 mod adopted_workers;
 mod adoption;
+mod catalog;
 mod change;
 mod claims;
 mod cluster;
@@ -49,6 +50,7 @@ pub use self::adoption::{
     adopted, are_bare, is_lost, is_to_adopt, may_adopt, may_cancel, pinned_as_run, power_of, superseded,
     why_not_adopted, without_disk,
 };
+pub use self::catalog::{Offer, catalog, missing_names};
 pub use self::change::{Change, ObservedCluster, asked, blocked, lowest_minor, raise_name, with_size};
 pub use self::claims::{AllocatedAddresses, Claim, ClaimStep, Source, claimant, claims, left_over, next_claim};
 pub use self::cluster::{

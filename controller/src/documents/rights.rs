@@ -7,6 +7,11 @@ use crate::objects::{GROUP, SYSTEM};
 
 /// The service account of controllers in `kaas-system`, and the name of its roles and bindings.
 pub const ACCOUNT: &str = "kaas-controller";
+/// The roles of a Tenant's admins and users in its namespaces.
+pub const TENANT_EDIT: &str = "kaas-tenant-edit";
+pub const TENANT_VIEW: &str = "kaas-tenant-view";
+/// The group of roles and bindings.
+pub const RBAC: &str = "rbac.authorization.k8s.io";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Right {
@@ -18,14 +23,16 @@ pub struct Right {
     pub verbs: &'static [&'static str],
     /// Whether it applies in `kaas-system` only.
     pub at_home: bool,
+    /// The names that it is limited to. None means all.
+    pub names: &'static [&'static str],
 }
 
 const fn everywhere(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
-    Right { group, resource, verbs, at_home: false }
+    Right { group, resource, verbs, at_home: false, names: &[] }
 }
 
 const fn at_home(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
-    Right { group, resource, verbs, at_home: true }
+    Right { group, resource, verbs, at_home: true, names: &[] }
 }
 
 /// All rights. Statuses are written through their own subresource. Of a user's object only the metadata is changed (finalizers,
@@ -33,6 +40,7 @@ const fn at_home(group: &'static str, resource: &'static str, verbs: &'static [&
 pub const RIGHTS: &[Right] = &[
     everywhere(GROUP, "tenants", &["list", "patch", "watch"]),
     everywhere(GROUP, "tenants/status", &["patch"]),
+    everywhere(GROUP, "catalogs", &["create", "delete", "list", "update"]),
     everywhere(GROUP, "providers", &["get", "list", "patch", "watch"]),
     everywhere(GROUP, "providers/status", &["patch"]),
     everywhere(GROUP, "ippools", &["list", "patch", "watch"]),
@@ -54,6 +62,16 @@ pub const RIGHTS: &[Right] = &[
     // For a cluster's keys, its kubeconfig, and the Secrets that its spec names. They are read by name, never listed. The policy
     // `controller-secrets` limits which are created, changed and removed: RBAC cannot limit rights to future names.
     everywhere("", "secrets", &["create", "delete", "get", "patch"]),
+    // The people of a Tenant. With `bind` on these two roles alone the controller gives nothing else. A Role of a kubeconfig gives
+    // only what the controller may read itself.
+    everywhere(RBAC, "rolebindings", &["create", "get", "patch"]),
+    Right {
+        group: RBAC,
+        resource: "clusterroles",
+        verbs: &["bind"],
+        at_home: false,
+        names: &[TENANT_EDIT, TENANT_VIEW],
+    },
     // Nodes of tenant clusters admit requests from the addresses of these nodes.
     everywhere("", "nodes", &["list"]),
     // Events for users, in the namespace of their object.
@@ -76,7 +94,11 @@ impl Right {
     }
 
     fn rule(&self) -> Value {
-        json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": self.verbs})
+        let mut rule = json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": self.verbs});
+        if !self.names.is_empty() {
+            rule["resourceNames"] = json!(self.names);
+        }
+        rule
     }
 }
 
@@ -87,8 +109,9 @@ type Rules = &'static [(&'static [&'static str], &'static [&'static str])];
 /// cluster's status decides which nodes get proof of the deployer, and Machines are found by their labels.
 const TENANTS: [(&str, Rules); 2] = [
     (
-        "kaas-tenant-edit",
+        TENANT_EDIT,
         &[
+            (&["catalogs"], READ),
             (&["nodepools", "tenantclusters"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
             (&["nodepools/scale"], &["get", "patch", "update"]),
             (&["machines"], &["delete", "get", "list", "watch"]),
@@ -98,8 +121,11 @@ const TENANTS: [(&str, Rules); 2] = [
         ],
     ),
     (
-        "kaas-tenant-view",
-        &[(&["machines", "nodepools", "operations", "tenantclusters"], READ), (&["nodepools/scale"], &["get"])],
+        TENANT_VIEW,
+        &[
+            (&["catalogs", "machines", "nodepools", "operations", "tenantclusters"], READ),
+            (&["nodepools/scale"], &["get"]),
+        ],
     ),
 ];
 const READ: &[&str] = &["get", "list", "watch"];
@@ -107,7 +133,7 @@ const READ: &[&str] = &["get", "list", "watch"];
 /// The namespace of controllers, their account and its rights, and the roles for tenants, in the order in which they can be
 /// applied.
 pub(super) fn rights() -> Vec<Value> {
-    const API: &str = "rbac.authorization.k8s.io";
+    const API: &str = RBAC;
     let rules = |at_home| RIGHTS.iter().filter(|right| right.at_home == at_home).map(Right::rule).collect::<Vec<_>>();
     let (version, home) = (format!("{API}/v1"), json!({"name": ACCOUNT, "namespace": SYSTEM}));
     let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM}]);
@@ -169,9 +195,11 @@ mod tests {
         for (place, right) in RIGHTS.iter().enumerate() {
             assert!(right.verbs.is_sorted() && !right.verbs.is_empty(), "{right:?}");
             for text in right.verbs.iter().chain([&right.group, &right.resource]) {
-                assert!(!text.contains('*') && !["bind", "escalate", "impersonate"].contains(text), "{right:?}");
+                assert!(!text.contains('*') && !["escalate", "impersonate"].contains(text), "{right:?}");
             }
-            assert_ne!(right.group, "rbac.authorization.k8s.io");
+            let is_bind = right.verbs.contains(&"bind");
+            assert!(!is_bind || (right.verbs.len() == 1 && right.names == [TENANT_EDIT, TENANT_VIEW]), "{right:?}");
+            assert!(right.group != RBAC || is_bind || right.resource == "rolebindings", "{right:?}");
             for verb in right.verbs {
                 let again = RIGHTS[place + 1..].iter().filter(|other| {
                     (other.group, other.resource) == (right.group, right.resource) && other.verbs.contains(verb)

@@ -3,6 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
+use super::catalog::Catalog;
 use super::condition::{ConditionStatus, Reason};
 use super::ip_pool::{IPPool, IPPoolReason};
 use super::machine::{Machine, MachineReason};
@@ -36,6 +37,7 @@ pub struct Described {
 pub fn all() -> Vec<Kind> {
     vec![
         kind::<Tenant>(described::<TenantReason>()),
+        kind::<Catalog>(Vec::new()),
         kind::<Provider>(described::<ProviderReason>()),
         kind::<IPPool>(described::<IPPoolReason>()),
         kind::<PoolAddress>(Vec::new()),

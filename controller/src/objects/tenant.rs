@@ -57,6 +57,26 @@ pub struct TenantSpec {
     /// How much all clusters of the Tenant may have together, on all Providers. Existing clusters and nodes stay if it is lowered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
+    /// The people who create, change and delete clusters in these namespaces, and read their kubeconfigs.
+    #[serde(default)]
+    pub admins: People,
+    /// The people who see clusters in these namespaces.
+    #[serde(default)]
+    pub users: People,
+}
+
+/// People, by the names that the control cluster's API server knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct People {
+    /// Users.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::people", extend("x-kubernetes-list-type" = "set"), example = ["anna"])]
+    pub users: Vec<String>,
+    /// Groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::people", extend("x-kubernetes-list-type" = "set"), example = ["team-blue"])]
+    pub groups: Vec<String>,
 }
 
 /// A quota of a Tenant. Control-plane nodes, workers and their replacements count. A missing value means no limit.

@@ -1,19 +1,25 @@
-//! `Tenant`: records which namespaces it holds, and reports what is missing. A Tenant with clusters is not deleted: its networks
-//! would be open to others.
+//! `Tenant`: records which namespaces it holds, and reports what is missing. Lays a Catalog and the bindings of its people in each
+//! of them (`namespaces.rs`). A Tenant with clusters is not deleted: its networks would be open to others.
+
+mod namespaces;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN, tenants, tolerant};
+use super::{IN_USE, tenants, tolerant};
 use crate::context::{Attempt, Context, ReconcileError};
-use crate::decisions::{joined, tenant_of};
+use crate::decisions::{Offer, joined, missing_names, tenant_of};
 use crate::objects::{IPPool, NodeImage, Provider, Tenant, TenantCluster, TenantReason, TenantStatus, VMClass, set};
 use crate::reach::kinds::full_name;
 use crate::reach::{Objects, kinds};
 
-/// Adds the finalizer and writes the status. Removes the finalizer once no cluster is in the Tenant's namespaces.
+/// How often the use in Catalogs is renewed.
+const RENEWED: Duration = Duration::from_secs(60);
+
+/// Adds the finalizer and writes the status and the Catalogs. Removes the finalizer once no cluster is in the Tenant's namespaces.
 ///
 /// # Errors
 /// A call to the API server failed.
@@ -34,7 +40,8 @@ pub async fn reconcile(tenant: Arc<Tenant>, context: Arc<Context>) -> Result<Act
         kinds::remove_finalizer(objects, &*tenant, IN_USE).await.attempting("letting the Tenant go")?;
         return Ok(Action::await_change());
     }
-    let missing = missing(objects, &tenant).await?;
+    let offer = offer(objects).await?;
+    let missing = missing_names(&tenant, &offer);
     let reason = if let Some(user) = user {
         (TenantReason::TenantInUse, format!("the TenantCluster {user} exists: delete it, then the Tenant goes"))
     } else if !taken.is_empty() {
@@ -49,10 +56,12 @@ pub async fn reconcile(tenant: Arc<Tenant>, context: Arc<Context>) -> Result<Act
     let mut now = before.clone().unwrap_or_default();
     let generation = tenant.metadata.generation.unwrap_or_default();
     set(&mut now.conditions, reason.0, &reason.1, generation, &context.clock.time());
-    (now.observed_generation, now.namespaces) = (generation, held);
+    (now.observed_generation, now.namespaces) = (generation, held.clone());
     let noted = kinds::note::<Tenant, TenantStatus>(objects, &tenant, before.as_ref(), &now).await;
     noted.attempting("noting the state of the Tenant")?;
-    Ok(Action::requeue(NOW_AND_THEN))
+    // The namespaces are held before anything is laid in them.
+    namespaces::lay(objects, &tenant, &held, (&all, &offer)).await?;
+    Ok(Action::requeue(RENEWED))
 }
 
 /// A cluster in one of these namespaces.
@@ -63,41 +72,20 @@ async fn user(objects: &dyn Objects, namespaces: &[String]) -> Result<Option<Str
     Ok(clusters.iter().find(of_namespaces).map(full_name))
 }
 
-/// The objects that a Tenant names and that do not exist.
-async fn missing(objects: &dyn Objects, tenant: &Tenant) -> Result<Vec<String>, ReconcileError> {
-    let providers = tolerant::<Provider>(objects).await?.all();
-    let allow = &tenant.spec.allow;
-    let mut missing = Vec::new();
-    for part in &allow.providers {
-        let Some(provider) = providers.iter().find(|provider| provider.name_any() == part.name) else {
-            missing.push(format!("Provider {}", part.name));
-            continue;
-        };
-        let vsphere = provider.spec.vsphere.iter();
-        let zones: Vec<&String> = vsphere.clone().flat_map(|it| &it.zones).map(|zone| &zone.name).collect();
-        let networks: Vec<&String> = vsphere.flat_map(|it| &it.networks).map(|network| &network.name).collect();
-        for (kind, named, there) in [("zone", &part.zones, zones), ("network", &part.networks, networks)] {
-            let lacking = named.iter().filter(|name| !there.contains(name));
-            missing.extend(lacking.map(|name| format!("{kind} {name} of the Provider {}", part.name)));
-        }
-    }
-    let names = |kind: &str, named: &[String], there: Vec<String>| -> Vec<String> {
-        let lacking = named.iter().filter(|name| !there.contains(name));
-        lacking.map(|name| format!("{kind} {name}")).collect()
-    };
-    let pools = tolerant::<IPPool>(objects).await?.all();
-    missing.extend(names("IPPool", &allow.ip_pools, pools.iter().map(ResourceExt::name_any).collect()));
-    let classes = tolerant::<VMClass>(objects).await?.all();
-    missing.extend(names("VMClass", &allow.vm_classes, classes.iter().map(ResourceExt::name_any).collect()));
-    let images = tolerant::<NodeImage>(objects).await?.all();
-    missing.extend(names("NodeImage", &allow.images, images.iter().map(ResourceExt::name_any).collect()));
-    Ok(missing)
+async fn offer(objects: &dyn Objects) -> Result<Offer, ReconcileError> {
+    Ok(Offer {
+        providers: tolerant::<Provider>(objects).await?.all(),
+        pools: tolerant::<IPPool>(objects).await?.all(),
+        classes: tolerant::<VMClass>(objects).await?.all(),
+        images: tolerant::<NodeImage>(objects).await?.all(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decisions::fixture::{cluster, pool, provider, tenant};
+    use crate::objects::Catalog;
     use crate::reach::in_memory::InMemory;
     use crate::reconcilers::tests::{context, settled};
 
@@ -133,6 +121,38 @@ mod tests {
         let (reason, words) = said(&reconciled(&api, "blue").await.unwrap());
         assert_eq!(reason, "ReferenceMissing");
         assert!(words.contains("network green of the Provider dc1"), "{words}");
+    }
+
+    #[tokio::test]
+    async fn held_namespaces_have_a_catalog_and_bindings() {
+        let api = InMemory::default();
+        (api.put(&provider()), api.put(&pool()), api.put(&cluster()));
+        let mut team = tenant("blue", &["team-blue", "team-other"], &["blue"]);
+        team.spec.admins.users = vec!["anna".to_owned()];
+        team.spec.users.groups = vec!["blue".to_owned()];
+        api.put(&team);
+        reconciled(&api, "blue").await;
+        assert_eq!(api.names("catalogs"), ["blue", "blue"]);
+        let all = ["kaas-tenant-admins", "kaas-tenant-users", "shop-kubeconfig"];
+        assert_eq!(api.names("rolebindings")[..3], all, "of the namespace with a cluster");
+        assert_eq!(api.names("rolebindings")[3..], all[..2]);
+        let binding = api.named("rolebindings", "shop-kubeconfig").unwrap();
+        assert_eq!(
+            (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]),
+            (&"Role".into(), &"shop-kubeconfig".into())
+        );
+        assert_eq!(binding["subjects"][0]["name"], "anna");
+        let catalog = api.read::<Catalog>(Some("team-blue"), "blue").unwrap();
+        assert_eq!(binding["metadata"]["ownerReferences"][0]["uid"].as_str(), catalog.metadata.uid.as_deref());
+        assert_eq!(catalog.spec.used.clusters, 0, "no VM of it was begun");
+        // A namespace that is given up, and an admin who leaves.
+        let mut team = api.read::<Tenant>(None, "blue").unwrap();
+        team.spec.namespaces = vec!["team-blue".to_owned()];
+        team.spec.admins.users.clear();
+        api.put(&team);
+        reconciled(&api, "blue").await;
+        assert_eq!(api.names("catalogs").len(), 1, "its bindings go with it");
+        assert_eq!(api.named("rolebindings", "shop-kubeconfig").unwrap()["subjects"], serde_json::json!([]));
     }
 
     #[tokio::test]
