@@ -69,14 +69,15 @@ pub use self::node_image::{ImageConditions, TemplateInventory, image_conditions,
 pub use self::node_settings::{node_settings_hashes, unapplied_settings};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
-    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
-    is_own_secret, keys_secret, kubeconfig_secret, owner,
+    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, INPUT_TYPE, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL,
+    POOL_FINALIZER, is_own_secret, keys_secret, kubeconfig_secret, owner,
 };
 pub use self::pause_reason::{PauseReason, control_cluster, swap_reasons};
 pub use self::pending_event::{PendingEvent, Reasons, pending_events, reasons};
 pub use self::pool::{InvalidPool, MOST_POOLS, WantedPool, emptied_pool, is_one_too_many, wanted_pool};
 pub use self::preflight::{
-    CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, PreflightInputs, needed_secrets, network, obstacles, pool_of_nodes,
+    CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, PreflightInputs, is_input, needed_secrets, network, obstacles,
+    pool_of_nodes,
 };
 pub use self::provider::{VCenterInventory, ZoneInventory};
 pub use self::repair::{Repairs, repaired, repairs};

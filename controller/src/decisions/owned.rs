@@ -44,6 +44,8 @@ pub fn keys_secret(cluster: &str) -> String {
 pub const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
 /// The type of the Secret with the deployer's key and the deployment secret.
 pub const KEYS_TYPE: &str = "Opaque";
+/// The type of Secrets that a spec names. Kubernetes lets no client change the type of a Secret.
+pub const INPUT_TYPE: &str = "kaas.local/cluster-input";
 
 /// Whether a Secret was created for this cluster. A former cluster of the same name or a user may have created another one. The
 /// policy `controller-secrets` forbids a controller to change such a Secret too.

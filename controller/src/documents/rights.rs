@@ -102,8 +102,8 @@ impl Right {
     }
 }
 
-/// The rules of a role: resources of the group, and verbs.
-type Rules = &'static [(&'static [&'static str], &'static [&'static str])];
+/// The rules of a role: the API group, resources of it, and verbs.
+type Rules = &'static [(&'static str, &'static [&'static str], &'static [&'static str])];
 
 /// The rights of tenants in a namespace, once an administrator binds the role. Tenants write nothing that a controller records. A
 /// cluster's status decides which nodes get proof of the deployer, and Machines are found by their labels.
@@ -111,20 +111,22 @@ const TENANTS: [(&str, Rules); 2] = [
     (
         TENANT_EDIT,
         &[
-            (&["catalogs"], READ),
-            (&["nodepools", "tenantclusters"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
-            (&["nodepools/scale"], &["get", "patch", "update"]),
-            (&["machines"], &["delete", "get", "list", "watch"]),
+            (GROUP, &["catalogs"], READ),
+            // The policy `cluster-input` limits these to Secrets that a spec names. Tenants read none.
+            ("", &["secrets"], &["create", "delete", "patch", "update"]),
+            (GROUP, &["nodepools", "tenantclusters"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
+            (GROUP, &["nodepools/scale"], &["get", "patch", "update"]),
+            (GROUP, &["machines"], &["delete", "get", "list", "watch"]),
             // A request to an upgrade is an annotation. The plan cannot change, tenants cannot write the status, and the policy
             // `fixed-operations` protects the rest.
-            (&["operations"], &["get", "list", "patch", "watch"]),
+            (GROUP, &["operations"], &["get", "list", "patch", "watch"]),
         ],
     ),
     (
         TENANT_VIEW,
         &[
-            (&["catalogs", "machines", "nodepools", "operations", "tenantclusters"], READ),
-            (&["nodepools/scale"], &["get"]),
+            (GROUP, &["catalogs", "machines", "nodepools", "operations", "tenantclusters"], READ),
+            (GROUP, &["nodepools/scale"], &["get"]),
         ],
     ),
 ];
@@ -144,7 +146,7 @@ pub(super) fn rights() -> Vec<Value> {
     let tenants = TENANTS.map(|(name, rules)| {
         let rules = rules
             .iter()
-            .map(|(resources, verbs)| json!({"apiGroups": [GROUP], "resources": resources, "verbs": verbs}));
+            .map(|(group, resources, verbs)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}));
         let rules: Vec<Value> = rules.collect();
         json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
     });
@@ -212,7 +214,7 @@ mod tests {
     #[test]
     fn tenants_write_nothing_that_a_controller_records() {
         for (name, rules) in TENANTS {
-            for (resources, verbs) in rules {
+            for (group, resources, verbs) in rules {
                 let writes = verbs.iter().any(|verb| !READ.contains(verb));
                 for resource in *resources {
                     assert!(!resource.contains("status") && !resource.contains('*'), "{name}: {resource}");
@@ -220,7 +222,10 @@ mod tests {
                     let is_deleted = *resource == "machines" && !verbs.contains(&"patch") && !verbs.contains(&"update");
                     // Only a controller creates or removes one. Rules of the kind protect its plan.
                     let is_told = *resource == "operations" && !verbs.contains(&"create") && !verbs.contains(&"delete");
-                    let is_theirs = is_wanted || is_deleted || is_told;
+                    // The policy `cluster-input` limits their types.
+                    let is_input = *resource == "secrets" && !verbs.iter().any(|verb| READ.contains(verb));
+                    assert_eq!(group.is_empty(), is_input, "{name}: {resource}");
+                    let is_theirs = is_wanted || is_deleted || is_told || is_input;
                     assert!(!writes || name == "kaas-tenant-edit" && is_theirs, "{name}: {resource}");
                 }
             }
