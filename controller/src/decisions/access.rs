@@ -74,11 +74,20 @@ impl<'t> Access<'t> {
 
     fn network(&self, provider: &str, network: &str) -> Option<Obstacle> {
         let what = format!("the network {network} of the Provider {provider}");
-        self.closed(&what, network, |tenant| part_of(tenant, provider).map_or(&[], |part| part.networks.as_slice()))
+        self.closed(&what, network, |tenant| {
+            part_of(tenant, provider).map(|part| part.networks.as_slice()).unwrap_or_default()
+        })
     }
 
     pub(super) fn pool(&self, pool: &str) -> Option<Obstacle> {
         self.closed(&format!("the IPPool {pool}"), pool, |tenant| tenant.spec.allow.ip_pools.as_slice())
+    }
+
+    /// As [`Self::pool`], for the pool of a network: the own list of pools need not name it.
+    fn pool_of_network(&self, pool: &str) -> Option<Obstacle> {
+        let lists = |tenant: &Tenant| tenant.spec.allow.ip_pools.iter().any(|name| name == pool);
+        let is_open = self.own.is_some_and(lists) || !self.tenants.iter().any(lists);
+        (!is_open).then(|| self.refused(&format!("the IPPool {pool}, which belongs to a Tenant")))
     }
 
     /// Why the namespace may not use a class of VMs, if it may not.
@@ -131,13 +140,11 @@ impl<'t> Access<'t> {
         let nodes = self.nodes(provider, &place);
         // The pool of a listed network serves its nodes. That of another network may be closed.
         let is_listed = self.lists_network(&provider.name_any(), &spec.network.name);
-        let of_nodes = of_nodes.filter(|_| !is_listed).map(ResourceExt::name_any);
+        let of_nodes = of_nodes.filter(|_| !is_listed).and_then(|pool| self.pool_of_network(&pool.name_any()));
         let vips = spec.network.service_vips.as_ref().and_then(|vips| vips.pool_ref.as_ref());
-        let named = spec.network.endpoint.pool_ref.iter().chain(vips).map(|pool| pool.name.clone());
-        let mut named: Vec<String> = named.chain(of_nodes).collect();
-        named.sort();
+        let mut named: Vec<&str> = spec.network.endpoint.pool_ref.iter().chain(vips).map(|pool| &*pool.name).collect();
         named.dedup();
-        let pools = named.iter().filter_map(|pool| self.pool(pool));
+        let pools = named.into_iter().filter_map(|pool| self.pool(pool)).chain(of_nodes);
         let image = spec.image.as_deref().and_then(|image| self.image(image));
         Obstacle::of_all(nodes.into_iter().chain(pools).chain(image).collect())
     }
@@ -200,6 +207,10 @@ mod tests {
         let listed = all(tenant("blue", &["team-blue"], &["blue"]));
         assert_eq!(words(&listed, "team-blue", |it| it.spec.network.service_vips = None), "");
         assert!(words(&listed, "team-blue", |_| ()).contains("the IPPool blue-nodes"), "its Services name it");
+        let mut other = tenant("blue", &["team-blue"], &[]);
+        other.spec.allow.ip_pools = vec!["vips".to_owned()];
+        let own = words(&[other], "team-blue", |it| it.spec.network.service_vips = None);
+        assert_eq!(own, "", "an own list of pools need not name that of an open network");
     }
 
     #[test]

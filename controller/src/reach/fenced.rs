@@ -1,5 +1,5 @@
 //! An API server that a leader uses during its term only. After the term a lease in it cannot be confirmed, so no call begins.
-//! All callers here share the lists of addresses in use, and the ledger of clusters and Machines. The ledger hears each answer.
+//! All callers here share the lists of addresses in use, and the ledger of clusters and Machines. The ledger hears their answers.
 
 use std::sync::Arc;
 
@@ -26,14 +26,15 @@ impl Fenced {
         Self { objects, term, lists: Lists::default(), ledger: UsageLedger::default() }
     }
 
-    /// As [`Self::within`], for an answer that the ledger hears.
-    async fn heard(
+    /// As [`Self::within`], for a write. The ledger hears the answer.
+    async fn written(
         &self,
         of: &Collection,
         asked: impl Future<Output = Result<Value, Failure>> + Send,
     ) -> Result<Value, Failure> {
+        let awaited = self.ledger.awaits(of);
         let answer = self.within(asked).await;
-        self.ledger.hears(of, &answer);
+        awaited.hears(&answer);
         answer
     }
 
@@ -64,27 +65,29 @@ impl Objects for Fenced {
     }
 
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
-        self.heard(of, self.objects.get(of, name)).await
+        let found = self.within(self.objects.get(of, name)).await?;
+        self.ledger.hears(of, &found);
+        Ok(found)
     }
 
     async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.heard(of, self.objects.create(of, object)).await
+        self.written(of, self.objects.create(of, object)).await
     }
 
     async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.heard(of, self.objects.replace(of, object)).await
+        self.written(of, self.objects.replace(of, object)).await
     }
 
     async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.heard(of, self.objects.replace_status(of, object)).await
+        self.written(of, self.objects.replace_status(of, object)).await
     }
 
     async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
-        self.heard(of, self.objects.patch(of, name, part)).await
+        self.written(of, self.objects.patch(of, name, part)).await
     }
 
     async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
-        self.heard(of, self.objects.patch_status(of, name, part)).await
+        self.written(of, self.objects.patch_status(of, name, part)).await
     }
 
     async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {

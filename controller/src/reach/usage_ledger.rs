@@ -76,31 +76,57 @@ impl UsageLedger {
         known.ok_or_else(|| Failure::Unknown(anyhow::anyhow!("answers about Machines were lost again and again")))
     }
 
-    /// Records the answer of a call.
-    pub(super) fn hears(&self, of: &Collection, answer: &Result<Value, Failure>) {
-        let plurals = [Collection::of::<Machine>(None), Collection::of::<TenantCluster>(None)];
-        let is_of = |known: &Collection| (&known.version, &known.plural) == (&of.version, &of.plural);
-        if !plurals.iter().any(is_of) && !is_of(&Collection::of::<Tenant>(None)) {
+    /// Records an object as it was read or written.
+    pub(super) fn hears(&self, of: &Collection, object: &Value) {
+        if !concerns(of) {
             return;
         }
         let mut state = self.state();
-        match answer {
-            Ok(object) => {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-                let key = (of.plural.clone().into_owned(), of.namespace.clone(), name);
-                if let Some(since) = &mut state.since {
-                    since.insert(key, object.clone());
-                }
-                state.apply(&of.plural, object);
-            }
-            // The call may have been done.
-            Err(Failure::Unknown(_) | Failure::Ended(_)) => state.is_doubtful = true,
-            Err(_) => {}
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let key = (of.plural.clone().into_owned(), of.namespace.clone(), name);
+        if let Some(since) = &mut state.since {
+            since.insert(key, object.clone());
         }
+        state.apply(&of.plural, object);
+    }
+
+    /// A write begins.
+    pub(super) fn awaits<'l>(&'l self, of: &'l Collection) -> AwaitedWrite<'l> {
+        AwaitedWrite { ledger: self, of, is_lost: concerns(of) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the ledger has objects of this collection.
+fn concerns(of: &Collection) -> bool {
+    let all = [Collection::of::<Machine>(None), Collection::of::<TenantCluster>(None), Collection::of::<Tenant>(None)];
+    all.iter().any(|known| (&known.version, &known.plural) == (&of.version, &of.plural))
+}
+
+/// A write whose answer is awaited. If its answer is lost, or its caller is dropped, it may have been done: the next caller lists.
+pub(super) struct AwaitedWrite<'l> {
+    ledger: &'l UsageLedger,
+    of: &'l Collection,
+    is_lost: bool,
+}
+
+impl AwaitedWrite<'_> {
+    pub(super) fn hears(mut self, answer: &Result<Value, Failure>) {
+        self.is_lost &= matches!(answer, Err(Failure::Unknown(_) | Failure::Ended(_)));
+        if let Ok(object) = answer {
+            self.ledger.hears(self.of, object);
+        }
+    }
+}
+
+impl Drop for AwaitedWrite<'_> {
+    fn drop(&mut self) {
+        if self.is_lost {
+            self.ledger.state().is_doubtful = true;
+        }
     }
 }
 
@@ -236,13 +262,15 @@ mod tests {
         made["metadata"]["resourceVersion"] = json!("7");
         let list = || async {
             // The list was made before the Machine, and arrives after it.
-            ledger.hears(&of, &Ok(made.clone()));
+            ledger.hears(&of, &made);
             Ok(Arc::new(ClusterInventory::default()))
         };
         assert_eq!(ledger.ask(list).await.unwrap().machines.len(), 1);
         let mut older = made.clone();
         (older["metadata"]["resourceVersion"], older["spec"]["processors"]) = (json!("6"), json!(2));
-        ledger.hears(&of, &Ok(older));
+        ledger.hears(&of, &older);
         assert_eq!(ledger.ask(list).await.unwrap().machines[0].spec.processors, worker().processors);
+        drop(ledger.awaits(&of));
+        assert!(ledger.state().valid().is_none(), "the caller of a write was dropped");
     }
 }

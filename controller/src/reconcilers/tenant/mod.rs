@@ -60,7 +60,7 @@ pub async fn reconcile(tenant: Arc<Tenant>, context: Arc<Context>) -> Result<Act
     let noted = kinds::note::<Tenant, TenantStatus>(objects, &tenant, before.as_ref(), &now).await;
     noted.attempting("noting the state of the Tenant")?;
     // The namespaces are held before anything is laid in them.
-    namespaces::lay(objects, &tenant, &held, (&all, &offer)).await?;
+    namespaces::lay(objects, &tenant, &held, (&all[..], &offer)).await?;
     Ok(Action::requeue(RENEWED))
 }
 
