@@ -56,7 +56,7 @@ pub(super) async fn lay(
     Ok(())
 }
 
-/// Writes a Catalog. `None` if its namespace does not exist.
+/// Writes a Catalog. `None` if its namespace does not exist, or is being deleted.
 async fn laid(
     objects: &dyn Objects,
     found: Option<&Catalog>,
@@ -67,6 +67,11 @@ async fn laid(
         return match kinds::create(objects, &wanted).await {
             Ok(made) => Ok(Some(made)),
             Err(Failure::Missing) => Ok(None),
+            // A namespace that is being deleted takes no object. Other namespaces of the Tenant do not wait for it.
+            Err(Failure::Refused(words)) => {
+                log::warn!("no Catalog {} is made: {words}", kinds::full_name(&wanted));
+                Ok(None)
+            }
             Err(failure) => Err(failure).attempting(ATTEMPT),
         };
     };
