@@ -126,7 +126,9 @@ mod tests {
     #[tokio::test]
     async fn held_namespaces_have_a_catalog_and_bindings() {
         let api = InMemory::default();
-        (api.put(&provider()), api.put(&pool()), api.put(&cluster()));
+        api.put(&provider());
+        api.put(&pool());
+        api.put(&cluster());
         let mut team = tenant("blue", &["team-blue", "team-other"], &["blue"]);
         team.spec.admins.users = vec!["anna".to_owned()];
         team.spec.users.groups = vec!["blue".to_owned()];
